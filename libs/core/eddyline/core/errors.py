@@ -1,0 +1,366 @@
+"""The error catalogue: one class per cause, each with its code and its stable reason.
+
+The reasons are those of `errors.proto`; a test holds the two lists equal. Only `eddyline.core.status` knows gRPC: it
+maps these classes to `google.rpc.Status` and back, so both sides of a call speak one vocabulary. Everything dynamic in a
+message is in `metadata` too (keys in lowerCamelCase with units), and the typed attributes read it from there, so they
+are the same on both sides.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import ClassVar
+
+
+class Code(Enum):
+    """Canonical codes, named as gRPC names them."""
+
+    INVALID_ARGUMENT = "INVALID_ARGUMENT"
+    NOT_FOUND = "NOT_FOUND"
+    ALREADY_EXISTS = "ALREADY_EXISTS"
+    ABORTED = "ABORTED"
+    FAILED_PRECONDITION = "FAILED_PRECONDITION"
+    OUT_OF_RANGE = "OUT_OF_RANGE"
+    RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
+    UNAVAILABLE = "UNAVAILABLE"
+    DATA_LOSS = "DATA_LOSS"
+    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
+    INTERNAL = "INTERNAL"
+
+
+class EddylineError(Exception):
+    """Root of every error that a caller may see.
+
+    `field` in the metadata names the request field that is wrong; `retryAfterMs` asks for a retry after that time.
+    """
+
+    code: ClassVar[Code] = Code.INTERNAL
+    reason: ClassVar[str] = "INTERNAL"
+
+    def __init__(self, message: str, **metadata: str | int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.metadata = {key: str(value) for key, value in metadata.items()}
+
+    def _number(self, key: str) -> int:
+        return int(self.metadata.get(key, "0"))
+
+
+class InvalidArgument(EddylineError):
+    """A request field is missing or out of its bounds."""
+
+    code, reason = Code.INVALID_ARGUMENT, "INVALID_ARGUMENT"
+
+
+class InvalidName(EddylineError):
+    """A topic, source or writer name breaks the rule of names."""
+
+    code, reason = Code.INVALID_ARGUMENT, "INVALID_NAME"
+
+
+class InvalidConfig(EddylineError):
+    """A topic's configuration contradicts itself."""
+
+    code, reason = Code.INVALID_ARGUMENT, "INVALID_CONFIG"
+
+
+class NotYet(EddylineError):
+    """Reserved for a later version."""
+
+    code, reason = Code.INVALID_ARGUMENT, "NOT_YET"
+
+
+class MalformedColumns(EddylineError):
+    """Columns do not fit together."""
+
+    code, reason = Code.INVALID_ARGUMENT, "MALFORMED_COLUMNS"
+
+
+class BatchTooLarge(EddylineError):
+    """More records than an append may carry."""
+
+    code, reason = Code.INVALID_ARGUMENT, "BATCH_TOO_LARGE"
+
+
+class RecordTooLarge(EddylineError):
+    """A field of a record is larger than its bound."""
+
+    code, reason = Code.INVALID_ARGUMENT, "RECORD_TOO_LARGE"
+
+
+class InvalidOp(EddylineError):
+    """An op that this topic or caller does not take."""
+
+    code, reason = Code.INVALID_ARGUMENT, "INVALID_OP"
+
+
+class KeyRequired(EddylineError):
+    """A record of a KV topic without key."""
+
+    code, reason = Code.INVALID_ARGUMENT, "KEY_REQUIRED"
+
+
+class PageTokenInvalid(EddylineError):
+    """A page token that this call did not give."""
+
+    code, reason = Code.INVALID_ARGUMENT, "PAGE_TOKEN_INVALID"
+
+
+class ResumeTokenInvalid(EddylineError):
+    """Not a resume token of ours."""
+
+    code, reason = Code.INVALID_ARGUMENT, "RESUME_TOKEN_INVALID"
+
+
+class ResumeTokenMismatch(EddylineError):
+    """A resume token of other topics or filters."""
+
+    code, reason = Code.INVALID_ARGUMENT, "RESUME_TOKEN_MISMATCH"
+
+
+class StreamOrder(EddylineError):
+    """A step of a stream that may not come here."""
+
+    code, reason = Code.INVALID_ARGUMENT, "STREAM_ORDER"
+
+
+class TopicNotFound(EddylineError):
+    """No topic of this name."""
+
+    code, reason = Code.NOT_FOUND, "TOPIC_NOT_FOUND"
+
+
+class SourceNotFound(EddylineError):
+    """No source of this name."""
+
+    code, reason = Code.NOT_FOUND, "SOURCE_NOT_FOUND"
+
+
+class KeyNotFound(EddylineError):
+    """The key is not live."""
+
+    code, reason = Code.NOT_FOUND, "KEY_NOT_FOUND"
+
+
+class BucketNotFound(EddylineError):
+    """No KV bucket of this name at NATS.
+
+    Operator action: create the bucket, or delete the source. What was copied stays readable.
+    """
+
+    code, reason = Code.NOT_FOUND, "BUCKET_NOT_FOUND"
+
+
+class TopicExists(EddylineError):
+    """A topic of this name exists."""
+
+    code, reason = Code.ALREADY_EXISTS, "TOPIC_EXISTS"
+
+
+class SourceExists(EddylineError):
+    """A source of this name exists with another definition."""
+
+    code, reason = Code.ALREADY_EXISTS, "SOURCE_EXISTS"
+
+
+class IdempotencyConflict(EddylineError):
+    """The idempotency key was used for other content."""
+
+    code, reason = Code.ALREADY_EXISTS, "IDEMPOTENCY_CONFLICT"
+
+
+class EpochMismatch(EddylineError):
+    """The topic has another epoch: it was deleted and made again. Metadata: epoch."""
+
+    code, reason = Code.ABORTED, "EPOCH_MISMATCH"
+
+
+class HeadMismatch(EddylineError):
+    """The topic's head is not the expected one. Metadata: headSeq."""
+
+    code, reason = Code.ABORTED, "HEAD_MISMATCH"
+
+    @property
+    def head_seq(self) -> int:
+        """Head of the topic, appends under way included."""
+        return self._number("headSeq")
+
+
+class VersionMismatch(EddylineError):
+    """A key's version is not the expected one. Metadata: key, version (both hex; empty = not live)."""
+
+    code, reason = Code.ABORTED, "VERSION_MISMATCH"
+
+    @property
+    def key(self) -> bytes:
+        """The first key that differs."""
+        return bytes.fromhex(self.metadata.get("key", ""))
+
+    @property
+    def version(self) -> bytes:
+        """Its live version; empty = not live."""
+        return bytes.fromhex(self.metadata.get("version", ""))
+
+
+class StaleFence(EddylineError):
+    """A newer fence exists. Metadata: fence, the stored one."""
+
+    code, reason = Code.ABORTED, "STALE_FENCE"
+
+    @property
+    def fence(self) -> int:
+        """The stored fence."""
+        return self._number("fence")
+
+
+class StalePosition(EddylineError):
+    """The writer's stored position is another one. Metadata: position, hex."""
+
+    code, reason = Code.ABORTED, "STALE_POSITION"
+
+    @property
+    def position(self) -> bytes:
+        """The stored position; empty = none."""
+        return bytes.fromhex(self.metadata.get("position", ""))
+
+
+class LeaseHeld(EddylineError):
+    """Somebody else holds the lease. Metadata: holder, remainingMs."""
+
+    code, reason = Code.ABORTED, "LEASE_HELD"
+
+    @property
+    def remaining_ms(self) -> int:
+        """Time the lease still runs."""
+        return self._number("remainingMs")
+
+
+class TopicHasSource(EddylineError):
+    """The topic is written by its source alone. Metadata: source."""
+
+    code, reason = Code.FAILED_PRECONDITION, "TOPIC_HAS_SOURCE"
+
+
+class TopicNotEmpty(EddylineError):
+    """The topic has records."""
+
+    code, reason = Code.FAILED_PRECONDITION, "TOPIC_NOT_EMPTY"
+
+
+class NotKv(EddylineError):
+    """The topic has no fold."""
+
+    code, reason = Code.FAILED_PRECONDITION, "NOT_KV"
+
+
+class CursorAhead(EddylineError):
+    """The cursor is past the topic's head. Metadata: headSeq."""
+
+    code, reason = Code.OUT_OF_RANGE, "CURSOR_AHEAD"
+
+    @property
+    def head_seq(self) -> int:
+        """Head of the topic."""
+        return self._number("headSeq")
+
+
+class Throttled(EddylineError):
+    """Too many appends wait. Metadata: retryAfterMs."""
+
+    code, reason = Code.RESOURCE_EXHAUSTED, "THROTTLED"
+
+
+class ApplyLag(EddylineError):
+    """The fold is too far behind. Metadata: retryAfterMs."""
+
+    code, reason = Code.RESOURCE_EXHAUSTED, "APPLY_LAG"
+
+
+class QuotaTopics(EddylineError):
+    """The store has as many topics as it may have.
+
+    Operator action: delete topics, or raise EDDYLINE_STORE_TOPICS_MAX.
+    """
+
+    code, reason = Code.RESOURCE_EXHAUSTED, "QUOTA_TOPICS"
+
+
+class QuotaWatches(EddylineError):
+    """Too many watch streams.
+
+    Operator action: add delivery replicas, or raise EDDYLINE_DELIVERY_WATCHES_MAX.
+    """
+
+    code, reason = Code.RESOURCE_EXHAUSTED, "QUOTA_WATCHES"
+
+
+class TooManyScans(EddylineError):
+    """Too many range scans at once. Metadata: retryAfterMs."""
+
+    code, reason = Code.RESOURCE_EXHAUSTED, "TOO_MANY_SCANS"
+
+
+class CommitUnknown(EddylineError):
+    """Bytes went to the disk and their fate is unknown. A retry with the same idempotency key or position settles it."""
+
+    code, reason = Code.UNAVAILABLE, "COMMIT_UNKNOWN"
+
+
+class ReadOnly(EddylineError):
+    """The shard serves only reads.
+
+    Operator action: look at the disk, then restart the store; a failed sync is never retried on the same file.
+    """
+
+    code, reason = Code.UNAVAILABLE, "READ_ONLY"
+
+
+class NotReady(EddylineError):
+    """The role is starting or stopping."""
+
+    code, reason = Code.UNAVAILABLE, "NOT_READY"
+
+
+class FoldBehind(EddylineError):
+    """The fold did not reach the asked point in time. Metadata: foldSeq."""
+
+    code, reason = Code.UNAVAILABLE, "FOLD_BEHIND"
+
+
+class StoreUnreachable(EddylineError):
+    """The store cannot be reached."""
+
+    code, reason = Code.UNAVAILABLE, "STORE_UNREACHABLE"
+
+
+class NatsUnreachable(EddylineError):
+    """NATS cannot be reached."""
+
+    code, reason = Code.UNAVAILABLE, "NATS_UNREACHABLE"
+
+
+class ScanExpired(EddylineError):
+    """A range scan lived longer than it may; go on after the last key."""
+
+    code, reason = Code.UNAVAILABLE, "SCAN_EXPIRED"
+
+
+class DataCorrupt(EddylineError):
+    """A checksum is wrong below the synced point. Metadata: file, offset.
+
+    Operator action: keep the file, restore the data directory from a copy, or ask for help with both at hand.
+    """
+
+    code, reason = Code.DATA_LOSS, "DATA_CORRUPT"
+
+
+class Deadline(EddylineError):
+    """The call's time is over."""
+
+    code, reason = Code.DEADLINE_EXCEEDED, "DEADLINE"
+
+
+class Internal(EddylineError):
+    """A defect of ours. Metadata: id, which the role's log has too."""
+
+    code, reason = Code.INTERNAL, "INTERNAL"

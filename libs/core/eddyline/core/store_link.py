@@ -1,0 +1,150 @@
+"""`StoreLink`: all that a role asks of a store, in core values and without protobuf.
+
+Two implementations: gRPC (`eddyline.core.grpc_link`) and in-process (`eddyline.store.link`), held to one conformance
+suite, so that a whole cluster runs on one loop in a seeded simulation. Both raise the errors of
+`eddyline.core.errors`; a store that cannot be reached is `StoreUnreachable`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from eddyline.core.read import ALL_RECORDS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from eddyline.core.batch import Batch
+    from eddyline.core.read import EntryPage, RangePage, ReadResult, RecordFilter
+    from eddyline.core.record import Gap
+    from eddyline.core.source import Lease, SourceDefinition, SourceInfo, SourceReport
+    from eddyline.core.topic import Kind, TopicConfig, TopicInfo
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """An acknowledged append: `first_seq` to `last_seq` inclusive, both 0 where the batch was empty or known by position."""
+
+    first_seq: int
+    last_seq: int
+    epoch: int
+    ts_ms: int
+    deduplicated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FollowStarted:
+    """The topic is followed from `after_seq` (exclusive)."""
+
+    follow_id: int
+    topic: TopicInfo
+    after_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class FollowItem:
+    """Records or a gap; `next_after_seq` is the cursor after it."""
+
+    follow_id: int
+    item: Batch | Gap
+    next_after_seq: int
+    head_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class FollowLevel:
+    """Level with the head; once after catching up."""
+
+    follow_id: int
+    head_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class FollowEnded:
+    """No more of this topic: an error's reason, and its words."""
+
+    follow_id: int
+    reason: str
+    message: str
+
+
+FollowEvent = FollowStarted | FollowItem | FollowLevel | FollowEnded
+
+
+class Follow(Protocol):
+    """One open FollowTopics stream. One task iterates; steps may come from others on the same loop."""
+
+    async def add(self, follow_id: int, topic: str, *, epoch: int = 0, after_seq: int | None = None) -> None:
+        """Follow one more topic after `after_seq`; None = from its head on. Known `follow_id`: starts anew."""
+
+    async def remove(self, follow_id: int) -> None:
+        """Stop following one."""
+
+    async def grant(self, credit_bytes: int) -> None:
+        """Allow so many bytes of records more; at most 64 MiB may be outstanding."""
+
+    def __aiter__(self) -> AsyncIterator[FollowEvent]:
+        """Events, ordered within a topic. Ends by StoreUnreachable when the stream breaks."""
+
+
+class StoreLink(Protocol):
+    """One store shard as the other roles see it."""
+
+    async def create_topic(self, name: str, kind: Kind, config: TopicConfig) -> TopicInfo:
+        """Create a topic. Raises: InvalidName, TopicExists, QuotaTopics, ReadOnly."""
+
+    async def get_topic(self, name: str) -> TopicInfo:
+        """One topic. Raises: InvalidName, TopicNotFound."""
+
+    async def apply_batch(
+        self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None
+    ) -> AppendResult:
+        """Commit a source's batch and its position in one frame. Raises: SourceNotFound, StaleFence, StalePosition,
+        and what an append raises."""
+
+    async def put_source(self, definition: SourceDefinition) -> tuple[SourceInfo, bool]:
+        """Store a definition; True = it is new. Raises: SourceExists, TopicNotFound, TopicHasSource, TopicNotEmpty."""
+
+    async def get_source(self, name: str) -> SourceInfo:
+        """One source. Raises: SourceNotFound."""
+
+    async def list_sources(self) -> Sequence[SourceInfo]:
+        """All sources of the shard, by name."""
+
+    async def delete_source(self, name: str) -> None:
+        """Forget a source; its topic stays. Raises: SourceNotFound."""
+
+    async def acquire_lease(self, source: str, *, holder: str, lease_ms: int) -> Lease:
+        """Take a source. Raises: SourceNotFound, LeaseHeld."""
+
+    async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> int:
+        """Prolong and report; the time it now runs, in ms. Raises: SourceNotFound, StaleFence."""
+
+    async def release_lease(self, source: str, *, fence: int) -> None:
+        """Give it back. Raises: SourceNotFound, StaleFence."""
+
+    async def read_records(
+        self,
+        topic: str,
+        *,
+        after_seq: int,
+        epoch: int = 0,
+        limit: int = 0,
+        max_bytes: int = 0,
+        wait_ms: int = 0,
+        record_filter: RecordFilter = ALL_RECORDS,
+    ) -> ReadResult:
+        """Read the log (0 = defaults of `core.read`). Raises: TopicNotFound, CursorAhead, DataCorrupt."""
+
+    async def batch_get_entries(self, topic: str, keys: Sequence[bytes], *, min_seq: int = 0) -> EntryPage:
+        """Live entries of `keys`, in their order. Raises: TopicNotFound, NotKv, FoldBehind."""
+
+    def range_entries(
+        self, topic: str, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0
+    ) -> AsyncIterator[RangePage]:
+        """Live entries at one point, at least one page. Raises: TopicNotFound, NotKv, TooManyScans, ScanExpired."""
+
+    def follow(self) -> AbstractAsyncContextManager[Follow]:
+        """Open a FollowTopics stream."""

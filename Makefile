@@ -54,3 +54,58 @@ verify-proto: $(VENV)/.dev ## Fail if libs/api is not what proto/ gives, or the 
 	@cd proto && ../$(BIN)/buf format --diff --exit-code && ../$(BIN)/buf lint
 	@cd proto && ../$(BIN)/buf breaking --against ../tests/golden/eddyline.v1.binpb
 .PHONY: proto proto-freeze verify-proto
+
+## --- run -----------------------------------------------------------------------------------------------------
+run: $(VENV)/.run ## The main job on real input: cluster, data, live view (ONCE=1: verify and exit)
+	@$(BIN)/python -m eddyline.cli demo --free-ports $(if $(ONCE),--once)
+
+drill: $(VENV)/.run ## Kill every part in turn and look for loss (SHORT=1: within 60 s)
+	@$(BIN)/python -m eddyline.cli drill $(if $(SHORT),--short)
+
+## --- test ----------------------------------------------------------------------------------------------------
+PYTEST := $(BIN)/python -m pytest
+
+test: $(VENV)/.test ## The default suite, under 3 minutes on two cores
+	@$(PYTEST) -n 2 -m "not crash and not sim and not integration"
+
+test-crash: $(VENV)/.test ## Crash sweeps: every file-system call of every operation
+	@$(PYTEST) -n 2 -m crash --timeout 600
+
+test-sim: $(VENV)/.test ## Seeded simulations (SEED=n replays one)
+	@EDDYLINE_TEST_SEED=$(SEED) $(PYTEST) -m sim --timeout 600
+
+test-integration: $(VENV)/.test ## Real processes, kill -9, and a client in another language
+	@$(PYTEST) -m integration --timeout 300
+
+test-all: test test-crash test-sim test-integration ## Every suite
+
+bench: $(VENV)/.test ## Measure against baselines in the same run (ROWS=P1,P4)
+	@$(BIN)/python -m tests.bench $(if $(ROWS),--rows $(ROWS))
+
+## --- verify --------------------------------------------------------------------------------------------------
+lint: $(VENV)/.dev | build ## ruff, import contracts, proto format and lint
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/lint-imports --no-cache > build/imports.log 2>&1 || { cat build/imports.log; exit 1; }
+	@cd proto && ../$(BIN)/buf format --diff --exit-code && ../$(BIN)/buf lint
+
+verify: $(VENV)/.dev | build ## Everything a machine can check: lint, types, house rules, contract
+	@$(MAKE) --no-print-directory lint verify-proto
+	@$(BIN)/mypy --no-error-summary libs services tests
+	@$(PYTEST) tests/house
+	@echo "verify: ruff, import contracts, mypy --strict, house rules, proto: all clean"
+
+fix fmt: $(VENV)/.dev ## Mend what a machine can mend
+	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet . ; cd proto && ../$(BIN)/buf format -w
+
+pins: $(VENV)/.dev ## Choose the newest versions that fit together, into constraints.txt
+	@{ echo '# Every version, pinned. Made by: make pins. No index addresses.'; \
+	  $(BIN)/uv pip compile pins.in --universal --python-version 3.11 --no-header --no-annotate --quiet; } > constraints.new
+	@mv constraints.new constraints.txt
+
+build:
+	@mkdir -p build
+
+clean: ## Remove the environment and everything made
+	@rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+.PHONY: run drill test test-crash test-sim test-integration test-all bench lint verify fix fmt pins clean

@@ -1,0 +1,102 @@
+"""The house rules that a machine can see, over every file of ours."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "manager"}
+GENERATED = "libs/api/eddyline/v1/"
+
+
+@cache
+def tracked(*patterns: str) -> list[Path]:
+    """Files that git knows, or would know, by pattern."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split("\n")
+    return [ROOT / name for name in listed if name and not name.startswith(GENERATED) and (ROOT / name).is_file()]
+
+
+def python_files() -> list[Path]:
+    return tracked("*.py")
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert len(python_files()) > 50
+
+
+@pytest.mark.parametrize("path", python_files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_file_keeps_the_house_rules(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    lines = text.count("\n")
+    assert lines <= LINES_MAX, f"{lines} lines: split it along its jobs (rule 3)"
+    assert path.stem not in VAGUE_NAMES, "a file's name says its job (rule 3)"
+    if path.name == "__init__.py":
+        assert all(isinstance(node, ast.Expr) for node in tree.body), "__init__.py holds a docstring only (rule 3)"
+    assert ast.get_docstring(tree), "a module docstring is its contract (rule 5)"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+            length = node.end_lineno - node.lineno + 1
+            assert length <= FUNCTION_LINES_MAX, f"{node.name} has {length} lines (rule 3)"
+
+
+def test_namespace_root_has_no_init() -> None:
+    assert not [path for path in tracked("*__init__.py") if path.parent.name == "eddyline"]
+
+
+def test_no_comment_narrates_the_work() -> None:
+    planning = re.compile(r"#.*\b(TODO|FIXME|XXX|HACK|phase \d|stage \d|ticket|issue #?\d)\b", re.IGNORECASE)
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in python_files()
+        if path != Path(__file__)
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if planning.search(line)
+    ]
+    assert not found
+
+
+def test_tests_take_no_real_time() -> None:
+    sleeping = re.compile(r"\btime\.sleep\(|asyncio\.sleep\((?!0\))")
+    allowed = ("tests/integration/", "tests/bench/", "tests/support/", "tests/house/")
+    found = [
+        str(path.relative_to(ROOT))
+        for path in python_files()
+        if str(path.relative_to(ROOT)).startswith("tests/")
+        and not str(path.relative_to(ROOT)).startswith(allowed)
+        and sleeping.search(path.read_text(encoding="utf-8"))
+    ]
+    assert not found, "a test waits for an event or moves a manual clock (rule 28)"
+
+
+def test_no_package_index_or_machine_path_is_named() -> None:
+    hosts = ["pypi" + ".org", "files.python" + "hosted", "registry.npm" + "js", "proxy.gol" + "ang", "/work" + "/"]
+    found = [
+        f"{path.relative_to(ROOT)}: {host}"
+        for path in tracked()
+        if path.suffix in {".py", ".md", ".toml", ".txt", ".json", ".yaml", ".yml", ".js", ".in", ""}
+        for host in hosts
+        if host in path.read_text(encoding="utf-8", errors="replace")
+    ]
+    assert not found
+
+
+def test_every_make_target_has_help() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = re.findall(r"^([a-z][a-z-]*(?: [a-z-]+)*):(?!=)(.*)$", makefile, re.MULTILINE)
+    without = [name for name, rest in targets if "##" not in rest and name != "build"]
+    assert not without

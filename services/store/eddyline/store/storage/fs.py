@@ -1,0 +1,217 @@
+"""The file system as storage sees it: the only door to the disk.
+
+Three implementations pass one conformance suite: the real one here; a simulated disk that crashes and a faulty one that
+errs, both of the tests. Paths are absolute. Every failure is an `OSError` of the system, passed on as it is: callers
+decide what it means, nothing here retries one.
+
+Durability is POSIX's: bytes are safe after `fdatasync` or `fsync`, a shorter length after `fsync` only, a name (made,
+renamed, removed) after `fsync_dir` of its directory.
+Threading: `Fs` from any thread; a `File` has one owner, but `pread` may run on any thread while it is open.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+BUFFERS_MAX: Final = 1024
+"""Buffers one call takes: the IOV_MAX of Linux and macOS. More are a short write, which `write_all` goes on from."""
+HOLDER_BYTES_MAX: Final = 4096
+
+
+class Locked(Exception):
+    """Somebody else holds the lock; `holder` is the text he left in it, empty where he had not come to that.
+
+    Operator action: stop the holder, or start with another data directory.
+    """
+
+    def __init__(self, path: Path, holder: str) -> None:
+        super().__init__(f"{path} is held by {holder or 'a process that has not said its name yet'}")
+        self.path = path
+        self.holder = holder
+
+
+class File(Protocol):
+    """An open file. Whoever opened it closes it."""
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        """Write buffers one after the other from `offset`; the bytes written, maybe fewer than given."""
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Up to `size` bytes from `offset`; fewer only at the end of the file."""
+
+    def size(self) -> int:
+        """Its length in bytes."""
+
+    def truncate(self, size: int) -> None:
+        """Make it `size` bytes long."""
+
+    def fdatasync(self) -> None:
+        """Make its bytes durable, and a larger length with them."""
+
+    def fsync(self) -> None:
+        """Make its bytes and its length durable."""
+
+    def close(self) -> None:
+        """Let go of it. Nothing becomes durable by that."""
+
+
+class Lock(Protocol):
+    """A held lock. It ends with the process, whatever ends that."""
+
+    def release(self) -> None:
+        """Let go of it."""
+
+
+class Fs(Protocol):
+    """Files and directories by path."""
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        """Open for reading and writing; `create` makes an empty file where there is none."""
+
+    def listdir(self, path: Path) -> list[str]:
+        """Names in a directory, sorted."""
+
+    def mkdir(self, path: Path) -> None:
+        """Make one directory, for its owner only; none is made where it exists."""
+
+    def exists(self, path: Path) -> bool:
+        """True = a file or directory of this name exists."""
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Move a file within its directory, in one step; what was at `new` is gone."""
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file's name."""
+
+    def fsync_dir(self, path: Path) -> None:
+        """Make the names in a directory durable."""
+
+    def lock(self, path: Path, holder: bytes) -> Lock:
+        """Take the lock file, leaving `holder` in it as text.
+
+        Raises:
+            Locked: somebody else has it.
+        """
+
+
+def write_all(file: File, buffers: Sequence[Buffer], offset: int) -> None:
+    """Write every byte of `buffers` from `offset`, however many calls it takes.
+
+    Raises:
+        OSError: of the file, or EIO where a call wrote nothing.
+    """
+    pending = [memoryview(buffer) for buffer in buffers if len(buffer)]
+    while pending:
+        written = file.pwritev(pending, offset)
+        if written <= 0:
+            raise OSError(errno.EIO, "a write made no progress")
+        offset += written
+        done = 0
+        while done < len(pending) and written >= len(pending[done]):
+            written -= len(pending[done])
+            done += 1
+        del pending[:done]
+        if written:
+            pending[0] = pending[0][written:]
+
+
+class RealFs:
+    """The operating system's files."""
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return RealFile(os.open(path, flags, 0o600))
+
+    def listdir(self, path: Path) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def mkdir(self, path: Path) -> None:
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+
+    def exists(self, path: Path) -> bool:
+        return os.path.exists(path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        os.replace(old, new)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+
+    def fsync_dir(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: Path, holder: bytes) -> Lock:
+        assert len(holder) <= HOLDER_BYTES_MAX
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, holder, 0)
+        except BlockingIOError:
+            left = os.pread(fd, HOLDER_BYTES_MAX, 0)
+            os.close(fd)
+            raise Locked(path, left.decode("utf-8", "replace").strip()) from None
+        except OSError:
+            os.close(fd)
+            raise
+        return RealLock(fd)
+
+
+class RealFile:
+    """A file descriptor."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        return os.pwritev(self._fd, buffers[:BUFFERS_MAX], offset)
+
+    def pread(self, size: int, offset: int) -> bytes:
+        return os.pread(self._fd, size, offset)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def fdatasync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def fsync(self) -> None:
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class RealLock:
+    """A flock: the kernel ends it with the process. The file stays, so that no two processes lock two files."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        os.ftruncate(self._fd, 0)
+        os.close(self._fd)

@@ -1,0 +1,102 @@
+"""The `identity` file: which cluster and shard a data directory belongs to, and how its last run ended.
+
+One line of JSON (sorted keys, no spaces), then the xxh3_64 of that line without its newline in 16 hex digits, and a newline.
+Written whole: temporary file, fsync, rename, directory fsync; so there is always one identity, the old or the new.
+
+I1: `clean` is true only between the last fdatasync of a clean stop and the next start. I2: `instance` grows by one a start.
+What this file does not do: judge. The lifecycle compares it with the configuration and the boot id.
+Threading: none; blocking.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.errors import DataCorrupt
+from eddyline.store.storage.fs import write_all
+from xxhash import xxh3_64_hexdigest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from eddyline.store.storage.fs import Fs
+    from eddyline.store.storage.layout import Layout
+
+FORMAT: Final = 1
+IDENTITY_BYTES_MAX: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the file says. `catalog` is false until there is one."""
+
+    cluster_id: str
+    shard_index: int
+    shard_count: int
+    instance: int
+    boot_id: str
+    clean: bool
+    catalog: bool = False
+    format: int = FORMAT
+
+
+def read_identity(fs: Fs, layout: Layout) -> Identity | None:
+    """The directory's identity; None where it has none yet.
+
+    Raises:
+        DataCorrupt: it is not what was written, or of a later format.
+    """
+    path = layout.identity
+    if not fs.exists(path):
+        return None
+    file = fs.open(path)
+    try:
+        return decode_identity(path, file.pread(IDENTITY_BYTES_MAX, 0))
+    finally:
+        file.close()
+
+
+def write_identity(fs: Fs, layout: Layout, identity: Identity) -> None:
+    """Replace the identity, durably."""
+    file = fs.open(layout.identity_temporary, create=True)
+    try:
+        encoded = encode_identity(identity)
+        file.truncate(0)
+        write_all(file, [encoded], 0)
+        file.fsync()
+    finally:
+        file.close()
+    fs.rename(layout.identity_temporary, layout.identity)
+    fs.fsync_dir(layout.data_dir)
+
+
+def encode_identity(identity: Identity) -> bytes:
+    """The file's bytes."""
+    line = json.dumps(asdict(identity), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    encoded = line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n"
+    assert len(encoded) <= IDENTITY_BYTES_MAX
+    return encoded
+
+
+def decode_identity(path: Path, encoded: bytes) -> Identity:
+    """What the bytes of `path` say; keys that we do not know are ignored.
+
+    Raises:
+        DataCorrupt: they are not what was written, or of a later format.
+    """
+    line, _, checksum = encoded.partition(b"\n")
+    if checksum != xxh3_64_hexdigest(line).encode() + b"\n":
+        raise _corrupt(path, "fails its checksum")
+    body = json.loads(line)
+    if body.get("format") != FORMAT:
+        raise _corrupt(path, f"has format {body.get('format')}, this version reads {FORMAT}")
+    try:
+        return Identity(**{field.name: body[field.name] for field in fields(Identity)})
+    except KeyError as error:
+        raise _corrupt(path, f"lacks {error.args[0]}") from None
+
+
+def _corrupt(path: Path, what: str) -> DataCorrupt:
+    return DataCorrupt(f"{path} {what}", file=str(path), offset=0)

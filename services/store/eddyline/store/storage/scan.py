@@ -1,0 +1,86 @@
+"""Reading a whole WAL file at start: every frame in order, and the cut-or-corruption rule.
+
+S is the highest `synced_to` of any valid frame in the file, wherever it lies; a file with a successor was complete before
+the successor got its name, so there S is its size. A bad frame below S is corruption: it is named, never skipped. At or
+above S no completed fdatasync covered it: everything from it on is cut, whatever verifies behind it.
+
+I1: a frame that was fdatasynced, and is followed by one that knows it, is replayed or the start is refused. I2: a frame that
+verifies but cannot be read (a later version's) is never cut.
+Threading: none; blocking. Frames lie in the buffer they were read into: whoever keeps a batch keeps the whole file's bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from eddyline.core.errors import DataCorrupt
+from eddyline.store.storage.frame import HEADER, MAGIC, BadFrame, parse, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from eddyline.store.storage.frame import Frame
+
+
+class Location(NamedTuple):
+    """Where a frame lies: file, first byte, length in bytes."""
+
+    file_number: int
+    offset: int
+    length: int
+
+
+def scan(
+    data: bytes,
+    path: Path,
+    *,
+    shard: int,
+    file_number: int,
+    complete: bool,
+    on_frame: Callable[[Frame, Location], None],
+) -> int:
+    """Give each frame of a file to `on_frame`; the offset where they end. `complete` = the file has a successor.
+
+    Raises:
+        DataCorrupt: a bad frame below S, or one that this version cannot read.
+    """
+    view = memoryview(data)
+    synced_to = len(data) if complete else 0
+    offset = 0
+    while offset < len(data):
+        try:
+            frame = parse(view, offset, shard=shard, file_number=file_number, offset=offset)
+        except BadFrame as bad:
+            if bad.verified or offset < synced_to:
+                raise corrupt(path, offset, str(bad)) from None
+            if _synced_behind(data, offset, shard=shard, file_number=file_number):
+                raise corrupt(path, offset, f"{bad}, and a later frame knows that these bytes were synced") from None
+            break
+        synced_to = max(synced_to, frame.synced_to)
+        on_frame(frame, Location(file_number, offset, frame.frame_len))
+        offset += frame.frame_len
+    return offset
+
+
+def corrupt(path: Path, offset: int, why: str) -> DataCorrupt:
+    """The error that names the place."""
+    return DataCorrupt(f"{path} is corrupt at offset {offset}: {why}", file=str(path), offset=offset)
+
+
+def _synced_behind(data: bytes, bad: int, *, shard: int, file_number: int) -> bool:
+    """True = a valid frame behind `bad` says that the byte at `bad` was synced.
+
+    Looks at every place where one may begin. Only a header that would say so is worth a checksum.
+    """
+    view = memoryview(data)
+    at = data.find(MAGIC, bad + 1)
+    while at >= 0:
+        if at % 8 == 0 and len(data) - at >= HEADER.size and bad < HEADER.unpack_from(data, at)[-1] <= at:
+            try:
+                verify(view, at, shard=shard, file_number=file_number, offset=at)
+                return True
+            except BadFrame:
+                pass
+        at = data.find(MAGIC, at + 1)
+    return False

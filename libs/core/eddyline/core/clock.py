@@ -104,11 +104,13 @@ async def wait_event(clock: Clock, event: asyncio.Event, seconds: float) -> bool
             task.cancel()
 
     task = asyncio.current_task()
+    # A task that is being cancelled may wait in its cleanup: only cancels that came during this wait count.
+    cancels_before = task.cancelling() if task is not None else 0
     timer = clock.call_later(seconds, expire)
     try:
         await event.wait()
     except asyncio.CancelledError:
-        if expired and task is not None and task.uncancel() == 0:
+        if expired and task is not None and task.uncancel() <= cancels_before:
             return event.is_set()
         raise
     finally:

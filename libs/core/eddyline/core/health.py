@@ -1,0 +1,48 @@
+"""Health as every role serves it: `""`, `live` and one name a source.
+
+Owns the names and what they mean: `""` = the role is ready (NOT_SERVING until said otherwise), `live` = the process
+answers, `source/<name>` = one source copies. A stopped source never makes its role NOT_SERVING.
+Threading: one event loop.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from grpc_health.v1 import health, health_pb2
+
+READY: Final = ""
+LIVE: Final = "live"
+SOURCE_PREFIX: Final = "source/"
+
+_NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
+_SERVING: Final = health_pb2.HealthCheckResponse.SERVING
+_UNKNOWN: Final = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+
+
+class HealthBoard:
+    """What the health service of one server answers."""
+
+    def __init__(self) -> None:
+        self.servicer = health.aio.HealthServicer()
+
+    async def start(self) -> None:
+        """The process answers, and is not ready yet. Said by the server when it starts."""
+        await self.servicer.set(READY, _NOT_SERVING)
+        await self.servicer.set(LIVE, _SERVING)
+
+    async def set_ready(self, ready: bool) -> None:
+        """Whether the role serves."""
+        await self.servicer.set(READY, _SERVING if ready else _NOT_SERVING)
+
+    async def set_source(self, source: str, copying: bool) -> None:
+        """Whether one source copies."""
+        await self.servicer.set(SOURCE_PREFIX + source, _SERVING if copying else _NOT_SERVING)
+
+    async def forget_source(self, source: str) -> None:
+        """The source is no longer this replica's: SERVICE_UNKNOWN from now on."""
+        await self.servicer.set(SOURCE_PREFIX + source, _UNKNOWN)
+
+    async def stop(self) -> None:
+        """Everything is NOT_SERVING from now on, for good."""
+        await self.servicer.enter_graceful_shutdown()

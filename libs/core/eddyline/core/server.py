@@ -1,0 +1,147 @@
+"""The gRPC server as every role runs it: errors, health, reflection, channelz, bounds, loopback.
+
+Owns the server's options, which fit `eddyline.core.channel`'s, the refusal of any bind but loopback (until there are
+keys and TLS anybody who can connect may do everything), and raw methods: handlers that give ready bytes, so that one
+encoding serves many subscribers.
+Order: register generated servicers on `grpc`, then raw methods, then `start`, which binds, registers health,
+reflection and channelz, and serves. Until the role says `health.set_ready(True)` it is NOT_SERVING.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import grpc
+from eddyline.core.channel import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS
+from eddyline.core.health import HealthBoard
+from eddyline.core.interceptor import ErrorInterceptor, random_id
+from eddyline.core.record import MESSAGE_BYTES_MAX
+from eddyline.core.settings import SettingsError, check_address
+from grpc_channelz.v1 import channelz
+from grpc_health.v1 import health, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+CALLS_MAX: Final = 16_384
+"""Elsewhere unbounded: a client that forgets its streams takes the process down. 10 000 watch streams and what else
+runs beside them; an idle stream costs 23 KiB. Above it calls are RESOURCE_EXHAUSTED at once."""
+PING_INTERVAL_MS_MIN: Final = 10_000
+"""Elsewhere 5 minutes. Half of what our clients use, so that a late ping close to the next is no offence."""
+
+assert PING_INTERVAL_MS_MIN < KEEPALIVE_MS
+
+SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MS_MIN),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", PING_INTERVAL_MS_MIN),
+    # Elsewhere on: two processes could bind one port, and each would get some of the calls.
+    ("grpc.so_reuseport", 0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RawMethod:
+    """One method whose answers are bytes already. `answer` is what a generated servicer would have, giving bytes."""
+
+    answer: Callable[..., object]
+    parse_request: Callable[[bytes], object]
+    request_stream: bool = False
+    response_stream: bool = False
+
+
+class RoleServer:
+    """One server of one role. `grpc` takes the generated servicers; `health` is what the role says of itself."""
+
+    def __init__(self, listen: str, *, new_id: Callable[[], str] = random_id) -> None:
+        check_loopback(listen)
+        self._listen = listen
+        self.grpc = grpc.aio.server(
+            interceptors=(ErrorInterceptor(new_id=new_id),),
+            options=SERVER_OPTIONS,
+            maximum_concurrent_rpcs=CALLS_MAX,
+        )
+        self.health = HealthBoard()
+        self.address = ""
+
+    def add_raw_methods(self, service: str, methods: Mapping[str, RawMethod]) -> None:
+        """Serve methods of `service` (full name) by handlers that give bytes, in place of the generated ones.
+
+        Call it after the generated servicer was added: what is registered later wins, and a generic handler beside
+        registered ones would never be asked.
+        """
+        handlers = {name: _raw_handler(method) for name, method in methods.items()}
+        self.grpc.add_registered_method_handlers(service, handlers)
+
+    async def start(self, *service_names: str) -> str:
+        """Bind and serve; `service_names` (full names) are what reflection lists. Gives the address, with its port.
+
+        Raises:
+            SettingsError: the address is taken or not ours.
+        """
+        health_pb2_grpc.add_HealthServicer_to_server(self.health.servicer, self.grpc)
+        channelz.add_channelz_servicer(self.grpc)
+        listed = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(listed, self.grpc)
+        try:
+            port = self.grpc.add_insecure_port(self._listen)
+        except RuntimeError as error:
+            raise SettingsError(f"cannot listen on {self._listen}: in use, or not an address of this host") from error
+        self.address = f"{self._listen.rpartition(':')[0]}:{port}"
+        await self.health.start()
+        await self.grpc.start()
+        return self.address
+
+    async def stop(self, grace_s: float) -> None:
+        """Say NOT_SERVING, refuse new calls, wait `grace_s` for those that run, cancel the rest."""
+        await self.health.stop()
+        await self.grpc.stop(grace_s)
+
+
+def make_server(listen: str, *, new_id: Callable[[], str] = random_id) -> RoleServer:
+    """Make a server for `host:port` (port 0 = a free one). Needs a running loop; binds at `start`.
+
+    Raises:
+        SettingsError: the host is not loopback.
+    """
+    return RoleServer(listen, new_id=new_id)
+
+
+def check_loopback(listen: str) -> None:
+    """Refuse any bind but loopback.
+
+    Raises:
+        SettingsError: it says what is allowed.
+    """
+    check_address("the listen address", listen)
+    host = listen.rpartition(":")[0].strip("[]")
+    try:
+        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise SettingsError(
+            f"refusing to listen on {listen}: without keys or TLS, which this version does not have, only loopback is"
+            " safe (127.0.0.1, [::1] or localhost)"
+        )
+
+
+def _raw_handler(method: RawMethod) -> grpc.RpcMethodHandler[object, bytes]:
+    match method.request_stream, method.response_stream:
+        case False, False:
+            make = grpc.unary_unary_rpc_method_handler
+        case False, True:
+            make = grpc.unary_stream_rpc_method_handler
+        case True, False:
+            make = grpc.stream_unary_rpc_method_handler
+        case _:
+            make = grpc.stream_stream_rpc_method_handler
+    return make(method.answer, method.parse_request, None)

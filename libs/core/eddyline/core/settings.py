@@ -1,0 +1,185 @@
+"""Settings: the environment as a frozen dataclass, checked once, at start.
+
+Owns the two prefixes of a role (`EDDYLINE_<ROLE>_` and `EDDYLINE_COMMON_`), the five types a setting may have (`str`,
+`int`, `float`, `bool`, `tuple[str, ...]`), the refusal of unknown names, and the printed form with secrets masked.
+A name of ours that no setting has is refused, since it is a misspelt one; what Kubernetes injects beside a service
+called `eddyline-<role>` (`..._SERVICE_HOST`, `..._SERVICE_PORT*`, `..._PORT`, `..._PORT_*`) is passed over, so no setting
+is named so.
+A field without default is required. Bounds are the dataclass's own: its `__post_init__` raises `SettingsError`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar, get_type_hints
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from typing import ClassVar, Protocol
+
+    class SettingsClass(Protocol):
+        """A dataclass."""
+
+        __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[object]]]
+
+
+COMMON_PREFIX: Final = "EDDYLINE_COMMON_"
+LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
+LOG_FORMATS: Final = ("plain", "json")
+
+_INJECTED: Final = re.compile(r"(?:.*_)?(?:SERVICE_HOST|SERVICE_PORT(?:_.*)?|PORT(?:_.*)?)")
+_SECRET: Final = re.compile(r"(?:.*_)?(?:SECRET|PASSWORD|TOKEN|KEY|KEYS|CREDENTIALS)")
+_USERINFO: Final = re.compile(r"(?<=://)[^/@\s]+@")
+_TRUE: Final = frozenset(("1", "true", "yes", "on"))
+_FALSE: Final = frozenset(("0", "false", "no", "off"))
+
+T = TypeVar("T", bound="SettingsClass")
+
+
+class SettingsError(Exception):
+    """A role refuses to start as it is set. The message names the setting and what it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommonSettings:
+    """What every role is told of the cluster, by `EDDYLINE_COMMON_` names."""
+
+    cluster_id: str = "local"
+    store_addresses: tuple[str, ...] = ("127.0.0.1:7701",)
+    ingest_addresses: tuple[str, ...] = ("127.0.0.1:7702",)
+    delivery_addresses: tuple[str, ...] = ("127.0.0.1:7703",)
+    log_level: str = "INFO"
+    log_format: str = "plain"
+
+    def __post_init__(self) -> None:
+        if not self.cluster_id:
+            raise SettingsError(f"{COMMON_PREFIX}CLUSTER_ID is empty")
+        if len(self.store_addresses) != 1:
+            raise SettingsError(
+                f"{COMMON_PREFIX}STORE_ADDRESSES names {len(self.store_addresses)} shards; this version has exactly one"
+            )
+        for name in ("store_addresses", "ingest_addresses", "delivery_addresses"):
+            for address in getattr(self, name):
+                check_address(f"{COMMON_PREFIX}{name.upper()}", address)
+        check_choice(f"{COMMON_PREFIX}LOG_LEVEL", self.log_level, LOG_LEVELS)
+        check_choice(f"{COMMON_PREFIX}LOG_FORMAT", self.log_format, LOG_FORMATS)
+
+
+def load(settings_class: type[T], *, prefix: str, environ: Mapping[str, str]) -> T:
+    """Read a frozen dataclass from the names `prefix` + field name in capitals.
+
+    Raises:
+        SettingsError: an unknown name with this prefix, a missing required setting, or a value that is not of its type
+            or out of its bounds.
+    """
+    hints = get_type_hints(settings_class)
+    fields = {prefix + field.name.upper(): field for field in dataclasses.fields(settings_class)}
+    for name in fields:
+        assert not _INJECTED.fullmatch(name.removeprefix(prefix)), f"{name} is a name that Kubernetes injects"
+    _refuse_unknown(fields.keys(), prefix, environ)
+    values: dict[str, object] = {}
+    for name, field in fields.items():
+        if name in environ:
+            values[field.name] = _parse(name, environ[name], hints[field.name])
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise SettingsError(f"{name} is required")
+    return settings_class(**values)
+
+
+def load_common(environ: Mapping[str, str]) -> CommonSettings:
+    """Read the settings that all roles share.
+
+    Raises:
+        SettingsError: as `load`.
+    """
+    return load(CommonSettings, prefix=COMMON_PREFIX, environ=environ)
+
+
+def masked(settings: SettingsClass, *, prefix: str) -> dict[str, str]:
+    """The settings as they are printed at start, by their names; secrets and the user part of URLs as `***`."""
+    shown: dict[str, str] = {}
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        text = ",".join(value) if isinstance(value, tuple) else str(value)
+        name = field.name.upper()
+        shown[prefix + name] = "***" if text and _SECRET.fullmatch(name) else _USERINFO.sub("***@", text)
+    return shown
+
+
+def check_address(name: str, address: str) -> None:
+    """Refuse what is not `host:port`.
+
+    Raises:
+        SettingsError: with the setting's `name`.
+    """
+    host, colon, port = address.rpartition(":")
+    if not (host and colon and port.isascii() and port.isdecimal() and int(port) <= 65_535):
+        raise SettingsError(f"{name} is {address!r}, not host:port")
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuse what is none of `choices`.
+
+    Raises:
+        SettingsError: with the setting's `name`.
+    """
+    if value not in choices:
+        raise SettingsError(f"{name} is {value!r}, not one of {', '.join(choices)}")
+
+
+def check_range(name: str, value: float, low: float, high: float) -> None:
+    """Refuse a number outside `low` to `high`, both inclusive.
+
+    Raises:
+        SettingsError: with the setting's `name`.
+    """
+    if not low <= value <= high:
+        raise SettingsError(f"{name} is {value}, not within {low} to {high}")
+
+
+def _refuse_unknown(known: Collection[str], prefix: str, environ: Mapping[str, str]) -> None:
+    unknown = sorted(
+        name
+        for name in environ
+        if name.startswith(prefix) and name not in known and not _INJECTED.fullmatch(name.removeprefix(prefix))
+    )
+    if unknown:
+        raise SettingsError(f"unknown settings: {', '.join(unknown)}; known are: {', '.join(sorted(known))}")
+
+
+def _parse(name: str, text: str, wanted: object) -> str | int | float | bool | tuple[str, ...]:
+    if wanted is str:
+        return text
+    if wanted == tuple[str, ...]:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    try:
+        if wanted is bool:
+            return _parse_bool(text)
+        if wanted is int:
+            return int(text)
+        if wanted is float:
+            return _parse_float(text)
+    except ValueError:
+        raise SettingsError(f"{name} is {text!r}, not {_WORDS[wanted]}") from None
+    raise AssertionError(f"{name}: a setting cannot be of type {wanted}")
+
+
+_WORDS: Final[dict[object, str]] = {bool: "true or false", int: "a whole number", float: "a number"}
+
+
+def _parse_bool(text: str) -> bool:
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise ValueError(text)
+
+
+def _parse_float(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number

@@ -1,0 +1,130 @@
+"""Domain errors to `google.rpc.Status` and back: the one place that knows gRPC's codes.
+
+Owns the mapping of `eddyline.core.errors` to a code, a message and a `grpc-status-details-bin` trailer with exactly one
+`ErrorInfo` of the domain `eddyline`, a `RetryInfo` where the metadata has `retryAfterMs`, a `BadRequest` where it names
+a `field`. `unwrap` gives the class back with its metadata.
+What carries no `ErrorInfo` of ours was not said by a role but by gRPC itself: UNAVAILABLE and CANCELLED (the peer broke
+off) become what the caller names, `NotReady` by default, `StoreUnreachable` in the store's link; DEADLINE_EXCEEDED
+becomes `Deadline`; all else an `EddylineError` of that code. An unknown reason, from a newer peer, becomes an
+`EddylineError` with that code and reason.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import grpc
+from eddyline.core import errors
+from eddyline.core.errors import Code, Deadline, EddylineError, NotReady
+from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # no py.typed in it
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+DOMAIN: Final = "eddyline"
+DETAILS_KEY: Final = "grpc-status-details-bin"
+
+MESSAGE_BYTES_MAX: Final = 1024
+"""gRPC refuses metadata above 8 KiB (its default, which clients in other languages keep) and then the caller sees no
+error of ours at all. The message travels twice: percent-encoded (3 KiB at worst) and in the details (1.4 KiB)."""
+VALUE_CHARS_MAX: Final = 2048
+"""A key of 1 KiB in hex, the longest value an error has: 2.8 KiB in base64, so that all fits into the 8 KiB."""
+
+_WIRE_CODES: Final = {code: grpc.StatusCode[code.value] for code in Code}
+_CODES: Final = {wire: code for code, wire in _WIRE_CODES.items()}
+_CLASSES: Final = {
+    found.reason: found
+    for found in vars(errors).values()
+    if isinstance(found, type) and issubclass(found, EddylineError) and found is not EddylineError
+}
+_TRANSPORT: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+
+
+class WireStatus(NamedTuple):
+    """What `context.abort` takes."""
+
+    code: grpc.StatusCode
+    message: str
+    trailing_metadata: tuple[tuple[str, bytes], ...]
+
+
+def to_status(error: EddylineError) -> WireStatus:
+    """Put an error on the wire. Message and metadata values are cut to their bounds, never the reason."""
+    code = _WIRE_CODES[error.code]
+    message = _cut(error.message)
+    metadata = {key: value[:VALUE_CHARS_MAX] for key, value in error.metadata.items()}
+    status = status_pb2.Status(code=_number(code), message=message)
+    _pack(status, error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=metadata))
+    retry_after_ms = metadata.get("retryAfterMs", "")
+    if retry_after_ms.isdecimal():
+        delay = duration_pb2.Duration()
+        delay.FromMilliseconds(int(retry_after_ms))
+        _pack(status, error_details_pb2.RetryInfo(retry_delay=delay))
+    if "field" in metadata:
+        violation = error_details_pb2.BadRequest.FieldViolation(field=metadata["field"], description=message)
+        _pack(status, error_details_pb2.BadRequest(field_violations=[violation]))
+    return WireStatus(code, message, ((DETAILS_KEY, status.SerializeToString()),))
+
+
+def unwrap(error: grpc.aio.AioRpcError, *, unreachable: type[EddylineError] = NotReady) -> EddylineError:
+    """Give the domain error that a peer raised; `unreachable` is the class where the peer itself did not answer."""
+    info = _error_info(error.trailing_metadata() or ())
+    message = error.details() or error.code().name
+    if info is None:
+        return _said_by_grpc(error.code(), message, unreachable)
+    known = _CLASSES.get(info.reason)
+    if known is None:
+        known = _unknown_class(_CODES.get(error.code(), Code.INTERNAL), info.reason)
+    return known(message, **dict(info.metadata))
+
+
+def _said_by_grpc(code: grpc.StatusCode, message: str, unreachable: type[EddylineError]) -> EddylineError:
+    if code in _TRANSPORT:
+        return unreachable(message)
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return Deadline(message)
+    return _unknown_class(_CODES.get(code, Code.INTERNAL), code.name)(message)
+
+
+def _error_info(trailing_metadata: Iterable[tuple[str, str | bytes]]) -> error_details_pb2.ErrorInfo | None:
+    for key, value in trailing_metadata:
+        if key != DETAILS_KEY or not isinstance(value, bytes):
+            continue
+        info = error_details_pb2.ErrorInfo()
+        try:
+            for detail in status_pb2.Status.FromString(value).details:
+                if detail.Unpack(info) and info.domain == DOMAIN:
+                    return info
+        except DecodeError:
+            return None
+    return None
+
+
+@lru_cache(maxsize=256)
+def _unknown_class(code: Code, reason: str) -> type[EddylineError]:
+    # Code and reason belong to the class, so one is made for each pair; the cache bounds them.
+    return type("UnknownError", (EddylineError,), {"code": code, "reason": reason, "__doc__": EddylineError.__doc__})
+
+
+def _pack(
+    status: status_pb2.Status,
+    detail: error_details_pb2.ErrorInfo | error_details_pb2.RetryInfo | error_details_pb2.BadRequest,
+) -> None:
+    packed = any_pb2.Any()
+    packed.Pack(detail)
+    status.details.append(packed)
+
+
+def _number(code: grpc.StatusCode) -> int:
+    number, _name = code.value
+    return int(number)
+
+
+def _cut(message: str) -> str:
+    encoded = message.encode("utf-8", "replace")
+    if len(encoded) <= MESSAGE_BYTES_MAX:
+        return encoded.decode("utf-8")
+    return encoded[: MESSAGE_BYTES_MAX - 3].decode("utf-8", "ignore") + "…"

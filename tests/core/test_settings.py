@@ -1,0 +1,116 @@
+"""Settings: what is taken, what is refused, what is printed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from eddyline.core.settings import SettingsError, check_range, load, load_common, masked
+
+PREFIX = "EDDYLINE_ROLE_"
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    data_dir: str
+    workers: int = 2
+    window_ms: float = 0.5
+    sync: bool = True
+    names: tuple[str, ...] = ()
+    nats_url: str = "nats://127.0.0.1:4222"
+    api_key: str = ""
+
+    def __post_init__(self) -> None:
+        check_range(f"{PREFIX}WORKERS", self.workers, 1, 8)
+
+
+def loaded(**environ: str) -> Example:
+    names = {PREFIX + name: value for name, value in environ.items()}
+    return load(Example, prefix=PREFIX, environ={"PATH": "/bin", PREFIX + "DATA_DIR": "/d"} | names)
+
+
+def test_unset_names_keep_their_defaults() -> None:
+    assert loaded() == Example(data_dir="/d")
+
+
+def test_every_type_is_read() -> None:
+    assert loaded(WORKERS="7", WINDOW_MS="2.5", SYNC="off", NAMES="a, b,,c") == Example(
+        data_dir="/d", workers=7, window_ms=2.5, sync=False, names=("a", "b", "c")
+    )
+
+
+def test_a_missing_required_setting_is_named() -> None:
+    with pytest.raises(SettingsError, match="EDDYLINE_ROLE_DATA_DIR is required"):
+        load(Example, prefix=PREFIX, environ={})
+
+
+def test_a_misspelt_name_is_refused_and_the_known_are_listed() -> None:
+    with pytest.raises(SettingsError, match=r"unknown settings: EDDYLINE_ROLE_WORKER; known.*ROLE_WORKERS"):
+        loaded(WORKER="3")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SERVICE_HOST",
+        "SERVICE_PORT",
+        "SERVICE_PORT_GRPC",
+        "PORT",
+        "PORT_7701_TCP",
+        "PORT_7701_TCP_ADDR",
+        "0_SERVICE_HOST",
+    ],
+)
+def test_what_kubernetes_injects_is_passed_over(name: str) -> None:
+    assert loaded(**{name: "tcp://10.0.0.1:7701"}) == Example(data_dir="/d")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("WORKERS", "two", "not a whole number"),
+        ("WORKERS", "2.5", "not a whole number"),
+        ("WORKERS", "9", "not within 1 to 8"),
+        ("WINDOW_MS", "x", "not a number"),
+        ("WINDOW_MS", "nan", "not a number"),
+        ("WINDOW_MS", "inf", "not a number"),
+        ("SYNC", "maybe", "not true or false"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_refused_by_name(name: str, value: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=f"{PREFIX}{name} is .*{words}"):
+        loaded(**{name: value})
+
+
+def test_secrets_are_masked_in_print() -> None:
+    printed = masked(loaded(API_KEY="hush", NATS_URL="nats://me:hush@host:4222", NAMES="a,b"), prefix=PREFIX)
+    assert "hush" not in str(printed)
+    assert printed["EDDYLINE_ROLE_API_KEY"] == "***"
+    assert printed["EDDYLINE_ROLE_NATS_URL"] == "nats://***@host:4222"
+    assert printed["EDDYLINE_ROLE_NAMES"] == "a,b"
+
+
+def test_common_settings_have_the_house_s_addresses() -> None:
+    common = load_common({})
+    assert common.cluster_id == "local"
+    assert (common.store_addresses, common.ingest_addresses, common.delivery_addresses) == (
+        ("127.0.0.1:7701",),
+        ("127.0.0.1:7702",),
+        ("127.0.0.1:7703",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("STORE_ADDRESSES", "127.0.0.1:7701,127.0.0.1:7711", "exactly one"),
+        ("STORE_ADDRESSES", "", "exactly one"),
+        ("INGEST_ADDRESSES", "nowhere", "not host:port"),
+        ("LOG_LEVEL", "LOUD", "not one of"),
+        ("CLUSTER_ID", "", "empty"),
+        ("CLUSTER", "x", "unknown settings"),
+    ],
+)
+def test_common_settings_refuse(name: str, value: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        load_common({"EDDYLINE_COMMON_" + name: value})

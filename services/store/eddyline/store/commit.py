@@ -1,0 +1,274 @@
+"""Group commit: what is staged becomes frames, the frames become durable, and only then are handed on.
+
+A lone append goes at once; while one group is with the disk the next gathers. Appends of one topic in one group are joined
+into one frame that keeps each append's identity. Frames whose class is met by the write are handed on after it, all
+others after the fdatasync that covers them.
+
+I1: frames of one topic are handed on in the order they were staged. I2: after a failure of the disk nothing is written
+any more: what was with the kernel is `CommitUnknown`, what was only staged is refused as `ReadOnly`.
+Threading: event loop; write and fdatasync run on the shard's one writer thread, which gets immutable buffers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.batch import Batch
+from eddyline.core.errors import CommitUnknown, ReadOnly
+from eddyline.core.topic import Durability
+from eddyline.store.storage.frame import AppendMark, FrameBody, append_body
+from eddyline.store.storage.wal import Location, Wal, WalFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from eddyline.core.clock import Clock
+    from eddyline.core.store_link import AppendResult
+    from eddyline.store.log.topic import Topic
+    from eddyline.store.storage.wal import WriteGroup
+    from eddyline.store.workers import Worker
+
+JOINED_BYTES_MAX: Final = 1 << 20
+JOINED_RECORDS_MAX: Final = 4096
+"""A joined frame's bounds: the format's. A single append may be larger."""
+GROUP_BYTES_MAX: Final = 32 << 20
+"""One group's bytes: half a WAL file, and 0.1 s of a slow disk, so that no append waits longer behind others."""
+
+
+class StagedAppend:
+    """An append that has its seqs: `first_seq` on, `batch.count` of them (none for a position alone)."""
+
+    __slots__ = ("ack", "batch", "first_seq", "mark", "sync", "topic")
+
+    def __init__(
+        self,
+        *,
+        topic: Topic,
+        batch: Batch,
+        first_seq: int,
+        mark: AppendMark,
+        ack: asyncio.Future[AppendResult],
+        sync: bool,
+    ) -> None:
+        self.topic = topic
+        self.batch = batch
+        self.first_seq = first_seq
+        self.mark = mark
+        self.ack = ack
+        self.sync = sync
+
+
+class StagedControl:
+    """A control frame: always fdatasynced. `on_commit` runs on the loop when it is, `done` resolves after it."""
+
+    __slots__ = ("body", "done", "on_commit", "topic")
+
+    def __init__(
+        self,
+        body: FrameBody,
+        *,
+        done: asyncio.Future[None],
+        on_commit: Callable[[], None],
+        topic: Topic | None = None,
+    ) -> None:
+        self.body = body
+        self.done = done
+        self.on_commit = on_commit
+        self.topic = topic
+
+
+class CommitFrame:
+    """A frame on its way: one topic's joined appends, or one control."""
+
+    __slots__ = ("appends", "batch", "bytes", "control", "location", "sync", "topic", "ts_ms")
+
+    def __init__(self, topic: Topic | None, control: StagedControl | None) -> None:
+        self.topic = topic
+        self.control = control
+        self.appends: list[StagedAppend] = []
+        self.batch: Batch | None = None
+        self.bytes = 0
+        self.ts_ms = 0
+        self.sync = control is not None
+        self.location = Location(0, 0, 0)
+
+    @property
+    def record_count(self) -> int:
+        """Records of the joined appends."""
+        return self.batch.count if self.batch is not None else 0
+
+
+class Committer:
+    """The shard's group commit; see the module's invariants."""
+
+    def __init__(
+        self, wal: Wal, worker: Worker, clock: Clock, *, hand_on: Callable[[Sequence[CommitFrame]], None]
+    ) -> None:
+        self._wal = wal
+        self._worker = worker
+        self._clock = clock
+        self._hand_on = hand_on
+        self._staged: list[StagedAppend | StagedControl] = []
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.staged_bytes = 0
+        self.failed_reason = ""
+        self.spare_wanted = asyncio.Event()
+
+    @property
+    def staged_count(self) -> int:
+        """Appends and controls that wait for a group."""
+        return len(self._staged)
+
+    def stage(self, item: StagedAppend | StagedControl) -> None:
+        """Put it behind all that is staged."""
+        self._staged.append(item)
+        if isinstance(item, StagedAppend):
+            self.staged_bytes += item.batch.nbytes
+        self._idle.clear()
+        self._wake.set()
+
+    async def drain(self) -> None:
+        """Wait until nothing is staged or under way."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Commit group after group, until cancelled; whoever still waits then gets CommitUnknown or ReadOnly."""
+        frames: list[CommitFrame] = []
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._staged:
+                    frames = self._take_group()
+                    group = self._wal.place([self._body(frame) for frame in frames])
+                    for frame, location in zip(frames, group.locations, strict=True):
+                        frame.location = location
+                    await self._commit(frames, group)
+                    frames = []
+                    if not self._wal.spare_ready:
+                        self.spare_wanted.set()
+                self._idle.set()
+        finally:
+            self._fail(self.failed_reason or "STOPPED", RuntimeError("stopped"), frames)
+
+    async def sync(self) -> None:
+        """Fdatasync what is written and not yet synced."""
+        if self.failed_reason or not self._wal.unsynced_bytes:
+            return
+        try:
+            await self._worker.submit(self._wal.sync)
+        except (OSError, WalFailed) as error:
+            self._fail("SYNC_FAILED", error, ())
+
+    async def _commit(self, frames: list[CommitFrame], group: WriteGroup) -> None:
+        now = [frame for frame in frames if not frame.sync]
+        synced = [frame for frame in frames if frame.sync]
+        try:
+            if now:
+                await self._worker.submit(partial(self._wal.write, group))
+                self._hand_on(now)
+                if synced:
+                    await self._worker.submit(self._wal.sync)
+            else:
+                await self._worker.submit(partial(_write_and_sync, self._wal, group))
+        except (OSError, WalFailed) as error:
+            self._fail("SYNC_FAILED", error, [frame for frame in frames if not _settled(frame)])
+            return
+        if synced:
+            self._hand_on(synced)
+
+    def _take_group(self) -> list[CommitFrame]:
+        """Frames for the next group: as staged, appends of one topic joined, bounded in bytes."""
+        frames: list[CommitFrame] = []
+        open_frames: dict[int, CommitFrame] = {}
+        synced_topics: set[int] = set()
+        group_bytes = taken = 0
+        for item in self._staged:
+            if frames and group_bytes >= GROUP_BYTES_MAX:
+                break
+            taken += 1
+            if isinstance(item, StagedControl):
+                if item.topic is not None:
+                    open_frames.pop(item.topic.id, None)
+                frames.append(CommitFrame(item.topic, item))
+                continue
+            topic, size, count = item.topic, item.batch.nbytes, item.batch.count
+            self.staged_bytes -= size
+            group_bytes += size
+            frame = open_frames.get(topic.id)
+            if (
+                frame is None
+                or frame.bytes + size > JOINED_BYTES_MAX
+                or sum(a.batch.count for a in frame.appends) + count > JOINED_RECORDS_MAX
+            ):
+                frame = CommitFrame(topic, None)
+                frames.append(frame)
+                open_frames[topic.id] = frame
+            frame.appends.append(item)
+            frame.bytes += size
+            if item.sync or topic.config.durability is Durability.FSYNC:
+                synced_topics.add(topic.id)
+        del self._staged[:taken]
+        for frame in frames:
+            if frame.topic is not None and frame.topic.id in synced_topics:
+                frame.sync = True
+        return frames
+
+    def _body(self, frame: CommitFrame) -> FrameBody:
+        if frame.control is not None:
+            return frame.control.body
+        topic, appends = frame.topic, frame.appends
+        assert topic is not None
+        frame.ts_ms = topic.last_ts_ms = max(topic.last_ts_ms, self._clock.now_ms())
+        joined = appends[0].batch if len(appends) == 1 else Batch.concat([a.batch for a in appends])
+        frame.batch = joined.with_place(appends[0].first_seq, frame.ts_ms)
+        marked = any(a.mark.has_key or a.mark.has_writer for a in appends)
+        return append_body(topic.id, frame.batch, tuple(a.mark for a in appends) if marked else ())
+
+    def _fail(self, reason: str, error: Exception, frames: Sequence[CommitFrame]) -> None:
+        """Turn read-only; settle everything that waits."""
+        self.failed_reason = reason
+        unknown = CommitUnknown(
+            "the disk failed while these bytes were with it; the outcome is settled at the store's restart",
+            cause=type(error).__name__,
+        )
+        settle_frames(frames, unknown)
+        for item in self._staged:
+            settle(item.ack if isinstance(item, StagedAppend) else item.done, read_only(reason))
+        self._staged.clear()
+        self.staged_bytes = 0
+
+
+def read_only(reason: str) -> ReadOnly:
+    """The refusal of a shard that serves only reads."""
+    return ReadOnly(f"the shard serves only reads until it is restarted: {reason}", cause=reason)
+
+
+def settle(future: asyncio.Future[AppendResult] | asyncio.Future[None], error: Exception) -> None:
+    """Fail a future that may have been cancelled by its caller."""
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # a caller that went away leaves nobody to retrieve it
+
+
+def settle_frames(frames: Sequence[CommitFrame], error: Exception) -> None:
+    """Fail every caller of frames."""
+    for frame in frames:
+        for append in frame.appends:
+            settle(append.ack, error)
+        if frame.control is not None:
+            settle(frame.control.done, error)
+
+
+def _settled(frame: CommitFrame) -> bool:
+    """True = handed on already."""
+    return not frame.sync
+
+
+def _write_and_sync(wal: Wal, group: WriteGroup) -> None:
+    wal.write(group)
+    wal.sync()

@@ -1,0 +1,325 @@
+"""The one door for writes: the commit order, and nothing else.
+
+    stage      judge, assign seqs                      (loop; refusals here are definite)
+    commit     group, write, fdatasync by class        (commit.Committer, writer thread)
+    apply      KV: one WriteBatch with its cursor      (apply.Applier, fold thread)
+    publish    index, head, keys, writers: visible     (loop)
+    ack        the caller's future                     (loop)
+
+I1: nothing is visible or acknowledged before its class is met and it is applied. I2: a topic's appends are staged in
+order of arrival, and published in that order. I3: a retry known by its key or position is answered, never repeated.
+Threading: everything here runs on the event loop and owns all state; no locks but one topic's gate, which keeps order
+while keys are read for `expected_versions`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.errors import ApplyLag, CommitUnknown, QuotaTopics, Throttled, TopicNotFound
+from eddyline.core.store_link import AppendResult
+from eddyline.core.topic import Kind
+from eddyline.store import staging
+from eddyline.store.apply import Applier
+from eddyline.store.commit import CommitFrame, Committer, StagedAppend, StagedControl, read_only, settle, settle_frames
+from eddyline.store.log.dedupe import KeyedAppend, PendingAppend
+from eddyline.store.log.topic import RESERVATION_SEQS
+from eddyline.store.storage.columns import content_hash
+from eddyline.store.storage.frame import AppendMark, FrameType, control_body
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from eddyline.core.clock import Clock
+    from eddyline.store.append import AppendRequest
+    from eddyline.store.fold.fold import Fold
+    from eddyline.store.log.cache import FrameCache
+    from eddyline.store.log.table import TopicTable
+    from eddyline.store.log.topic import Topic
+    from eddyline.store.storage.frame import FrameBody
+    from eddyline.store.storage.wal import Wal
+    from eddyline.store.workers import Worker
+
+Ack = asyncio.Future[AppendResult]
+
+STAGED_APPENDS_MAX: Final = 65_536
+STAGED_BYTES_MAX: Final = 64 << 20
+APPLY_LAG_RECORDS_MAX: Final = 65_536
+APPLY_LAG_BYTES_MAX: Final = 64 << 20
+"""Bounds of what waits for the disk and for the fold. 64 MiB is a second of a slow disk; two of them are what a store
+may hold of appends not yet acknowledged, whatever its clients do."""
+RETRY_AFTER_MS: Final = 100
+
+
+class Engine:
+    """Stage, commit, apply, publish, ack; see the module's invariants."""
+
+    def __init__(
+        self,
+        *,
+        table: TopicTable,
+        wal: Wal,
+        fold: Fold,
+        clock: Clock,
+        cache: FrameCache,
+        wal_worker: Worker,
+        fold_worker: Worker,
+        topics_max: int,
+    ) -> None:
+        self.table = table
+        self.fold = fold
+        self.fold_worker = fold_worker
+        self.clock = clock
+        self._cache = cache
+        self._topics_max = topics_max
+        self._failed_reason = ""
+        self.appended_count = 0
+        self.applier = Applier(fold, fold_worker, clock, publish=self._publish, on_failure=self._fold_failed)
+        self.committer = Committer(wal, wal_worker, clock, hand_on=self._hand_on)
+
+    @property
+    def read_only_reason(self) -> str:
+        """Why only reads are served; empty = writes are too."""
+        return self.committer.failed_reason or self._failed_reason
+
+    async def drain(self) -> None:
+        """Wait until all that was staged is settled."""
+        await self.committer.drain()
+        await self.applier.drain()
+
+    # stage -------------------------------------------------------------------------------------------------------
+
+    async def stage(self, topic: Topic, request: AppendRequest) -> Ack:
+        """Stage an append; return when it has its place in the topic's order. The future is its acknowledgement.
+
+        Raises:
+            whatever `staging` refuses, Throttled, ApplyLag, ReadOnly, IdempotencyConflict: nothing was staged.
+        """
+        staging.check_request(topic, request)
+        if not request.expected_versions and not topic.gate.locked():
+            return self._stage(topic, request)
+        async with topic.gate:
+            if not request.expected_versions:
+                return self._stage(topic, request)
+            return await self._stage_versioned(topic, request)
+
+    async def _stage_versioned(self, topic: Topic, request: AppendRequest) -> Ack:
+        """Read the keys off the loop, then judge them with all that is staged since, and stage, in one step."""
+        overlay = list(topic.unapplied)
+        topic.overlays.append(overlay)
+        try:
+            keys = [key for key, _ in request.expected_versions]
+            stored = await self.fold_worker.submit(lambda: self.fold.get(topic.id, keys))
+            known = self._known(topic, request)
+            if known is not None:
+                return known
+            staging.check_versions(request.expected_versions, stored, overlay)
+            return self._stage(topic, request)
+        finally:
+            # by identity: two overlays of equal batches are two overlays
+            topic.overlays[:] = [other for other in topic.overlays if other is not overlay]
+
+    def _stage(self, topic: Topic, request: AppendRequest) -> Ack:
+        known = self._known(topic, request)
+        if known is not None:
+            return known
+        self._check_room(topic)
+        if topic.closing or topic.deleted:
+            raise TopicNotFound(f"no topic {topic.name}", topic=topic.name)
+        staging.check_head(topic, request.expected_head_seq)
+        ack: Ack = asyncio.get_running_loop().create_future()
+        writer, key, digest = request.writer, request.idempotency_key.encode(), b""
+        if key:
+            digest = content_hash(request.batch)
+            topic.keys.stage(key, digest, ack)
+        mark = AppendMark(request.batch.count, key, digest)
+        if writer is not None:
+            mark = mark._replace(
+                writer=writer.writer, fence=writer.fence, previous=writer.previous, new=writer.new
+            )
+            topic.writers.stage(writer, ack)
+        first_seq = topic.staged_seq + 1
+        topic.staged_seq += request.batch.count
+        if topic.kind is Kind.KV and request.batch.count:
+            placed = request.batch.with_place(first_seq, 0)
+            topic.unapplied.append(placed)
+            for overlay in topic.overlays:
+                overlay.append(placed)
+        sync = self._reserve(topic)
+        self.committer.stage(
+            StagedAppend(topic=topic, batch=request.batch, first_seq=first_seq, mark=mark, ack=ack, sync=sync)
+        )
+        return ack
+
+    def _known(self, topic: Topic, request: AppendRequest) -> Ack | None:
+        """The acknowledgement of an append that this one repeats, by key or by position."""
+        if request.idempotency_key:
+            found = topic.keys.find(
+                request.idempotency_key.encode(),
+                content_hash(request.batch),
+                now_ms=self.clock.now_ms(),
+                window_ms=topic.config.idempotency_window_ms,
+            )
+            if isinstance(found, PendingAppend):
+                return _repeat(found.ack)
+            if found is not None:
+                return _done(AppendResult(found.first_seq, found.last_seq, topic.id, found.ts_ms, deduplicated=True))
+        if request.writer is not None:
+            writer = topic.writers.check(request.writer, leased=request.source)
+            if writer is not None:
+                if writer.ack is not None:
+                    return _repeat(writer.ack)
+                return _done(AppendResult(0, 0, topic.id, topic.last_ts_ms, deduplicated=True))
+        return None
+
+    def _check_room(self, topic: Topic) -> None:
+        if self.read_only_reason:
+            raise read_only(self.read_only_reason)
+        committer, applier = self.committer, self.applier
+        if committer.staged_count >= STAGED_APPENDS_MAX or committer.staged_bytes >= STAGED_BYTES_MAX:
+            raise Throttled("too many appends wait for the disk", retryAfterMs=RETRY_AFTER_MS)
+        if topic.kind is Kind.KV and (
+            applier.lag_records >= APPLY_LAG_RECORDS_MAX or applier.lag_bytes >= APPLY_LAG_BYTES_MAX
+        ):
+            raise ApplyLag("the fold is too far behind", retryAfterMs=RETRY_AFTER_MS)
+
+    def _reserve(self, topic: Topic) -> bool:
+        """Reserve seqs ahead where half is used. True = the append waits for a reservation's fdatasync."""
+        if not topic.needs_reservation:
+            return False
+        if topic.staged_seq > topic.staged_reserved_seq - RESERVATION_SEQS // 2:
+            self.reserve(topic, topic.staged_seq + RESERVATION_SEQS)
+        return topic.staged_seq > topic.reserved_seq
+
+    def reserve(self, topic: Topic, bound: int) -> None:
+        """Log that acknowledged seqs go up to `bound` at most; a lower bound than before counts at once."""
+        topic.staged_reserved_seq = bound
+        topic.reserved_seq = min(topic.reserved_seq, bound)
+
+        def committed() -> None:
+            topic.reserved_seq = bound
+
+        body = control_body(FrameType.HEAD_WATERMARK, topic.id, None, first_seq=bound, ts_ms=topic.last_ts_ms)
+        done = asyncio.get_running_loop().create_future()
+        self.committer.stage(StagedControl(body, done=done, on_commit=committed, topic=topic))
+
+    async def control(self, body: FrameBody, on_commit: Callable[[], None], topic: Topic | None = None) -> None:
+        """Commit a control frame; return when it is fdatasynced and `on_commit` has run.
+
+        Raises:
+            ReadOnly: refused. CommitUnknown: the disk failed under it.
+        """
+        if self.read_only_reason:
+            raise read_only(self.read_only_reason)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.committer.stage(StagedControl(body, done=done, on_commit=on_commit, topic=topic))
+        await settled(done)
+
+    def check_quota(self) -> None:
+        """Raises QuotaTopics where one topic more is too many."""
+        if len(self.table) >= self._topics_max:
+            raise QuotaTopics(f"the store has {self._topics_max} topics, as many as it may", topicsMax=self._topics_max)
+
+    # apply, publish, ack -----------------------------------------------------------------------------------------
+
+    def _hand_on(self, frames: Sequence[CommitFrame]) -> None:
+        """Frames whose class is met: LOG topics are published, KV topics go to the fold first."""
+        for frame in frames:
+            if frame.topic is not None and frame.topic.kind is Kind.KV and _touches_fold(frame):
+                self.applier.add(frame)
+            else:
+                self._publish(frame)
+
+    def _publish(self, frame: CommitFrame) -> None:
+        if frame.control is not None:
+            frame.control.on_commit()
+            if not frame.control.done.done():
+                frame.control.done.set_result(None)
+            return
+        topic, batch = frame.topic, frame.batch
+        assert topic is not None
+        assert batch is not None
+        if batch.count:
+            topic.index.add(batch.first_seq, batch.last_seq, frame.location)
+            topic.head_seq = batch.last_seq
+            self._cache.add(topic.id, batch)
+            self.appended_count += batch.count
+        topic.last_commit_s = self.clock.monotonic_s()
+        for append in frame.appends:
+            _remember(topic, append, frame.ts_ms)
+        if topic.kind is Kind.KV:
+            del topic.unapplied[: sum(1 for append in frame.appends if append.batch.count)]
+        for append in frame.appends:
+            if not append.ack.done():
+                append.ack.set_result(_result(topic, append, frame.ts_ms))
+        topic.moved()
+
+    def _fold_failed(self, frames: Sequence[CommitFrame], error: Exception) -> None:
+        """The fold is broken: its frames stay in the log, unacknowledged, until a restart applies them."""
+        self._failed_reason = "FOLD_FAILED"
+        unknown = CommitUnknown(
+            "the fold failed; the append is in the log and is settled at the store's restart", cause=type(error).__name__
+        )
+        settle_frames(frames, unknown)
+
+
+async def settled(commit: asyncio.Future[None]) -> None:
+    """Await a commit under way; a cancelled caller waits for it too, so that what it locked stays locked till then."""
+    try:
+        await asyncio.shield(commit)
+    except asyncio.CancelledError:
+        while not commit.done():
+            try:
+                await asyncio.wait([commit])
+            except asyncio.CancelledError:
+                continue
+        raise
+
+
+def _touches_fold(frame: CommitFrame) -> bool:
+    return frame.control is None or frame.control.body.type == FrameType.TOPIC_DELETE
+
+
+def _remember(topic: Topic, append: StagedAppend, ts_ms: int) -> None:
+    """Keep what makes a retry of `append` known."""
+    mark = append.mark
+    if mark.has_key:
+        last_seq = append.first_seq + mark.count - 1
+        topic.keys.commit(mark.idempotency_key, KeyedAppend(mark.content_hash, append.first_seq, last_seq, ts_ms))
+    if mark.has_writer:
+        topic.writers.commit(mark.writer, mark.fence, mark.new)
+
+
+def _result(topic: Topic, append: StagedAppend, ts_ms: int) -> AppendResult:
+    if append.batch.count == 0:
+        return AppendResult(0, 0, topic.id, ts_ms)
+    return AppendResult(append.first_seq, append.first_seq + append.batch.count - 1, topic.id, ts_ms)
+
+
+def _done(result: AppendResult) -> Ack:
+    ack: Ack = asyncio.get_running_loop().create_future()
+    ack.set_result(result)
+    return ack
+
+
+def _repeat(first: Ack) -> Ack:
+    """A second acknowledgement of an append under way, marked as such."""
+    second: Ack = asyncio.get_running_loop().create_future()
+
+    def settle_second(done: Ack) -> None:
+        if second.done():
+            return
+        if done.cancelled():
+            second.cancel()
+        elif (error := done.exception()) is not None:
+            settle(second, error if isinstance(error, Exception) else RuntimeError("append failed"))
+        else:
+            result = done.result()
+            second.set_result(
+                AppendResult(result.first_seq, result.last_seq, result.epoch, result.ts_ms, deduplicated=True)
+            )
+
+    first.add_done_callback(settle_second)
+    return second
+

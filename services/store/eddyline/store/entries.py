@@ -1,0 +1,111 @@
+"""Reading folds: points, batches and ranges, each at one moment whose seq is told.
+
+A batch of keys is read on the fold's own thread, between two writes; a range is a view made there and paged through on the
+reader threads. What an answer shows is visible to log reads too when it is given.
+Threading: event loop; RocksDB calls off it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.batch import Batch
+from eddyline.core.errors import FoldBehind, InvalidArgument, NotKv, ScanExpired
+from eddyline.core.read import EntryPage, FoldState, RangePage
+from eddyline.core.topic import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from eddyline.core.clock import Clock
+    from eddyline.core.record import Record
+    from eddyline.store.fold.fold import Fold, FoldView
+    from eddyline.store.log.topic import Topic
+    from eddyline.store.sources import Sources
+    from eddyline.store.workers import Worker
+
+KEYS_MAX: Final = 10_000
+WAIT_S_MAX: Final = 30.0
+PAGE_ENTRIES: Final = 512
+PAGE_BYTES: Final = 256 << 10
+"""A page: about 1 ms of RocksDB iteration, which holds the GIL; and a frame of comfortable size."""
+SCAN_S_MAX: Final = 300.0
+"""A view pins the files it reads: after this time a slow reader starts again behind its last key."""
+
+
+class Entries:
+    """Reads of every fold of a shard."""
+
+    def __init__(self, *, fold: Fold, fold_worker: Worker, reader_worker: Worker, clock: Clock, sources: Sources) -> None:
+        self._fold = fold
+        self._fold_worker = fold_worker
+        self._reader_worker = reader_worker
+        self._clock = clock
+        self._sources = sources
+
+    async def get(self, topic: Topic, keys: Sequence[bytes], *, min_seq: int = 0) -> EntryPage:
+        """Live entries of `keys` at one point, in their order; None where a key is not live.
+
+        Raises:
+            NotKv, InvalidArgument (too many keys), FoldBehind (`min_seq` not reached in 30 s).
+        """
+        if len(keys) > KEYS_MAX:
+            raise InvalidArgument(f"at most {KEYS_MAX} keys in one call, not {len(keys)}", field="keys")
+        await self._wait(topic, min_seq)
+
+        def read() -> tuple[list[Record | None], int]:
+            return self._fold.get(topic.id, keys), self._fold.applied(topic.id)
+
+        entries, fold_seq = await self._fold_worker.submit(read)
+        await topic.wait_head(fold_seq, self._clock, WAIT_S_MAX)
+        return EntryPage(self.state(topic, fold_seq), tuple(entries))
+
+    async def scan(
+        self, topic: Topic, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0
+    ) -> AsyncIterator[RangePage]:
+        """Live entries under a prefix and above `after_key`, in byte order, all at one point; at least one page.
+
+        Raises:
+            NotKv, FoldBehind, TooManyScans, ScanExpired (after 300 s).
+        """
+        await self._wait(topic, min_seq)
+
+        def open_view() -> tuple[FoldView, int]:
+            view = self._fold.view(topic.id, key_prefix=key_prefix, after_key=after_key)
+            return view, self._fold.applied(topic.id)
+
+        view, fold_seq = await self._fold_worker.submit(open_view)
+        try:
+            await topic.wait_head(fold_seq, self._clock, WAIT_S_MAX)
+            deadline_s = self._clock.monotonic_s() + SCAN_S_MAX
+            remaining = limit or 1 << 63
+            first = True
+            while True:
+                if self._clock.monotonic_s() > deadline_s:
+                    raise ScanExpired("the scan took longer than 300 s; go on after the last key")
+                page = partial(view.next_page, min(PAGE_ENTRIES, remaining), PAGE_BYTES)
+                rows = await self._reader_worker.submit(page)
+                remaining -= len(rows)
+                if rows or first:
+                    yield RangePage(self.state(topic, fold_seq), Batch.from_rows(rows) if rows else None)
+                first = False
+                if not rows or remaining <= 0:
+                    return
+        finally:
+            view.close()
+
+    def state(self, topic: Topic, fold_seq: int) -> FoldState:
+        """Where the fold and its source stand."""
+        source_state, staleness_ms = self._sources.staleness(topic.source)
+        return FoldState(fold_seq, topic.id, source_state, staleness_ms)
+
+    async def _wait(self, topic: Topic, min_seq: int) -> None:
+        if topic.kind is not Kind.KV:
+            raise NotKv(f"topic {topic.name} has no fold", topic=topic.name)
+        if min_seq and not await topic.wait_head(min_seq, self._clock, WAIT_S_MAX):
+            raise FoldBehind(
+                f"the fold of topic {topic.name} is at {topic.head_seq}, not at {min_seq}",
+                topic=topic.name,
+                foldSeq=topic.head_seq,
+            )

@@ -1,0 +1,309 @@
+"""The store in process: everything its RPCs and, in a simulation, the other roles ask of it.
+
+Implements `eddyline.core.store_link.StoreLink` and the store's own calls (`eddyline.store.ports.StoreDoor`). Each call is a
+few lines: find, judge, delegate to the part that owns it.
+Threading: event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from eddyline.core.batch import Batch
+from eddyline.core.errors import (
+    EpochMismatch,
+    NotReady,
+    SourceExists,
+    TopicExists,
+    TopicHasSource,
+    TopicNotEmpty,
+    TopicNotFound,
+)
+from eddyline.core.read import ALL_RECORDS
+from eddyline.core.source import Lease
+from eddyline.core.topic import Kind, TopicConfig, check_name
+from eddyline.store.append import AppendRequest, StoreFigures, WriterPosition
+from eddyline.store.follow import LocalFollow
+from eddyline.store.keyed_locks import KeyedLocks
+from eddyline.store.log.topic import Topic
+from eddyline.store.recovery import change_writer, topic_body, topic_of
+from eddyline.store.sources import check_definition
+from eddyline.store.storage.frame import FrameType, control_body
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from eddyline.core.read import EntryPage, RangePage, ReadResult, RecordFilter
+    from eddyline.core.source import SourceDefinition, SourceInfo, SourceReport
+    from eddyline.core.store_link import AppendResult
+    from eddyline.core.topic import TopicInfo
+    from eddyline.store.engine import Ack, Engine
+    from eddyline.store.entries import Entries
+    from eddyline.store.log.table import TopicTable
+    from eddyline.store.reader import LogReader
+    from eddyline.store.sources import Source, Sources
+
+
+class LocalLink:
+    """One store shard; see the module."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        reader: LogReader,
+        entries: Entries,
+        sources: Sources,
+        instance: int,
+        wal_bytes: Callable[[], int],
+    ) -> None:
+        self._engine = engine
+        self._table: TopicTable = engine.table
+        self._reader = reader
+        self._entries = entries
+        self._sources = sources
+        self._instance = instance
+        self._wal_bytes = wal_bytes
+        self._locks = KeyedLocks()
+        self._follows: set[LocalFollow] = set()
+        self._closing = False
+
+    # topics ------------------------------------------------------------------------------------------------------
+
+    async def create_topic(self, name: str, kind: Kind, config: TopicConfig) -> TopicInfo:
+        check_name(name, "topic")
+        self._check_open()
+        async with self._locks.hold(name):
+            if self._table.find(name) is not None:
+                raise TopicExists(f"topic {name} exists", topic=name)
+            return (await self._create(name, kind, config)).info()
+
+    async def get_topic(self, name: str) -> TopicInfo:
+        return self._table.get(name).info()
+
+    def kind_of(self, name: str) -> Kind | None:
+        """The kind of a topic, None where there is none: what an append's default op depends on."""
+        topic = self._table.find(name)
+        return topic.kind if topic is not None else None
+
+    async def list_topics(self, name_prefix: str, after_name: str, limit: int) -> list[TopicInfo]:
+        """Up to `limit` topics in order of their names, above `after_name`."""
+        return [topic.info() for topic in self._table.page(name_prefix, after_name, limit)]
+
+    async def delete_topic(self, name: str, *, if_epoch: int = 0, if_empty: bool = False) -> int:
+        """Delete a topic with all it has; its epoch.
+
+        Raises:
+            TopicNotFound, EpochMismatch, TopicNotEmpty, ReadOnly.
+        """
+        self._check_open()
+        async with self._locks.hold(name):
+            topic = self._table.get(name)
+            if if_epoch and if_epoch != topic.id:
+                raise EpochMismatch(f"topic {name} has epoch {topic.id}", topic=name, epoch=topic.id)
+            if if_empty and topic.staged_seq:
+                raise TopicNotEmpty(f"topic {name} has records", topic=name)
+
+            def committed() -> None:
+                self._sources.remove(topic.source)
+                self._table.remove(topic)
+                topic.moved()
+
+            body = control_body(FrameType.TOPIC_DELETE, topic.id, {"name": name}, ts_ms=self._stamp(topic))
+            topic.closing = True  # for good: a delete that fails leaves a shard that takes no appends at all
+            await self._engine.control(body, committed, topic)
+            return topic.id
+
+    async def _create(self, name: str, kind: Kind, config: TopicConfig) -> Topic:
+        self._engine.check_quota()
+        topic_id = self._table.take_id()
+        now_ms = self._engine.clock.now_ms()
+        body = topic_body(name, kind, config)
+        topic = topic_of(topic_id, body, now_ms)
+        topic.last_ts_ms = now_ms
+        topic.last_commit_s = self._engine.clock.monotonic_s()
+        frame = control_body(FrameType.TOPIC_CREATE, topic_id, dict(body), ts_ms=now_ms)
+        await self._engine.control(frame, lambda: self._table.add(topic))
+        return topic
+
+    # appends -----------------------------------------------------------------------------------------------------
+
+    async def stage(self, request: AppendRequest) -> Ack:
+        """Stage an append; returns when it has its place, the future is its acknowledgement.
+
+        Raises:
+            what the contract lists for AppendRecords; nothing was staged then.
+        """
+        self._check_open()
+        topic = self._table.find(request.topic)
+        if topic is None and request.create is not None:
+            topic = await self._create_if_missing(request.topic, *request.create)
+        return await self._engine.stage(topic or self._table.get(request.topic), request)
+
+    async def apply_batch(
+        self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None
+    ) -> AppendResult:
+        found = self._sources.get(source)
+        request = AppendRequest(
+            topic=found.definition.topic,
+            batch=batch if batch is not None else Batch.from_rows([]),
+            writer=WriterPosition(source, fence, previous, new),
+            source=True,
+        )
+        self._check_open()
+        return await asyncio.shield(await self._engine.stage(found.topic, request))
+
+    async def _create_if_missing(self, name: str, kind: Kind, config: TopicConfig) -> Topic:
+        check_name(name, "topic")
+        async with self._locks.hold(name):
+            return self._table.find(name) or await self._create(name, kind, config)
+
+    # reads -------------------------------------------------------------------------------------------------------
+
+    async def read_records(
+        self,
+        topic: str,
+        *,
+        after_seq: int,
+        epoch: int = 0,
+        limit: int = 0,
+        max_bytes: int = 0,
+        wait_ms: int = 0,
+        record_filter: RecordFilter = ALL_RECORDS,
+    ) -> ReadResult:
+        found = self._table.get(topic)
+        result = await self._reader.read(
+            found,
+            after_seq=after_seq,
+            epoch=epoch,
+            limit=limit,
+            max_bytes=max_bytes,
+            wait_ms=wait_ms,
+            record_filter=record_filter,
+        )
+        if found.deleted:
+            raise TopicNotFound(f"topic {topic} was deleted", topic=topic)
+        return result
+
+    async def batch_get_entries(self, topic: str, keys: Sequence[bytes], *, min_seq: int = 0) -> EntryPage:
+        return await self._entries.get(self._table.get(topic), keys, min_seq=min_seq)
+
+    def range_entries(
+        self, topic: str, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0
+    ) -> AsyncIterator[RangePage]:
+        found = self._table.get(topic)
+        return self._entries.scan(found, key_prefix=key_prefix, after_key=after_key, limit=limit, min_seq=min_seq)
+
+    @asynccontextmanager
+    async def follow(self) -> AsyncIterator[LocalFollow]:
+        follow = LocalFollow(self._table, self._reader)
+        self._follows.add(follow)
+        try:
+            yield follow
+        finally:
+            self._follows.discard(follow)
+            follow.close()
+
+    # sources -----------------------------------------------------------------------------------------------------
+
+    async def put_source(self, definition: SourceDefinition) -> tuple[SourceInfo, bool]:
+        check_definition(definition)
+        self._check_open()
+        async with self._locks.hold("source " + definition.name), self._locks.hold(definition.topic):
+            known = self._sources.find(definition.name)
+            if known is not None:
+                if known.definition != definition:
+                    raise SourceExists(
+                        f"source {definition.name} copies bucket {known.definition.bucket} to topic "
+                        f"{known.definition.topic}, not {definition.bucket} to {definition.topic}",
+                        source=definition.name,
+                        bucket=known.definition.bucket,
+                        topic=known.definition.topic,
+                    )
+                return self._sources.info(known), False
+            topic = self._table.get(definition.topic)
+            check_takes_source(topic)
+            topic.source = definition.name  # from here on appends of others are refused
+            body = {"bucket": definition.bucket, "change": "put", "source": definition.name}
+            await self._change_writer(topic, body)
+            return self._sources.info(self._sources.get(definition.name)), True
+
+    async def get_source(self, name: str) -> SourceInfo:
+        return self._sources.info(self._sources.get(name))
+
+    async def list_sources(self) -> Sequence[SourceInfo]:
+        return await self.list_sources_page("", len(self._sources))
+
+    async def list_sources_page(self, after: str, limit: int) -> list[SourceInfo]:
+        """Up to `limit` sources in order of their names, above `after`."""
+        return [self._sources.info(self._sources.get(name)) for name in self._sources.names_after(after, limit)]
+
+    async def delete_source(self, name: str) -> None:
+        self._check_open()
+        async with self._locks.hold("source " + name):
+            topic = self._sources.get(name).topic
+            await self._change_writer(topic, {"change": "delete", "source": name})
+
+    async def acquire_lease(self, source: str, *, holder: str, lease_ms: int) -> Lease:
+        self._check_open()
+        async with self._locks.hold("source " + source):
+            found = self._sources.get(source)
+            fence = self._sources.next_fence(found, holder, lease_ms)
+            body = {"change": "lease", "fence": fence, "holder": holder, "lease_ms": lease_ms, "source": source}
+            await self._change_writer(found.topic, body)
+            await self._settled(found)
+            return Lease(fence, self._sources.info(found))
+
+    async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> int:
+        return self._sources.renew(source, fence, report)
+
+    async def release_lease(self, source: str, *, fence: int) -> None:
+        self._sources.release(source, fence)
+
+    async def _change_writer(self, topic: Topic, body: dict[str, str | int]) -> None:
+        frame = control_body(FrameType.WRITER_CHANGE, topic.id, dict(body), ts_ms=self._stamp(topic))
+        await self._engine.control(frame, lambda: change_writer(self._sources, topic, body), topic)
+
+    async def _settled(self, source: Source) -> None:
+        """Wait for the appends of older fences: the position told must mean that all before it is applied."""
+        ack = source.topic.writers.get(source.definition.name).ack
+        if ack is not None:
+            await asyncio.wait([ack])
+
+    # the shard ---------------------------------------------------------------------------------------------------
+
+    def status(self) -> StoreFigures:
+        """The shard's own figures."""
+        return StoreFigures(
+            topic_count=len(self._table),
+            source_count=len(self._sources),
+            wal_bytes=self._wal_bytes(),
+            appended_count=self._engine.appended_count,
+            apply_lag_bytes=self._engine.applier.lag_bytes,
+            instance=self._instance,
+            read_only_reason=self._engine.read_only_reason,
+        )
+
+    def stop_writes(self) -> None:
+        """Refuse writes from now on: the store is stopping."""
+        self._closing = True
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise NotReady("the store is stopping")
+
+    def _stamp(self, topic: Topic) -> int:
+        topic.last_ts_ms = max(topic.last_ts_ms, self._engine.clock.now_ms())
+        return topic.last_ts_ms
+
+
+def check_takes_source(topic: Topic) -> None:
+    """Raises TopicHasSource or TopicNotEmpty where a topic cannot get a source."""
+    if topic.source:
+        raise TopicHasSource(f"topic {topic.name} has source {topic.source}", topic=topic.name, source=topic.source)
+    if topic.staged_seq:
+        raise TopicNotEmpty(f"topic {topic.name} has records; a source needs an empty topic", topic=topic.name)
+
+

@@ -1,0 +1,89 @@
+"""Writers of one topic: fence and position, staged and stored.
+
+A writer's position moves in the frame of its records; nothing is looked at but the two positions and the fence.
+I1: the staged state is the stored one plus the appends under way; a retry of one under way waits for its outcome.
+Threading: event loop only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from eddyline.core.errors import StaleFence, StalePosition
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from eddyline.core.store_link import AppendResult
+    from eddyline.store.append import WriterPosition
+
+
+class StagedWriter(NamedTuple):
+    """A writer after all that is staged. `ack` = the newest append's, None once it is stored."""
+
+    fence: int
+    position: bytes
+    ack: asyncio.Future[AppendResult] | None = None
+
+
+class Writers:
+    """The writers of one topic."""
+
+    __slots__ = ("_staged",)
+
+    def __init__(self) -> None:
+        self._staged: dict[str, StagedWriter] = {}
+
+    def get(self, writer: str) -> StagedWriter:
+        """The writer as staged; fence 0 and empty position where it never wrote."""
+        return self._staged.get(writer) or StagedWriter(0, b"")
+
+    def check(self, move: WriterPosition, *, leased: bool) -> StagedWriter | None:
+        """Judge a move. None = go on; a writer = this very move is staged or stored already.
+
+        `leased` writers (sources) get their fence from a lease and must carry exactly it; any other writer takes over
+        by carrying a larger one.
+
+        Raises:
+            StaleFence: a newer fence exists, or a lease that was never given.
+            StalePosition: the previous position is not the stored one.
+        """
+        known = self.get(move.writer)
+        if move.fence < known.fence or (leased and move.fence != known.fence):
+            raise StaleFence(
+                f"writer {move.writer} has fence {known.fence}, the append carries {move.fence}",
+                writer=move.writer,
+                fence=known.fence,
+            )
+        if move.new == known.position and move.new:
+            return known
+        if move.previous != known.position:
+            raise StalePosition(
+                f"writer {move.writer} is at another position than the append's previous one",
+                writer=move.writer,
+                position=known.position.hex(),
+            )
+        return None
+
+    def stage(self, move: WriterPosition, ack: asyncio.Future[AppendResult]) -> None:
+        """Take a judged move over."""
+        self._staged[move.writer] = StagedWriter(move.fence, move.new, ack)
+
+    def commit(self, writer: str, fence: int, position: bytes) -> None:
+        """A move is stored: its retries are answered at once, unless a newer one is under way."""
+        known = self._staged.get(writer)
+        if known is None or known.position == position or known.ack is None:
+            self._staged[writer] = StagedWriter(max(fence, known.fence if known else 0), position)
+
+    def set_fence(self, writer: str, fence: int) -> None:
+        """A lease was given: older fences are refused from now on."""
+        known = self.get(writer)
+        self._staged[writer] = known._replace(fence=max(fence, known.fence))
+
+    def forget(self, writer: str) -> None:
+        """A writer is gone with its source."""
+        self._staged.pop(writer, None)
+
+    def names(self) -> list[str]:
+        """All writers, by name."""
+        return sorted(self._staged)

@@ -1,0 +1,182 @@
+"""Reading a topic's log by seq, bounded in records, bytes and records examined.
+
+Frames come from the cache or, off the loop, from the WAL, verified. Only published frames are in the index, so nothing
+is read before it is visible. Neighbouring frames are joined into one batch; a batch ends where a gap lies.
+Threading: event loop; file reads on the reader threads.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+from eddyline.core.batch import Batch
+from eddyline.core.errors import CursorAhead, InvalidArgument
+from eddyline.core.gap import split_gaps
+from eddyline.core.read import (
+    ALL_RECORDS,
+    EXAMINED_BYTES_MAX,
+    EXAMINED_RECORDS_MAX,
+    READ_BYTES_DEFAULT,
+    READ_BYTES_MAX,
+    READ_LIMIT_DEFAULT,
+    READ_LIMIT_MAX,
+    READ_WAIT_MS_MAX,
+    ReadResult,
+)
+from eddyline.core.record import Gap, GapReason
+from eddyline.core.select import matching
+
+if TYPE_CHECKING:
+    from eddyline.core.clock import Clock
+    from eddyline.core.read import RecordFilter
+    from eddyline.store.log.cache import FrameCache
+    from eddyline.store.log.index import IndexEntry
+    from eddyline.store.log.topic import Topic
+    from eddyline.store.storage.wal import Wal
+    from eddyline.store.workers import Worker
+
+RECORD_OVERHEAD_BYTES: Final = 32
+"""What a record counts beside its cells: the semantics' own number."""
+
+
+class _Bounds(NamedTuple):
+    limit: int
+    max_bytes: int
+    record_filter: RecordFilter
+
+
+class LogReader:
+    """Reads any topic of a shard."""
+
+    def __init__(self, *, wal: Wal, cache: FrameCache, worker: Worker, clock: Clock) -> None:
+        self._wal = wal
+        self._cache = cache
+        self._worker = worker
+        self._clock = clock
+
+    async def read(
+        self,
+        topic: Topic,
+        *,
+        after_seq: int,
+        epoch: int = 0,
+        limit: int = 0,
+        max_bytes: int = 0,
+        wait_ms: int = 0,
+        record_filter: RecordFilter = ALL_RECORDS,
+    ) -> ReadResult:
+        """Records above `after_seq`; 0 = the default of each bound. Waits `wait_ms` for a record when level.
+
+        Raises:
+            InvalidArgument: a bound is out of range. CursorAhead: `after_seq` is above the head of the same epoch.
+            DataCorrupt: a frame's checksum is wrong.
+        """
+        limit = _bounded(limit, READ_LIMIT_DEFAULT, READ_LIMIT_MAX, "limit")
+        max_bytes = _bounded(max_bytes, READ_BYTES_DEFAULT, READ_BYTES_MAX, "max_bytes")
+        wait_ms = _bounded(wait_ms, 0, READ_WAIT_MS_MAX, "wait_ms")
+        items: list[Batch | Gap] = []
+        if epoch and epoch != topic.id:
+            items.append(Gap(0, 0, GapReason.RECREATED, old_epoch=epoch, new_epoch=topic.id))
+            after_seq = 0
+        elif after_seq > topic.head_seq:
+            raise CursorAhead(
+                f"the head of topic {topic.name} is {topic.head_seq}, below the cursor {after_seq}",
+                topic=topic.name,
+                headSeq=topic.head_seq,
+            )
+        if not items and after_seq == topic.head_seq and wait_ms:
+            await topic.wait_head(after_seq + 1, self._clock, wait_ms / 1000)
+        bounds = _Bounds(limit, max_bytes, record_filter)
+        found, next_after_seq = await self._collect(topic, after_seq, bounds)
+        if found:
+            items.extend(split_gaps(found[0] if len(found) == 1 else Batch.concat(found)))
+        head_seq = max(topic.head_seq, next_after_seq)
+        return ReadResult(tuple(items), next_after_seq, head_seq, topic.earliest_seq, topic.id)
+
+    async def _collect(self, topic: Topic, after_seq: int, bounds: _Bounds) -> tuple[list[Batch], int]:
+        """Batches up to the bounds and the head, and the last seq examined."""
+        head_seq = topic.head_seq
+        limit, max_bytes, record_filter = bounds
+        examined_records = examined_bytes = count = size = 0
+        found: list[Batch] = []
+        position = topic.index.position_after(after_seq)
+        cursor = after_seq
+        while cursor < head_seq and position < len(topic.index):
+            entry = topic.index.entry(position)
+            batch = await self._batch(topic, entry)
+            whole = batch
+            if entry.first_seq <= cursor:
+                batch = batch.slice(batch.index_after(cursor), batch.count)
+            examined_records, examined_bytes = examined_records + batch.count, examined_bytes + batch.nbytes
+            indices = None if record_filter.passes_all() else matching(batch, record_filter)
+            selected = batch if indices is None else batch.select(indices)
+            taken = fitting(selected, limit - count, max_bytes - size, at_least_one=count == 0)
+            count += taken
+            if taken < selected.count:
+                if taken:
+                    found.append(selected.slice(0, taken))
+                # up to the record before the first that no longer fits: what a filter hid is examined
+                cursor = selected.seq_at(taken) - 1
+                break
+            if taken:
+                found.append(selected)
+                size += batch_bytes(selected)
+            cursor = whole.last_seq
+            position += 1
+            if (
+                count >= limit
+                or size >= max_bytes
+                or examined_records >= EXAMINED_RECORDS_MAX
+                or examined_bytes >= EXAMINED_BYTES_MAX
+            ):
+                break
+        else:
+            cursor = max(cursor, head_seq)
+        return found, cursor
+
+    async def _batch(self, topic: Topic, entry: IndexEntry) -> Batch:
+        cached = self._cache.get(topic.id, entry.first_seq)
+        if cached is not None:
+            return cached
+        frame = await self._worker.submit(partial(self._wal.read, entry.location))
+        assert frame.batch is not None
+        self._cache.add(topic.id, frame.batch)
+        return frame.batch
+
+
+def fitting(batch: Batch, records_max: int, bytes_max: int, *, at_least_one: bool) -> int:
+    """How many of the first records fit both bounds; at least one where asked."""
+    if batch.count == 0:
+        return 0
+    fits = min(batch.count, records_max)
+    if batch_bytes(batch) > bytes_max:
+        sizes = np.cumsum(record_bytes(batch))
+        fits = min(fits, int(np.searchsorted(sizes, bytes_max, side="right")))
+    return max(fits, 1) if at_least_one else max(fits, 0)
+
+
+def batch_bytes(batch: Batch) -> int:
+    """A batch's bytes by the semantics: cells and 32 a record."""
+    cells = sum(
+        len(column.values)
+        for column in (batch.key, batch.data, batch.tag, batch.node, batch.meta, batch.version)
+        if column is not None
+    )
+    return cells + RECORD_OVERHEAD_BYTES * batch.count
+
+
+def record_bytes(batch: Batch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Each record's bytes by the semantics."""
+    sizes = np.full(batch.count, RECORD_OVERHEAD_BYTES, dtype=np.int64)
+    for column in (batch.key, batch.data, batch.tag, batch.node, batch.meta, batch.version):
+        if column is not None:
+            sizes += np.diff(np.frombuffer(column.offsets, dtype="<u4").astype(np.int64))
+    return sizes
+
+
+def _bounded(value: int, default: int, largest: int, field: str) -> int:
+    if not 0 <= value <= largest:
+        raise InvalidArgument(f"{field} is 0 to {largest}, not {value}", field=field)
+    return value or default

@@ -1,0 +1,183 @@
+"""Sources of a shard: definitions, fences and leases, kept beside their topics.
+
+What must survive is in `WriterChange` frames: definition, deletion, and each lease's fence and holder. Deadlines and reports
+are in memory: after a restart each lease runs once more in full.
+
+I1: a fence grows with every lease and is durable before it is given; from its staging on, smaller ones are refused.
+Threading: event loop only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.errors import InvalidArgument, LeaseHeld, SourceNotFound, StaleFence
+from eddyline.core.source import (
+    LEASE_MS_DEFAULT,
+    LEASE_MS_MAX,
+    LEASE_MS_MIN,
+    SourceDefinition,
+    SourceInfo,
+    SourceReport,
+)
+from eddyline.core.topic import check_name
+
+if TYPE_CHECKING:
+    from eddyline.core.clock import Clock
+    from eddyline.store.log.topic import Topic
+
+BUCKET_BYTES_MAX: Final = 255
+HOLDER_BYTES_MAX: Final = 255
+
+
+class Source:
+    """One source in memory."""
+
+    __slots__ = ("deadline_s", "definition", "fence", "holder", "lease_ms", "report", "reported_s", "topic")
+
+    def __init__(self, definition: SourceDefinition, topic: Topic) -> None:
+        self.definition = definition
+        self.topic = topic
+        self.fence = 0
+        self.holder = ""
+        self.lease_ms = LEASE_MS_DEFAULT
+        self.deadline_s = 0.0
+        self.report = SourceReport()
+        self.reported_s = -1.0
+
+
+class Sources:
+    """The sources of a shard, by name."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._by_name: dict[str, Source] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def find(self, name: str) -> Source | None:
+        """The source of this name, if there is one."""
+        return self._by_name.get(name)
+
+    def get(self, name: str) -> Source:
+        """The source of this name.
+
+        Raises:
+            InvalidName, SourceNotFound.
+        """
+        source = self._by_name.get(name)
+        if source is None:
+            check_name(name, "source")
+            raise SourceNotFound(f"no source {name}", source=name)
+        return source
+
+    def add(self, definition: SourceDefinition, topic: Topic) -> None:
+        """A definition is committed."""
+        self._by_name[definition.name] = Source(definition, topic)
+        topic.source = definition.name
+
+    def remove(self, name: str) -> None:
+        """A deletion is committed, of the source or of its topic."""
+        source = self._by_name.pop(name, None)
+        if source is not None:
+            source.topic.source = ""
+            source.topic.writers.forget(name)
+
+    def names_after(self, after: str, limit: int) -> list[str]:
+        """Up to `limit` names above `after`, in order."""
+        return sorted(name for name in self._by_name if name > after)[:limit]
+
+    def next_fence(self, source: Source, holder: str, lease_ms: int) -> int:
+        """The fence for a new lease of `holder`, refused from then on: all before it.
+
+        Raises:
+            InvalidArgument: holder or time out of bounds. LeaseHeld: somebody else's lease still runs.
+        """
+        if not holder or len(holder.encode()) > HOLDER_BYTES_MAX:
+            raise InvalidArgument(f"a holder has 1 to {HOLDER_BYTES_MAX} bytes", field="holder")
+        if lease_ms and not LEASE_MS_MIN <= lease_ms <= LEASE_MS_MAX:
+            raise InvalidArgument(f"lease_ms is {LEASE_MS_MIN} to {LEASE_MS_MAX}", field="lease_ms")
+        remaining_ms = self._remaining_ms(source)
+        if source.holder and source.holder != holder and remaining_ms > 0:
+            raise LeaseHeld(
+                f"source {source.definition.name} is held by {source.holder} for {remaining_ms} ms more",
+                source=source.definition.name,
+                holder=source.holder,
+                remainingMs=remaining_ms,
+            )
+        fence = max(source.fence, source.topic.writers.get(source.definition.name).fence) + 1
+        source.topic.writers.set_fence(source.definition.name, fence)
+        source.fence = fence
+        return fence
+
+    def leased(self, source: Source, *, fence: int, holder: str, lease_ms: int) -> None:
+        """A lease is committed, or replayed: it runs from now."""
+        source.fence = max(source.fence, fence)
+        source.holder = holder
+        source.lease_ms = lease_ms or LEASE_MS_DEFAULT
+        source.deadline_s = self._clock.monotonic_s() + source.lease_ms / 1000
+        source.topic.writers.set_fence(source.definition.name, fence)
+
+    def renew(self, name: str, fence: int, report: SourceReport) -> int:
+        """Prolong a lease and take its report; the time it now runs, in ms.
+
+        Raises:
+            SourceNotFound, StaleFence.
+        """
+        source = self._held(name, fence)
+        source.deadline_s = self._clock.monotonic_s() + source.lease_ms / 1000
+        source.report = report
+        source.reported_s = self._clock.monotonic_s()
+        return source.lease_ms
+
+    def release(self, name: str, fence: int) -> None:
+        """End a lease now. Not logged: after a restart it would run once more, which delays and harms nobody.
+
+        Raises:
+            SourceNotFound, StaleFence.
+        """
+        source = self._held(name, fence)
+        source.holder = ""
+        source.deadline_s = 0.0
+
+    def info(self, source: Source) -> SourceInfo:
+        """The source as others see it; the position is the newest staged one, see `link` for waiting on it."""
+        remaining_ms = self._remaining_ms(source)
+        reported_ms = -1 if source.reported_s < 0 else int((self._clock.monotonic_s() - source.reported_s) * 1000)
+        return SourceInfo(
+            definition=source.definition,
+            position=source.topic.writers.get(source.definition.name).position,
+            fence=source.fence,
+            holder=source.holder if remaining_ms > 0 else "",
+            lease_remaining_ms=max(remaining_ms, 0),
+            report=source.report,
+            reported_ms=reported_ms,
+            head_seq=source.topic.head_seq,
+        )
+
+    def staleness(self, name: str) -> tuple[str, int]:
+        """State as last reported and the time since, in ms; empty and 0 where there is no source or no report."""
+        source = self._by_name.get(name)
+        if source is None or source.reported_s < 0:
+            return "", 0
+        return source.report.state, int((self._clock.monotonic_s() - source.reported_s) * 1000)
+
+    def _held(self, name: str, fence: int) -> Source:
+        source = self.get(name)
+        if fence != source.fence or not source.holder:
+            raise StaleFence(
+                f"source {name} has fence {source.fence}, the call carries {fence}", source=name, fence=source.fence
+            )
+        return source
+
+    def _remaining_ms(self, source: Source) -> int:
+        return int((source.deadline_s - self._clock.monotonic_s()) * 1000) if source.holder else 0
+
+
+def check_definition(definition: SourceDefinition) -> None:
+    """Raises InvalidName or InvalidArgument where a definition cannot be one."""
+    check_name(definition.name, "source")
+    check_name(definition.topic, "topic")
+    if not definition.bucket or len(definition.bucket.encode()) > BUCKET_BYTES_MAX:
+        raise InvalidArgument(f"a bucket's name has 1 to {BUCKET_BYTES_MAX} bytes", field="bucket")

@@ -1,0 +1,122 @@
+"""Judging an append before it gets its seqs: op and key rules, keys known, positions, heads, versions.
+
+Everything here raises before a seq is assigned, so every refusal is definite. Pure: no waiting, no I/O.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eddyline.core.errors import (
+    EpochMismatch,
+    HeadMismatch,
+    InvalidArgument,
+    InvalidOp,
+    KeyRequired,
+    NotKv,
+    TopicHasSource,
+    VersionMismatch,
+)
+from eddyline.core.record import POSITION_BYTES_MAX, Op, effective_version
+from eddyline.core.topic import Kind, check_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from eddyline.core.batch import Batch
+    from eddyline.core.record import Record
+    from eddyline.store.append import AppendRequest
+    from eddyline.store.log.topic import Topic
+
+_KV_OPS = frozenset((Op.PUT, Op.DELETE, Op.PURGE))
+_SOURCE_OPS = _KV_OPS | {Op.GAP}
+
+
+def check_request(topic: Topic, request: AppendRequest) -> None:
+    """Judge what needs no state but the topic's identity.
+
+    Raises:
+        EpochMismatch, TopicHasSource, InvalidArgument, InvalidOp, KeyRequired, NotKv.
+    """
+    if request.epoch and request.epoch != topic.id:
+        raise EpochMismatch(f"topic {topic.name} has epoch {topic.id}", topic=topic.name, epoch=topic.id)
+    if topic.source and not request.source:
+        raise TopicHasSource(
+            f"topic {topic.name} is written by its source {topic.source} alone", topic=topic.name, source=topic.source
+        )
+    if request.expected_versions and topic.kind is not Kind.KV:
+        raise NotKv(f"topic {topic.name} has no fold, so no versions to expect", topic=topic.name)
+    writer = request.writer
+    if writer is not None:
+        check_name(writer.writer, "writer")
+        if max(len(writer.previous), len(writer.new)) > POSITION_BYTES_MAX:
+            raise InvalidArgument(f"a position has at most {POSITION_BYTES_MAX} bytes", field="writer")
+        if not writer.new:
+            raise InvalidArgument("a writer's new position is missing", field="writer.new")
+    if request.batch.count == 0 and not request.source:
+        raise InvalidArgument("an append needs at least one record", field="batch")
+    check_ops(topic.kind, request.batch, source=request.source)
+
+
+def check_ops(kind: Kind, batch: Batch, *, source: bool) -> None:
+    """Judge ops and keys by the topic's kind.
+
+    Raises:
+        InvalidOp: an op that the topic or the caller does not take.
+        KeyRequired: a record of a KV topic without key.
+    """
+    if batch.count == 0:
+        return
+    if kind is Kind.LOG:
+        if batch.ops is not None:
+            raise InvalidOp("records of a LOG topic have op APPEND", field="op")
+        return
+    allowed = _SOURCE_OPS if source else _KV_OPS
+    found = {Op.APPEND} if batch.ops is None else set(bytes(batch.ops))
+    if not found <= allowed:
+        named = ", ".join(sorted(Op(op).name for op in found - allowed))
+        raise InvalidOp(f"records of a KV topic have op PUT, DELETE or PURGE, not {named}", field="op")
+    if Op.GAP in found:
+        ops = batch.ops_array()
+        keyed = batch.select((ops != Op.GAP).nonzero()[0])
+        if keyed.count == 0:
+            return
+        batch = keyed
+    if batch.key is None or batch.key.validity is not None:
+        raise KeyRequired("every record of a KV topic has a key", field="key")
+
+
+def check_head(topic: Topic, expected_head_seq: int | None) -> None:
+    """Raises HeadMismatch where the staged head is another one."""
+    if expected_head_seq is not None and expected_head_seq != topic.staged_seq:
+        raise HeadMismatch(
+            f"the head of topic {topic.name} is {topic.staged_seq}, not {expected_head_seq}",
+            topic=topic.name,
+            headSeq=topic.staged_seq,
+        )
+
+
+def check_versions(
+    expected: Sequence[tuple[bytes, bytes]], stored: Sequence[Record | None], staged: Iterable[Batch]
+) -> None:
+    """Judge `expected_versions` against the fold's entries and all batches staged since they were read, in order.
+
+    Raises:
+        VersionMismatch: with the first key that differs and its version.
+    """
+    versions = {
+        key: b"" if entry is None else effective_version(entry.version, entry.seq)
+        for (key, _), entry in zip(expected, stored, strict=True)
+    }
+    for batch in staged:
+        for record in batch.to_rows():
+            if record.key is not None and record.key in versions:
+                live = record.op == Op.PUT
+                versions[record.key] = effective_version(record.version, record.seq) if live else b""
+    for key, version in expected:
+        if versions[key] != version:
+            raise VersionMismatch(
+                f"key {key[:64]!r} {'is not live' if not versions[key] else 'has another version'}",
+                key=key.hex(),
+                version=versions[key].hex(),
+            )

@@ -1,0 +1,57 @@
+"""`make bench`: measure the rows, print one line a figure, and keep them with the machine.
+
+Rows: P1 (durable append), P4 (NATS put to gRPC subscriber).
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from tests.bench import p1_append, p4_latency
+from tests.bench.harness import machine
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.bench.harness import Figure
+
+ROWS: dict[str, Callable[[], Awaitable[list[Figure]]]] = {"P1": p1_append.measure, "P4": p4_latency.measure}
+RESULTS = Path(__file__).parent / "results"
+
+
+async def measure(rows: list[str]) -> list[Figure]:
+    """Each row in turn, its lines as they come."""
+    figures = []
+    for row in rows:
+        for figure in await ROWS[row]():
+            print(figure.line(), flush=True)
+            figures.append(figure)
+    return figures
+
+
+def main() -> int:
+    """Exit status 0: measured, whatever the figures are; `short` in a line says what fell short."""
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--rows", default=",".join(ROWS), help="which rows, e.g. P1,P4 (default: all)")
+    rows = parser.parse_args().rows.split(",")
+    if unknown := [row for row in rows if row not in ROWS]:
+        parser.error(f"no row {', '.join(unknown)}; there are {', '.join(ROWS)}")
+    figures = uvloop.run(measure(rows))
+    RESULTS.mkdir(exist_ok=True)
+    now = datetime.datetime.now(datetime.UTC)
+    path = RESULTS / f"{now:%Y-%m-%dT%H%M%S}.json"
+    path.write_text(json.dumps({"machine": machine(), "figures": [asdict(f) for f in figures]}, indent=1))
+    print(f"written to {path.relative_to(Path.cwd())}" if path.is_relative_to(Path.cwd()) else f"written to {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

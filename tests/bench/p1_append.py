@@ -1,0 +1,111 @@
+"""P1: durable append (FSYNC, LOG topic, null keys), 1 000 records of 100 bytes a batch, over gRPC.
+
+AppendStream with 8 in flight, and AppendRecords from 8 callers, against the same messages at a bare handler that
+group-commits them (`bare_append`). Beside it: writev and fdatasync alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+import numpy as np
+from eddyline.v1 import log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc, types_pb2
+
+from tests.bench.harness import Figure, alternate
+from tests.bench.processes import bare_append_server, store_server
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+RECORDS = 1_000
+RECORD_BYTES = 100
+IN_FLIGHT = 8
+BATCHES = 1_500
+TARGET = 0.5
+OPTIONS = [("grpc.max_send_message_length", 64 << 20), ("grpc.max_receive_message_length", 64 << 20)]
+
+
+def columns() -> types_pb2.ColumnarBatch:
+    """One batch: a data column, nothing else."""
+    offsets = np.arange(0, (RECORDS + 1) * RECORD_BYTES, RECORD_BYTES, dtype="<u4").tobytes()
+    values = os.urandom(RECORDS * RECORD_BYTES)
+    return types_pb2.ColumnarBatch(count=RECORDS, data=types_pb2.BinaryColumn(offsets=offsets, values=values))
+
+
+async def stream_round(stub: log_pb2_grpc.LogServiceStub, topic: str) -> float:
+    """Records a second over one AppendStream with 8 in flight."""
+    step = log_pb2.AppendStreamRequest(append=log_pb2.AppendBatch(columns=columns()))
+    slots = asyncio.Semaphore(IN_FLIGHT)
+
+    async def steps() -> AsyncIterator[log_pb2.AppendStreamRequest]:
+        yield log_pb2.AppendStreamRequest(start=log_pb2.AppendStart(topic=topic))
+        for _ in range(BATCHES):
+            await slots.acquire()
+            yield step
+
+    started = time.perf_counter()
+    answered = 0
+    async for _ in stub.AppendStream(steps()):
+        slots.release()
+        answered += 1
+    assert answered == BATCHES
+    return BATCHES * RECORDS / (time.perf_counter() - started)
+
+
+async def unary_round(stub: log_pb2_grpc.LogServiceStub, topic: str) -> float:
+    """Records a second from 8 callers of AppendRecords."""
+    request = log_pb2.AppendRecordsRequest(topic=topic, columns=columns())
+
+    async def call() -> None:
+        for _ in range(BATCHES // IN_FLIGHT):
+            await stub.AppendRecords(request)
+
+    started = time.perf_counter()
+    async with asyncio.TaskGroup() as callers:
+        for _ in range(IN_FLIGHT):
+            callers.create_task(call())
+    return BATCHES // IN_FLIGHT * IN_FLIGHT * RECORDS / (time.perf_counter() - started)
+
+
+def disk_alone(directory: str) -> float:
+    """Records a second where the same bytes are written, 8 batches a writev, and fdatasynced, by nobody's request."""
+    data = os.urandom(RECORDS * RECORD_BYTES)
+    fd = os.open(os.path.join(directory, "alone"), os.O_CREAT | os.O_WRONLY)
+    started = time.perf_counter()
+    for group in range(BATCHES // IN_FLIGHT):
+        os.pwritev(fd, [data] * IN_FLIGHT, group * IN_FLIGHT * len(data))
+        os.fdatasync(fd)
+    seconds = time.perf_counter() - started
+    os.close(fd)
+    return BATCHES * RECORDS / seconds
+
+
+async def measure() -> list[Figure]:
+    """The row's figures."""
+    with tempfile.TemporaryDirectory() as directory:
+        async with (
+            store_server(Path(directory) / "store") as store,
+            bare_append_server(directory) as bare,
+            grpc.aio.insecure_channel(store, options=OPTIONS) as store_channel,
+            grpc.aio.insecure_channel(bare, options=OPTIONS) as bare_channel,
+        ):
+            config = topic_pb2.TopicConfig(durability=topic_pb2.DURABILITY_FSYNC)
+            topic = topic_pb2.Topic(name="bench", kind=topic_pb2.TOPIC_KIND_LOG, config=config)
+            await topic_pb2_grpc.TopicServiceStub(store_channel).CreateTopic(topic_pb2.CreateTopicRequest(topic=topic))
+            ours, other = log_pb2_grpc.LogServiceStub(store_channel), log_pb2_grpc.LogServiceStub(bare_channel)
+            stream = await alternate(lambda: stream_round(ours, "bench"), lambda: stream_round(other, "bench"))
+            unary = await alternate(lambda: unary_round(ours, "bench"), lambda: unary_round(other, "bench"))
+        alone = disk_alone(directory)
+    return [
+        Figure("P1", "append_stream", stream[0], "records/s", stream[0] / stream[1], TARGET),
+        Figure("P1", "append_stream_bare", stream[1], "records/s"),
+        Figure("P1", "append_records", unary[0], "records/s", unary[0] / unary[1], TARGET),
+        Figure("P1", "append_records_bare", unary[1], "records/s"),
+        Figure("P1", "disk_alone", alone, "records/s"),
+    ]

@@ -1,0 +1,139 @@
+"""Server processes for the rows, each alone on its port."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+START_SECONDS_MAX = 20
+
+
+def free_address() -> str:
+    """A loopback address that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+@asynccontextmanager
+async def process(module: str, *arguments: str, **environment: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A module of ours as a process; stopped at the end."""
+    started = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", module, *arguments, env={**os.environ, **environment}, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        yield started
+    finally:
+        if started.returncode is None:
+            started.terminate()
+        await started.wait()
+
+
+@asynccontextmanager
+async def store_server(data_dir: Path) -> AsyncIterator[str]:
+    """A store; its address once it serves."""
+    address = free_address()
+    settings = {"EDDYLINE_STORE_LISTEN": address, "EDDYLINE_STORE_DATA_DIR": str(data_dir)}
+    async with process("eddyline.store", **settings):
+        await serving(address)
+        yield address
+
+
+@asynccontextmanager
+async def bare_append_server(directory: str) -> AsyncIterator[str]:
+    """P1's baseline; its address."""
+    async with process("tests.bench.bare_append", directory) as started:
+        assert started.stdout is not None
+        yield f"127.0.0.1:{int(await started.stdout.readline())}"
+
+
+async def serving(address: str) -> None:
+    """Wait until the role at `address` says that it is ready."""
+    async with asyncio.timeout(START_SECONDS_MAX), grpc.aio.insecure_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        while True:
+            try:
+                answer = await stub.Check(health_pb2.HealthCheckRequest(), wait_for_ready=True)
+                if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                    return
+            except grpc.aio.AioRpcError as error:
+                if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND):
+                    raise
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def nats_server(directory: Path) -> AsyncIterator[str]:
+    """A JetStream server on a free port; its URL."""
+    address = free_address()
+    binary = os.path.join(os.path.dirname(sys.executable), "nats-server")
+    host, port = address.split(":")
+    started = await asyncio.create_subprocess_exec(
+        binary, "-a", host, "-p", port, "-js", "-sd", str(directory / "nats"), stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        async with asyncio.timeout(START_SECONDS_MAX):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection(host, int(port))
+                    writer.close()
+                    break
+                except OSError:
+                    await asyncio.sleep(0.02)
+        yield f"nats://{address}"
+    finally:
+        started.terminate()
+        await started.wait()
+
+
+@asynccontextmanager
+async def ingest_server(store: str, nats_url: str, directory: Path, bucket: str) -> AsyncIterator[str]:
+    """An ingest that copies `bucket` to the topic of its name; its address."""
+    sources = directory / "sources.toml"
+    sources.write_text(f'[[source]]\nname = "{bucket}"\nbucket = "{bucket}"\ntopic = "{bucket}"\n')
+    address = free_address()
+    settings = {
+        "EDDYLINE_COMMON_STORE_ADDRESSES": store,
+        "EDDYLINE_INGEST_LISTEN": address,
+        "EDDYLINE_INGEST_NATS_URL": nats_url,
+        "EDDYLINE_INGEST_SOURCES_FILE": str(sources),
+    }
+    async with process("eddyline.ingest", **settings):
+        await serving(address)
+        yield address
+
+
+@asynccontextmanager
+async def delivery_server(store: str) -> AsyncIterator[str]:
+    """A delivery of `store`; its address."""
+    address = free_address()
+    settings = {"EDDYLINE_COMMON_STORE_ADDRESSES": store, "EDDYLINE_DELIVERY_LISTEN": address}
+    async with process("eddyline.delivery", **settings):
+        await serving(address)
+        yield address
+
+
+@asynccontextmanager
+async def bare_chain(nats_url: str, subject: str) -> AsyncIterator[str]:
+    """P4's baseline; the address of its last hop."""
+
+    async def port(started: asyncio.subprocess.Process) -> str:
+        assert started.stdout is not None
+        return f"127.0.0.1:{int(await started.stdout.readline())}"
+
+    module = "tests.bench.bare_chain"
+    async with process(module, "store") as first:
+        store = await port(first)
+        async with process(module, "delivery", store) as second, process(module, "ingest", store, nats_url, subject):
+            yield await port(second)

@@ -1,0 +1,470 @@
+"""`Batch`: records as columns, the unit that crosses every boundary of the cluster.
+
+A producer packs a batch once; the log writes its buffers as they are, the index keeps one entry for it, readers get it
+whole. Rows are made at the edge only: `from_rows` and `to_rows` are the two places that touch records one by one, about
+0.5 us each; all else costs by the batch.
+
+Invariants:
+    I1 a batch is never changed after it is made; its buffers may be shared with other batches and with read-only memory
+       of a frame or a message.
+    I2 what this module makes of canonical batches is canonical (`eddyline.core.column`), in `ops` (None = all APPEND) and
+       `source_ts_ns` (None = all 0) too: batches of equal content have equal buffers.
+    I3 `seqs` is None where seqs are consecutive from `first_seq`, else it has all of them and `first_seq` is its first;
+       `ts_ms_each` likewise with `ts_ms`. A batch that the store has not placed has first_seq 0 and no seqs.
+
+The constructor takes buffers as they are; foreign ones go through `eddyline.core.validate`. Threads: immutable.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import repeat
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from eddyline.core.cells import (
+    cells_of,
+    metas_of,
+    numbers_of,
+    pack_cells,
+    pack_metas,
+    pack_numbers,
+    pack_texts,
+    texts_of,
+)
+from eddyline.core.column import (
+    Buffer,
+    Column,
+    canonical_column,
+    concat_columns,
+    runs_of,
+    select_column,
+    slice_column,
+)
+from eddyline.core.errors import InvalidOp
+from eddyline.core.record import Op, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["Batch", "Buffer", "Column"]
+
+_APPEND: Final = bytes([Op.APPEND])
+_NO_TIME: Final = bytes(8)
+_new_record: Final = partial(tuple.__new__, Record)
+"""A record from its ten fields in order, without the length check of `Record._make`: half the time."""
+
+
+class Batch:
+    """Records of one topic as columns. See the module for what holds."""
+
+    __slots__ = (
+        "count",
+        "data",
+        "first_seq",
+        "key",
+        "meta",
+        "node",
+        "ops",
+        "seqs",
+        "source_ts_ns",
+        "tag",
+        "ts_ms",
+        "ts_ms_each",
+        "version",
+    )
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        first_seq: int = 0,
+        seqs: Buffer | None = None,
+        ts_ms: int = 0,
+        ts_ms_each: Buffer | None = None,
+        ops: Buffer | None = None,
+        source_ts_ns: Buffer | None = None,
+        key: Column | None = None,
+        data: Column | None = None,
+        tag: Column | None = None,
+        node: Column | None = None,
+        meta: Column | None = None,
+        version: Column | None = None,
+    ) -> None:
+        self.count: Final = count
+        self.first_seq: Final = first_seq
+        self.seqs: Final = seqs
+        self.ts_ms: Final = ts_ms
+        self.ts_ms_each: Final = ts_ms_each
+        self.ops: Final = ops
+        self.source_ts_ns: Final = source_ts_ns
+        self.key: Final = key
+        self.data: Final = data
+        self.tag: Final = tag
+        self.node: Final = node
+        self.meta: Final = meta
+        self.version: Final = version
+
+    # --- rows -------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def from_rows(records: Sequence[Record]) -> Batch:
+        """Pack rows, with their seqs and commit times; a `seq` of 0 in all of them = not placed.
+
+        Raises:
+            MalformedColumns, RecordTooLarge: a text or a meta cannot be encoded.
+            InvalidArgument: a number does not fit into its width.
+        """
+        count = len(records)
+        if count == 0:
+            return Batch(0)
+        seqs, times, source_times, ops, keys, data, tags, nodes, metas, versions = zip(*records, strict=True)
+        first_seq, seq_each = _packed_seqs(seqs)
+        ts_ms, ts_ms_each = _packed_times(times)
+        try:
+            op_bytes = bytes(ops)
+        except ValueError as error:
+            raise InvalidOp("an op does not fit into a byte", field="op") from error
+        return Batch(
+            count,
+            first_seq=first_seq,
+            seqs=seq_each,
+            ts_ms=ts_ms,
+            ts_ms_each=ts_ms_each,
+            ops=_canonical_ops(op_bytes),
+            source_ts_ns=pack_numbers("q", source_times, "source_ts_ns") if any(source_times) else None,
+            key=pack_cells(keys, absence=True),
+            data=pack_cells(data, absence=True),
+            tag=pack_texts(tags),
+            node=pack_texts(nodes),
+            meta=pack_metas(metas),
+            version=pack_cells(versions, absence=False),
+        )
+
+    def to_rows(self) -> list[Record]:
+        """The records as rows; `version` is the stored one, empty where none was set."""
+        count = self.count
+        if count == 0:
+            return []
+        fields = zip(
+            self.seq_list(),
+            repeat(self.ts_ms) if self.ts_ms_each is None else numbers_of("q", self.ts_ms_each),
+            repeat(0) if self.source_ts_ns is None else numbers_of("q", self.source_ts_ns),
+            repeat(int(Op.APPEND)) if self.ops is None else bytes(self.ops),
+            repeat(None) if self.key is None else cells_of(self.key, count),
+            repeat(None) if self.data is None else cells_of(self.data, count),
+            repeat(None) if self.tag is None else texts_of(self.tag, count),
+            repeat(None) if self.node is None else texts_of(self.node, count),
+            repeat(()) if self.meta is None else metas_of(self.meta, count),
+            repeat(b"") if self.version is None else cells_of(self.version, count),
+            strict=False,  # what repeats has no end
+        )
+        return list(map(_new_record, fields))
+
+    # --- place ------------------------------------------------------------------------------------------------
+
+    def with_place(self, first_seq: int, ts_ms: int) -> Batch:
+        """The same records at consecutive seqs from `first_seq`, all committed at `ts_ms`. Shares the columns."""
+        return Batch(
+            self.count,
+            first_seq=first_seq,
+            ts_ms=ts_ms,
+            ops=self.ops,
+            source_ts_ns=self.source_ts_ns,
+            key=self.key,
+            data=self.data,
+            tag=self.tag,
+            node=self.node,
+            meta=self.meta,
+            version=self.version,
+        )
+
+    def seq_at(self, index: int) -> int:
+        """Seq of one record; 0 where the batch is not placed."""
+        if self.seqs is not None:
+            return int.from_bytes(self.seqs[8 * index : 8 * index + 8], "little")
+        return self.first_seq + index if self.first_seq else 0
+
+    @property
+    def last_seq(self) -> int:
+        """Seq of the last record, inclusive; 0 where the batch is empty or not placed."""
+        return self.seq_at(self.count - 1) if self.count else 0
+
+    def index_after(self, seq: int) -> int:
+        """First index whose seq is greater than `seq`; `count` where none is. Seqs must be ascending."""
+        if self.seqs is None:
+            return min(max(seq + 1 - self.first_seq, 0), self.count)
+        return int(np.searchsorted(np.frombuffer(self.seqs, dtype="<u8"), np.uint64(seq), side="right"))
+
+    def seq_list(self) -> list[int]:
+        """Seq of each record."""
+        if self.seqs is not None:
+            return numbers_of("Q", self.seqs)
+        return list(range(self.first_seq, self.first_seq + self.count)) if self.first_seq else [0] * self.count
+
+    # --- content ----------------------------------------------------------------------------------------------
+
+    @property
+    def nbytes(self) -> int:
+        """Length of all buffers together."""
+        fixed = (self.seqs, self.ts_ms_each, self.ops, self.source_ts_ns)
+        return sum([len(buffer) for buffer in fixed if buffer is not None]) + sum(
+            [column.nbytes for column in self.columns() if column is not None]
+        )
+
+    def columns(self) -> tuple[Column | None, ...]:
+        """Key, data, tag, node, meta, version: the order of the log's format."""
+        return self.key, self.data, self.tag, self.node, self.meta, self.version
+
+    def keys(self) -> list[bytes | None]:
+        """Key of each record; None = absent."""
+        return [None] * self.count if self.key is None else cells_of(self.key, self.count)
+
+    def ops_array(self) -> NDArray[np.uint8]:
+        """Op of each record."""
+        if self.ops is None:
+            return np.full(self.count, Op.APPEND, dtype=np.uint8)
+        return np.frombuffer(self.ops, dtype=np.uint8)
+
+    def with_ops(self, ops: int | bytes) -> Batch:
+        """The same records with another op for all, or with one byte each."""
+        op_bytes = bytes([ops]) * self.count if isinstance(ops, int) else ops
+        assert len(op_bytes) == self.count, "one op a record"
+        return Batch(
+            self.count,
+            first_seq=self.first_seq,
+            seqs=self.seqs,
+            ts_ms=self.ts_ms,
+            ts_ms_each=self.ts_ms_each,
+            ops=_canonical_ops(op_bytes),
+            source_ts_ns=self.source_ts_ns,
+            key=self.key,
+            data=self.data,
+            tag=self.tag,
+            node=self.node,
+            meta=self.meta,
+            version=self.version,
+        )
+
+    def canonical(self) -> Batch:
+        """The same content in canonical form (I2, I3); columns must be valid."""
+        count = self.count
+        if count == 0:
+            return Batch(0)
+        first_seq, seqs = _placed(self.first_seq, self.seqs)
+        ts_ms, ts_ms_each = _timed(self.ts_ms, self.ts_ms_each)
+        return Batch(
+            count,
+            first_seq=first_seq,
+            seqs=seqs,
+            ts_ms=ts_ms,
+            ts_ms_each=ts_ms_each,
+            ops=_canonical_ops(self.ops),
+            source_ts_ns=_canonical_times(self.source_ts_ns),
+            key=canonical_column(self.key, count, absence=True),
+            data=canonical_column(self.data, count, absence=True),
+            tag=canonical_column(self.tag, count, absence=True),
+            node=canonical_column(self.node, count, absence=True),
+            meta=canonical_column(self.meta, count, absence=False),
+            version=canonical_column(self.version, count, absence=False),
+        )
+
+    # --- parts and joins --------------------------------------------------------------------------------------
+
+    def slice(self, start: int, stop: int) -> Batch:
+        """Records `start` to `stop`, half-open, cut to what there is. Shares the cells' bytes."""
+        start, stop = max(start, 0), min(stop, self.count)
+        if start == 0 and stop == self.count:
+            return self
+        if start >= stop:
+            return Batch(0)
+        first_seq, seqs = _placed(self.first_seq and self.first_seq + start, _numbers_cut(self.seqs, start, stop))
+        ts_ms, ts_ms_each = _timed(self.ts_ms, _numbers_cut(self.ts_ms_each, start, stop))
+
+        def cut(column: Column | None, *, absence: bool = True) -> Column | None:
+            return None if column is None else slice_column(column, start, stop, absence=absence)
+
+        return Batch(
+            stop - start,
+            first_seq=first_seq,
+            seqs=seqs,
+            ts_ms=ts_ms,
+            ts_ms_each=ts_ms_each,
+            ops=_canonical_ops(None if self.ops is None else memoryview(self.ops)[start:stop]),
+            source_ts_ns=_canonical_times(_numbers_cut(self.source_ts_ns, start, stop)),
+            key=cut(self.key),
+            data=cut(self.data),
+            tag=cut(self.tag),
+            node=cut(self.node),
+            meta=cut(self.meta, absence=False),
+            version=cut(self.version, absence=False),
+        )
+
+    @staticmethod
+    def concat(batches: Sequence[Batch]) -> Batch:
+        """All records of `batches` in order, with their seqs and commit times.
+
+        Raises:
+            MalformedColumns: a column would reach 2^31 bytes.
+        """
+        parts = [batch for batch in batches if batch.count]
+        if len(parts) < 2:
+            return parts[0] if parts else Batch(0)
+        counts = [batch.count for batch in parts]
+        first_seq, seqs = _joined_seqs(parts)
+        ts_ms, ts_ms_each = _joined_times(parts)
+        return Batch(
+            sum(counts),
+            first_seq=first_seq,
+            seqs=seqs,
+            ts_ms=ts_ms,
+            ts_ms_each=ts_ms_each,
+            ops=_joined([batch.ops for batch in parts], counts, _APPEND),
+            source_ts_ns=_joined([batch.source_ts_ns for batch in parts], counts, _NO_TIME),
+            key=concat_columns([batch.key for batch in parts], counts, absence=True),
+            data=concat_columns([batch.data for batch in parts], counts, absence=True),
+            tag=concat_columns([batch.tag for batch in parts], counts, absence=True),
+            node=concat_columns([batch.node for batch in parts], counts, absence=True),
+            meta=concat_columns([batch.meta for batch in parts], counts, absence=False),
+            version=concat_columns([batch.version for batch in parts], counts, absence=False),
+        )
+
+    def select(self, indices: NDArray[np.int64]) -> Batch:
+        """The records at `indices`, in that order, each with its seq and commit time."""
+        if len(indices) == 0:
+            return Batch(0)
+        runs = runs_of(indices)
+        if len(runs.starts) == 1:
+            return self.slice(int(runs.starts[0]), int(runs.ends[0]))
+        seqs: Buffer | None = None
+        if self.seqs is not None or self.first_seq:
+            seqs = self._seq_array()[indices].tobytes()
+        first_seq, seqs = _placed(self.first_seq, seqs)
+        ts_ms, ts_ms_each = _timed(self.ts_ms, _numbers_at(self.ts_ms_each, indices))
+
+        def pick(column: Column | None, *, absence: bool = True) -> Column | None:
+            return None if column is None else select_column(column, self.count, runs, absence=absence)
+
+        return Batch(
+            len(indices),
+            first_seq=first_seq,
+            seqs=seqs,
+            ts_ms=ts_ms,
+            ts_ms_each=ts_ms_each,
+            ops=_canonical_ops(None if self.ops is None else self.ops_array()[indices].tobytes()),
+            source_ts_ns=_canonical_times(_numbers_at(self.source_ts_ns, indices)),
+            key=pick(self.key),
+            data=pick(self.data),
+            tag=pick(self.tag),
+            node=pick(self.node),
+            meta=pick(self.meta, absence=False),
+            version=pick(self.version, absence=False),
+        )
+
+    def _seq_array(self) -> NDArray[np.uint64]:
+        if self.seqs is not None:
+            return np.frombuffer(self.seqs, dtype="<u8")
+        if self.first_seq == 0:
+            return np.zeros(self.count, dtype="<u8")
+        return np.arange(self.first_seq, self.first_seq + self.count, dtype="<u8")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Batch):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in Batch.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]  # equal by content, and content is large
+
+    def __repr__(self) -> str:
+        return f"Batch(count={self.count}, first_seq={self.first_seq}, nbytes={self.nbytes})"
+
+
+def _packed_seqs(seqs: Sequence[int]) -> tuple[int, bytes | None]:
+    first_seq, count = seqs[0], len(seqs)
+    if first_seq == 0 and not any(seqs):
+        return 0, None
+    if (
+        first_seq
+        and seqs[-1] - first_seq == count - 1
+        and (count < 3 or seqs == tuple(range(first_seq, first_seq + count)))
+    ):
+        return first_seq, None
+    return first_seq, pack_numbers("Q", seqs, "seq")
+
+
+def _packed_times(times: Sequence[int]) -> tuple[int, bytes | None]:
+    if times.count(times[0]) == len(times):
+        return times[0], None
+    return times[0], pack_numbers("q", times, "ts_ms")
+
+
+def _placed(first_seq: int, seqs: Buffer | None) -> tuple[int, Buffer | None]:
+    """`first_seq` and `seqs` by I3."""
+    if seqs is None:
+        return first_seq, None
+    array = np.frombuffer(seqs, dtype="<u8")
+    first = int(array[0])
+    consecutive = np.arange(len(array), dtype="<u8") + np.uint64(first)
+    if np.array_equal(array, consecutive) if first else not array.any():
+        return first, None
+    return first, seqs
+
+
+def _timed(ts_ms: int, ts_ms_each: Buffer | None) -> tuple[int, Buffer | None]:
+    """`ts_ms` and `ts_ms_each` by I3."""
+    if ts_ms_each is None:
+        return ts_ms, None
+    array = np.frombuffer(ts_ms_each, dtype="<i8")
+    first = int(array[0])
+    return first, None if (array == first).all() else ts_ms_each
+
+
+def _canonical_ops(ops: Buffer | None) -> Buffer | None:
+    if ops is None or bytes(ops).count(_APPEND) == len(ops):
+        return None
+    return ops
+
+
+def _canonical_times(times: Buffer | None) -> Buffer | None:
+    return None if times is None or not any(memoryview(times).cast("B")) else times
+
+
+def _numbers_cut(numbers: Buffer | None, start: int, stop: int) -> Buffer | None:
+    return None if numbers is None else memoryview(numbers)[8 * start : 8 * stop]
+
+
+def _numbers_at(numbers: Buffer | None, indices: NDArray[np.int64]) -> Buffer | None:
+    return None if numbers is None else np.frombuffer(numbers, dtype="<i8")[indices].tobytes()
+
+
+def _joined(buffers: Sequence[Buffer | None], counts: Sequence[int], default: bytes) -> bytes | None:
+    """Fixed-width columns one after the other, `default` a record where one is left out."""
+    if buffers.count(None) == len(buffers):
+        return None
+    return b"".join([default * count if part is None else part for part, count in zip(buffers, counts, strict=True)])
+
+
+def _joined_seqs(batches: Sequence[Batch]) -> tuple[int, Buffer | None]:
+    first_seq = batches[0].first_seq
+    next_seq = first_seq
+    for batch in batches:
+        if batch.seqs is not None or batch.first_seq != next_seq:
+            return _placed(first_seq, b"".join([part._seq_array().tobytes() for part in batches]))
+        next_seq += batch.count if first_seq else 0
+    return first_seq, None
+
+
+def _joined_times(batches: Sequence[Batch]) -> tuple[int, Buffer | None]:
+    ts_ms = batches[0].ts_ms
+    if all(batch.ts_ms_each is None and batch.ts_ms == ts_ms for batch in batches):
+        return ts_ms, None
+    return ts_ms, b"".join(
+        [
+            batch.ts_ms.to_bytes(8, "little", signed=True) * batch.count
+            if batch.ts_ms_each is None
+            else batch.ts_ms_each
+            for batch in batches
+        ]
+    )

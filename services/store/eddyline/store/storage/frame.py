@@ -106,7 +106,7 @@ class Header(NamedTuple):
     type: int
     version: int
     flags: int
-    count: int
+    count: int  # type: ignore[assignment]  # the format's word; nobody counts values in a header
     topic_id: int
     first_seq: int
     ts_ms: int
@@ -114,7 +114,7 @@ class Header(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A frame as it was read. `batch` with Append only, its records placed; `control` with the others, where they have a body.
+    """A frame as it was read. `batch` with Append only, its records placed; `control` with the others, HeadWatermark not.
 
     `marks` is empty where the frame holds one append with neither key nor writer, or nothing but such ones.
     """
@@ -123,7 +123,7 @@ class Frame(NamedTuple):
     topic_id: int
     first_seq: int
     ts_ms: int
-    count: int
+    count: int  # type: ignore[assignment]  # as in Header
     flags: int
     batch: Batch | None
     marks: tuple[AppendMark, ...]

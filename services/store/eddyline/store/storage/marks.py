@@ -28,7 +28,7 @@ class BadMarks(Exception):
 class AppendMark(NamedTuple):
     """One append of a frame: its number of records, and its idempotency key and writer position where it has them."""
 
-    count: int
+    count: int  # type: ignore[assignment]  # the format's word; nobody counts values in a mark
     idempotency_key: bytes = b""
     content_hash: bytes = b""
     writer: str = ""

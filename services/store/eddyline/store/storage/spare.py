@@ -60,8 +60,14 @@ class Spare:
                 file.close()
                 file = None
             file = file or self._filled(max(size, self._file_bytes))
-            self._fs.rename(wal_spare(self._directory), wal_file(self._directory, number))
-            self._fs.fsync_dir(self._directory)
+            named = False
+            try:
+                self._fs.rename(wal_spare(self._directory), wal_file(self._directory, number))
+                self._fs.fsync_dir(self._directory)
+                named = True
+            finally:
+                if not named:
+                    file.close()
             return file
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """One WAL shard: frames get their places, are written, synced, read back, and recovered.
 
-I1: a file gets its first frame only after its predecessor was fdatasynced, cut to its last frame and fsynced, and its own name
-was made durable. So a numbered successor proves a file complete. I2: files are never reused: every start opens the next
-number. I3: after a failed write, fdatasync or rotation nothing is written any more (`failed`): what the kernel still
+I1: a file gets its first frame only after its predecessor was fdatasynced, cut to its last frame and fsynced, and its own
+name was made durable. So a numbered successor proves a file complete. I2: files are never reused: every start opens the
+next number. I3: after a failed write, fdatasync or rotation nothing is written any more (`failed`): what the kernel still
 holds of it is unknown, and a second fdatasync would lie. Reads go on.
 Threading: `place`, `unsynced_bytes` and `bytes_total` on the event loop, which owns positions; `write` and `sync` on one
 writer thread, which gets sealed, immutable buffers; `prepare_spare` on a background thread; `read` on any. The writer
@@ -263,7 +263,7 @@ def _replay(
         data = file.pread(file.size(), 0)
         end = scan(data, path, shard=shard, file_number=number, complete=complete, on_frame=on_frame)
         if not complete:
-            if data[end:].strip(b"\0"):
+            if data.count(b"\0", end) != len(data) - end:
                 logger.warning("wal_tail_cut", extra={"file": str(path), "offset": end})
             if end < len(data):
                 file.truncate(end)

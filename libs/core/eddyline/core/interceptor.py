@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 import grpc
 from eddyline.core.errors import EddylineError, Internal
 from eddyline.core.status import to_status
+from eddyline.core.telemetry import fields
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -121,4 +122,4 @@ async def _abort(context: Context, error: Exception, method: str, new_id: NewId)
 
 
 def _log(error: Exception, method: str, error_id: str) -> None:
-    _LOG.error("unexpected error in a call", exc_info=error, extra={"fields": {"id": error_id, "method": method}})
+    _LOG.error("unexpected error in a call", exc_info=error, extra=fields(id=error_id, method=method))

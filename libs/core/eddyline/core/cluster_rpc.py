@@ -1,0 +1,88 @@
+"""ClusterService as every role serves it: where the roles are, and how this one does.
+
+The topology comes from the settings; the status from a callable of the role, asked at each call on the loop, so it
+must not block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eddyline.core.clock import Clock, Host
+    from eddyline.core.settings import CommonSettings
+
+SERVICE: Final = "eddyline.v1.ClusterService"
+CONTRACT_VERSION: Final = "v1.0"
+
+
+@dataclass(frozen=True, slots=True)
+class RoleStatus:
+    """How a role does. `reason` says why it is not ready or not all of it; `detail` is what is its own."""
+
+    ready: bool
+    reason: str = ""
+    detail: cluster_pb2.StoreStatus | cluster_pb2.IngestStatus | cluster_pb2.DeliveryStatus | None = None
+
+
+class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
+    """Answers for one role."""
+
+    def __init__(
+        self,
+        role: cluster_pb2.Role.ValueType,
+        *,
+        version: str,
+        common: CommonSettings,
+        status: Callable[[], RoleStatus],
+        clock: Clock,
+        host: Host,
+    ) -> None:
+        self._role = role
+        self._version = version
+        self._common = common
+        self._status = status
+        self._clock = clock
+        self._host = host
+        self._started_s = clock.monotonic_s()
+
+    async def GetTopology(
+        self, request: cluster_pb2.GetTopologyRequest, context: object
+    ) -> cluster_pb2.GetTopologyResponse:
+        return cluster_pb2.GetTopologyResponse(
+            cluster_id=self._common.cluster_id,
+            shards=[
+                cluster_pb2.Shard(shard_index=index, address=address)
+                for index, address in enumerate(self._common.store_addresses)
+            ],
+            ingest_addresses=self._common.ingest_addresses,
+            delivery_addresses=self._common.delivery_addresses,
+        )
+
+    async def GetStatus(self, request: cluster_pb2.GetStatusRequest, context: object) -> cluster_pb2.GetStatusResponse:
+        status = self._status()
+        answer = cluster_pb2.GetStatusResponse(
+            role=self._role,
+            cluster_id=self._common.cluster_id,
+            version=self._version,
+            contract_version=CONTRACT_VERSION,
+            ready=status.ready,
+            reason=status.reason,
+            pid=self._host.pid(),
+            uptime_ms=round((self._clock.monotonic_s() - self._started_s) * 1000),
+        )
+        match status.detail:
+            case cluster_pb2.StoreStatus():
+                answer.store.CopyFrom(status.detail)
+            case cluster_pb2.IngestStatus():
+                answer.ingest.CopyFrom(status.detail)
+            case cluster_pb2.DeliveryStatus():
+                answer.delivery.CopyFrom(status.detail)
+            case None:
+                pass
+        return answer

@@ -1,0 +1,202 @@
+"""A fold in memory with RocksDB's crash contract, for seeded simulations and fault tests.
+
+It holds what `fold.py` promises and breaks, by its seed, what it leaves open: `power` keeps some prefix of the writes since
+the last flush, `kill` keeps all of them; each gives the fold that the next process opens, and the old one is of no more use.
+`stall` and `fail` are the two ways in which the real one refuses a write.
+Threading: as `fold.py` says, with one thread in practice.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.errors import TooManyScans
+from eddyline.store.fold.entry import decode_entry
+from eddyline.store.fold.fold import RETRY_AFTER_MS, VIEWS_MAX, FoldFailed, FoldStalled, WriterState, key_after
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from eddyline.core.record import Record
+    from eddyline.store.fold.fold import FoldWrite
+
+
+_CLOSED: Final = "the fold is closed"
+_FAILED: Final = "the fold's disk failed"
+
+_Step = tuple["FoldWrite", ...] | int
+"""What is atomic: the writes of one `apply`, or the id of a deleted topic."""
+
+
+class SimFold:
+    """`eddyline.store.fold.fold.Fold` in memory; empty at first."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+        self._durable = _State()
+        self._state = _State()
+        self._unsynced: list[_Step] = []
+        self._views: set[_SimView] = set()
+        self._refusal = ""
+        self._stalls_left = 0
+        self._fail_next = False
+
+    def apply(self, writes: Sequence[FoldWrite]) -> None:
+        if writes:
+            self._step(tuple(writes))
+
+    def applied(self, topic_id: int) -> int:
+        topic = self._state.topics.get(topic_id)
+        return topic.applied_seq if topic else 0
+
+    def writers(self, topic_id: int) -> dict[str, WriterState]:
+        topic = self._state.topics.get(topic_id)
+        return dict(topic.writers) if topic else {}
+
+    def topics(self) -> dict[int, int]:
+        return {topic_id: topic.applied_seq for topic_id, topic in self._state.topics.items()}
+
+    def get(self, topic_id: int, keys: Sequence[bytes]) -> list[Record | None]:
+        self._check_open()
+        entries = self._entries(topic_id)
+        return [decode_entry(key, entries[key]) if key in entries else None for key in keys]
+
+    def view(self, topic_id: int, *, key_prefix: bytes = b"", after_key: bytes = b"") -> _SimView:
+        self._check_open()
+        if len(self._views) >= VIEWS_MAX:
+            raise TooManyScans(f"{VIEWS_MAX} scans are open", retryAfterMs=RETRY_AFTER_MS)
+        entries, first = self._entries(topic_id), key_after(key_prefix, after_key)
+        keys = sorted(key for key in entries if key >= first and key.startswith(key_prefix))
+        view = _SimView([(key, entries[key]) for key in keys], on_close=self._views.discard)
+        self._views.add(view)
+        return view
+
+    def delete_topic(self, topic_id: int) -> None:
+        self._check_open()
+        if topic_id in self._state.topics:
+            self._step(topic_id)
+
+    def flush(self) -> None:
+        self._check_writable()
+        for step in self._unsynced:
+            self._durable.take(step)
+        self._unsynced.clear()
+
+    def close(self) -> None:
+        for view in tuple(self._views):
+            view.close()
+        self._refusal = self._refusal or _CLOSED
+
+    # --- faults -----------------------------------------------------------------------------------------------
+
+    def stall(self, count: int) -> None:
+        """Refuse the next `count` writes with `FoldStalled`."""
+        self._stalls_left = count
+
+    def fail(self) -> None:
+        """Fail the next write with `FoldFailed`, applied or not by the seed, and all behind it; reads go on."""
+        self._fail_next = True
+
+    def kill(self) -> SimFold:
+        """The process dies, or closed the fold: the next one finds every write."""
+        self.close()
+        successor = SimFold(0)
+        successor._random = self._random
+        successor._durable = self._durable
+        successor._unsynced = self._unsynced
+        successor._state = deepcopy(self._durable)
+        for step in self._unsynced:
+            successor._state.take(step)
+        return successor
+
+    def power(self) -> SimFold:
+        """The power goes: the next process finds what was flushed, and some prefix, by the seed, of what was not."""
+        kept = self._random.randint(0, len(self._unsynced))
+        del self._unsynced[kept:]
+        successor = self.kill()
+        # What the disk gave back was on it.
+        successor.flush()
+        return successor
+
+    def _step(self, step: _Step) -> None:
+        self._check_writable()
+        if self._stalls_left:
+            self._stalls_left -= 1
+            raise FoldStalled("Write stall")
+        if self._fail_next:
+            self._refusal = _FAILED
+            if self._random.getrandbits(1):
+                self._unsynced.append(step)
+            raise FoldFailed(self._refusal)
+        self._unsynced.append(step)
+        self._state.take(step)
+
+    def _entries(self, topic_id: int) -> dict[bytes, bytes]:
+        topic = self._state.topics.get(topic_id)
+        return topic.entries if topic else {}
+
+    def _check_open(self) -> None:
+        if self._refusal == _CLOSED:
+            raise FoldFailed(self._refusal)
+
+    def _check_writable(self) -> None:
+        if self._refusal:
+            raise FoldFailed(self._refusal)
+
+
+class _SimView:
+    """A view: the entries themselves, taken when it was made."""
+
+    def __init__(self, entries: list[tuple[bytes, bytes]], *, on_close: Callable[[_SimView], None]) -> None:
+        self._entries = entries
+        self._next = 0
+        self._open = True
+        self._on_close = on_close
+
+    def next_page(self, entries_max: int, bytes_max: int) -> list[Record]:
+        assert entries_max > 0
+        if not self._open:
+            raise FoldFailed("the view is closed")
+        rows: list[Record] = []
+        bytes_left = bytes_max
+        while self._next < len(self._entries) and len(rows) < entries_max:
+            key, value = self._entries[self._next]
+            bytes_left -= len(key) + len(value)
+            if bytes_left < 0 and rows:
+                break
+            rows.append(decode_entry(key, value))
+            self._next += 1
+        return rows
+
+    def close(self) -> None:
+        self._open = False
+        self._on_close(self)
+
+
+@dataclass(slots=True)
+class _Topic:
+    applied_seq: int = 0
+    entries: dict[bytes, bytes] = field(default_factory=dict)
+    writers: dict[str, WriterState] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _State:
+    topics: dict[int, _Topic] = field(default_factory=dict)
+
+    def take(self, step: _Step) -> None:
+        if isinstance(step, int):
+            self.topics.pop(step, None)
+            return
+        for write in step:
+            topic = self.topics.setdefault(write.topic_id, _Topic())
+            topic.applied_seq = write.applied_seq
+            topic.writers.update(write.writers)
+            for key, value in write.entries:
+                if value is None:
+                    topic.entries.pop(key, None)
+                else:
+                    topic.entries[key] = value

@@ -1,0 +1,93 @@
+"""How the fold's RocksDB is sized: two profiles, each number with its reason.
+
+`small` is the default: a developer's machine, tests, a store of some million entries beside everything else on one host.
+`large` is meant for 1e9 entries of 60 B keys and 200 B values (300 GB before compression) on a host of its own.
+
+RocksDB's defaults in brackets. What both share: 16 KiB blocks, since with 4 KiB the index of 300 GB would be 4 GB; a
+two-level index and partitioned filters, so that what is hot of them is cached and the rest is not held; 10 bits of bloom
+filter a key, which is 1 % false positives; LZ4 above and ZSTD at the bottom, where nine tenths of the data are and are written once;
+index and filters inside the block cache, so that one number bounds memory.
+Rejected: one database a topic (0.39 MB, 8 files and 8 ms each: not for 100 000 topics); sorting a batch by key or RocksDB's
+insert hints (no faster than the skip list alone, and the sort costs 0.15 us an entry).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+ProfileName = Literal["small", "large"]
+
+BLOCK_BYTES: Final = 16 << 10
+"""[4 KiB] A point read decompresses 16 KiB, about 10 us; the index is a quarter as large."""
+METADATA_BLOCK_BYTES: Final = 4096
+"""[4 KiB] Partitions of index and filter: small ones, as each is cached by itself."""
+BLOOM_BITS: Final = 10
+"""[none] 1 % of the lookups of a missing key read a block in vain; 1.25 GB of filters for 1e9 keys."""
+FORMAT_VERSION: Final = 5
+"""[5 since 6.6, later 6] Filters that are cache-local; read by every RocksDB since 2020."""
+FILE_LOG_COUNT: Final = 4
+FILE_LOG_BYTES: Final = 4 << 20
+"""[1 000 files, no bound] RocksDB's own text log, which would grow for ever."""
+BYTES_PER_SYNC: Final = 1 << 20
+"""[0] Table files are written back as they grow: without it the kernel writes 64 MiB at once and our WAL's fdatasync waits
+for it. Costs nothing measurable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Sizes of one fold."""
+
+    memtable_bytes: int
+    """[64 MiB] One memtable of entries; the next fills while it is flushed."""
+    memtable_count: int
+    """[2] Memtables at most, the full ones that wait for a flush included; when all are full writes stall."""
+    meta_memtable_bytes: int
+    """[64 MiB] The same for cursors and positions: 50 B a topic, overwritten in place of growing."""
+    wal_bytes_max: int
+    """[4 x all memtables] RocksDB's WAL; past it memtables are flushed that pin its oldest file. What an open must replay,
+    at about 200 MiB/s."""
+    cache_bytes: int
+    """[32 MiB] Blocks, indexes and filters of both families."""
+    target_file_bytes: int
+    """[64 MiB] One table file."""
+    level_base_bytes: int
+    """[256 MiB] Data of the first level; as large as what the memtables bring at once."""
+    background_jobs: int
+    """[2] Flushes and compactions at once: the cores, at most."""
+    open_files_max: int
+    """[no bound] Table files kept open; the process shares its bound (20 000 here) with WAL and connections."""
+
+
+SMALL: Final = Profile(
+    memtable_bytes=16
+    << 20,  # 2 of them fit any laptop; a flush each 100 000 entries of 150 B, one a second at full rate
+    memtable_count=3,  # one more than the default: a flush of 16 MiB is short, a stall is back-pressure to producers
+    meta_memtable_bytes=4 << 20,
+    wal_bytes_max=64 << 20,  # 0.3 s of replay at open
+    cache_bytes=64 << 20,
+    target_file_bytes=16 << 20,
+    level_base_bytes=64 << 20,
+    background_jobs=2,
+    open_files_max=512,  # 8 GB of entries before a table is ever closed
+)
+
+LARGE: Final = Profile(
+    memtable_bytes=256 << 20,  # fewer, larger flushes: at 50 MB/s one each 5 s, and less is rewritten by compaction
+    memtable_count=4,  # 1 GiB: 15 s of flushes may fail to keep up before a write stalls
+    meta_memtable_bytes=16 << 20,
+    wal_bytes_max=1 << 30,  # 5 s of replay at open; below it the 4 memtables would be flushed half empty
+    cache_bytes=4 << 30,  # 1.25 GB of filters, 0.3 GB of index, the rest blocks
+    target_file_bytes=128 << 20,
+    level_base_bytes=1 << 30,
+    background_jobs=4,
+    open_files_max=8192,  # all of 300 GB in 128 MiB files, with room for compaction
+)
+
+PROFILES: Final[dict[ProfileName, Profile]] = {"small": SMALL, "large": LARGE}
+
+for _profile in PROFILES.values():
+    assert _profile.memtable_bytes * _profile.memtable_count <= _profile.wal_bytes_max, (
+        "the WAL never cuts memtables short"
+    )
+    assert _profile.memtable_bytes <= _profile.level_base_bytes, "the first level takes a flush"

@@ -1,15 +1,16 @@
 """What a fold is to the store: the live value of every key, with the cursor and the writers' positions that go with it.
 
-Two implementations, held to one conformance suite: `eddyline.store.fold.rocksdb` and `eddyline.store.fold.memory`. One fold
-serves all KV topics of a store.
+Two implementations, held to one conformance suite: `eddyline.store.fold.rocksdb` and `eddyline.store.fold.memory`. One
+fold serves all KV topics of a store.
 
-I1: one `apply` is atomic: after any crash all of its writes are there or none, and with them the applied seq and the writers
-of each, so a cursor never outraces its data. I2: of the writes not yet flushed a power loss keeps some prefix, in order;
-the death of the process keeps all of them. I3: a view shows the fold as it was when it was made. I4: a deleted key has no entry.
-Threading: all calls belong to one thread, the fold's, so that a view and the applied seq read after it are of one moment; but
-`get`, and a view's pages and close, may run on any thread. Whoever closes the fold has stopped its readers first.
-Failure: a write stall is `FoldStalled`: nothing of the call was applied, try again. Any other failure of the engine below is
-`FoldFailed`, final until the fold is opened again. A checksum that is wrong on a read is `DataCorrupt`.
+I1: one `apply` is atomic: after any crash all of its writes are there or none, and with them the applied seq and the
+writers of each, so a cursor never outraces its data. I2: of the writes not yet flushed a power loss keeps some prefix, in
+order; the death of the process keeps all of them. I3: a view shows the fold as it was when it was made. I4: a deleted key
+has no entry.
+Threading: all calls belong to one thread, the fold's, so that a view and the applied seq read after it are of one moment;
+but `get`, and a view's pages and close, may run on any thread. Whoever closes the fold has stopped its readers first.
+Failure: a write stall is `FoldStalled`: nothing of the call was applied, try again. Any other failure of the engine below
+is `FoldFailed`, final until the fold is opened again. A checksum that is wrong on a read is `DataCorrupt`.
 Not promised: that an applied write survives power loss before `flush`. The log brings the fold up again.
 """
 

@@ -1,8 +1,8 @@
 """A fold in memory with RocksDB's crash contract, for seeded simulations and fault tests.
 
-It holds what `fold.py` promises and breaks, by its seed, what it leaves open: `power` keeps some prefix of the writes since
-the last flush, `kill` keeps all of them; each gives the fold that the next process opens, and the old one is of no more use.
-`stall` and `fail` are the two ways in which the real one refuses a write.
+It holds what `fold.py` promises and breaks, by its seed, what it leaves open: `power` keeps some prefix of the writes
+since the last flush, `kill` keeps all of them; each gives the fold that the next process opens, and the old one is of no
+more use. `stall` and `fail` are the two ways in which the real one refuses a write.
 Threading: as `fold.py` says, with one thread in practice.
 """
 

@@ -5,10 +5,10 @@
 
 RocksDB's defaults in brackets. What both share: 16 KiB blocks, since with 4 KiB the index of 300 GB would be 4 GB; a
 two-level index and partitioned filters, so that what is hot of them is cached and the rest is not held; 10 bits of bloom
-filter a key, which is 1 % false positives; LZ4 above and ZSTD at the bottom, where nine tenths of the data are and are written once;
-index and filters inside the block cache, so that one number bounds memory.
-Rejected: one database a topic (0.39 MB, 8 files and 8 ms each: not for 100 000 topics); sorting a batch by key or RocksDB's
-insert hints (no faster than the skip list alone, and the sort costs 0.15 us an entry).
+filter a key, which is 1 % false positives; LZ4 above and ZSTD at the bottom, where nine tenths of the data are and are
+written once; index and filters inside the block cache, so that one number bounds memory.
+Rejected: one database a topic (0.39 MB, 8 files and 8 ms each: not for 100 000 topics); sorting a batch by key or
+RocksDB's insert hints (no faster than the skip list alone, and the sort costs 0.15 us an entry).
 """
 
 from __future__ import annotations

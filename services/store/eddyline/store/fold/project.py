@@ -1,8 +1,8 @@
 """From a batch to what it leaves in the fold: the store's hottest work on single records.
 
-The last record of a key in the batch wins: a PUT leaves an entry (`entry.py`), DELETE and PURGE leave None; GAP has no key
-and is skipped, and so is APPEND, which folds nothing. Columns are cut straight into the entry's bytes: no row is made. The plain
-batch, PUTs of a key and data, never runs a line of Python a record; any other goes by a loop.
+The last record of a key in the batch wins: a PUT leaves an entry (`entry.py`), DELETE and PURGE leave None; GAP has no
+key and is skipped, and so is APPEND, which folds nothing. Columns are cut straight into the entry's bytes: no row is
+made. The plain batch, PUTs of a key and data, never runs a line of Python a record; any other goes by a loop.
 """
 
 from __future__ import annotations

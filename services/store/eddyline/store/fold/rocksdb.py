@@ -4,15 +4,15 @@
     family `meta`   topic id u64 big-endian                     -> u64 applied seq, u64 base
                     topic id u64 big-endian, writer id (UTF-8)  -> u64 fence, position (the rest)
 
-Values little-endian; the base is 0 until bases exist, and kept as found. One `apply` is one WriteBatch over both families:
-RocksDB's own WAL, unsynced, makes it atomic and gives the prefix after power loss. Deleting a topic is one range tombstone a
-family.
+Values little-endian; the base is 0 until bases exist, and kept as found. One `apply` is one WriteBatch over both
+families: RocksDB's own WAL, unsynced, makes it atomic and gives the prefix after power loss. Deleting a topic is one
+range tombstone a family.
 
 What the binding does, held by tests/store/fold/test_binding.py: `write`, point reads and iterator steps hold the GIL,
-`get([keys])`, `flush` and `flush_wal` release it; a failed batch is consumed, so each try builds its own; an iterator shows
-the database as of its creation, a `Snapshot`'s iterators do not and are not used; an iterator ends silently at a damaged
-block, and only its `status` tells; the directory stays locked while an iterator or a family's handle lives, hence the
-register of views, which `close` empties first. Its errors are plain `Exception`s with RocksDB's words.
+`get([keys])`, `flush` and `flush_wal` release it; a failed batch is consumed, so each try builds its own; an iterator
+shows the database as of its creation, a `Snapshot`'s iterators do not and are not used; an iterator ends silently at a
+damaged block, and only its `status` tells; the directory stays locked while an iterator or a family's handle lives, hence
+the register of views, which `close` empties first. Its errors are plain `Exception`s with RocksDB's words.
 Threading: see `fold.py`. A view has a lock, held through a page; nothing is acquired under it.
 """
 

@@ -67,7 +67,7 @@ def offset_array(offsets: Buffer) -> NDArray[np.uint32]:
 
 def offset_list(offsets: Buffer) -> list[int]:
     """The offsets as numbers."""
-    return array("I", offsets).tolist()
+    return array("I", bytes(offsets)).tolist()
 
 
 def size_array(column: Column) -> NDArray[np.int64]:

@@ -1,0 +1,187 @@
+"""One conformance suite over every file system, and what only the real one has."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from eddyline.store.storage.fs import BUFFERS_MAX, Locked, RealFs, write_all
+from eddyline.store.storage.layout import Layout, wal_file, wal_numbers
+
+from tests.support.faulty_fs import Fault, FaultyFs
+from tests.support.sim_fs import SimFs
+
+if TYPE_CHECKING:
+    from eddyline.store.storage.fs import Fs
+
+
+class Disk(NamedTuple):
+    """A file system and a directory on it to work in."""
+
+    fs: Fs
+    root: Path
+
+
+@pytest.fixture(params=["real", "sim", "faulty"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
+    root = Path("/root")
+    if request.param == "real":
+        root = tmp_path / "root"
+    disks: dict[str, Fs] = {"real": RealFs(), "sim": SimFs(), "faulty": FaultyFs(SimFs())}
+    fs = disks[request.param]
+    fs.mkdir(root)
+    return Disk(fs, root)
+
+
+def test_written_bytes_are_read_back_by_every_handle(disk: Disk) -> None:
+    file = disk.fs.open(disk.root / "a", create=True)
+    assert file.pwritev([b"abc", memoryview(b"def"), bytearray(b"")], 2) == 6
+    other = disk.fs.open(disk.root / "a")
+    assert other.pread(100, 0) == b"\0\0abcdef"
+    assert other.pread(2, 3) == b"bc"
+    assert other.pread(2, 100) == b""
+    assert other.size() == 8
+    for handle in (file, other):
+        handle.fdatasync()
+        handle.fsync()
+        handle.close()
+
+
+def test_truncate_cuts_and_extends_with_zeros(disk: Disk) -> None:
+    file = disk.fs.open(disk.root / "a", create=True)
+    write_all(file, [b"abcdef"], 0)
+    file.truncate(2)
+    file.truncate(4)
+    assert file.pread(10, 0) == b"ab\0\0"
+    file.close()
+
+
+def test_create_keeps_what_is_there(disk: Disk) -> None:
+    file = disk.fs.open(disk.root / "a", create=True)
+    write_all(file, [b"abc"], 0)
+    again = disk.fs.open(disk.root / "a", create=True)
+    assert again.pread(10, 0) == b"abc"
+    file.close()
+    again.close()
+
+
+def test_absent_file_is_not_found(disk: Disk) -> None:
+    missing = disk.root / "missing"
+    assert not disk.fs.exists(missing)
+    assert not disk.fs.exists(missing / "deeper")
+    for call in (disk.fs.open, disk.fs.unlink, disk.fs.listdir, disk.fs.fsync_dir):
+        with pytest.raises(FileNotFoundError):
+            call(missing)
+    with pytest.raises(FileNotFoundError):
+        disk.fs.rename(missing, disk.root / "other")
+    with pytest.raises(FileNotFoundError):
+        disk.fs.mkdir(missing / "deeper")
+
+
+def test_names_are_listed_sorted_renamed_over_and_unlinked(disk: Disk) -> None:
+    for name in ("b", "a", "c"):
+        file = disk.fs.open(disk.root / name, create=True)
+        write_all(file, [name.encode()], 0)
+        file.close()
+    disk.fs.mkdir(disk.root / "d")
+    disk.fs.rename(disk.root / "a", disk.root / "b")
+    disk.fs.unlink(disk.root / "c")
+    disk.fs.fsync_dir(disk.root)
+    assert disk.fs.listdir(disk.root) == ["b", "d"]
+    file = disk.fs.open(disk.root / "b")
+    assert file.pread(10, 0) == b"a"
+    file.close()
+
+
+def test_handle_stays_good_when_its_file_is_renamed(disk: Disk) -> None:
+    file = disk.fs.open(disk.root / "old", create=True)
+    disk.fs.rename(disk.root / "old", disk.root / "new")
+    write_all(file, [b"abc"], 0)
+    file.close()
+    again = disk.fs.open(disk.root / "new")
+    assert again.pread(10, 0) == b"abc"
+    again.close()
+
+
+def test_mkdir_of_a_directory_that_exists_is_no_error(disk: Disk) -> None:
+    disk.fs.mkdir(disk.root)
+    file = disk.fs.open(disk.root / "file", create=True)
+    file.close()
+    with pytest.raises(FileExistsError):
+        disk.fs.mkdir(disk.root / "file")
+
+
+def test_second_lock_names_the_holder_until_it_is_released(disk: Disk) -> None:
+    lock = disk.fs.lock(disk.root / "LOCK", b"store 7 on host")
+    with pytest.raises(Locked, match="store 7 on host") as caught:
+        disk.fs.lock(disk.root / "LOCK", b"another")
+    assert caught.value.holder == "store 7 on host"
+    lock.release()
+    disk.fs.lock(disk.root / "LOCK", b"another").release()
+
+
+def test_more_buffers_than_one_call_takes_are_all_written(disk: Disk) -> None:
+    file = disk.fs.open(disk.root / "a", create=True)
+    write_all(file, [b"%05d" % number for number in range(2 * BUFFERS_MAX + 1)], 3)
+    assert file.size() == 3 + 5 * (2 * BUFFERS_MAX + 1)
+    assert file.pread(5, 3 + 5 * 2 * BUFFERS_MAX) == b"%05d" % (2 * BUFFERS_MAX)
+    file.close()
+
+
+def test_short_writes_are_completed() -> None:
+    fs = FaultyFs(SimFs(), [Fault("pwritev", 1, short=4), Fault("pwritev", 2, short=1)])
+    file = fs.open(Path("/a"), create=True)
+    write_all(file, [b"abc", b"", b"defg", b"h"], 0)
+    assert file.pread(10, 0) == b"abcdefgh"
+    assert fs.calls["pwritev"] == 3
+
+
+def test_write_without_progress_is_an_error() -> None:
+    file = FaultyFs(SimFs(), [Fault("pwritev", 1)]).open(Path("/a"), create=True)
+    with pytest.raises(OSError, match="no progress"):
+        write_all(file, [b"abc"], 0)
+
+
+def test_fault_comes_at_its_call_and_lasts_if_it_says_so() -> None:
+    fs = FaultyFs(SimFs(), [Fault("fsync", 2, errno.EIO), Fault("pwritev", 1, errno.ENOSPC, lasting=True)])
+    file = fs.open(Path("/a"), create=True)
+    file.fsync()
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        file.fsync()
+    file.fsync()
+    for _ in range(2):
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            file.pwritev([b"a"], 0)
+
+
+def test_real_lock_ends_with_its_process(tmp_path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        RealFs().lock(tmp_path / "LOCK", b"child")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    RealFs().lock(tmp_path / "LOCK", b"parent").release()
+
+
+def test_real_files_and_directories_are_for_their_owner_only(tmp_path: Path) -> None:
+    fs, layout = RealFs(), Layout(tmp_path / "data")
+    layout.make_directories(fs)
+    fs.open(layout.identity, create=True).close()
+    assert layout.data_dir.stat().st_mode & 0o777 == 0o700
+    assert layout.identity.stat().st_mode & 0o777 == 0o600
+
+
+def test_directories_are_durable_when_made() -> None:
+    fs, layout = SimFs(), Layout(Path("/data"))
+    layout.make_directories(fs)
+    layout.make_directories(fs)
+    assert fs.reboot("power").exists(layout.wal_shard(0))
+
+
+def test_only_wal_files_have_numbers() -> None:
+    names = [wal_file(Path("/"), number).name for number in (2**64 - 1, 1, 0x2A)]
+    bad_names = ["spare", "1.wal", "000000000000000A.wal", "0000000000000001.wal.tmp", "x0000000000000001.wal"]
+    assert wal_numbers(names + bad_names) == [1, 0x2A, 2**64 - 1]

@@ -18,7 +18,7 @@ import numpy as np
 from eddyline.v1 import log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc, types_pb2
 
 from tests.bench.harness import Figure, alternate
-from tests.bench.processes import bare_append_server, store_server
+from tests.support.processes import bare_append_server, store_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

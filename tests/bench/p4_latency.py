@@ -21,7 +21,7 @@ from nats.js.api import KeyValueConfig
 
 from tests.bench.bare_chain import WATCH
 from tests.bench.harness import Figure
-from tests.bench.processes import bare_chain, delivery_server, ingest_server, nats_server, store_server
+from tests.support.processes import bare_chain, delivery_server, ingest_server, nats_server, store_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

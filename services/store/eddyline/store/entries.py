@@ -16,7 +16,7 @@ from eddyline.core.read import EntryPage, FoldState, RangePage
 from eddyline.core.topic import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from eddyline.core.clock import Clock
     from eddyline.core.record import Record
@@ -63,7 +63,7 @@ class Entries:
 
     async def scan(
         self, topic: Topic, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0
-    ) -> AsyncIterator[RangePage]:
+    ) -> AsyncGenerator[RangePage, None]:
         """Live entries under a prefix and above `after_key`, in byte order, all at one point; at least one page.
 
         Raises:

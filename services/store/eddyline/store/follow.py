@@ -122,7 +122,8 @@ class LocalFollow:
 
     async def _turn(self, followed: _Followed) -> list[FollowEvent]:
         """Read what a topic has, at most a turn's bytes."""
-        topic, events = followed.topic, list[FollowEvent]()
+        topic = followed.topic
+        events: list[FollowEvent] = []
         try:
             result = await self._reader.read(
                 topic,

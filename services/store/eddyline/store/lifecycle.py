@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -129,66 +129,81 @@ async def _recovered(
     before = read_identity(fs, layout)
     check_identity(before, cluster_id)
     boot_id = host.boot_id()
-    fold = open_fold()
-    table, sources = TopicTable(SHARD_INDEX), Sources(clock)
-    replay = Replay(table=table, sources=sources, fold=fold)
-    recover = partial(Wal.recover, fs, layout.wal_shard(SHARD_INDEX), SHARD_INDEX, settings.wal_file_bytes, replay.frame)
-    wal = await workers.wal.submit(recover)
-    await workers.fold.submit(replay.finish)
-    bytes_lost = before is not None and not before.clean and before.boot_id != boot_id
-    settle_losses(table=table, fold=fold, wal=wal, bytes_lost=bytes_lost, now_ms=clock.now_ms())
-    identity = Identity(
-        cluster_id=cluster_id,
-        shard_index=SHARD_INDEX,
-        shard_count=SHARD_COUNT,
-        instance=before.instance + 1 if before is not None else 1,
-        boot_id=boot_id,
-        clean=False,
-    )
-    write_identity(fs, layout, identity)
-    cache = FrameCache(settings.cache_bytes)
-    engine = Engine(
-        table=table,
-        wal=wal,
-        fold=fold,
-        clock=clock,
-        cache=cache,
-        wal_worker=workers.wal,
-        fold_worker=workers.fold,
-        topics_max=settings.topics_max,
-    )
-    reader = LogReader(wal=wal, cache=cache, worker=workers.reader, clock=clock)
-    entries = Entries(
-        fold=fold, fold_worker=workers.fold, reader_worker=workers.reader, clock=clock, sources=sources
-    )
-    link = LocalLink(
-        engine=engine,
-        reader=reader,
-        entries=entries,
-        sources=sources,
-        instance=identity.instance,
-        wal_bytes=lambda: wal.bytes_total,
-    )
+    with ExitStack() as opened:
+        fold = open_fold()
+        opened.callback(fold.close)
+        table, sources = TopicTable(SHARD_INDEX), Sources(clock)
+        replay = Replay(table=table, sources=sources, fold=fold)
+        recover = partial(
+            Wal.recover, fs, layout.wal_shard(SHARD_INDEX), SHARD_INDEX, settings.wal_file_bytes, replay.frame
+        )
+        wal = await workers.wal.submit(recover)
+        opened.callback(wal.close)
+        await workers.fold.submit(replay.finish)
+        bytes_lost = before is not None and not before.clean and before.boot_id != boot_id
+        settle_losses(table=table, fold=fold, wal=wal, bytes_lost=bytes_lost, now_ms=clock.now_ms())
+        identity = Identity(
+            cluster_id=cluster_id,
+            shard_index=SHARD_INDEX,
+            shard_count=SHARD_COUNT,
+            instance=before.instance + 1 if before is not None else 1,
+            boot_id=boot_id,
+            clean=False,
+        )
+        write_identity(fs, layout, identity)
+        cache = FrameCache(settings.cache_bytes)
+        engine = Engine(
+            table=table,
+            wal=wal,
+            fold=fold,
+            clock=clock,
+            cache=cache,
+            wal_worker=workers.wal,
+            fold_worker=workers.fold,
+            topics_max=settings.topics_max,
+        )
+        link = LocalLink(
+            engine=engine,
+            reader=LogReader(wal=wal, cache=cache, worker=workers.reader, clock=clock),
+            entries=Entries(
+                fold=fold, fold_worker=workers.fold, reader_worker=workers.reader, clock=clock, sources=sources
+            ),
+            sources=sources,
+            instance=identity.instance,
+            wal_bytes=lambda: wal.bytes_total,
+        )
+        async with _serving(engine, link, wal, workers, sync_interval_ms=settings.sync_interval_ms):
+            yield link
+        await workers.fold.submit(fold.flush)
+        if not engine.read_only_reason:
+            write_identity(fs, layout, replace(identity, clean=True))
+
+
+@asynccontextmanager
+async def _serving(
+    engine: Engine, link: LocalLink, wal: Wal, workers: Workers, *, sync_interval_ms: int
+) -> AsyncIterator[None]:
+    """Run the shard's tasks; on leaving drain and sync."""
+    failure: Exception | None = None
     async with asyncio.TaskGroup() as tasks:
         running = [
             tasks.create_task(engine.committer.run()),
             tasks.create_task(engine.applier.run()),
-            tasks.create_task(Upkeep(engine, sync_interval_ms=settings.sync_interval_ms).run()),
+            tasks.create_task(Upkeep(engine, sync_interval_ms=sync_interval_ms).run()),
             tasks.create_task(spare_files(wal, engine.committer.spare_wanted, workers.background)),
         ]
         try:
-            yield link
+            yield
             link.stop_writes()
             await engine.drain()
             await engine.committer.sync()
+        except Exception as error:
+            failure = error  # the user's own: raised as it is once our tasks have ended, not wrapped in their group
         finally:
             for task in running:
                 task.cancel()
-    await workers.fold.submit(fold.flush)
-    if not engine.read_only_reason:
-        write_identity(fs, layout, replace(identity, clean=True))
-    fold.close()
-    wal.close()
+    if failure is not None:
+        raise failure
 
 
 def check_identity(identity: Identity | None, cluster_id: str) -> None:

@@ -33,7 +33,7 @@ from eddyline.store.sources import check_definition
 from eddyline.store.storage.frame import FrameType, control_body
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 
     from eddyline.core.read import EntryPage, RangePage, ReadResult, RecordFilter
     from eddyline.core.source import SourceDefinition, SourceInfo, SourceReport
@@ -187,12 +187,24 @@ class LocalLink:
             raise TopicNotFound(f"topic {topic} was deleted", topic=topic)
         return result
 
+    async def wait_seq(self, topic: str, seq: int, *, wait_s: float) -> int:
+        """Wait until `seq` is applied and visible, at most `wait_s`; the head then, below `seq` where time was up.
+
+        Raises:
+            InvalidName, TopicNotFound: there is none, or it was deleted meanwhile.
+        """
+        found = self._table.get(topic)
+        await found.wait_head(seq, self._engine.clock, wait_s)
+        if found.deleted:
+            raise TopicNotFound(f"topic {topic} was deleted", topic=topic)
+        return found.head_seq
+
     async def batch_get_entries(self, topic: str, keys: Sequence[bytes], *, min_seq: int = 0) -> EntryPage:
         return await self._entries.get(self._table.get(topic), keys, min_seq=min_seq)
 
     def range_entries(
         self, topic: str, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0
-    ) -> AsyncIterator[RangePage]:
+    ) -> AsyncGenerator[RangePage, None]:
         found = self._table.get(topic)
         return self._entries.scan(found, key_prefix=key_prefix, after_key=after_key, limit=limit, min_seq=min_seq)
 
@@ -226,8 +238,9 @@ class LocalLink:
             topic = self._table.get(definition.topic)
             check_takes_source(topic)
             topic.source = definition.name  # from here on appends of others are refused
-            body = {"bucket": definition.bucket, "change": "put", "source": definition.name}
-            await self._change_writer(topic, body)
+            await self._change_writer(
+                topic, {"bucket": definition.bucket, "change": "put", "source": definition.name}
+            )
             return self._sources.info(self._sources.get(definition.name)), True
 
     async def get_source(self, name: str) -> SourceInfo:
@@ -251,8 +264,10 @@ class LocalLink:
         async with self._locks.hold("source " + source):
             found = self._sources.get(source)
             fence = self._sources.next_fence(found, holder, lease_ms)
-            body = {"change": "lease", "fence": fence, "holder": holder, "lease_ms": lease_ms, "source": source}
-            await self._change_writer(found.topic, body)
+            await self._change_writer(
+                found.topic,
+                {"change": "lease", "fence": fence, "holder": holder, "lease_ms": lease_ms, "source": source},
+            )
             await self._settled(found)
             return Lease(fence, self._sources.info(found))
 

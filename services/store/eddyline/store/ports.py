@@ -11,7 +11,9 @@ from eddyline.core.store_link import StoreLink
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import AsyncGenerator
 
+    from eddyline.core.read import RangePage
     from eddyline.core.source import SourceInfo
     from eddyline.core.store_link import AppendResult
     from eddyline.core.topic import Kind, TopicInfo
@@ -40,6 +42,11 @@ class StoreDoor(StoreLink, Protocol):
         Raises:
             TopicNotFound, EpochMismatch, TopicNotEmpty, ReadOnly.
         """
+
+    def range_entries(
+        self, topic: str, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0
+    ) -> AsyncGenerator[RangePage, None]:
+        """As in `StoreLink`; whoever breaks off closes it, so that its view pins no files."""
 
     async def list_sources_page(self, after: str, limit: int) -> list[SourceInfo]:
         """Up to `limit` sources in byte order of their names, above `after`."""

@@ -172,7 +172,8 @@ def record_bytes(batch: Batch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     sizes = np.full(batch.count, RECORD_OVERHEAD_BYTES, dtype=np.int64)
     for column in (batch.key, batch.data, batch.tag, batch.node, batch.meta, batch.version):
         if column is not None:
-            sizes += np.diff(np.frombuffer(column.offsets, dtype="<u4").astype(np.int64))
+            offsets = np.frombuffer(column.offsets, dtype="<u4").astype(np.int64)
+            sizes += offsets[1:] - offsets[:-1]
     return sizes
 
 

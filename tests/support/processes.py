@@ -1,4 +1,4 @@
-"""Server processes for the rows, each alone on its port."""
+"""The roles, nats-server and the bare baselines as real processes, each alone on its port, stopped at the end."""
 
 from __future__ import annotations
 
@@ -118,10 +118,17 @@ async def ingest_server(store: str, nats_url: str, directory: Path, bucket: str)
 async def delivery_server(store: str) -> AsyncIterator[str]:
     """A delivery of `store`; its address."""
     address = free_address()
-    settings = {"EDDYLINE_COMMON_STORE_ADDRESSES": store, "EDDYLINE_DELIVERY_LISTEN": address}
-    async with process("eddyline.delivery", **settings):
-        await serving(address)
+    async with delivery_at(address, store):
         yield address
+
+
+@asynccontextmanager
+async def delivery_at(address: str, store: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A delivery of `store` at a given address; its process, for who wants to kill it."""
+    settings = {"EDDYLINE_COMMON_STORE_ADDRESSES": store, "EDDYLINE_DELIVERY_LISTEN": address}
+    async with process("eddyline.delivery", **settings) as started:
+        await serving(address)
+        yield started
 
 
 @asynccontextmanager

@@ -1,0 +1,189 @@
+"""The store's process: settings, composition, signals. `python -m eddyline.store`.
+
+Life: read the settings; listen (health `live` is SERVING, everything else answers NOT_READY); lock and recover the data
+directory; serve; on SIGTERM or SIGINT refuse new calls, end the long ones, wait for those under way, drain, sync, exit 0.
+A store that cannot start says why in one line on stderr and exits 1.
+Standard output has one line, when the store is ready, with its address; the log goes to stderr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from contextlib import AsyncExitStack
+from functools import partial
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final
+
+import uvloop
+from eddyline.core.clock import SystemClock, SystemHost, sleep
+from eddyline.core.cluster_rpc import SERVICE as CLUSTER_SERVICE
+from eddyline.core.cluster_rpc import ClusterService
+from eddyline.core.errors import EddylineError
+from eddyline.core.server import make_server
+from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
+from eddyline.core.telemetry import fields, set_up_logging
+from eddyline.store.config import PREFIX, StoreSettings
+from eddyline.store.fold.fold import FoldFailed
+from eddyline.store.fold.rocksdb import RocksFold
+from eddyline.store.lifecycle import SHARD_COUNT, SHARD_INDEX, IdentityMismatch, new_workers, open_store
+from eddyline.store.rpc.apply import ApplyServicer
+from eddyline.store.rpc.doorway import Doorway
+from eddyline.store.rpc.fold import FoldServicer
+from eddyline.store.rpc.log import LogServicer
+from eddyline.store.rpc.status import store_status
+from eddyline.store.rpc.topic import TopicServicer
+from eddyline.store.storage.fs import Locked, RealFs
+from eddyline.store.storage.layout import Layout
+from eddyline.store.workers import ThreadWorker
+from eddyline.v1 import (
+    apply_pb2_grpc,
+    cluster_pb2,
+    cluster_pb2_grpc,
+    fold_pb2_grpc,
+    log_pb2_grpc,
+    topic_pb2_grpc,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from eddyline.core.clock import Clock, Host
+    from eddyline.core.server import RoleServer
+    from eddyline.store.fold.profile import ProfileName
+
+ROLE: Final = "store"
+SERVICES: Final = (
+    "eddyline.v1.TopicService",
+    "eddyline.v1.LogService",
+    "eddyline.v1.FoldService",
+    "eddyline.v1.ApplyService",
+    CLUSTER_SERVICE,
+)
+HEALTH_INTERVAL_S: Final = 1.0
+"""How often health looks whether writes are still served: as often as DISK topics are synced, which is what fails."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+def main(environ: Mapping[str, str]) -> int:
+    """Run a store until it is told to stop; its exit code."""
+    try:
+        common = load_common(environ)
+        settings = load(StoreSettings, prefix=PREFIX, environ=environ)
+        set_up_logging(ROLE, level=common.log_level, log_format=common.log_format)
+        shown = masked(common, prefix=COMMON_PREFIX) | masked(settings, prefix=PREFIX)
+        _LOG.info("settings", extra=fields(**shown))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve(settings, common))
+    except SettingsError as error:
+        return _refuse(str(error))
+    except Locked as error:
+        return _refuse(f"the data directory is in use: {error}")
+    except IdentityMismatch as error:
+        return _refuse(str(error))
+    except EddylineError as error:
+        return _refuse(f"{error.reason}: {error.message}")
+    except (OSError, FoldFailed) as error:
+        return _refuse(f"the data directory cannot be used: {error}")
+    return 0
+
+
+async def serve(settings: StoreSettings, common: CommonSettings) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        SettingsError, Locked, IdentityMismatch, DataCorrupt, FoldFailed, OSError: it cannot start.
+    """
+    clock, host = SystemClock(), SystemHost()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    doorway = Doorway()
+    server = make_server(settings.listen)
+    add_services(server, doorway, common=common, clock=clock, host=host)
+    settings.directory.parent.mkdir(parents=True, exist_ok=True)
+    address = await _start(server, settings)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(server.stop, 0)
+        link = await stack.enter_async_context(
+            open_store(
+                fs=RealFs(),
+                open_fold=partial(RocksFold, Layout(settings.directory).fold, profile=_profile(settings)),
+                clock=clock,
+                host=host,
+                settings=settings,
+                cluster_id=common.cluster_id,
+                workers=new_workers(lambda name, threads: ThreadWorker(name, threads=threads)),
+            )
+        )
+        doorway.open(link)
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(_keep_health(server, doorway, clock))
+            _say(f"store ready at {address}, data in {settings.directory}, start {link.status().instance}")
+            await stopping.wait()
+            watching.cancel()
+        _LOG.info("stopping")
+        doorway.close()
+        await server.stop(settings.stop_grace_ms / 1000)
+    _LOG.info("stopped")
+
+
+def add_services(server: RoleServer, doorway: Doorway, *, common: CommonSettings, clock: Clock, host: Host) -> None:
+    """Put every service of a store on `server`."""
+    topic_pb2_grpc.add_TopicServiceServicer_to_server(TopicServicer(doorway), server.grpc)
+    log_pb2_grpc.add_LogServiceServicer_to_server(LogServicer(doorway), server.grpc)
+    fold_pb2_grpc.add_FoldServiceServicer_to_server(FoldServicer(doorway, clock=clock), server.grpc)
+    apply_pb2_grpc.add_ApplyServiceServicer_to_server(ApplyServicer(doorway), server.grpc)
+    cluster = ClusterService(
+        cluster_pb2.ROLE_STORE,
+        version=version("eddyline-store"),
+        common=common,
+        status=partial(store_status, doorway, shard_index=SHARD_INDEX, shard_count=SHARD_COUNT),
+        clock=clock,
+        host=host,
+    )
+    cluster_pb2_grpc.add_ClusterServiceServicer_to_server(cluster, server.grpc)
+
+
+async def _start(server: RoleServer, settings: StoreSettings) -> str:
+    """Listen. Where that fails because this very store runs already, its holder is named rather than its port."""
+    try:
+        return await server.start(*SERVICES)
+    except SettingsError:
+        layout = Layout(settings.directory)
+        if layout.lock.exists():
+            RealFs().lock(layout.lock, b"").release()
+        raise
+
+
+async def _keep_health(server: RoleServer, doorway: Doorway, clock: Clock) -> None:
+    """Say in health whether all is served, for ever."""
+    said: bool | None = None
+    while True:
+        ready = store_status(doorway, shard_index=SHARD_INDEX, shard_count=SHARD_COUNT).ready
+        if ready is not said:
+            said = ready
+            await server.health.set_ready(ready)
+        await sleep(clock, HEALTH_INTERVAL_S)
+
+
+def _profile(settings: StoreSettings) -> ProfileName:
+    return "large" if settings.fold_profile == "large" else "small"
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _refuse(why: str) -> int:
+    sys.stderr.write(f"eddyline store: {why}\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))

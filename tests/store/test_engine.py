@@ -1,0 +1,205 @@
+"""The commit order as callers see it: seqs, conditions, retries, visibility, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+import pytest
+from eddyline.core.batch import Batch
+from eddyline.core.errors import (
+    CommitUnknown,
+    EpochMismatch,
+    HeadMismatch,
+    IdempotencyConflict,
+    InvalidOp,
+    KeyRequired,
+    ReadOnly,
+    StaleFence,
+    StalePosition,
+    TopicExists,
+    TopicNotFound,
+    VersionMismatch,
+)
+from eddyline.core.record import Op, Record
+from eddyline.core.topic import Durability, Kind, TopicConfig
+from eddyline.store.append import AppendRequest, NewTopic, WriterPosition
+
+from tests.support.faulty_fs import FaultyFs
+from tests.support.manual_clock import ManualClock
+from tests.support.sim_fs import SimFs
+from tests.support.store import all_rows, append, kv_topic, log_topic, puts, rows, sim_store, values
+
+PAST_WINDOW_S = 121
+
+
+async def test_append_gets_contiguous_seqs_and_is_read_back() -> None:
+    async with sim_store() as link:
+        await log_topic(link)
+        first = await append(link, "log", rows("a", "b"))
+        second = await append(link, "log", rows("c"))
+        assert (first.first_seq, first.last_seq, second.first_seq) == (1, 2, 3)
+        found = await all_rows(link, "log")
+        assert values(found) == [b"a", b"b", b"c"]
+        assert [record.seq for record in found] == [1, 2, 3]
+
+
+async def test_appends_staged_together_keep_their_order_and_seqs() -> None:
+    async with sim_store() as link:
+        await log_topic(link)
+        acks = [await link.stage(AppendRequest(topic="log", batch=rows(str(i)))) for i in range(100)]
+        results = [await ack for ack in acks]
+        assert [result.first_seq for result in results] == list(range(1, 101))
+        assert values(await all_rows(link, "log")) == [str(i).encode() for i in range(100)]
+
+
+async def test_missing_topic_is_refused_unless_the_append_makes_it() -> None:
+    async with sim_store() as link:
+        with pytest.raises(TopicNotFound):
+            await append(link, "new", rows("a"))
+        made = await append(link, "new", rows("a"), create=NewTopic(Kind.LOG, TopicConfig()))
+        assert made.first_seq == 1
+        with pytest.raises(TopicExists):
+            await log_topic(link, "new")
+
+
+async def test_two_creates_at_once_make_one_topic() -> None:
+    async with sim_store() as link:
+        async with asyncio.TaskGroup() as tasks:
+            both = [
+                tasks.create_task(append(link, "new", rows("a"), create=NewTopic(Kind.LOG, TopicConfig())))
+                for _ in range(2)
+            ]
+        assert {task.result().epoch for task in both} == {(await link.get_topic("new")).epoch}
+        assert (await link.get_topic("new")).head_seq == 2
+
+
+async def test_ops_and_keys_follow_the_kind() -> None:
+    async with sim_store() as link:
+        await log_topic(link)
+        await kv_topic(link)
+        with pytest.raises(InvalidOp):
+            await append(link, "log", puts(("k", "v")))
+        with pytest.raises(InvalidOp):
+            await append(link, "kv", rows("v"))
+        with pytest.raises(InvalidOp):
+            await append(link, "kv", Batch.from_rows([Record(op=Op.GAP, data=b"")]))
+        with pytest.raises(KeyRequired):
+            await append(link, "kv", Batch.from_rows([Record(op=Op.PUT, data=b"v")]))
+        assert (await link.get_topic("kv")).head_seq == 0
+
+
+async def test_fold_shows_the_last_put_and_nothing_of_a_deleted_key() -> None:
+    async with sim_store() as link:
+        await kv_topic(link)
+        await append(link, "kv", puts(("a", "1"), ("b", "2"), ("a", "3")))
+        await append(link, "kv", puts(("b", None), ("c", "")))
+        page = await link.batch_get_entries("kv", [b"a", b"b", b"c", b"d"])
+        assert [entry and (entry.data, entry.seq) for entry in page.entries] == [(b"3", 3), None, (b"", 5), None]
+        assert page.state.fold_seq == 5
+        pages = [page async for page in link.range_entries("kv")]
+        assert [row.key for page in pages if page.batch for row in page.batch.to_rows()] == [b"a", b"c"]
+
+
+async def test_epoch_and_expected_head_are_judged_against_what_is_staged() -> None:
+    async with sim_store() as link:
+        epoch = await log_topic(link)
+        with pytest.raises(EpochMismatch):
+            await append(link, "log", rows("a"), epoch=epoch + 1)
+        first = await link.stage(AppendRequest(topic="log", batch=rows("a"), expected_head_seq=0))
+        second = await link.stage(AppendRequest(topic="log", batch=rows("b"), expected_head_seq=1))
+        with pytest.raises(HeadMismatch) as refused:
+            await link.stage(AppendRequest(topic="log", batch=rows("c"), expected_head_seq=1))
+        assert refused.value.head_seq == 2
+        await first
+        await second
+        assert values(await all_rows(link, "log")) == [b"a", b"b"]
+
+
+async def test_expected_versions_see_what_is_staged_before_them() -> None:
+    async with sim_store() as link:
+        await kv_topic(link)
+        await append(link, "kv", puts(("k", "1")), expected_versions=((b"k", b""),))
+        version = (1).to_bytes(8, "big")
+        winner = await link.stage(
+            AppendRequest(topic="kv", batch=puts(("k", "2")), expected_versions=((b"k", version),))
+        )
+        with pytest.raises(VersionMismatch) as refused:
+            await append(link, "kv", puts(("k", "3")), expected_versions=((b"k", version),))
+        assert refused.value.key == b"k"
+        assert refused.value.version == (2).to_bytes(8, "big")
+        await winner
+        await append(link, "kv", puts(("k", None)), expected_versions=((b"k", (2).to_bytes(8, "big")),))
+        await append(link, "kv", puts(("k", "4")), expected_versions=((b"k", b""),))
+
+
+async def test_idempotency_key_answers_a_retry_with_the_first_append() -> None:
+    clock = ManualClock()
+    async with sim_store(clock=clock) as link:
+        await log_topic(link)
+        in_flight = await link.stage(AppendRequest(topic="log", batch=rows("a"), idempotency_key="once"))
+        again = await link.stage(AppendRequest(topic="log", batch=rows("a"), idempotency_key="once"))
+        first, second = await in_flight, await again
+        assert (second.first_seq, second.deduplicated, first.deduplicated) == (first.first_seq, True, False)
+        assert (await append(link, "log", rows("a"), idempotency_key="once")).deduplicated
+        with pytest.raises(IdempotencyConflict):
+            await append(link, "log", rows("b"), idempotency_key="once")
+        await clock.pass_time(PAST_WINDOW_S)
+        assert (await append(link, "log", rows("b"), idempotency_key="once")).first_seq == 2
+
+
+async def test_writer_positions_move_once_and_fences_only_grow() -> None:
+    async with sim_store() as link:
+        await log_topic(link)
+
+        def move(fence: int, previous: bytes, new: bytes) -> WriterPosition:
+            return WriterPosition("w", fence, previous, new)
+
+        assert (await append(link, "log", rows("a"), writer=move(1, b"", b"1"))).first_seq == 1
+        assert (await append(link, "log", rows("a"), writer=move(1, b"", b"1"))).deduplicated
+        with pytest.raises(StalePosition) as stale:
+            await append(link, "log", rows("b"), writer=move(1, b"0", b"2"))
+        assert stale.value.position == b"1"
+        await append(link, "log", rows("b"), writer=move(2, b"1", b"2"))
+        with pytest.raises(StaleFence) as fenced:
+            await append(link, "log", rows("c"), writer=move(1, b"2", b"3"))
+        assert fenced.value.fence == 2
+        assert (await link.get_topic("log")).head_seq == 2
+
+
+async def test_recreated_topic_has_another_epoch_and_starts_at_one() -> None:
+    async with sim_store() as link:
+        old = await log_topic(link)
+        await append(link, "log", rows("a"))
+        assert await link.delete_topic("log") == old
+        with pytest.raises(TopicNotFound):
+            await link.read_records("log", after_seq=0)
+        new = await log_topic(link)
+        assert new > old
+        assert (await append(link, "log", rows("b"))).first_seq == 1
+
+
+@pytest.mark.parametrize("durability", list(Durability))
+async def test_failed_fdatasync_makes_outcomes_unknown_and_the_shard_read_only(durability: Durability) -> None:
+    disk = FaultyFs(SimFs())
+    async with sim_store(disk) as link:
+        await log_topic(link, durability=Durability.FSYNC)
+        await log_topic(link, "other", durability)
+        await append(link, "log", rows("a"))
+        disk.next_fault("fdatasync", error=errno.EIO)
+        with pytest.raises(CommitUnknown):
+            await append(link, "log", rows("b"))
+        assert link.status().read_only_reason == "SYNC_FAILED"
+        with pytest.raises(ReadOnly):
+            await append(link, "other", rows("c"))
+        assert values(await all_rows(link, "log")) == [b"a"]
+
+
+async def test_time_in_records_never_goes_back() -> None:
+    clock = ManualClock()
+    async with sim_store(clock=clock) as link:
+        await log_topic(link)
+        first = await append(link, "log", rows("a"))
+        clock.set_wall_ms(clock.now_ms() - 3_600_000)
+        second = await append(link, "log", rows("b"))
+        assert second.ts_ms == first.ts_ms

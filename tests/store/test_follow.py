@@ -1,0 +1,125 @@
+"""Following topics in the store: order, credit, catching up, deletion."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from eddyline.core.batch import Batch
+from eddyline.core.errors import InvalidArgument
+from eddyline.core.record import Gap, GapReason
+from eddyline.core.store_link import FollowEnded, FollowItem, FollowLevel, FollowStarted
+
+from tests.support.manual_clock import settle
+from tests.support.store import append, log_topic, rows, sim_store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from eddyline.core.store_link import FollowEvent
+
+CREDIT = 1 << 20
+
+
+async def take(events: AsyncIterator[FollowEvent], count: int) -> list[FollowEvent]:
+    """The next `count` events."""
+    async with asyncio.timeout(5):
+        return [await anext(events) for _ in range(count)]
+
+
+async def test_follower_catches_up_is_level_and_goes_on_live() -> None:
+    async with sim_store() as link, link.follow() as follow:
+        await log_topic(link)
+        await append(link, "log", rows("a", "b"))
+        await follow.grant(CREDIT)
+        await follow.add(7, "log", after_seq=1)
+        events = aiter(follow)
+        started, item, level = await take(events, 3)
+        assert isinstance(started, FollowStarted)
+        assert started.after_seq == 1
+        assert isinstance(item, FollowItem)
+        assert isinstance(item.item, Batch)
+        assert [row.data for row in item.item.to_rows()] == [b"b"]
+        assert item.next_after_seq == 2
+        assert level == FollowLevel(7, 2)
+        await append(link, "log", rows("c"))
+        (live,) = await take(events, 1)
+        assert isinstance(live, FollowItem)
+        assert live.next_after_seq == 3
+
+
+async def test_nothing_is_sent_without_credit_and_one_item_may_overdraw_it() -> None:
+    async with sim_store() as link, link.follow() as follow, asyncio.TaskGroup() as tasks:
+        await log_topic(link)
+        await append(link, "log", rows("a" * 1000))
+        await follow.add(1, "log", after_seq=0)
+        events = aiter(follow)
+        await take(events, 1)
+        waiting = tasks.create_task(take(events, 1))
+        await settle()
+        assert not waiting.done()
+        await follow.grant(1)
+        assert isinstance((await waiting)[0], FollowItem)
+        await take(events, 1)
+        await append(link, "log", rows("b"))
+        waiting = tasks.create_task(take(events, 1))
+        await settle()
+        assert not waiting.done()
+        await follow.grant(CREDIT)
+        assert isinstance((await waiting)[0], FollowItem)
+
+
+async def test_more_than_64_mib_of_credit_is_refused() -> None:
+    async with sim_store() as link, link.follow() as follow:
+        await follow.grant(64 << 20)
+        with pytest.raises(InvalidArgument):
+            await follow.grant(1)
+
+
+async def test_deleted_topic_ends_alone_after_its_last_records() -> None:
+    async with sim_store() as link, link.follow() as follow:
+        await log_topic(link, "gone")
+        await log_topic(link, "stays")
+        await follow.grant(CREDIT)
+        await follow.add(1, "gone", after_seq=0)
+        await follow.add(2, "stays", after_seq=0)
+        events = aiter(follow)
+        await take(events, 4)
+        await append(link, "gone", rows("a"))
+        await link.delete_topic("gone")
+        item, ended = await take(events, 2)
+        assert isinstance(item, FollowItem)
+        assert isinstance(ended, FollowEnded)
+        assert (ended.follow_id, ended.reason) == (1, "TOPIC_NOT_FOUND")
+        await append(link, "stays", rows("b"))
+        (live,) = await take(events, 1)
+        assert isinstance(live, FollowItem)
+        assert live.follow_id == 2
+
+
+async def test_unknown_topic_and_cursor_ahead_end_alone() -> None:
+    async with sim_store() as link, link.follow() as follow:
+        epoch = await log_topic(link)
+        await follow.add(1, "missing", after_seq=0)
+        await follow.add(2, "log", epoch=epoch, after_seq=5)
+        ended = await take(aiter(follow), 2)
+        assert [event.reason for event in ended if isinstance(event, FollowEnded)] == [
+            "TOPIC_NOT_FOUND",
+            "CURSOR_AHEAD",
+        ]
+
+
+async def test_cursor_of_another_epoch_gets_a_gap_then_the_whole_log() -> None:
+    async with sim_store() as link, link.follow() as follow:
+        old = await log_topic(link)
+        await link.delete_topic("log")
+        new = await log_topic(link)
+        await append(link, "log", rows("a"))
+        await follow.grant(CREDIT)
+        await follow.add(1, "log", epoch=old, after_seq=9)
+        _, gap, item = await take(aiter(follow), 3)
+        assert isinstance(gap, FollowItem)
+        assert gap.item == Gap(0, 0, GapReason.RECREATED, old_epoch=old, new_epoch=new)
+        assert isinstance(item, FollowItem)
+        assert item.next_after_seq == 1

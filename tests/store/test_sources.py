@@ -1,0 +1,101 @@
+"""Sources in the store: definition, lease, fence, position."""
+
+from __future__ import annotations
+
+import pytest
+from eddyline.core.errors import (
+    InvalidArgument,
+    LeaseHeld,
+    SourceExists,
+    SourceNotFound,
+    StaleFence,
+    StalePosition,
+    TopicHasSource,
+    TopicNotEmpty,
+    TopicNotFound,
+)
+from eddyline.core.source import SourceDefinition, SourceReport
+
+from tests.support.manual_clock import ManualClock
+from tests.support.store import append, kv_topic, puts, sim_store
+
+CERTS = SourceDefinition("certs", "kv", "certs")
+LEASE_MS = 5_000
+
+
+async def test_definition_is_kept_once_and_shields_its_topic() -> None:
+    async with sim_store() as link:
+        with pytest.raises(TopicNotFound):
+            await link.put_source(CERTS)
+        await kv_topic(link)
+        assert (await link.put_source(CERTS))[1]
+        assert not (await link.put_source(CERTS))[1]
+        with pytest.raises(SourceExists):
+            await link.put_source(SourceDefinition("certs", "kv", "other"))
+        with pytest.raises(TopicHasSource):
+            await link.put_source(SourceDefinition("second", "kv", "certs"))
+        with pytest.raises(TopicHasSource):
+            await append(link, "kv", puts(("k", "v")))
+        await link.delete_source("certs")
+        await append(link, "kv", puts(("k", "v")))
+        with pytest.raises(TopicNotEmpty):
+            await link.put_source(CERTS)
+        with pytest.raises(InvalidArgument):
+            await link.put_source(SourceDefinition("certs", "kv", ""))
+
+
+async def test_lease_is_one_holders_until_it_runs_out() -> None:
+    clock = ManualClock()
+    async with sim_store(clock=clock) as link:
+        await kv_topic(link)
+        await link.put_source(CERTS)
+        first = await link.acquire_lease("certs", holder="a", lease_ms=LEASE_MS)
+        with pytest.raises(LeaseHeld) as held:
+            await link.acquire_lease("certs", holder="b", lease_ms=LEASE_MS)
+        assert held.value.remaining_ms == LEASE_MS
+        again = await link.acquire_lease("certs", holder="a", lease_ms=LEASE_MS)
+        assert again.fence > first.fence
+        with pytest.raises(StaleFence):
+            await link.renew_lease("certs", fence=first.fence, report=SourceReport())
+        await clock.pass_time(LEASE_MS / 1000 - 1)
+        assert await link.renew_lease("certs", fence=again.fence, report=SourceReport("LIVE")) == LEASE_MS
+        await clock.pass_time(LEASE_MS / 1000 + 1)
+        other = await link.acquire_lease("certs", holder="b", lease_ms=LEASE_MS)
+        assert other.fence > again.fence
+        assert other.source.report.state == "LIVE"
+        await link.release_lease("certs", fence=other.fence)
+        assert (await link.get_source("certs")).holder == ""
+
+
+async def test_position_moves_with_its_batch_and_alone() -> None:
+    async with sim_store() as link:
+        await kv_topic(link)
+        await link.put_source(CERTS)
+        fence = (await link.acquire_lease("certs", holder="a", lease_ms=0)).fence
+        done = await link.apply_batch("certs", fence=fence, previous=b"", new=b"1", batch=puts(("k", "v")))
+        assert (done.first_seq, done.last_seq) == (1, 1)
+        again = await link.apply_batch("certs", fence=fence, previous=b"", new=b"1", batch=puts(("k", "v")))
+        assert again.deduplicated
+        alone = await link.apply_batch("certs", fence=fence, previous=b"1", new=b"2", batch=None)
+        assert (alone.first_seq, alone.last_seq) == (0, 0)
+        assert (await link.get_source("certs")).position == b"2"
+        with pytest.raises(StalePosition):
+            await link.apply_batch("certs", fence=fence, previous=b"1", new=b"3", batch=None)
+        newer = (await link.acquire_lease("certs", holder="a", lease_ms=0)).fence
+        with pytest.raises(StaleFence):
+            await link.apply_batch("certs", fence=fence, previous=b"2", new=b"3", batch=None)
+        with pytest.raises(StaleFence):
+            await link.apply_batch("certs", fence=newer + 1, previous=b"2", new=b"3", batch=None)
+        assert (await link.get_topic("kv")).head_seq == 1
+
+
+async def test_topic_deletion_takes_its_source_along() -> None:
+    async with sim_store() as link:
+        await kv_topic(link)
+        await link.put_source(CERTS)
+        await link.delete_topic("kv")
+        with pytest.raises(SourceNotFound):
+            await link.get_source("certs")
+        await kv_topic(link)
+        assert (await link.put_source(CERTS))[1]
+        assert (await link.get_source("certs")).position == b""

@@ -1,0 +1,126 @@
+"""A store on a simulated disk with a simulated fold and a manual clock, on one loop, without threads."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from eddyline.core.batch import Batch
+from eddyline.core.record import Op, Record
+from eddyline.core.topic import Durability, Kind, TopicConfig
+from eddyline.store.append import AppendRequest
+from eddyline.store.config import StoreSettings
+from eddyline.store.fold.memory import SimFold
+from eddyline.store.lifecycle import new_workers, open_store
+from eddyline.store.workers import InlineWorker
+
+from tests.support.manual_clock import ManualClock
+from tests.support.sim_fs import SimFs
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from eddyline.core.store_link import AppendResult
+    from eddyline.store.fold.fold import Fold
+    from eddyline.store.link import LocalLink
+    from eddyline.store.storage.fs import Fs
+
+WAL_FILE_BYTES = 64 << 10
+
+
+class SimHost:
+    """A host whose boot id is the simulated disk's."""
+
+    def __init__(self, boot_id: str) -> None:
+        self._boot_id = boot_id
+
+    def boot_id(self) -> str:
+        return self._boot_id
+
+    def name(self) -> str:
+        return "simulated"
+
+    def pid(self) -> int:
+        return 1
+
+
+def settings(**changes: int | str) -> StoreSettings:
+    """Settings for a simulated disk, which has one directory: `/data`."""
+    chosen: dict[str, int | str] = {"data_dir": "/data", "wal_file_bytes": WAL_FILE_BYTES, **changes}
+    return StoreSettings(**chosen)  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def sim_store(
+    fs: Fs | None = None,
+    fold: Fold | None = None,
+    clock: ManualClock | None = None,
+    *,
+    boot_id: str = "",
+    **changes: int | str,
+) -> AsyncIterator[LocalLink]:
+    """A recovered store; what is not given is new and empty."""
+    fs = fs if fs is not None else SimFs()
+    if not boot_id:
+        boot_id = fs.boot_id if isinstance(fs, SimFs) else "boot"
+    made = fold if fold is not None else SimFold(0)
+    async with open_store(
+        fs=fs,
+        open_fold=lambda: made,
+        clock=clock or ManualClock(),
+        host=SimHost(boot_id),
+        settings=settings(**changes),
+        cluster_id="test",
+        workers=new_workers(lambda name, threads: InlineWorker()),
+    ) as link:
+        yield link
+
+
+def puts(*pairs: tuple[str, str | None]) -> Batch:
+    """KV records: a PUT each, or a DELETE where the value is None."""
+    return Batch.from_rows(
+        [
+            Record(op=Op.DELETE, key=key.encode())
+            if value is None
+            else Record(op=Op.PUT, key=key.encode(), data=value.encode())
+            for key, value in pairs
+        ]
+    )
+
+
+def rows(*values: str) -> Batch:
+    """LOG records."""
+    return Batch.from_rows([Record(data=value.encode()) for value in values])
+
+
+async def append(link: LocalLink, topic: str, batch: Batch, **conditions: object) -> AppendResult:
+    """Stage an append and wait for its acknowledgement."""
+    return await (await link.stage(AppendRequest(topic=topic, batch=batch, **conditions)))  # type: ignore[arg-type]
+
+
+async def log_topic(link: LocalLink, name: str = "log", durability: Durability = Durability.DISK) -> int:
+    """Make a LOG topic; its epoch."""
+    return (await link.create_topic(name, Kind.LOG, TopicConfig(durability=durability))).epoch
+
+
+async def kv_topic(link: LocalLink, name: str = "kv", durability: Durability = Durability.DISK) -> int:
+    """Make a KV topic; its epoch."""
+    return (await link.create_topic(name, Kind.KV, TopicConfig(durability=durability))).epoch
+
+
+async def all_rows(link: LocalLink, topic: str, after_seq: int = 0) -> list[Record]:
+    """Every record above `after_seq`; a gap is an error."""
+    found: list[Record] = []
+    while True:
+        result = await link.read_records(topic, after_seq=after_seq, limit=10_000)
+        for item in result.items:
+            assert isinstance(item, Batch), item
+            found.extend(item.to_rows())
+        after_seq = result.next_after_seq
+        if result.caught_up:
+            return found
+
+
+def values(records: Sequence[Record]) -> list[bytes | None]:
+    """Payloads alone."""
+    return [record.data for record in records]

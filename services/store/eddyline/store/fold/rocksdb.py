@@ -12,7 +12,8 @@ What the binding does, held by tests/store/fold/test_binding.py: `write`, point 
 `get([keys])`, `flush` and `flush_wal` release it; a failed batch is consumed, so each try builds its own; an iterator
 shows the database as of its creation, a `Snapshot`'s iterators do not and are not used; an iterator ends silently at a
 damaged block, and only its `status` tells; the directory stays locked while an iterator or a family's handle lives, hence
-the register of views, which `close` empties first. Its errors are plain `Exception`s with RocksDB's words.
+the register of views, which `close` empties first; an iterator does not keep its `ReadOptions`, whose memory holds the
+bound it reads, hence `_Scan`. Its errors are plain `Exception`s with RocksDB's words.
 Threading: see `fold.py`. A view has a lock, held through a page; nothing is acquired under it.
 """
 
@@ -44,6 +45,7 @@ from rocksdict import (
     DBRecoveryMode,
     Options,
     Rdict,
+    RdictIter,
     ReadOptions,
     WriteBatch,
     WriteOptions,
@@ -55,7 +57,6 @@ if TYPE_CHECKING:
 
     from eddyline.core.record import Record
     from eddyline.store.fold.fold import FoldWrite
-    from rocksdict import RdictIter
 
 _TOPIC: Final = Struct(">Q")
 _CURSOR: Final = Struct("<QQ")
@@ -75,6 +76,13 @@ class _Database(NamedTuple):
     meta: Rdict
     data_family: ColumnFamily
     meta_family: ColumnFamily
+
+
+class _Scan(NamedTuple):
+    """An iterator, and the options that must live as long: they own the upper bound that it reads."""
+
+    iterator: RdictIter
+    options: ReadOptions
 
 
 class RocksFold:
@@ -128,7 +136,8 @@ class RocksFold:
         prefix = _TOPIC.pack(topic_id)
         writers: dict[str, WriterState] = {}
         with _translated():
-            iterator = _iterate(self._opened().meta, prefix + b"\0", prefix_end(prefix))
+            scan = _scan(self._opened().meta, prefix + b"\0", prefix_end(prefix))
+            iterator = scan.iterator
             while iterator.valid():
                 key, value = iterator.key(), iterator.value()
                 writers[_writer_id(key)] = WriterState(_unpack(_FENCE, value[: _FENCE.size])[0], value[_FENCE.size :])
@@ -152,9 +161,9 @@ class RocksFold:
         prefix = _TOPIC.pack(topic_id)
         with _translated():
             first = prefix + key_after(key_prefix, after_key)
-            iterator = _iterate(self._opened().data, first, prefix_end(prefix + key_prefix))
+            scan = _scan(self._opened().data, first, prefix_end(prefix + key_prefix))
         # Only the fold's thread adds, and a set's own operations are atomic under the GIL: the register needs no lock.
-        view = _RocksView(iterator, on_close=self._views.discard)
+        view = _RocksView(scan, on_close=self._views.discard)
         self._views.add(view)
         return view
 
@@ -203,8 +212,8 @@ class RocksFold:
 class _RocksView:
     """A view: one iterator, and the lock that keeps `close` out of a page."""
 
-    def __init__(self, iterator: RdictIter, *, on_close: Callable[[_RocksView], None]) -> None:
-        self._iterator: RdictIter | None = iterator
+    def __init__(self, scan: _Scan, *, on_close: Callable[[_RocksView], None]) -> None:
+        self._scan: _Scan | None = scan
         self._on_close = on_close
         self._lock = Lock()
 
@@ -212,9 +221,10 @@ class _RocksView:
         assert entries_max > 0
         rows: list[Record] = []
         with self._lock, _translated():
-            iterator = self._iterator
-            if iterator is None:
+            scan = self._scan
+            if scan is None:
                 raise FoldFailed("the view is closed")
+            iterator = scan.iterator
             bytes_left = bytes_max
             while iterator.valid() and len(rows) < entries_max:
                 key, value = iterator.key()[_TOPIC.size :], iterator.value()
@@ -229,7 +239,7 @@ class _RocksView:
 
     def close(self) -> None:
         with self._lock:
-            self._iterator = None
+            self._scan = None
         self._on_close(self)
 
 
@@ -287,8 +297,8 @@ def _family_options(profile: sizes.Profile, cache: Cache, memtable_bytes: int) -
     return options
 
 
-def _iterate(family: Rdict, first: bytes, end: bytes) -> RdictIter:
-    """An iterator at the first key from `first` (inclusive) to `end` (exclusive; b"" = none)."""
+def _scan(family: Rdict, first: bytes, end: bytes) -> _Scan:
+    """A scan that stands at the first key from `first` (inclusive) to `end` (exclusive; b"" = none)."""
     options = ReadOptions()
     # Whoever drops the iterator, the event loop perhaps, unlinks no files.
     options.set_background_purge_on_iterator_cleanup(True)
@@ -296,12 +306,13 @@ def _iterate(family: Rdict, first: bytes, end: bytes) -> RdictIter:
         options.set_iterate_upper_bound(end)
     iterator = family.iter(options)
     iterator.seek(first)
-    return iterator
+    return _Scan(iterator, options)
 
 
 def _read_cursors(meta: Rdict) -> dict[int, _Cursor]:
     cursors: dict[int, _Cursor] = {}
-    iterator = _iterate(meta, b"", b"")
+    scan = _scan(meta, b"", b"")
+    iterator = scan.iterator
     while iterator.valid():
         key = iterator.key()
         if len(key) == _TOPIC.size:

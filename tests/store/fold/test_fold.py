@@ -1,0 +1,260 @@
+"""What every fold promises, asked of both: the one on RocksDB and the one in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from eddyline.core.batch import Batch
+from eddyline.core.errors import TooManyScans
+from eddyline.core.record import MetaEntry, Op, Record
+from eddyline.store.fold.fold import VIEWS_MAX, FoldFailed, FoldWrite, WriterState
+from eddyline.store.fold.memory import SimFold
+from eddyline.store.fold.project import entries_of
+from eddyline.store.fold.rocksdb import RocksFold
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from eddyline.store.fold.fold import Fold, FoldView
+
+TOPIC = 7
+PAGE_BYTES = 1 << 20
+
+
+class Bench:
+    """A fold and how its kind is opened again."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self.fold: Fold = SimFold(1) if path is None else RocksFold(path)
+
+    def reopen(self) -> Fold:
+        if self._path is None:
+            assert isinstance(self.fold, SimFold)
+            self.fold = self.fold.kill()
+        else:
+            self.fold.close()
+            self.fold = RocksFold(self._path)
+        return self.fold
+
+
+@pytest.fixture(params=["rocksdb", "memory"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path / "fold" if request.param == "rocksdb" else None)
+    yield made
+    made.fold.close()
+
+
+@pytest.fixture
+def fold(bench: Bench) -> Fold:
+    return bench.fold
+
+
+def puts(first_seq: int, **pairs: str | None) -> FoldWrite:
+    """A frame of TOPIC: a PUT each, or a DELETE where the value is None."""
+    records = [
+        Record(op=Op.DELETE, key=key.encode())
+        if text is None
+        else Record(op=Op.PUT, key=key.encode(), data=text.encode())
+        for key, text in pairs.items()
+    ]
+    batch = Batch.from_rows(records).with_place(first_seq, 1_000 + first_seq)
+    return FoldWrite(TOPIC, batch.last_seq, entries_of(batch), [])
+
+
+def drain(view: FoldView, entries_max: int = 100) -> list[bytes | None]:
+    keys: list[bytes | None] = []
+    while rows := view.next_page(entries_max, PAGE_BYTES):
+        keys.extend(row.key for row in rows)
+    view.close()
+    return keys
+
+
+def test_empty_fold_has_nothing(fold: Fold) -> None:
+    assert fold.topics() == {}
+    assert fold.applied(TOPIC) == 0
+    assert fold.writers(TOPIC) == {}
+    assert fold.get(TOPIC, [b"a"]) == [None]
+    assert drain(fold.view(TOPIC)) == []
+    fold.apply([])
+    assert fold.topics() == {}
+
+
+def test_entry_comes_back_whole(fold: Fold) -> None:
+    record = Record(
+        seq=9,
+        ts_ms=10,
+        source_ts_ns=-11,
+        op=Op.PUT,
+        key=b"k",
+        data=b"d",
+        tag="tägig",
+        node="",
+        meta=(MetaEntry("a", b"1"), MetaEntry("a", b"")),
+        version=b"\x01\x02",
+    )
+    fold.apply([FoldWrite(TOPIC, 9, entries_of(Batch.from_rows([record])), [])])
+    assert fold.get(TOPIC, [b"k"]) == [record]
+    assert fold.view(TOPIC).next_page(1, 1) == [record]
+
+
+def test_get_is_positional_and_keeps_repeats(fold: Fold) -> None:
+    fold.apply([puts(1, a="1", b="2")])
+    found = fold.get(TOPIC, [b"b", b"none", b"a", b"b"])
+    assert [row.data if row else None for row in found] == [b"2", None, b"1", b"2"]
+    assert fold.get(TOPIC, []) == []
+
+
+def test_empty_and_absent_values_are_live_and_differ(fold: Fold) -> None:
+    records = [Record(1, 1, 0, Op.PUT, b"absent"), Record(2, 1, 0, Op.PUT, b"empty", b"")]
+    fold.apply([FoldWrite(TOPIC, 2, entries_of(Batch.from_rows(records)), [])])
+    assert fold.get(TOPIC, [b"absent", b"empty"]) == records
+
+
+def test_deleted_key_has_no_entry(fold: Fold) -> None:
+    fold.apply([puts(1, a="1", b="2")])
+    fold.apply([puts(3, a=None, never=None)])
+    assert fold.get(TOPIC, [b"a", b"never"]) == [None, None]
+    assert drain(fold.view(TOPIC)) == [b"b"]
+    assert fold.applied(TOPIC) == 4
+
+
+def test_writes_of_one_batch_apply_in_order(fold: Fold) -> None:
+    fold.apply([puts(1, a="1"), puts(2, a=None), puts(3, a="3", b="3"), puts(5, b=None)])
+    assert [row and row.data for row in fold.get(TOPIC, [b"a", b"b"])] == [b"3", None]
+    assert fold.applied(TOPIC) == 5
+
+
+def test_topics_of_one_batch_are_apart(fold: Fold) -> None:
+    other = puts(1, a="other", z="other")._replace(topic_id=TOPIC + 1)
+    fold.apply([puts(1, a="mine"), other])
+    assert fold.topics() == {TOPIC: 1, TOPIC + 1: 2}
+    assert [row and row.data for row in fold.get(TOPIC, [b"a", b"z"])] == [b"mine", None]
+    assert drain(fold.view(TOPIC)) == [b"a"]
+    assert drain(fold.view(TOPIC + 1)) == [b"a", b"z"]
+
+
+def test_writers_move_with_their_frame(fold: Fold) -> None:
+    fold.apply([puts(1, a="1")._replace(writers=[("w", WriterState(3, b"p1")), ("v", WriterState(1, b""))])])
+    fold.apply([FoldWrite(TOPIC, 1, [], [("w", WriterState(1 << 63, b"p2"))])])
+    fold.apply([FoldWrite(TOPIC + 1, 5, [], [])])
+    assert fold.writers(TOPIC) == {"w": WriterState(1 << 63, b"p2"), "v": WriterState(1, b"")}
+    assert fold.writers(TOPIC + 1) == {}
+    assert fold.topics() == {TOPIC: 1, TOPIC + 1: 5}
+
+
+def test_view_goes_in_byte_order_and_unsigned(fold: Fold) -> None:
+    keys = [b"b", b"\xff", b"a\x00", b"a", b"\x00", b"\xff\xff", b"a\xff"]
+    records = [Record(i + 1, 1, 0, Op.PUT, key, b"") for i, key in enumerate(keys)]
+    fold.apply([FoldWrite(TOPIC, 7, entries_of(Batch.from_rows(records)), [])])
+    assert drain(fold.view(TOPIC), entries_max=2) == sorted(keys)
+
+
+@pytest.mark.parametrize(
+    ("key_prefix", "after_key", "expected"),
+    [
+        (b"", b"", [b"a", b"b.1", b"b.2", b"b\xff", b"b\xff\xff", b"c"]),
+        (b"b", b"", [b"b.1", b"b.2", b"b\xff", b"b\xff\xff"]),
+        (b"b", b"b.1", [b"b.2", b"b\xff", b"b\xff\xff"]),
+        (b"b.", b"a", [b"b.1", b"b.2"]),
+        (b"b.", b"b.2", []),
+        (b"b\xff", b"", [b"b\xff", b"b\xff\xff"]),
+        (b"\xff", b"", []),
+        (b"", b"b.1", [b"b.2", b"b\xff", b"b\xff\xff", b"c"]),
+        (b"", b"b", [b"b.1", b"b.2", b"b\xff", b"b\xff\xff", b"c"]),
+        (b"b", b"c", []),
+    ],
+)
+def test_view_is_bounded_by_prefix_and_key(
+    fold: Fold, key_prefix: bytes, after_key: bytes, expected: list[bytes]
+) -> None:
+    records = [
+        Record(i + 1, 1, 0, Op.PUT, key, b"")
+        for i, key in enumerate((b"a", b"b.1", b"b.2", b"b\xff", b"b\xff\xff", b"c"))
+    ]
+    write = FoldWrite(TOPIC, 6, entries_of(Batch.from_rows(records)), [])
+    fold.apply([write, write._replace(topic_id=TOPIC + 1), write._replace(topic_id=TOPIC - 1)])
+    assert drain(fold.view(TOPIC, key_prefix=key_prefix, after_key=after_key)) == expected
+
+
+def test_page_is_bounded_by_entries_and_by_bytes_and_never_empty_before_the_end(fold: Fold) -> None:
+    fold.apply([puts(1, **{f"k{i}": "x" * 100 for i in range(10)})])
+    view = fold.view(TOPIC)
+    assert len(view.next_page(3, PAGE_BYTES)) == 3
+    assert len(view.next_page(100, 1)) == 1
+    assert len(view.next_page(100, 300)) == 2
+    assert len(view.next_page(100, PAGE_BYTES)) == 4
+    assert view.next_page(100, PAGE_BYTES) == []
+    assert view.next_page(100, PAGE_BYTES) == []
+
+
+def test_view_shows_the_moment_it_was_made(fold: Fold) -> None:
+    fold.apply([puts(1, a="1", b="1", c="1")])
+    view = fold.view(TOPIC)
+    assert [row.key for row in view.next_page(1, PAGE_BYTES)] == [b"a"]
+    fold.apply([puts(4, b=None, c="2", d="2")])
+    fold.flush()
+    fold.delete_topic(TOPIC)
+    rows = view.next_page(100, PAGE_BYTES)
+    assert [(row.key, row.data) for row in rows] == [(b"b", b"1"), (b"c", b"1")]
+
+
+def test_views_are_bounded_and_closing_one_makes_room(fold: Fold) -> None:
+    fold.apply([puts(1, a="1")])
+    views = [fold.view(TOPIC) for _ in range(VIEWS_MAX)]
+    with pytest.raises(TooManyScans):
+        fold.view(TOPIC)
+    views[0].close()
+    views[0].close()
+    assert drain(fold.view(TOPIC)) == [b"a"]
+
+
+def test_closed_view_gives_no_page(fold: Fold) -> None:
+    view = fold.view(TOPIC)
+    view.close()
+    with pytest.raises(FoldFailed):
+        view.next_page(1, 1)
+
+
+def test_deleting_a_topic_forgets_all_of_it_and_nothing_else(bench: Bench) -> None:
+    fold = bench.fold
+    write = puts(1, a="1")._replace(writers=[("w", WriterState(1, b"p"))])
+    fold.apply([write._replace(topic_id=topic_id) for topic_id in (TOPIC - 1, TOPIC, TOPIC + 1)])
+    fold.delete_topic(TOPIC)
+    fold.delete_topic(TOPIC)
+    fold.delete_topic(99)
+    for again in (False, True):
+        opened = bench.reopen() if again else fold
+        assert opened.topics() == {TOPIC - 1: 1, TOPIC + 1: 1}
+        assert opened.get(TOPIC, [b"a"]) == [None]
+        assert opened.writers(TOPIC) == {}
+        assert opened.writers(TOPIC + 1) == {"w": WriterState(1, b"p")}
+        assert drain(opened.view(TOPIC)) == []
+        assert drain(opened.view(TOPIC - 1)) == [b"a"]
+
+
+def test_everything_is_there_after_reopening(bench: Bench) -> None:
+    bench.fold.apply([puts(1, a="1", b="1")._replace(writers=[("w", WriterState(2, b"p"))])])
+    bench.fold.flush()
+    bench.fold.apply([puts(3, a=None, c="3")])
+    fold = bench.reopen()
+    assert fold.topics() == {TOPIC: 4}
+    assert fold.applied(TOPIC) == 4
+    assert fold.writers(TOPIC) == {"w": WriterState(2, b"p")}
+    assert drain(fold.view(TOPIC)) == [b"b", b"c"]
+
+
+def test_closing_closes_views_and_refuses_what_comes_after(fold: Fold) -> None:
+    fold.apply([puts(1, a="1")])
+    view = fold.view(TOPIC)
+    fold.close()
+    fold.close()
+    with pytest.raises(FoldFailed):
+        view.next_page(1, 1)
+    for use in (lambda: fold.get(TOPIC, [b"a"]), lambda: fold.view(TOPIC), lambda: fold.apply([puts(2, a="2")])):
+        with pytest.raises(FoldFailed):
+            use()
+    with pytest.raises(FoldFailed):
+        fold.flush()

@@ -340,7 +340,7 @@ class Batch:
             return self.slice(int(runs.starts[0]), int(runs.ends[0]))
         seqs: Buffer | None = None
         if self.seqs is not None or self.first_seq:
-            seqs = self._seq_array()[indices].tobytes()
+            seqs = self.seq_array()[indices].tobytes()
         first_seq, seqs = _placed(self.first_seq, seqs)
         ts_ms, ts_ms_each = _timed(self.ts_ms, _numbers_at(self.ts_ms_each, indices))
 
@@ -363,7 +363,7 @@ class Batch:
             version=pick(self.version, absence=False),
         )
 
-    def _seq_array(self) -> NDArray[np.uint64]:
+    def seq_array(self) -> NDArray[np.uint64]:
         if self.seqs is not None:
             return np.frombuffer(self.seqs, dtype="<u8")
         if self.first_seq == 0:
@@ -451,7 +451,7 @@ def _joined_seqs(batches: Sequence[Batch]) -> tuple[int, Buffer | None]:
     next_seq = first_seq
     for batch in batches:
         if batch.seqs is not None or batch.first_seq != next_seq:
-            return _placed(first_seq, b"".join([part._seq_array().tobytes() for part in batches]))
+            return _placed(first_seq, b"".join([part.seq_array().tobytes() for part in batches]))
         next_seq += batch.count if first_seq else 0
     return first_seq, None
 

@@ -1,0 +1,295 @@
+"""Records, batches, gaps and filters to and from protobuf. What a request brings is checked here, once, at the edge.
+
+Columns pass as buffers, without a look at their records; rows cost about 2 us a record each way. A version travels as
+readers see it in rows (the seq in 8 bytes where none was set, `effective_version`), and as it is stored in columns.
+Only the `rpc` and link modules import this: protobuf stays at the edge.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eddyline.core.batch import Batch, Column
+from eddyline.core.errors import InvalidArgument, MalformedColumns
+from eddyline.core.read import ALL_RECORDS, EXAMINED_RECORDS_MAX, RecordFilter
+from eddyline.core.record import Gap, MetaEntry, Op, Record
+from eddyline.core.validate import check_count, check_limits, check_ops, validated, validated_answer
+from eddyline.v1 import log_pb2, types_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from eddyline.core.batch import Buffer
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def batch_to_columns(batch: Batch) -> types_pb2.ColumnarBatch:
+    """The batch as columns."""
+    return types_pb2.ColumnarBatch(
+        count=batch.count,
+        first_seq=batch.first_seq,
+        seqs=_bytes(batch.seqs),
+        ts_ms=batch.ts_ms,
+        ts_ms_each=_bytes(batch.ts_ms_each),
+        ops=_bytes(batch.ops),
+        source_ts_ns=_bytes(batch.source_ts_ns),
+        key=_column_to_pb(batch.key),
+        data=_column_to_pb(batch.data),
+        tag=_column_to_pb(batch.tag),
+        node=_column_to_pb(batch.node),
+        meta=_column_to_pb(batch.meta),
+        version=_column_to_pb(batch.version),
+    )
+
+
+def batch_to_rows(batch: Batch) -> types_pb2.RecordBatch:
+    """The batch as rows, versions as readers see them."""
+    return types_pb2.RecordBatch(records=map(record_to_pb, batch.to_rows()))
+
+
+def batch_from_columns(columns: types_pb2.ColumnarBatch, *, source: bool = False, default_op: int = Op.APPEND) -> Batch:
+    """An append's columns, checked; `default_op` is what an unset op means on the topic.
+
+    Raises:
+        MalformedColumns, RecordTooLarge, BatchTooLarge: as `validated`.
+    """
+    check_count(columns.count)
+    ops = columns.ops
+    if not ops and default_op != Op.APPEND:
+        ops = bytes([default_op]) * columns.count
+    elif 0 in ops:
+        ops = ops.replace(b"\0", bytes([default_op]))
+    return validated(_batch_of(columns, ops), source=source)
+
+
+def batch_from_rows(rows: types_pb2.RecordBatch, *, source: bool = False, default_op: int = Op.APPEND) -> Batch:
+    """An append's rows, checked; `default_op` is what an unset op means on the topic.
+
+    Raises:
+        RecordTooLarge, BatchTooLarge, InvalidOp: as `check_limits`.
+        InvalidArgument: a row has a seq or a commit time.
+    """
+    check_count(len(rows.records))
+    records = list(map(record_from_pb, rows.records))
+    for index, record in enumerate(records):
+        if record.seq or record.ts_ms:
+            message = f"record {index}: seq and commit time are the store's: unset in an append"
+            raise InvalidArgument(message, field="seq", index=index)
+        if record.op == 0:
+            records[index] = record._replace(op=default_op)
+    batch = Batch.from_rows(records)
+    check_limits(batch, source=source)
+    return batch
+
+
+def answer_from_columns(columns: types_pb2.ColumnarBatch) -> Batch:
+    """The columns of a store's answer, with their seqs and commit times.
+
+    Raises:
+        MalformedColumns, RecordTooLarge: as `validated_answer`.
+    """
+    if columns.count > EXAMINED_RECORDS_MAX:
+        raise MalformedColumns(f"{columns.count} records in an answer, at most {EXAMINED_RECORDS_MAX}", field="count")
+    return validated_answer(_batch_of(columns, columns.ops))
+
+
+def answer_from_rows(rows: types_pb2.RecordBatch) -> Batch:
+    """The rows of a store's answer, with their seqs and commit times.
+
+    Raises:
+        InvalidOp: an op that this version does not know.
+    """
+    batch = Batch.from_rows(list(map(record_from_pb, rows.records)))
+    check_ops(batch)
+    return batch
+
+
+def items_to_pb(items: Iterable[Batch | Gap], batch_format: int) -> list[log_pb2.BatchItem]:
+    """Pieces of a log in the format that a request names; UNSPECIFIED = rows.
+
+    Raises:
+        InvalidArgument: an unknown format.
+    """
+    as_columns = wants_columns(batch_format)
+    return [item_to_pb(item, as_columns=as_columns) for item in items]
+
+
+def item_to_pb(item: Batch | Gap, *, as_columns: bool) -> log_pb2.BatchItem:
+    """One piece of a log."""
+    if isinstance(item, Gap):
+        return log_pb2.BatchItem(gap=gap_to_pb(item))
+    if as_columns:
+        return log_pb2.BatchItem(columns=batch_to_columns(item))
+    return log_pb2.BatchItem(rows=batch_to_rows(item))
+
+
+def items_from_pb(items: Iterable[log_pb2.BatchItem]) -> list[Batch | Gap]:
+    """The pieces of a log in a store's answer.
+
+    Raises:
+        MalformedColumns: columns do not fit together, or an item holds nothing that this version knows.
+        InvalidOp: an op that this version does not know.
+    """
+    return [item_from_pb(item) for item in items]
+
+
+def item_from_pb(item: log_pb2.BatchItem) -> Batch | Gap:
+    """One piece of a log in a store's answer. Raises: as `items_from_pb`."""
+    match item.WhichOneof("item"):
+        case "columns":
+            return answer_from_columns(item.columns)
+        case "rows":
+            return answer_from_rows(item.rows)
+        case "gap":
+            return gap_from_pb(item.gap)
+        case _:
+            raise MalformedColumns("an item holds nothing that this version knows", field="item")
+
+
+def wants_columns(batch_format: int) -> bool:
+    """Whether a request's format means columns; UNSPECIFIED = rows.
+
+    Raises:
+        InvalidArgument: an unknown format.
+    """
+    if batch_format == types_pb2.BATCH_FORMAT_COLUMNS:
+        return True
+    if batch_format in (types_pb2.BATCH_FORMAT_UNSPECIFIED, types_pb2.BATCH_FORMAT_ROWS):
+        return False
+    raise InvalidArgument(f"format {batch_format} is none of the contract's", field="format")
+
+
+# --- records, gaps, filters -------------------------------------------------------------------------------------------
+
+
+def record_to_pb(record: Record) -> types_pb2.Record:
+    """A row; once it has a seq its version is the one that readers see."""
+    seq, ts_ms, source_ts_ns, op, key, data, tag, node, meta, version = record
+    row = types_pb2.Record(
+        seq=seq,
+        ts_ms=ts_ms,
+        source_ts_ns=source_ts_ns,
+        op=op,  # type: ignore[arg-type]  # the stub asks for its own enum, the class takes numbers
+        key=key,
+        data=data,
+        tag=tag,
+        node=node,
+        version=version or (seq.to_bytes(8, "big") if seq else b""),
+    )
+    for name, value in meta:
+        row.meta.add(name=name, value=value)
+    return row
+
+
+def record_from_pb(row: types_pb2.Record) -> Record:
+    """A row as it is; its op is 0 where it is unset."""
+    has = row.HasField
+    return Record(
+        row.seq,
+        row.ts_ms,
+        row.source_ts_ns,
+        row.op,
+        row.key if has("key") else None,
+        row.data if has("data") else None,
+        row.tag if has("tag") else None,
+        row.node if has("node") else None,
+        tuple([MetaEntry(entry.name, entry.value) for entry in row.meta]),
+        row.version,
+    )
+
+
+def gap_to_pb(gap: Gap) -> types_pb2.Gap:
+    """A gap."""
+    return types_pb2.Gap(
+        first_seq=gap.first_seq,
+        last_seq=gap.last_seq,
+        reason=gap.reason,  # type: ignore[arg-type]  # the stub asks for its own enum, the class takes numbers
+        seq=gap.seq,
+        old_epoch=gap.old_epoch,
+        new_epoch=gap.new_epoch,
+        source_identity=gap.source_identity,
+        source_first=gap.source_first,
+        source_last=gap.source_last,
+    )
+
+
+def gap_from_pb(gap: types_pb2.Gap) -> Gap:
+    """A gap; its reason may be one that this version does not know."""
+    return Gap(
+        gap.first_seq,
+        gap.last_seq,
+        gap.reason,
+        gap.seq,
+        gap.old_epoch,
+        gap.new_epoch,
+        gap.source_identity,
+        gap.source_first,
+        gap.source_last,
+    )
+
+
+def filter_to_pb(record_filter: RecordFilter) -> log_pb2.RecordFilter:
+    """A reader's filter."""
+    return log_pb2.RecordFilter(
+        key_prefixes=record_filter.key_prefixes,
+        tags=record_filter.tags,
+        exclude_nodes=record_filter.exclude_nodes,
+        ops=record_filter.ops,  # type: ignore[arg-type]  # the stub asks for its own enum, the class takes numbers
+    )
+
+
+def filter_from_pb(record_filter: log_pb2.RecordFilter) -> RecordFilter:
+    """A reader's filter.
+
+    Raises:
+        InvalidArgument: an op is none of the contract's.
+    """
+    ops = tuple(int(op) for op in record_filter.ops)
+    unknown = set(ops).difference(Op)
+    if unknown:
+        raise InvalidArgument(f"op {min(unknown)} is none of the contract's", field="filter.ops")
+    found = RecordFilter(
+        tuple(record_filter.key_prefixes), tuple(record_filter.tags), tuple(record_filter.exclude_nodes), ops
+    )
+    return ALL_RECORDS if found.passes_all() else found
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+def _batch_of(columns: types_pb2.ColumnarBatch, ops: bytes) -> Batch:
+    """The columns as they came, unchecked."""
+    has = columns.HasField
+    return Batch(
+        columns.count,
+        first_seq=columns.first_seq,
+        seqs=columns.seqs or None,
+        ts_ms=columns.ts_ms,
+        ts_ms_each=columns.ts_ms_each or None,
+        ops=ops or None,
+        source_ts_ns=columns.source_ts_ns or None,
+        key=_column_from_pb(columns.key) if has("key") else None,
+        data=_column_from_pb(columns.data) if has("data") else None,
+        tag=_column_from_pb(columns.tag) if has("tag") else None,
+        node=_column_from_pb(columns.node) if has("node") else None,
+        meta=_column_from_pb(columns.meta) if has("meta") else None,
+        version=_column_from_pb(columns.version) if has("version") else None,
+    )
+
+
+def _column_from_pb(column: types_pb2.BinaryColumn) -> Column:
+    return Column(column.offsets, column.values, column.validity or None)
+
+
+def _column_to_pb(column: Column | None) -> types_pb2.BinaryColumn | None:
+    if column is None:
+        return None
+    return types_pb2.BinaryColumn(
+        offsets=_bytes(column.offsets), values=_bytes(column.values), validity=_bytes(column.validity)
+    )
+
+
+def _bytes(buffer: Buffer | None) -> bytes:
+    return b"" if buffer is None else bytes(buffer)

@@ -1,0 +1,212 @@
+"""`StoreLink` over gRPC: what a role asks of a store in another process.
+
+Implements `eddyline.core.store_link.StoreLink` by the store's services; `eddyline.core.wire` and `wire_state` translate.
+Every call has a deadline. Whatever a call fails with is a domain error: the store's own comes back as itself; a store
+that does not answer is `StoreUnreachable`; a deadline that passed is `Deadline`, after which the outcome of a write is
+unknown and a retry with the same position or definition settles it. Nothing is retried here: the callers know when.
+Threading: event loop only. The channel is the caller's, who closes it.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import grpc
+from eddyline.core.errors import EddylineError, StoreUnreachable
+from eddyline.core.grpc_follow import GrpcFollow
+from eddyline.core.read import ALL_RECORDS, EntryPage, RangePage, ReadResult
+from eddyline.core.source import Lease
+from eddyline.core.status import unwrap
+from eddyline.core.store_link import AppendResult
+from eddyline.core.wire import answer_from_columns, batch_to_columns, filter_to_pb, items_from_pb, record_from_pb
+from eddyline.core.wire_state import (
+    fold_state_from_pb,
+    source_definition_to_pb,
+    source_info_from_pb,
+    topic_config_to_pb,
+    topic_info_from_pb,
+)
+from eddyline.v1 import (
+    apply_pb2,
+    apply_pb2_grpc,
+    fold_pb2,
+    fold_pb2_grpc,
+    log_pb2,
+    log_pb2_grpc,
+    topic_pb2,
+    topic_pb2_grpc,
+    types_pb2,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from eddyline.core.batch import Batch
+    from eddyline.core.read import RecordFilter
+    from eddyline.core.source import SourceDefinition, SourceInfo, SourceReport
+    from eddyline.core.topic import Kind, TopicConfig, TopicInfo
+
+TIMEOUT_S: Final = 10.0
+"""Elsewhere none: a call to a store that hangs would wait for ever. A write waits for one fdatasync and one apply, far
+below a second; 10 s is a disk in trouble, and still below the time after which people look."""
+RANGE_TIMEOUT_S: Final = 300.0
+"""The contract's own bound on the life of a range scan."""
+MIN_SEQ_WAIT_S: Final = 30.0
+"""The contract's bound on waiting for `min_seq`; added to the deadline of reads that ask for it."""
+SOURCES_PAGE: Final = 1_000
+SOURCE_PAGES_MAX: Final = 1_000
+"""A million sources: more than topics. Above it a page token goes in circles."""
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+class GrpcLink:
+    """One store shard behind a channel; see the module."""
+
+    def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
+        self._topics = topic_pb2_grpc.TopicServiceStub(channel)
+        self._log = log_pb2_grpc.LogServiceStub(channel)
+        self._fold = fold_pb2_grpc.FoldServiceStub(channel)
+        self._apply = apply_pb2_grpc.ApplyServiceStub(channel)
+
+    async def create_topic(self, name: str, kind: Kind, config: TopicConfig) -> TopicInfo:
+        topic = topic_pb2.Topic(name=name, kind=topic_pb2.TopicKind.ValueType(kind), config=topic_config_to_pb(config))
+        answer = await self._call(self._topics.CreateTopic, topic_pb2.CreateTopicRequest(topic=topic))
+        return topic_info_from_pb(answer.topic)
+
+    async def get_topic(self, name: str) -> TopicInfo:
+        answer = await self._call(self._topics.GetTopic, topic_pb2.GetTopicRequest(topic=name))
+        return topic_info_from_pb(answer.topic)
+
+    async def apply_batch(
+        self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None
+    ) -> AppendResult:
+        request = apply_pb2.ApplyBatchRequest(source=source, fence=fence, previous=previous, new=new)
+        if batch is not None and batch.count:
+            request.batch.CopyFrom(batch_to_columns(batch))
+        answer = await self._call(self._apply.ApplyBatch, request)
+        # The contract does not tell a source its commit time.
+        return AppendResult(answer.first_seq, answer.last_seq, answer.epoch, 0, answer.deduplicated)
+
+    async def put_source(self, definition: SourceDefinition) -> tuple[SourceInfo, bool]:
+        request = apply_pb2.PutSourceRequest(definition=source_definition_to_pb(definition))
+        answer = await self._call(self._apply.PutSource, request)
+        return source_info_from_pb(answer.source), answer.created
+
+    async def get_source(self, name: str) -> SourceInfo:
+        request = apply_pb2.ApplyServiceGetSourceRequest(source=name)
+        return source_info_from_pb((await self._call(self._apply.GetSource, request)).source)
+
+    async def list_sources(self) -> Sequence[SourceInfo]:
+        found: list[SourceInfo] = []
+        request = apply_pb2.ApplyServiceListSourcesRequest(page_size=SOURCES_PAGE)
+        for _ in range(SOURCE_PAGES_MAX):
+            answer = await self._call(self._apply.ListSources, request)
+            found += (source_info_from_pb(source) for source in answer.sources)
+            if not answer.next_page_token:
+                return found
+            request.page_token = answer.next_page_token
+        raise EddylineError(f"the store's list of sources did not end after {SOURCE_PAGES_MAX} pages")
+
+    async def delete_source(self, name: str) -> None:
+        await self._call(self._apply.DeleteSource, apply_pb2.ApplyServiceDeleteSourceRequest(source=name))
+
+    async def acquire_lease(self, source: str, *, holder: str, lease_ms: int) -> Lease:
+        request = apply_pb2.AcquireLeaseRequest(source=source, holder=holder, lease_ms=lease_ms)
+        answer = await self._call(self._apply.AcquireLease, request)
+        return Lease(answer.fence, source_info_from_pb(answer.source))
+
+    async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> int:
+        request = apply_pb2.RenewLeaseRequest(
+            source=source,
+            fence=fence,
+            state=report.state,
+            state_reason=report.reason,
+            source_last_revision=report.last_revision,
+            lag=report.lag,
+        )
+        return (await self._call(self._apply.RenewLease, request)).lease_remaining_ms
+
+    async def release_lease(self, source: str, *, fence: int) -> None:
+        await self._call(self._apply.ReleaseLease, apply_pb2.ReleaseLeaseRequest(source=source, fence=fence))
+
+    async def read_records(
+        self,
+        topic: str,
+        *,
+        after_seq: int,
+        epoch: int = 0,
+        limit: int = 0,
+        max_bytes: int = 0,
+        wait_ms: int = 0,
+        record_filter: RecordFilter = ALL_RECORDS,
+    ) -> ReadResult:
+        request = log_pb2.ReadRecordsRequest(
+            topic=topic,
+            after_seq=after_seq,
+            epoch=epoch,
+            limit=limit,
+            max_bytes=max_bytes,
+            wait_ms=wait_ms,
+            format=types_pb2.BATCH_FORMAT_COLUMNS,
+        )
+        if not record_filter.passes_all():
+            request.filter.CopyFrom(filter_to_pb(record_filter))
+        answer = await self._call(self._log.ReadRecords, request, wait_s=wait_ms / 1000)
+        return ReadResult(
+            items=tuple(items_from_pb(answer.items)),
+            next_after_seq=answer.next_after_seq,
+            head_seq=answer.head_seq,
+            earliest_seq=answer.earliest_seq,
+            epoch=answer.epoch,
+        )
+
+    async def batch_get_entries(self, topic: str, keys: Sequence[bytes], *, min_seq: int = 0) -> EntryPage:
+        request = fold_pb2.BatchGetEntriesRequest(topic=topic, keys=keys, min_seq=min_seq)
+        wait_s = MIN_SEQ_WAIT_S if min_seq else 0.0
+        answer = await self._call(self._fold.BatchGetEntries, request, wait_s=wait_s)
+        return EntryPage(
+            state=fold_state_from_pb(answer.state),
+            entries=tuple(record_from_pb(maybe.entry) if maybe.HasField("entry") else None for maybe in answer.entries),
+        )
+
+    async def range_entries(
+        self, topic: str, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0
+    ) -> AsyncIterator[RangePage]:
+        request = fold_pb2.RangeEntriesRequest(
+            topic=topic,
+            key_prefix=key_prefix,
+            after_key=after_key,
+            limit=limit,
+            min_seq=min_seq,
+            format=types_pb2.BATCH_FORMAT_COLUMNS,
+        )
+        call = self._fold.RangeEntries(request, timeout=RANGE_TIMEOUT_S)
+        try:
+            async for answer in call:
+                batch = answer_from_columns(answer.columns) if answer.columns.count else None
+                yield RangePage(fold_state_from_pb(answer.state), batch)
+        except grpc.aio.AioRpcError as error:
+            raise unwrap(error, unreachable=StoreUnreachable) from error
+        finally:
+            # A reader that stops early must not leave the store's scan open.
+            call.cancel()
+
+    @asynccontextmanager
+    async def follow(self) -> AsyncIterator[GrpcFollow]:
+        follow = GrpcFollow(self._apply.FollowTopics)
+        try:
+            yield follow
+        finally:
+            follow.close()
+
+    async def _call(
+        self, method: grpc.aio.UnaryUnaryMultiCallable[Request, Response], request: Request, *, wait_s: float = 0.0
+    ) -> Response:
+        try:
+            return await method(request, timeout=self._timeout_s + wait_s)
+        except grpc.aio.AioRpcError as error:
+            raise unwrap(error, unreachable=StoreUnreachable) from error

@@ -67,6 +67,17 @@ async def appends(link: LocalLink, history: History) -> None:
         await add(link, loose, (f"h{i}", f"hh{i}"), (f"i{i}",))
 
 
+async def mixed(link: LocalLink, history: History) -> None:
+    """Both classes in one group: what needs the fdatasync must wait for it, what does not must not be lost by it."""
+    log = await make(link, history, "log", Kind.LOG, Durability.DISK)
+    safe = await make(link, history, "safe", Kind.LOG, Durability.FSYNC)
+    for i in range(4):
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(add(link, log, (f"a{i}",)))
+            tasks.create_task(add(link, safe, (f"b{i}",)))
+            tasks.create_task(add(link, log, (f"c{i}",)))
+
+
 async def rotation(link: LocalLink, history: History) -> None:
     log = await make(link, history, "log", Kind.LOG, Durability.DISK)
     safe = await make(link, history, "safe", Kind.LOG, Durability.FSYNC)
@@ -96,10 +107,13 @@ async def idle(link: LocalLink, history: History) -> None:
     await add(link, topic, ("2",))
     await clock.pass_time(2)
     await add(link, topic, ("3",), ("4",))
+    engine, live = link._engine, link._table.get("log")
+    engine.reserve(live, live.staged_seq)  # given back in the very moment an append comes
+    await add(link, topic, (f"5{FILLER}",))
 
 
 CLOCKS: list[ManualClock] = []
-SCENARIOS = {scenario.__name__: scenario for scenario in (appends, rotation, deletion, idle)}
+SCENARIOS = {scenario.__name__: scenario for scenario in (appends, mixed, rotation, deletion, idle)}
 
 
 async def run(scenario: Scenario, fs: SimFs, fold: SimFold, history: History) -> bool:

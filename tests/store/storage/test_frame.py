@@ -206,10 +206,25 @@ def test_verified_frame_that_cannot_be_read_says_so(position: int, at: int, chan
     assert caught.value.verified
 
 
-def test_carried_frames_are_read() -> None:
-    frame = sealed(every_body()[4])
-    flags = struct.pack("<H", parsed(frame).flags | CARRIED)
-    assert parsed(reseal(frame, at=10, changed=flags, **PLACE)).flags & CARRIED
+@pytest.mark.parametrize("position", [2, 3, 4])
+def test_carried_frames_are_read(position: int) -> None:
+    frame = sealed(every_body()[position])
+    plain = parsed(frame)
+    carried = parsed(reseal(frame, at=10, changed=struct.pack("<H", plain.flags | CARRIED), **PLACE))
+    assert carried.flags == plain.flags | CARRIED
+    assert carried.marks == plain.marks
+    assert plain.batch is not None
+    assert carried.batch is not None
+    assert carried.batch.to_rows() == plain.batch.to_rows()
+
+
+def test_every_column_and_the_appends_section_lie_side_by_side() -> None:
+    rows = every_record()
+    marks = (AppendMark(5, b"id", bytes(16), "w", 1, b"", b"p"),)
+    frame = parsed(sealed(append_body(7, Batch.from_rows(rows).with_place(1, TS_MS), marks)))
+    assert frame.marks == marks
+    assert frame.batch is not None
+    assert [row._replace(seq=0, ts_ms=0) for row in frame.batch.to_rows()] == rows
 
 
 def test_control_keys_of_a_later_version_are_ignored() -> None:

@@ -48,9 +48,9 @@ class EncodedColumns(NamedTuple):
 
 def encode_columns(batch: Batch) -> EncodedColumns:
     """The columns of a canonical batch, each part padded to 8 bytes. The batch's buffers are taken as they are."""
-    flags, length, parts = 0, 0, list[Buffer]()
-    bit = KEY
-    for column in (batch.key, batch.data, batch.tag, batch.node, batch.meta, batch.version):
+    parts: list[Buffer] = []
+    flags, length, bit = 0, 0, KEY
+    for column in batch.columns():
         if column is not None:
             flags |= bit
             if column.validity is not None:
@@ -81,13 +81,14 @@ def decode_columns(
         raise BadColumns("columns of no record")
     if (flags & VALIDITY) >> VALIDITY_SHIFT & ~flags:
         raise BadColumns("a validity bitmap without its column")
-    at, binary = 0, list[Column | None]()
+    binary: list[Column | None] = []
+    at = 0
     for bit in (KEY, DATA, TAG, NODE, META, VERSION):
         if not flags & bit:
             binary.append(None)
             continue
         validity = None
-        if flags & (bit << VALIDITY_SHIFT):
+        if flags & VALIDITY & (bit << VALIDITY_SHIFT):
             validity = _part(columns, at, (count + 7) >> 3)
             at += len(validity) + 7 & ~7
         offsets = _part(columns, at, 4 * (count + 1))

@@ -86,6 +86,25 @@ async def test_an_error_after_the_first_message_of_a_stream_is_typed(kind: str) 
     assert error.head_seq == 9
 
 
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        ([HeadMismatch("moved", headSeq=9)], HeadMismatch),
+        ([ExceptionGroup("inner", [HeadMismatch("moved", headSeq=9)]), NotReady("stop")], HeadMismatch),
+        ([HeadMismatch("moved", headSeq=9), KeyError("defect")], Internal),
+    ],
+)
+async def test_a_task_group_s_domain_error_keeps_its_code_unless_a_defect_is_beside_it(
+    raised: list[Exception], expected: type[EddylineError]
+) -> None:
+    async def handler(request: bytes, number: int) -> bytes:
+        raise ExceptionGroup("tasks", raised)
+
+    async with serving(handler) as kinds:
+        _, error = await caught(kinds.calls["unary_stream"](b"m"))
+    assert type(unwrap(error)) is expected
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_an_unexpected_exception_is_internal_with_an_id_that_the_log_has(
     kind: str, caplog: pytest.LogCaptureFixture

@@ -1,7 +1,8 @@
 """The one server interceptor: errors raised by handlers become statuses, for all four kinds of calls.
 
-A domain error becomes its status (`eddyline.core.status`), also after the first messages of a stream. An exception
-nobody expected becomes INTERNAL with a random id, and is logged once with the same id: nothing internal leaks.
+A domain error becomes its status (`eddyline.core.status`), also after the first messages of a stream, and also where a
+task group wrapped it. An exception nobody expected becomes INTERNAL with a random id, and is logged once with the same
+id: nothing internal leaks.
 `CancelledError` is never eaten: it is how an expired or cancelled call stops its work. An abort that gRPC's own
 servicers (health, reflection) asked for passes as it is.
 Streams are written from one coroutine, so an asynchronous generator costs no second layer, and it is closed
@@ -108,6 +109,7 @@ def _stream(behaviour: StreamBehaviour, method: str, new_id: NewId) -> Callable[
 
 
 async def _abort(context: Context, error: Exception, method: str, new_id: NewId) -> None:
+    error = _ungrouped(error)
     if context.done() or context.cancelled():
         # The caller is gone, so there is nobody to tell; a defect is logged all the same.
         if not isinstance(error, EddylineError | grpc.aio.UsageError):
@@ -119,6 +121,19 @@ async def _abort(context: Context, error: Exception, method: str, new_id: NewId)
         error = Internal(f"internal error; the role's log has it under the id {error_id}", id=error_id)
     code, message, trailing_metadata = to_status(error)
     await context.abort(code, message, trailing_metadata)
+
+
+def _ungrouped(error: Exception) -> Exception:
+    """The first domain error of a task group's, where it holds nothing else; any other error as it is."""
+    if not isinstance(error, ExceptionGroup):
+        return error
+    known, other = error.split(EddylineError)
+    if known is None or other is not None:
+        return error
+    first: Exception = known
+    while isinstance(first, ExceptionGroup):
+        first = first.exceptions[0]
+    return first
 
 
 def _log(error: Exception, method: str, error_id: str) -> None:

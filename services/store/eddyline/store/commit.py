@@ -35,6 +35,8 @@ JOINED_RECORDS_MAX: Final = 4096
 """A joined frame's bounds: the format's. A single append may be larger."""
 GROUP_BYTES_MAX: Final = 32 << 20
 """One group's bytes: half a WAL file, and 0.1 s of a slow disk, so that no append waits longer behind others."""
+STOPPED: Final = "STOPPED"
+"""Why nothing is written once the committer has ended. After a drain nobody waited for it: that stop was clean."""
 
 
 class StagedAppend:
@@ -153,7 +155,7 @@ class Committer:
                         self.spare_wanted.set()
                 self._idle.set()
         finally:
-            self._fail(self.failed_reason or "STOPPED", RuntimeError("stopped"), frames)
+            self._fail(self.failed_reason or STOPPED, RuntimeError("stopped"), frames)
 
     async def sync(self) -> None:
         """Fdatasync what is written and not yet synced."""

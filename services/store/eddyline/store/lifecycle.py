@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from eddyline.store.commit import STOPPED
 from eddyline.store.engine import Engine
 from eddyline.store.entries import Entries
 from eddyline.store.link import LocalLink
@@ -175,7 +176,7 @@ async def _recovered(
         async with _serving(engine, link, wal, workers, sync_interval_ms=settings.sync_interval_ms):
             yield link
         await workers.fold.submit(fold.flush)
-        if not engine.read_only_reason:
+        if engine.read_only_reason in ("", STOPPED):
             write_identity(fs, layout, replace(identity, clean=True))
 
 

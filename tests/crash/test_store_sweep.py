@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.crash
 
-POWER_OUTCOMES = 4
+POWER_OUTCOMES = 6
 FILLER = "x" * 9_000
 
 

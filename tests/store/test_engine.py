@@ -203,3 +203,14 @@ async def test_time_in_records_never_goes_back() -> None:
         clock.set_wall_ms(clock.now_ms() - 3_600_000)
         second = await append(link, "log", rows("b"))
         assert second.ts_ms == first.ts_ms
+
+
+async def test_append_above_a_reservation_given_back_waits_for_the_next_ones_fdatasync() -> None:
+    disk = FaultyFs(SimFs())
+    async with sim_store(disk) as link:
+        await log_topic(link)
+        await append(link, "log", rows("a"))
+        link._engine.reserve(link._table.get("log"), 1)
+        disk.next_fault("fdatasync", error=errno.EIO)
+        with pytest.raises(CommitUnknown):
+            await append(link, "log", rows("b"))

@@ -41,14 +41,35 @@ class ThreadWorker:
 
 
 class InlineWorker:
-    """Runs each job at once on the loop: a simulation's worker, deterministic."""
+    """Runs each job on the loop, some turns after it was submitted: a simulation's worker, deterministic.
+
+    The turns stand for the time a disk takes: whatever became ready meanwhile (an acknowledgement on its way, another
+    append) runs before the job does its work, as it does with a thread.
+    """
+
+    def __init__(self, *, turns: int = 4) -> None:
+        self._turns = turns
+        self._last: asyncio.Future[object] | None = None
 
     def submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        try:
-            future.set_result(job())
-        except (Exception, SimulatedStop) as error:
-            future.set_exception(error)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        before, self._last = self._last, future  # type: ignore[assignment]  # only its being done is looked at
+
+        def turn(left: int) -> None:
+            if left or (before is not None and not before.done()):
+                loop.call_soon(turn, max(left - 1, 0))
+                return
+            try:
+                result = job()
+            except (Exception, SimulatedStop) as error:
+                if not future.done():
+                    future.set_exception(error)
+            else:
+                if not future.done():
+                    future.set_result(result)
+
+        loop.call_soon(turn, self._turns)
         return future
 
     def close(self) -> None:

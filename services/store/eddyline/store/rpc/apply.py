@@ -1,0 +1,147 @@
+"""ApplyService: what roles write to a store and follow of it. Translates, validates, delegates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core import wire, wire_state
+from eddyline.core.errors import InvalidArgument, MalformedColumns
+from eddyline.core.record import POSITION_BYTES_MAX
+from eddyline.core.source import SourceDefinition, SourceReport
+from eddyline.core.topic import check_name
+from eddyline.store.rpc.append_request import default_op
+from eddyline.store.rpc.follow import FollowCall
+from eddyline.store.rpc.paging import name_after, page_limit, token_after
+from eddyline.v1 import apply_pb2, apply_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from eddyline.core.batch import Batch
+    from eddyline.store.ports import StoreDoor
+    from eddyline.store.rpc.calls import StreamContext
+    from eddyline.store.rpc.doorway import Doorway
+
+STATE_BYTES_MAX: Final = 64
+STATE_REASON_BYTES_MAX: Final = 1024
+_LIST: Final = "ApplyService.ListSources"
+
+
+class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
+    """Serves the roles, from the shard behind the doorway."""
+
+    def __init__(self, doorway: Doorway) -> None:
+        self._doorway = doorway
+
+    async def ApplyBatch(self, request: apply_pb2.ApplyBatchRequest, context: object) -> apply_pb2.ApplyBatchResponse:
+        door = self._doorway.enter()
+        _check_fence(request.fence)
+        _check_position(request.previous, "previous")
+        _check_position(request.new, "new", bytes_min=1)
+        batch = await _batch(door, request)
+        result = await door.apply_batch(
+            request.source, fence=request.fence, previous=request.previous, new=request.new, batch=batch
+        )
+        return apply_pb2.ApplyBatchResponse(
+            first_seq=result.first_seq,
+            last_seq=result.last_seq,
+            deduplicated=result.deduplicated,
+            epoch=result.epoch,
+        )
+
+    async def PutSource(self, request: apply_pb2.PutSourceRequest, context: object) -> apply_pb2.PutSourceResponse:
+        door = self._doorway.enter()
+        if not request.HasField("definition"):
+            raise InvalidArgument("the source's definition is missing", field="definition")
+        asked = request.definition
+        source, created = await door.put_source(SourceDefinition(asked.name, asked.topic, asked.bucket))
+        return apply_pb2.PutSourceResponse(source=wire_state.source_info_to_pb(source), created=created)
+
+    async def GetSource(
+        self, request: apply_pb2.ApplyServiceGetSourceRequest, context: object
+    ) -> apply_pb2.ApplyServiceGetSourceResponse:
+        source = await self._doorway.enter().get_source(request.source)
+        return apply_pb2.ApplyServiceGetSourceResponse(source=wire_state.source_info_to_pb(source))
+
+    async def ListSources(
+        self, request: apply_pb2.ApplyServiceListSourcesRequest, context: object
+    ) -> apply_pb2.ApplyServiceListSourcesResponse:
+        door = self._doorway.enter()
+        limit = page_limit(request.page_size)
+        # One more than the page tells whether there is another page, so that the last one never is an empty one.
+        found = await door.list_sources_page(name_after(request.page_token, call=_LIST), limit + 1)
+        page = found[:limit]
+        return apply_pb2.ApplyServiceListSourcesResponse(
+            sources=[wire_state.source_info_to_pb(source) for source in page],
+            next_page_token=token_after(page[-1].definition.name, call=_LIST) if len(found) > limit else "",
+        )
+
+    async def DeleteSource(
+        self, request: apply_pb2.ApplyServiceDeleteSourceRequest, context: object
+    ) -> apply_pb2.ApplyServiceDeleteSourceResponse:
+        await self._doorway.enter().delete_source(request.source)
+        return apply_pb2.ApplyServiceDeleteSourceResponse()
+
+    async def AcquireLease(
+        self, request: apply_pb2.AcquireLeaseRequest, context: object
+    ) -> apply_pb2.AcquireLeaseResponse:
+        door = self._doorway.enter()
+        lease = await door.acquire_lease(request.source, holder=request.holder, lease_ms=request.lease_ms)
+        return apply_pb2.AcquireLeaseResponse(fence=lease.fence, source=wire_state.source_info_to_pb(lease.source))
+
+    async def RenewLease(self, request: apply_pb2.RenewLeaseRequest, context: object) -> apply_pb2.RenewLeaseResponse:
+        door = self._doorway.enter()
+        _check_fence(request.fence)
+        _check_text(request.state, "state", STATE_BYTES_MAX)
+        _check_text(request.state_reason, "state_reason", STATE_REASON_BYTES_MAX)
+        report = SourceReport(
+            state=request.state,
+            reason=request.state_reason,
+            last_revision=request.source_last_revision,
+            lag=request.lag,
+        )
+        remaining_ms = await door.renew_lease(request.source, fence=request.fence, report=report)
+        return apply_pb2.RenewLeaseResponse(lease_remaining_ms=remaining_ms)
+
+    async def ReleaseLease(
+        self, request: apply_pb2.ReleaseLeaseRequest, context: object
+    ) -> apply_pb2.ReleaseLeaseResponse:
+        door = self._doorway.enter()
+        _check_fence(request.fence)
+        await door.release_lease(request.source, fence=request.fence)
+        return apply_pb2.ReleaseLeaseResponse()
+
+    async def FollowTopics(  # type: ignore[override]  # gRPC takes coroutines that write, its types only generators
+        self,
+        request_iterator: AsyncIterator[apply_pb2.FollowTopicsRequest],
+        context: StreamContext[apply_pb2.FollowTopicsResponse],
+    ) -> None:
+        await FollowCall(self._doorway, steps=request_iterator, context=context).run()
+
+
+async def _batch(door: StoreDoor, request: apply_pb2.ApplyBatchRequest) -> Batch | None:
+    """The batch to apply; None where only the position moves."""
+    check_name(request.source, "source")
+    if not request.batch.count:
+        if request.batch.ByteSize():
+            raise MalformedColumns("a batch of count 0 has columns", field="batch.count")
+        return None
+    topic = (await door.get_source(request.source)).definition.topic
+    return wire.batch_from_columns(request.batch, source=True, default_op=default_op(door.kind_of(topic)))
+
+
+def _check_fence(fence: int) -> None:
+    if fence == 0:
+        raise InvalidArgument("the fence of the caller's lease is missing", field="fence")
+
+
+def _check_position(position: bytes, field: str, *, bytes_min: int = 0) -> None:
+    if not bytes_min <= len(position) <= POSITION_BYTES_MAX:
+        raise InvalidArgument(
+            f"a position has {bytes_min} to {POSITION_BYTES_MAX} bytes, `{field}` has {len(position)}", field=field
+        )
+
+
+def _check_text(text: str, field: str, bytes_max: int) -> None:
+    if len(text.encode()) > bytes_max:
+        raise InvalidArgument(f"{field} has at most {bytes_max} bytes", field=field)

@@ -1,0 +1,165 @@
+"""FoldService: one key, many keys, a range. Translates, validates, waits for the fold, delegates.
+
+Waits (`min_seq`, `min_version`) end with FOLD_BEHIND shortly before the caller's deadline, or after 30 s.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core import wire, wire_state
+from eddyline.core.errors import FoldBehind, InvalidArgument, KeyNotFound, NotKv
+from eddyline.core.record import (
+    KEY_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
+    VERSION_BYTES_MAX,
+    compare_versions,
+    effective_version,
+)
+from eddyline.core.topic import Kind
+from eddyline.store.rpc.calls import patience_s
+from eddyline.v1 import fold_pb2, fold_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from eddyline.core.clock import Clock
+    from eddyline.core.read import EntryPage, RangePage
+    from eddyline.core.record import Record
+    from eddyline.store.ports import StoreDoor
+    from eddyline.store.rpc.calls import CallContext
+    from eddyline.store.rpc.doorway import Doorway
+
+KEYS_MAX: Final = 10_000
+WAIT_S_MAX: Final = 30.0
+ENTRY_OVERHEAD_BYTES: Final = 64
+"""What a row's tags, lengths and fixed fields take beside its cells, at most."""
+ANSWER_BYTES_MAX: Final = MESSAGE_BYTES_MAX - (64 << 10)
+"""A message, less what is around the entries."""
+
+
+class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
+    """Serves the folds of the shard behind the doorway."""
+
+    def __init__(self, doorway: Doorway, *, clock: Clock) -> None:
+        self._doorway = doorway
+        self._clock = clock
+
+    async def GetEntry(self, request: fold_pb2.GetEntryRequest, context: CallContext) -> fold_pb2.GetEntryResponse:
+        door = self._doorway.enter()
+        _check_key(request.key, "key", bytes_min=1)
+        if len(request.min_version) > VERSION_BYTES_MAX:
+            raise InvalidArgument(
+                f"a version has at most {VERSION_BYTES_MAX} bytes, not {len(request.min_version)}", field="min_version"
+            )
+        if request.min_seq or request.min_version:
+            page = await self._doorway.until_closing(self._get_at(door, request, patience_s(context, WAIT_S_MAX)))
+        else:
+            page = await door.batch_get_entries(request.topic, [request.key])
+        entry = page.entries[0]
+        if entry is None:
+            raise KeyNotFound(
+                f"key {request.key[:64]!r} of topic {request.topic} is not live",
+                topic=request.topic,
+                key=request.key.hex(),
+                foldSeq=page.state.fold_seq,
+            )
+        return fold_pb2.GetEntryResponse(entry=wire.record_to_pb(entry), state=wire_state.fold_state_to_pb(page.state))
+
+    async def BatchGetEntries(
+        self, request: fold_pb2.BatchGetEntriesRequest, context: CallContext
+    ) -> fold_pb2.BatchGetEntriesResponse:
+        door = self._doorway.enter()
+        if not 1 <= len(request.keys) <= KEYS_MAX:
+            raise InvalidArgument(f"a call names 1 to {KEYS_MAX} keys, not {len(request.keys)}", field="keys")
+        for key in request.keys:
+            _check_key(key, "keys")
+        await self._reach(door, request.topic, request.min_seq, context)
+        page = await door.batch_get_entries(request.topic, list(request.keys))
+        _check_answer(page.entries)
+        answers = [
+            fold_pb2.MaybeEntry(entry=wire.record_to_pb(entry)) if entry is not None else fold_pb2.MaybeEntry()
+            for entry in page.entries
+        ]
+        return fold_pb2.BatchGetEntriesResponse(entries=answers, state=wire_state.fold_state_to_pb(page.state))
+
+    async def RangeEntries(
+        self, request: fold_pb2.RangeEntriesRequest, context: CallContext
+    ) -> AsyncGenerator[fold_pb2.RangeEntriesResponse, None]:
+        door = self._doorway.enter()
+        as_columns = wire.wants_columns(request.format)
+        _check_key(request.key_prefix, "key_prefix")
+        _check_key(request.after_key, "after_key")
+        await self._reach(door, request.topic, request.min_seq, context)
+        pages = door.range_entries(
+            request.topic, key_prefix=request.key_prefix, after_key=request.after_key, limit=request.limit
+        )
+        # Closed here, not when it is collected: a view of a call that was cancelled pins files until then.
+        async with aclosing(pages):
+            async for page in pages:
+                yield _range_answer(page, as_columns=as_columns)
+
+    async def _reach(self, door: StoreDoor, topic: str, min_seq: int, context: CallContext) -> None:
+        """Wait until the fold has `min_seq`; 0 = nothing to wait for."""
+        if min_seq:
+            await self._doorway.until_closing(_wait_seq(door, topic, min_seq, patience_s(context, WAIT_S_MAX)))
+
+    async def _get_at(self, door: StoreDoor, request: fold_pb2.GetEntryRequest, wait_s: float) -> EntryPage:
+        """Read a key once the fold has `min_seq` and the key `min_version`."""
+        end_s = self._clock.monotonic_s() + wait_s
+        if request.min_seq:
+            await _wait_seq(door, request.topic, request.min_seq, wait_s)
+        while True:
+            page = await door.batch_get_entries(request.topic, [request.key])
+            if not request.min_version or _has_version(page.entries[0], request.min_version):
+                return page
+            # Any append to the topic wakes this, not only one of the key: a read a commit, for 30 s at most.
+            await _wait_seq(door, request.topic, page.state.fold_seq + 1, end_s - self._clock.monotonic_s())
+
+
+async def _wait_seq(door: StoreDoor, topic: str, seq: int, wait_s: float) -> None:
+    info = await door.get_topic(topic)
+    if info.kind is not Kind.KV:
+        raise NotKv(f"topic {topic} has no fold", topic=topic)
+    fold_seq = await door.wait_seq(topic, seq, wait_s=wait_s)
+    if fold_seq < seq:
+        raise FoldBehind(
+            f"the fold of topic {topic} is at {fold_seq}, below what was asked for", topic=topic, foldSeq=fold_seq
+        )
+
+
+def _has_version(entry: Record | None, version: bytes) -> bool:
+    return entry is not None and compare_versions(effective_version(entry.version, entry.seq), version) >= 0
+
+
+def _check_key(key: bytes, field: str, *, bytes_min: int = 0) -> None:
+    if not bytes_min <= len(key) <= KEY_BYTES_MAX:
+        raise InvalidArgument(f"{field} has {bytes_min} to {KEY_BYTES_MAX} bytes, not {len(key)}", field=field)
+
+
+def _check_answer(entries: tuple[Record | None, ...]) -> None:
+    """Refuse an answer larger than a message here, where the caller is told what to do about it."""
+    size_bytes = sum(_entry_bytes(entry) for entry in entries if entry is not None)
+    if size_bytes > ANSWER_BYTES_MAX:
+        raise InvalidArgument(
+            f"the entries of these keys take {size_bytes} bytes, more than one answer carries: ask for fewer keys",
+            field="keys",
+            answerBytes=size_bytes,
+        )
+
+
+def _entry_bytes(entry: Record) -> int:
+    meta = sum(len(item.name.encode()) + len(item.value) + ENTRY_OVERHEAD_BYTES for item in entry.meta)
+    text = len((entry.tag or "").encode()) + len((entry.node or "").encode())
+    return len(entry.key or b"") + len(entry.data or b"") + text + meta + ENTRY_OVERHEAD_BYTES
+
+
+def _range_answer(page: RangePage, *, as_columns: bool) -> fold_pb2.RangeEntriesResponse:
+    answer = fold_pb2.RangeEntriesResponse(state=wire_state.fold_state_to_pb(page.state))
+    if page.batch is not None:
+        if as_columns:
+            answer.columns.CopyFrom(wire.batch_to_columns(page.batch))
+        else:
+            answer.rows.CopyFrom(wire.batch_to_rows(page.batch))
+    return answer

@@ -1,0 +1,28 @@
+"""What a store says of itself: for ClusterService, and for health."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eddyline.core.cluster_rpc import RoleStatus
+from eddyline.core.errors import NotReady
+from eddyline.v1 import cluster_pb2
+
+if TYPE_CHECKING:
+    from eddyline.store.rpc.doorway import Doorway
+
+
+def store_status(doorway: Doorway, *, shard_index: int, shard_count: int) -> RoleStatus:
+    """The store's status: not ready while it recovers or stops, and where it serves only reads."""
+    detail = cluster_pb2.StoreStatus(shard_index=shard_index, shard_count=shard_count)
+    try:
+        figures = doorway.enter().status()
+    except NotReady as error:
+        return RoleStatus(ready=False, reason=error.reason, detail=detail)
+    detail.topic_count = figures.topic_count
+    detail.source_count = figures.source_count
+    detail.wal_bytes = figures.wal_bytes
+    detail.appended_count = figures.appended_count
+    detail.apply_lag_bytes = figures.apply_lag_bytes
+    detail.instance = figures.instance
+    return RoleStatus(ready=not figures.read_only_reason, reason=figures.read_only_reason, detail=detail)

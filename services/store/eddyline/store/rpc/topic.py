@@ -1,0 +1,63 @@
+"""TopicService: create, get, list and delete topics. Translates, validates, delegates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core import wire_state
+from eddyline.core.errors import InvalidArgument
+from eddyline.core.topic import check_name
+from eddyline.store.rpc.new_topic import new_topic
+from eddyline.store.rpc.paging import name_after, page_limit, token_after
+from eddyline.v1 import topic_pb2, topic_pb2_grpc
+
+if TYPE_CHECKING:
+    from eddyline.store.rpc.doorway import Doorway
+
+_LIST: Final = "TopicService.ListTopics"
+_OUTPUT_ONLY: Final = ("epoch", "head_seq", "earliest_seq", "source", "create_ts_ms")
+
+
+class TopicServicer(topic_pb2_grpc.TopicServiceServicer):
+    """Serves topics of the shard behind the doorway."""
+
+    def __init__(self, doorway: Doorway) -> None:
+        self._doorway = doorway
+
+    async def CreateTopic(
+        self, request: topic_pb2.CreateTopicRequest, context: object
+    ) -> topic_pb2.CreateTopicResponse:
+        door = self._doorway.enter()
+        if not request.HasField("topic"):
+            raise InvalidArgument("the topic to make is missing", field="topic")
+        check_name(request.topic.name, "topic")
+        for field in _OUTPUT_ONLY:
+            if getattr(request.topic, field):
+                raise InvalidArgument(f"{field} is output only and must be unset", field=f"topic.{field}")
+        asked = new_topic(request.topic)
+        info = await door.create_topic(request.topic.name, asked.kind, asked.config)
+        return topic_pb2.CreateTopicResponse(topic=wire_state.topic_info_to_pb(info))
+
+    async def GetTopic(self, request: topic_pb2.GetTopicRequest, context: object) -> topic_pb2.GetTopicResponse:
+        info = await self._doorway.enter().get_topic(request.topic)
+        return topic_pb2.GetTopicResponse(topic=wire_state.topic_info_to_pb(info))
+
+    async def ListTopics(self, request: topic_pb2.ListTopicsRequest, context: object) -> topic_pb2.ListTopicsResponse:
+        door = self._doorway.enter()
+        prefix = request.name_prefix
+        limit = page_limit(request.page_size)
+        after = name_after(request.page_token, call=_LIST, argument=prefix)
+        # One more than the page tells whether there is another page, so that the last one never is an empty one.
+        found = await door.list_topics(prefix, after, limit + 1)
+        page = found[:limit]
+        token = token_after(page[-1].name, call=_LIST, argument=prefix) if len(found) > limit else ""
+        return topic_pb2.ListTopicsResponse(
+            topics=[wire_state.topic_info_to_pb(info) for info in page], next_page_token=token
+        )
+
+    async def DeleteTopic(
+        self, request: topic_pb2.DeleteTopicRequest, context: object
+    ) -> topic_pb2.DeleteTopicResponse:
+        door = self._doorway.enter()
+        epoch = await door.delete_topic(request.topic, if_epoch=request.if_epoch, if_empty=request.if_empty)
+        return topic_pb2.DeleteTopicResponse(epoch=epoch)

@@ -1,0 +1,131 @@
+"""A whole store on loopback: real files, real RocksDB, real gRPC; only its clock is moved by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import grpc
+from eddyline.core.channel import open_channel
+from eddyline.core.clock import SystemHost
+from eddyline.core.server import make_server
+from eddyline.core.settings import CommonSettings
+from eddyline.core.status import unwrap
+from eddyline.store.__main__ import SERVICES, add_services
+from eddyline.store.config import StoreSettings
+from eddyline.store.fold.rocksdb import RocksFold
+from eddyline.store.lifecycle import new_workers, open_store
+from eddyline.store.rpc.doorway import Doorway
+from eddyline.store.storage.fs import RealFs
+from eddyline.store.storage.layout import Layout
+from eddyline.store.workers import ThreadWorker
+from eddyline.v1 import apply_pb2_grpc, cluster_pb2_grpc, fold_pb2_grpc, log_pb2_grpc, topic_pb2, topic_pb2_grpc
+
+from tests.support.manual_clock import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+    from eddyline.core.errors import EddylineError
+    from eddyline.store.link import LocalLink
+
+WAL_FILE_BYTES: Final = 256 << 10
+SETTLE_TURNS_MAX: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class ServedStore:
+    """A store that serves, its parts at hand, and a stub a service."""
+
+    address: str
+    clock: ManualClock
+    doorway: Doorway
+    link: LocalLink
+    channel: grpc.aio.Channel
+    topics: topic_pb2_grpc.TopicServiceStub
+    log: log_pb2_grpc.LogServiceStub
+    fold: fold_pb2_grpc.FoldServiceStub
+    apply: apply_pb2_grpc.ApplyServiceStub
+    cluster: cluster_pb2_grpc.ClusterServiceStub
+
+    async def create(
+        self,
+        name: str,
+        kind: topic_pb2.TopicKind.ValueType = topic_pb2.TOPIC_KIND_KV,
+        durability: topic_pb2.Durability.ValueType = topic_pb2.DURABILITY_UNSPECIFIED,
+    ) -> topic_pb2.Topic:
+        """Create a topic."""
+        config = topic_pb2.TopicConfig(durability=durability)
+        topic = topic_pb2.Topic(name=name, kind=kind, config=config)
+        return (await self.topics.CreateTopic(topic_pb2.CreateTopicRequest(topic=topic))).topic
+
+    async def head(self, topic: str) -> int:
+        """A topic's head."""
+        return (await self.topics.GetTopic(topic_pb2.GetTopicRequest(topic=topic))).topic.head_seq
+
+
+@asynccontextmanager
+async def served_store(data_dir: Path, *, topics_max: int = 100, recovered: bool = True) -> AsyncIterator[ServedStore]:
+    """Serve the store in `data_dir`; `recovered` False = it listens as it does while it recovers."""
+    clock, host, doorway = ManualClock(), SystemHost(), Doorway()
+    settings = StoreSettings(
+        listen="127.0.0.1:0", data_dir=str(data_dir), wal_file_bytes=WAL_FILE_BYTES, topics_max=topics_max
+    )
+    server = make_server(settings.listen)
+    add_services(server, doorway, common=CommonSettings(), clock=clock, host=host)
+    address = await server.start(*SERVICES)
+    try:
+        async with (
+            open_store(
+                fs=RealFs(),
+                open_fold=partial(RocksFold, Layout(data_dir).fold),
+                clock=clock,
+                host=host,
+                settings=settings,
+                cluster_id="test",
+                workers=new_workers(lambda name, threads: ThreadWorker(name, threads=threads)),
+            ) as link,
+            open_channel(address, own_connection=True) as channel,
+        ):
+            if recovered:
+                doorway.open(link)
+            yield ServedStore(
+                address=address,
+                clock=clock,
+                doorway=doorway,
+                link=link,
+                channel=channel,
+                topics=topic_pb2_grpc.TopicServiceStub(channel),
+                log=log_pb2_grpc.LogServiceStub(channel),
+                fold=fold_pb2_grpc.FoldServiceStub(channel),
+                apply=apply_pb2_grpc.ApplyServiceStub(channel),
+                cluster=cluster_pb2_grpc.ClusterServiceStub(channel),
+            )
+            await server.stop(0)
+    finally:
+        await server.stop(0)
+
+
+async def refused(answer: Awaitable[object], reason: str) -> EddylineError:
+    """Expect a call to be refused for `reason`, under the code that reason has; the error as its class."""
+    try:
+        await answer
+    except grpc.aio.AioRpcError as error:
+        found = unwrap(error)
+        assert found.reason == reason, f"{found.reason}: {found.message}"
+        assert error.code().name == found.code.name
+        return found
+    raise AssertionError(f"not refused; expected {reason}")
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop run until `condition` holds."""
+    for _ in range(SETTLE_TURNS_MAX):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never came to hold")

@@ -71,6 +71,7 @@ class ApplyBatchResponse(_message.Message):
     LAST_SEQ_FIELD_NUMBER: _builtins.int
     DEDUPLICATED_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    TS_MS_FIELD_NUMBER: _builtins.int
     first_seq: _builtins.int
     """First assigned `seq`, inclusive. 0 = no records, or the batch had been applied before."""
     last_seq: _builtins.int
@@ -79,6 +80,8 @@ class ApplyBatchResponse(_message.Message):
     """True = the batch had been applied before."""
     epoch: _builtins.int
     """Epoch of the topic."""
+    ts_ms: _builtins.int
+    """Commit time, in milliseconds since the Unix epoch."""
     def __init__(
         self,
         *,
@@ -86,10 +89,11 @@ class ApplyBatchResponse(_message.Message):
         last_seq: _builtins.int = ...,
         deduplicated: _builtins.bool = ...,
         epoch: _builtins.int = ...,
+        ts_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deduplicated", b"deduplicated", "epoch", b"epoch", "first_seq", b"first_seq", "last_seq", b"last_seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deduplicated", b"deduplicated", "epoch", b"epoch", "first_seq", b"first_seq", "last_seq", b"last_seq", "ts_ms", b"ts_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -88,8 +88,7 @@ class GrpcLink:
         if batch is not None and batch.count:
             request.batch.CopyFrom(batch_to_columns(batch))
         answer = await self._call(self._apply.ApplyBatch, request)
-        # The contract does not tell a source its commit time.
-        return AppendResult(answer.first_seq, answer.last_seq, answer.epoch, 0, answer.deduplicated)
+        return AppendResult(answer.first_seq, answer.last_seq, answer.epoch, answer.ts_ms, answer.deduplicated)
 
     async def put_source(self, definition: SourceDefinition) -> tuple[SourceInfo, bool]:
         request = apply_pb2.PutSourceRequest(definition=source_definition_to_pb(definition))

@@ -255,19 +255,7 @@ def _append(header: Header, inside: memoryview) -> Frame:
         raise BadFrame("bytes that belong to nothing", verified=True)
     if marks and sum(mark.count for mark in marks) != header.count:
         raise BadFrame("appends do not add up to the frame's records", verified=True)
-    return Frame(
-        FrameType.APPEND,
-        header.topic_id,
-        header.first_seq,
-        header.ts_ms,
-        header.count,
-        header.flags,
-        batch,
-        marks,
-        None,
-        header.frame_len,
-        header.synced_to,
-    )
+    return _frame(header, FrameType.APPEND, batch, marks, None)
 
 
 def _control(header: Header, inside: memoryview) -> Frame:
@@ -280,6 +268,16 @@ def _control(header: Header, inside: memoryview) -> Frame:
         raise BadFrame(f"a body where {frame_type.name} has none, or none where it has one", verified=True)
     if header.count:
         control = _decode_body(bytes(inside[: header.count]))
+    return _frame(header, frame_type, None, (), control)
+
+
+def _frame(
+    header: Header,
+    frame_type: FrameType,
+    batch: Batch | None,
+    marks: tuple[AppendMark, ...],
+    control: ControlBody | None,
+) -> Frame:
     return Frame(
         frame_type,
         header.topic_id,
@@ -287,8 +285,8 @@ def _control(header: Header, inside: memoryview) -> Frame:
         header.ts_ms,
         header.count,
         header.flags,
-        None,
-        (),
+        batch,
+        marks,
         control,
         header.frame_len,
         header.synced_to,

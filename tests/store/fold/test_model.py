@@ -110,7 +110,7 @@ class FoldMachine(RuleBasedStateMachine):
 
 
 TestFolds = FoldMachine.TestCase
-TestFolds.settings = settings(max_examples=25, stateful_step_count=15, deadline=None)
+TestFolds.settings = settings(max_examples=15, stateful_step_count=15, deadline=None)
 
 
 def _all_rows(fold: Fold, topic_id: int) -> list[Record]:

@@ -1,0 +1,165 @@
+"""The fold on RocksDB where it differs from the one in memory: a killed process, a stall, damage, locks, threads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from eddyline.core.errors import DataCorrupt
+from eddyline.core.record import Op, Record
+from eddyline.store.fold.entry import encode_entry
+from eddyline.store.fold.fold import FoldFailed, FoldStalled, FoldWrite, WriterState
+from eddyline.store.fold.profile import PROFILES, Profile
+from eddyline.store.fold.rocksdb import RocksFold
+
+from tests.support import fold_writer
+
+if TYPE_CHECKING:
+    from eddyline.store.fold.fold import Fold
+    from eddyline.store.fold.profile import ProfileName
+
+ROOT = Path(__file__).parents[3]
+ACKS_BEFORE_KILL = (1, 50, 173, 300)
+
+
+def all_rows(fold: Fold, topic_id: int) -> list[Record]:
+    view = fold.view(topic_id)
+    rows: list[Record] = []
+    while page := view.next_page(512, 1 << 20):
+        rows.extend(page)
+    view.close()
+    return rows
+
+
+def fill(fold: Fold, count: int, data: bytes = b"") -> None:
+    entries: list[tuple[bytes, bytes | None]] = [
+        (b"%06d" % i, encode_entry(Record(i + 1, 1, 0, Op.PUT, b"", data or os.urandom(100)))) for i in range(count)
+    ]
+    fold.apply([FoldWrite(1, count, entries, [])])
+
+
+def killed_writer(path: Path, acks: int) -> int:
+    """Run a writer and kill it after so many acknowledged steps; the last seq it acknowledged."""
+    with subprocess.Popen(
+        [sys.executable, "-m", fold_writer.__name__, str(path)], cwd=ROOT, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(acks)]
+        process.kill()
+        # What the pipe still holds was acknowledged too.
+        lines += process.stdout.readlines()
+    return max(int(line) for line in lines if line.endswith(b"\n"))
+
+
+def test_killed_process_leaves_whole_steps_and_every_acknowledged_one(tmp_path: Path) -> None:
+    path = tmp_path / "fold"
+    for acks in ACKS_BEFORE_KILL:
+        acknowledged = killed_writer(path, acks)
+        fold = RocksFold(path)
+        applied = fold.applied(1)
+        assert applied >= acknowledged
+        assert applied % fold_writer.FRAME == 0
+        for topic_id in fold_writer.TOPICS:
+            assert fold.applied(topic_id) == applied
+            assert fold.writers(topic_id) == {"writer": WriterState(1, b"%d" % applied)}
+            rows = all_rows(fold, topic_id)
+            assert {row.key: row.data for row in rows} == fold_writer.live_at(applied)
+        fold.close()
+
+
+def test_stalled_write_is_told_and_nothing_of_it_applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = Profile(
+        memtable_bytes=64 << 10,
+        memtable_count=2,
+        meta_memtable_bytes=64 << 10,
+        wal_bytes_max=64 << 20,
+        cache_bytes=8 << 20,
+        target_file_bytes=1 << 20,
+        level_base_bytes=1 << 20,
+        background_jobs=2,
+        open_files_max=64,
+    )
+    monkeypatch.setitem(PROFILES, "small", tiny)
+    fold = RocksFold(tmp_path / "fold")
+    value = encode_entry(Record(1, 1, 0, Op.PUT, b"", bytes(16 << 10)))
+    applied = 0
+    with pytest.raises(FoldStalled):
+        for seq in range(1, 100_000):
+            fold.apply([FoldWrite(1, seq, [(b"%d" % seq, value)], [("w", WriterState(1, b"%d" % seq))])])
+            applied = seq
+    assert fold.applied(1) == applied
+    assert fold.writers(1) == {"w": WriterState(1, b"%d" % applied)}
+    assert fold.get(1, [b"%d" % (applied + 1)]) == [None]
+    fold.flush()
+    fold.apply([FoldWrite(1, applied + 1, [(b"%d" % (applied + 1), value)], [])])
+    assert fold.get(1, [b"%d" % (applied + 1)]) != [None]
+    fold.close()
+
+
+def test_damaged_table_is_told_by_gets_and_by_views(tmp_path: Path) -> None:
+    fold = RocksFold(tmp_path)
+    fill(fold, 5_000)
+    fold.flush()
+    fold.close()
+    table = max(tmp_path.glob("*.sst"), key=lambda path: path.stat().st_size)
+    with table.open("r+b") as file:
+        file.seek(table.stat().st_size // 2)
+        file.write(b"\xff" * 64)
+    fold = RocksFold(tmp_path)
+    with pytest.raises(DataCorrupt):
+        all_rows(fold, 1)
+    with pytest.raises(DataCorrupt):
+        fold.get(1, [b"%06d" % i for i in range(5_000)])
+    fold.close()
+
+
+def test_open_fold_keeps_others_out_until_it_is_closed_whatever_views_are_open(tmp_path: Path) -> None:
+    fold = RocksFold(tmp_path)
+    fill(fold, 10)
+    views = [fold.view(1) for _ in range(3)]
+    with pytest.raises(FoldFailed, match="lock"):
+        RocksFold(tmp_path)
+    fold.close()
+    again = RocksFold(tmp_path)
+    assert len(all_rows(again, 1)) == 10
+    again.close()
+    assert len(views) == 3
+
+
+def test_views_are_paged_on_other_threads_while_the_fold_is_written(tmp_path: Path) -> None:
+    fold = RocksFold(tmp_path)
+    fill(fold, 2_000, b"old")
+    views = [fold.view(1) for _ in range(4)]
+    written = threading.Event()
+
+    def read(index: int) -> list[bytes | None]:
+        data: list[bytes | None] = []
+        while page := views[index].next_page(100, 1 << 20):
+            data.extend(row.data for row in page)
+            written.wait()
+        return data
+
+    with ThreadPoolExecutor(4) as threads:
+        reads = [threads.submit(read, index) for index in range(4)]
+        fill(fold, 2_000, b"new")
+        fold.flush()
+        written.set()
+        assert [set(result.result()) for result in reads] == [{b"old"}] * 4
+    assert {row.data for row in all_rows(fold, 1)} == {b"new"}
+    fold.close()
+
+
+@pytest.mark.parametrize("profile", ["small", "large"])
+def test_every_profile_opens_and_serves(tmp_path: Path, profile: ProfileName) -> None:
+    fold = RocksFold(tmp_path, profile=profile)
+    fill(fold, 1_000)
+    fold.flush()
+    assert len(all_rows(fold, 1)) == 1_000
+    assert fold.get(1, [b"000999"]) != [None]
+    fold.close()

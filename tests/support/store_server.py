@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
 from eddyline.core.channel import open_channel
@@ -27,11 +28,15 @@ from eddyline.v1 import apply_pb2_grpc, cluster_pb2_grpc, fold_pb2_grpc, log_pb2
 from tests.support.manual_clock import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     from eddyline.core.errors import EddylineError
     from eddyline.store.link import LocalLink
+    from eddyline.store.workers import Worker
+
+T = TypeVar("T")
+M = TypeVar("M")
 
 WAL_FILE_BYTES: Final = 256 << 10
 SETTLE_TURNS_MAX: Final = 100_000
@@ -68,8 +73,46 @@ class ServedStore:
         return (await self.topics.GetTopic(topic_pb2.GetTopicRequest(topic=topic))).topic.head_seq
 
 
+class DiskGate:
+    """Holds the WAL's writer thread at its next job, as a slow disk would, until it is opened again."""
+
+    def __init__(self) -> None:
+        self._open = threading.Event()
+        self._open.set()
+
+    def close(self) -> None:
+        """Let nothing be written from now on."""
+        self._open.clear()
+
+    def open(self) -> None:
+        """Let the disk go on."""
+        self._open.set()
+
+    def worker(self, name: str) -> Worker:
+        """The writer thread behind this gate."""
+        return _GatedWorker(ThreadWorker(name), self._open)
+
+
+class _GatedWorker:
+    def __init__(self, worker: Worker, gate: threading.Event) -> None:
+        self._worker = worker
+        self._gate = gate
+
+    def submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
+        def held() -> T:
+            self._gate.wait()
+            return job()
+
+        return self._worker.submit(held)
+
+    def close(self) -> None:
+        self._worker.close()
+
+
 @asynccontextmanager
-async def served_store(data_dir: Path, *, topics_max: int = 100, recovered: bool = True) -> AsyncIterator[ServedStore]:
+async def served_store(
+    data_dir: Path, *, topics_max: int = 100, recovered: bool = True, disk: DiskGate | None = None
+) -> AsyncIterator[ServedStore]:
     """Serve the store in `data_dir`; `recovered` False = it listens as it does while it recovers."""
     clock, host, doorway = ManualClock(), SystemHost(), Doorway()
     settings = StoreSettings(
@@ -87,7 +130,7 @@ async def served_store(data_dir: Path, *, topics_max: int = 100, recovered: bool
                 host=host,
                 settings=settings,
                 cluster_id="test",
-                workers=new_workers(lambda name, threads: ThreadWorker(name, threads=threads)),
+                workers=new_workers(partial(_worker, disk)),
             ) as link,
             open_channel(address, own_connection=True) as channel,
         ):
@@ -107,7 +150,26 @@ async def served_store(data_dir: Path, *, topics_max: int = 100, recovered: bool
             )
             await server.stop(0)
     finally:
+        if disk is not None:
+            disk.open()
         await server.stop(0)
+
+
+def _worker(disk: DiskGate | None, name: str, threads: int) -> Worker:
+    if disk is not None and name.startswith("wal"):
+        return disk.worker(name)
+    return ThreadWorker(name, threads=threads)
+
+
+async def answers_of(stream: AsyncIterable[M]) -> tuple[list[M], str]:
+    """All answers of a stream, and the reason it ended for; empty = OK."""
+    answers: list[M] = []
+    try:
+        async for answer in stream:
+            answers.append(answer)  # noqa: PERF401  # what came before a failure is wanted
+    except grpc.aio.AioRpcError as error:
+        return answers, unwrap(error).reason
+    return answers, ""
 
 
 async def refused(answer: Awaitable[object], reason: str) -> EddylineError:

@@ -1,0 +1,1 @@
+"""Eddyline's Python client (asyncio): `connect` makes one, `events` is what a watch yields."""

@@ -1,0 +1,166 @@
+"""Sources as their users see them: what is copied, how far, and whether fold and bucket are equal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from eddyline.client.call import CALL_TIMEOUT_S, call_once
+from eddyline.core.source import SourceDefinition
+from eddyline.v1 import apply_pb2, source_pb2
+from eddyline.v1.source_pb2_grpc import SourceServiceStub
+
+if TYPE_CHECKING:
+    import grpc
+    from eddyline.client.call import Retry
+
+PAGE_SIZE: Final = 1_000
+COMPARE_TIMEOUT_S: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A source at one moment. `status` is a name of the contract's `SourceStatus`, e.g. `LIVE`."""
+
+    definition: SourceDefinition
+    status: str
+    reason: str
+    position_revision: int
+    last_revision: int
+    lag: int
+    holder: str
+    reported_ms: int
+    head_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A key whose fold entry is not what the bucket has: `MISSING`, `SURPLUS` or `VALUE`; revision 0 = not live there."""
+
+    key: bytes
+    kind: str
+    bucket_revision: int
+    fold_revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Fold against bucket; `difference_count` counts all, `differences` are the first."""
+
+    bucket_count: int
+    fold_count: int
+    difference_count: int
+    differences: tuple[Difference, ...]
+    position_revision: int
+
+    @property
+    def equal(self) -> bool:
+        return self.difference_count == 0
+
+
+class Sources:
+    """The SourceService of a cluster. `Client.sources` gives it."""
+
+    def __init__(self, channel: grpc.aio.Channel, *, retry: Retry) -> None:
+        self._stub = SourceServiceStub(channel)
+        self._retry = retry
+
+    async def create(self, name: str, *, bucket: str, topic: str = "") -> Source:
+        """Copy a KV bucket into a KV topic (named as the source unless given); the topic is made if missing.
+
+        Raises:
+            EddylineError: InvalidName, SourceExists, TopicHasSource, TopicNotEmpty, NotKv.
+        """
+        definition = apply_pb2.SourceDefinition(name=name, topic=topic or name, bucket=bucket)
+        request = source_pb2.CreateSourceRequest(definition=definition)
+        # Safe to repeat: an equal definition is answered as done.
+        answer = await self._retry.run(
+            lambda left_s: self._stub.CreateSource(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S
+        )
+        return source_from_pb(answer.source)
+
+    async def get(self, name: str) -> Source:
+        """One source.
+
+        Raises:
+            EddylineError: SourceNotFound.
+        """
+        request = source_pb2.GetSourceRequest(source=name)
+        answer = await self._retry.run(
+            lambda left_s: self._stub.GetSource(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S
+        )
+        return source_from_pb(answer.source)
+
+    async def list(self) -> tuple[Source, ...]:
+        """All sources, by name."""
+        found: list[Source] = []
+        request = source_pb2.ListSourcesRequest(page_size=PAGE_SIZE)
+        while True:
+            answer = await self._retry.run(
+                lambda left_s: self._stub.ListSources(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S
+            )
+            found.extend(source_from_pb(source) for source in answer.sources)
+            if not answer.next_page_token:
+                return tuple(found)
+            request.page_token = answer.next_page_token
+
+    async def delete(self, name: str) -> None:
+        """Stop copying and forget the source; its topic stays.
+
+        Raises:
+            EddylineError: SourceNotFound.
+        """
+        await call_once(self._stub.DeleteSource(source_pb2.DeleteSourceRequest(source=name), timeout=CALL_TIMEOUT_S))
+
+    async def compare(self, name: str, *, settle_ms: int = 0, limit: int = 0) -> Comparison:
+        """Compare fold and bucket, key by key (0 = the contract's defaults).
+
+        Raises:
+            EddylineError: SourceNotFound, BucketNotFound, NatsUnreachable, StoreUnreachable.
+        """
+        request = source_pb2.CompareSourceRequest(source=name, settle_ms=settle_ms, limit=limit)
+        answer = await self._retry.run(
+            lambda left_s: self._stub.CompareSource(request, timeout=left_s), timeout_s=COMPARE_TIMEOUT_S
+        )
+        return Comparison(
+            bucket_count=answer.bucket_count,
+            fold_count=answer.fold_count,
+            difference_count=answer.difference_count,
+            differences=tuple(
+                Difference(
+                    difference.key,
+                    _kind_name(difference.kind),
+                    difference.bucket_revision,
+                    difference.fold_revision,
+                )
+                for difference in answer.differences
+            ),
+            position_revision=answer.position_revision,
+        )
+
+
+def source_from_pb(source: source_pb2.Source) -> Source:
+    """A source as it came."""
+    definition = source.definition
+    return Source(
+        definition=SourceDefinition(definition.name, definition.topic, definition.bucket),
+        status=_status_name(source.status),
+        reason=source.reason,
+        position_revision=source.position_revision,
+        last_revision=source.last_revision,
+        lag=source.lag,
+        holder=source.holder,
+        reported_ms=source.reported_ms,
+        head_seq=source.head_seq,
+    )
+
+
+def _status_name(number: source_pb2.SourceStatus.ValueType) -> str:
+    # An open set: a newer role may know more.
+    known = number in source_pb2.SourceStatus.values()
+    return source_pb2.SourceStatus.Name(number).removeprefix("SOURCE_STATUS_") if known else str(number)
+
+
+def _kind_name(number: source_pb2.DifferenceKind.ValueType) -> str:
+    known = number in source_pb2.DifferenceKind.values()
+    return source_pb2.DifferenceKind.Name(number).removeprefix("DIFFERENCE_KIND_") if known else str(number)

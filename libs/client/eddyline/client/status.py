@@ -1,0 +1,104 @@
+"""How each role does: its own words from GetStatus, or why it did not answer; and whether it is ready, from gRPC health."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+import grpc
+from eddyline.client.call import call_once
+from eddyline.core.errors import EddylineError
+from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
+from grpc_health.v1 import health_pb2
+
+if TYPE_CHECKING:
+    from eddyline.client.topology import Channels, Topology
+
+RoleName = Literal["store", "ingest", "delivery"]
+STATUS_TIMEOUT_S: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class RoleStatus:
+    """One role at one moment. Not `reachable`: `reason` says why, the rest is empty. `figures` by the contract's names."""
+
+    role: RoleName
+    address: str
+    reachable: bool
+    ready: bool
+    reason: str
+    version: str = ""
+    contract_version: str = ""
+    pid: int = 0
+    uptime_ms: int = 0
+    figures: tuple[tuple[str, int | bool], ...] = ()
+
+
+async def role_statuses(channels: Channels, topology: Topology) -> tuple[RoleStatus, ...]:
+    """Ask every role of the cluster; one that does not answer is in the list too."""
+    wanted: list[tuple[RoleName, str]] = [("store", address) for address in topology.stores]
+    wanted += [("ingest", address) for address in topology.ingests]
+    wanted += [("delivery", address) for address in topology.deliveries]
+    return tuple([await role_status(channels.to(address), role, address) for role, address in wanted])
+
+
+async def role_status(channel: grpc.aio.Channel, role: RoleName, address: str) -> RoleStatus:
+    """Ask one role."""
+    stub = cluster_pb2_grpc.ClusterServiceStub(channel)
+    try:
+        answer = await call_once(stub.GetStatus(cluster_pb2.GetStatusRequest(), timeout=STATUS_TIMEOUT_S))
+    except EddylineError as error:
+        return RoleStatus(role, address, reachable=False, ready=False, reason=f"{error.reason}: {error.message}")
+    return RoleStatus(
+        role,
+        address,
+        reachable=True,
+        ready=answer.ready,
+        reason=answer.reason,
+        version=answer.version,
+        contract_version=answer.contract_version,
+        pid=answer.pid,
+        uptime_ms=answer.uptime_ms,
+        figures=_figures(answer),
+    )
+
+
+async def is_ready(channel: grpc.aio.Channel) -> bool:
+    """True = the role says that it serves (gRPC health, the empty service name)."""
+    # The generated stub is typed for blocking channels only.
+    check = channel.unary_unary(
+        "/grpc.health.v1.Health/Check",
+        request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+        response_deserializer=health_pb2.HealthCheckResponse.FromString,
+    )
+    try:
+        answer = await check(health_pb2.HealthCheckRequest(service=""), timeout=STATUS_TIMEOUT_S)
+    except grpc.aio.AioRpcError:
+        return False
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+def _figures(answer: cluster_pb2.GetStatusResponse) -> tuple[tuple[str, int | bool], ...]:
+    match answer.WhichOneof("detail"):
+        case "store":
+            store = answer.store
+            return (
+                ("topic_count", store.topic_count),
+                ("source_count", store.source_count),
+                ("wal_bytes", store.wal_bytes),
+                ("appended_count", store.appended_count),
+                ("apply_lag_bytes", store.apply_lag_bytes),
+                ("instance", store.instance),
+            )
+        case "ingest":
+            return (("source_count", len(answer.ingest.sources)), ("nats_connected", answer.ingest.nats_connected))
+        case "delivery":
+            delivery = answer.delivery
+            return (
+                ("watch_count", delivery.watch_count),
+                ("topic_count", delivery.topic_count),
+                ("delivered_count", delivery.delivered_count),
+                ("buffered_bytes", delivery.buffered_bytes),
+            )
+        case _:
+            return ()

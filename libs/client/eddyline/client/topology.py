@@ -1,0 +1,81 @@
+"""Where the roles are, and the channels to them: asked once, of any role, and opened when first used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eddyline.core.channel import open_channel
+from eddyline.core.errors import NotReady
+from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import grpc
+    from eddyline.client.call import Retry
+
+ASK_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Addresses, `host:port`, by role; `stores` by shard index."""
+
+    cluster_id: str
+    stores: tuple[str, ...]
+    ingests: tuple[str, ...]
+    deliveries: tuple[str, ...]
+
+
+class Channels:
+    """Open channels by address. Owned by the client, which closes them."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, grpc.aio.Channel] = {}
+
+    def to(self, address: str) -> grpc.aio.Channel:
+        """The channel to an address; opened at the first ask."""
+        channel = self._open.get(address)
+        if channel is None:
+            channel = self._open[address] = open_channel(address)
+        return channel
+
+    def any_of(self, addresses: Sequence[str], attempt: int, role: str) -> grpc.aio.Channel:
+        """The channel to the `attempt`-th of the addresses, round and round.
+
+        Raises:
+            NotReady: the cluster names none.
+        """
+        if not addresses:
+            raise NotReady(f"the cluster names no {role}")
+        return self.to(addresses[attempt % len(addresses)])
+
+    async def close(self) -> None:
+        """Close all."""
+        while self._open:
+            _address, channel = self._open.popitem()
+            await channel.close()
+
+
+async def find_topology(channels: Channels, addresses: Sequence[str], *, retry: Retry, timeout_s: float) -> Topology:
+    """Ask the addresses in turn until one answers.
+
+    Raises:
+        NotReady: none did in time.
+    """
+    attempt = -1
+
+    async def ask(left_s: float) -> cluster_pb2.GetTopologyResponse:
+        nonlocal attempt
+        attempt += 1
+        stub = cluster_pb2_grpc.ClusterServiceStub(channels.any_of(addresses, attempt, "address"))
+        return await stub.GetTopology(cluster_pb2.GetTopologyRequest(), timeout=min(left_s, ASK_TIMEOUT_S))
+
+    answer = await retry.run(ask, timeout_s=timeout_s)
+    return Topology(
+        cluster_id=answer.cluster_id,
+        stores=tuple(shard.address for shard in sorted(answer.shards, key=lambda shard: shard.shard_index)),
+        ingests=tuple(answer.ingest_addresses),
+        deliveries=tuple(answer.delivery_addresses),
+    )

@@ -1,0 +1,169 @@
+"""A watch that never ends by itself: it reconnects, with full jitter, for as long as it is read.
+
+Owns one WatchTopics call at a time; `eddyline.client.watch_plan` owns the place. Errors that another try cannot mend
+(a wrong name, no fold, a cursor ahead of the log, corrupt data) are raised; everything else is a reason to reconnect.
+A call that says nothing for three heartbeats is given up, so a role that hangs is left as one that died.
+Threading: read by one task at a time. A read that is cancelled loses nothing: the next one resumes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Self
+
+import grpc
+from eddyline.client.call import RETRY_CAP_S, retry_after_s
+from eddyline.core.backoff import Backoff
+from eddyline.core.clock import sleep
+from eddyline.core.errors import (
+    Code,
+    EddylineError,
+    NotReady,
+    ResumeTokenInvalid,
+    ResumeTokenMismatch,
+    TopicNotFound,
+)
+from eddyline.core.status import unwrap
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from eddyline.client.events import Position, TopicGone, WatchEvent
+    from eddyline.client.watch_plan import WatchPlan
+    from eddyline.core.clock import Clock
+    from eddyline.v1 import delivery_pb2
+
+    WatchCall = grpc.aio.UnaryStreamCall[delivery_pb2.WatchTopicsRequest, delivery_pb2.WatchTopicsResponse]
+    OpenCall = Callable[[delivery_pb2.WatchTopicsRequest, int], WatchCall]
+
+HEARTBEAT_MS: Final = 5_000
+SILENCE_HEARTBEATS_MAX: Final = 3
+DEFECTS_MAX: Final = 5
+"""Tries after INTERNAL answers in a row, which a restart may mend and which would otherwise be repeated for ever."""
+
+_MENDABLE: Final = frozenset({Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED, Code.DEADLINE_EXCEEDED})
+
+
+class Watch:
+    """An endless iterator of events; `async with` or `aclose` ends it."""
+
+    def __init__(
+        self,
+        plan: WatchPlan,
+        *,
+        open_call: OpenCall,
+        clock: Clock,
+        random_source: random.Random,
+        heartbeat_ms: int = HEARTBEAT_MS,
+        on_retry: Callable[[EddylineError], None] | None = None,
+    ) -> None:
+        self._plan = plan
+        self._open_call = open_call
+        self._clock = clock
+        self._backoff = Backoff(random_source, cap_s=RETRY_CAP_S)
+        self._silence_s = SILENCE_HEARTBEATS_MAX * heartbeat_ms / 1000
+        self._on_retry = on_retry
+        self._call: WatchCall | None = None
+        self._silent = False
+        self._closed = False
+        self._defects = 0
+        self.resume_count = 0
+
+    @property
+    def positions(self) -> dict[str, Position]:
+        """Per topic the place behind the newest event, to start another watch at."""
+        return self._plan.positions
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> WatchEvent:
+        """The next event.
+
+        Raises:
+            EddylineError: what another try cannot mend.
+        """
+        while not (self._closed or self._plan.finished):
+            try:
+                frame = await self._next_frame()
+            except EddylineError as error:
+                gone = await self._recover(error)
+                if gone is not None:
+                    return gone
+                continue
+            self._backoff.reset()
+            self._defects = 0
+            event = self._plan.accept(frame)
+            if event is not None:
+                return event
+        self._drop_call()
+        raise StopAsyncIteration
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End the call. Harmless when repeated."""
+        self._closed = True
+        self._drop_call()
+
+    async def _next_frame(self) -> delivery_pb2.WatchTopicsResponse:
+        if self._call is None:
+            self._call = self._open_call(self._plan.request(), self._backoff.failures)
+            self._silent = False
+        call = self._call
+        timer = self._clock.call_later(self._silence_s, self._give_up)
+        try:
+            frame = await call.read()
+        except grpc.aio.AioRpcError as error:
+            self._call = None
+            raise unwrap(error) from None
+        except asyncio.CancelledError:
+            # gRPC has cancelled the call with the read; the next read opens another from the same place.
+            self._call = None
+            if self._silent:
+                raise NotReady(f"no sign of life for {self._silence_s:g} s") from None
+            raise
+        finally:
+            timer.cancel()
+        if frame is grpc.aio.EOF:
+            self._call = None
+            raise NotReady("the watch was ended by the server")
+        # grpc.aio types a read as message or the EOF mark, which the line above has taken out.
+        return frame  # type: ignore[return-value]
+
+    async def _recover(self, error: EddylineError) -> TopicGone | None:
+        self._drop_call()
+        if isinstance(error, TopicNotFound):
+            gone = self._plan.drop(error.metadata.get("topic", "") or self._plan.sole_topic())
+            if gone is None:
+                raise error
+            return gone
+        if isinstance(error, ResumeTokenInvalid | ResumeTokenMismatch):
+            if not self._plan.drop_token():
+                raise error
+        elif error.code is Code.INTERNAL and self._defects < DEFECTS_MAX:
+            self._defects += 1
+        elif error.code not in _MENDABLE:
+            raise error
+        self.resume_count += 1
+        if self._on_retry is not None:
+            self._on_retry(error)
+        await sleep(self._clock, self._backoff.next_s(at_least_s=retry_after_s(error)))
+        return None
+
+    def _give_up(self) -> None:
+        self._silent = True
+        self._drop_call()
+
+    def _drop_call(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None

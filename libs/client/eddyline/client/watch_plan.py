@@ -1,0 +1,193 @@
+"""Where a watch stands: what to ask for at a (re)connect, and what each frame means. Pure: no calls, no time.
+
+*Invariant:* what `request` asks for begins exactly behind the last frame that `accept` took, in every topic: nothing is
+lost and nothing comes twice. Three sources give the place: the cursor of a topic's own newest frame; for a topic that has
+had none yet (a tail where nothing happened) the newest resume token; and before the first token the start itself. A
+snapshot has no place inside: one that was interrupted starts over, with a new `SnapshotBegan`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, assert_never
+
+from eddyline.client.events import (
+    CaughtUp,
+    Lost,
+    Position,
+    Records,
+    SnapshotBegan,
+    SnapshotEnded,
+    TopicGone,
+    WatchEvent,
+)
+from eddyline.core.cursor import ResumeState, ResumeTokens, WatchedTopic
+from eddyline.core.errors import InvalidArgument
+from eddyline.core.topic import check_name
+from eddyline.core.wire import gap_from_pb, record_from_pb
+from eddyline.v1 import delivery_pb2, types_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TOPICS_MAX: Final = 1_000
+
+StartPoint = Literal["snapshot", "tail", "earliest"]
+Start = StartPoint | Position
+
+_POINTS: Final = {
+    "snapshot": delivery_pb2.START_POINT_SNAPSHOT,
+    "tail": delivery_pb2.START_POINT_TAIL,
+    "earliest": delivery_pb2.START_POINT_EARLIEST,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WatchTopic:
+    """One topic to watch: from where, and which keys (none given = all)."""
+
+    name: str
+    start: Start
+    key_prefixes: tuple[bytes, ...] = ()
+
+
+@dataclass(slots=True)
+class _Place:
+    wanted: WatchTopic
+    position: Position | None = None
+    in_snapshot: bool = False
+    gone: bool = False
+
+
+class WatchPlan:
+    """The place of one watch in all of its topics."""
+
+    def __init__(self, topics: Sequence[WatchTopic], *, heartbeat_ms: int) -> None:
+        """Begin at each topic's start.
+
+        Raises:
+            InvalidArgument: no topic, too many, or one named twice. InvalidName: a name that breaks the rule.
+        """
+        if not 1 <= len(topics) <= TOPICS_MAX:
+            raise InvalidArgument(f"a watch takes 1 to {TOPICS_MAX} topics, not {len(topics)}", field="topics")
+        self._places: dict[str, _Place] = {}
+        for wanted in topics:
+            check_name(wanted.name, "topic")
+            if wanted.name in self._places:
+                raise InvalidArgument(f"topic {wanted.name!r} is named twice", field="topics")
+            if not isinstance(wanted.start, Position) and wanted.start not in _POINTS:
+                raise InvalidArgument(f"a watch starts at {', '.join(_POINTS)} or a Position", field="start")
+            place = _Place(wanted)
+            if isinstance(wanted.start, Position):
+                place.position = wanted.start
+            self._places[wanted.name] = place
+        self._heartbeat_ms = heartbeat_ms
+        self._token = b""
+
+    @property
+    def finished(self) -> bool:
+        """True = every topic was deleted."""
+        return all(place.gone for place in self._places.values())
+
+    @property
+    def positions(self) -> dict[str, Position]:
+        """Per topic, the place behind its newest frame; none for a topic without one, or within a snapshot."""
+        return {
+            name: place.position
+            for name, place in self._places.items()
+            if place.position is not None and not place.in_snapshot
+        }
+
+    def request(self) -> delivery_pb2.WatchTopicsRequest:
+        """What to ask for now."""
+        request = delivery_pb2.WatchTopicsRequest(
+            resume_token=self._token, format=types_pb2.BATCH_FORMAT_ROWS, heartbeat_ms=self._heartbeat_ms
+        )
+        for name, place in self._places.items():
+            if place.gone:
+                continue
+            topic = request.topics.add(topic=name, key_prefixes=place.wanted.key_prefixes)
+            if place.position is not None and not place.in_snapshot:
+                topic.cursor.CopyFrom(types_pb2.Cursor(topic=name, epoch=place.position.epoch, seq=place.position.seq))
+            elif not isinstance(place.wanted.start, Position):
+                topic.point = _POINTS[place.wanted.start]
+        return request
+
+    def accept(self, frame: delivery_pb2.WatchTopicsResponse) -> WatchEvent | None:
+        """Take a frame: the place moves behind it. None = it says nothing to the reader."""
+        if frame.resume_token and not any(place.gone for place in self._places.values()):
+            self._token = frame.resume_token
+        kind = frame.WhichOneof("frame")
+        if kind is None or kind == "heartbeat":
+            return None
+        if kind == "caught_up":
+            return CaughtUp()
+        place = self._places.get(frame.topic)
+        if place is None or place.gone:
+            return None
+        return self._accept_of_topic(place, kind, frame)
+
+    def drop(self, name: str) -> TopicGone | None:
+        """A resume found the topic missing: it was deleted meanwhile. None = it had never been there."""
+        place = self._places.get(name)
+        if place is None or place.gone or place.position is None:
+            return None
+        return self._gone(place, place.position.epoch)
+
+    def drop_token(self) -> bool:
+        """The token was refused: go on by cursors. False = a topic would lose its place, or there was no token."""
+        if not self._token or len(self.positions) < sum(not place.gone for place in self._places.values()):
+            return False
+        self._token = b""
+        return True
+
+    def sole_topic(self) -> str:
+        """The one topic that is still watched; empty where there are more."""
+        alive = [name for name, place in self._places.items() if not place.gone]
+        return alive[0] if len(alive) == 1 else ""
+
+    def _accept_of_topic(
+        self,
+        place: _Place,
+        kind: Literal["rows", "columns", "gap", "snapshot_begin", "snapshot_end", "topic_deleted"],
+        frame: delivery_pb2.WatchTopicsResponse,
+    ) -> WatchEvent | None:
+        name = place.wanted.name
+        here = Position(frame.cursor.epoch, frame.cursor.seq)
+        match kind:
+            case "rows":
+                if not place.in_snapshot:
+                    place.position = here
+                records = tuple(record_from_pb(record) for record in frame.rows.records)
+                return Records(name, records, here, place.in_snapshot)
+            case "gap":
+                place.position = here
+                return Lost(name, gap_from_pb(frame.gap), here)
+            case "snapshot_begin":
+                place.in_snapshot = True
+                return SnapshotBegan(name, frame.snapshot_begin.fold_seq)
+            case "snapshot_end":
+                place.in_snapshot = False
+                place.position = here
+                return SnapshotEnded(name, frame.snapshot_end.fold_seq, frame.snapshot_end.count, here)
+            case "topic_deleted":
+                return self._gone(place, frame.topic_deleted.epoch)
+            case "columns":
+                return None  # never asked for
+            case _:
+                assert_never(kind)
+
+    def _gone(self, place: _Place, epoch: int) -> TopicGone:
+        place.gone = True
+        # The token is of all topics: a request without this one would not match it. What it says of the others is kept.
+        if self._token:
+            self._places_from_token()
+            self._token = b""
+        return TopicGone(place.wanted.name, epoch)
+
+    def _places_from_token(self) -> None:
+        tokens = ResumeTokens(WatchedTopic(name, place.wanted.key_prefixes) for name, place in self._places.items())
+        for name, resume in tokens.decode(self._token).items():
+            place = self._places[name]
+            if place.position is None and resume.state is ResumeState.LOG:
+                place.position = Position(resume.cursor.epoch, resume.cursor.seq)

@@ -1,0 +1,129 @@
+"""Ingest's process: settings, composition, signals. `python -m eddyline.ingest`.
+
+Life: read settings and sources file; listen; make the sources of the file exist; copy; on SIGTERM or SIGINT end the sources
+(consumers deleted, leases given back), refuse new calls, exit 0. Ingest keeps nothing: the positions are the store's.
+An ingest that cannot start says why in one line on stderr and exits 1.
+Standard output has one line, when the role serves, with its address; the log goes to stderr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import uvloop
+from eddyline.core.channel import open_channel
+from eddyline.core.clock import SystemClock, SystemHost
+from eddyline.core.grpc_link import GrpcLink
+from eddyline.core.server import make_server
+from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
+from eddyline.core.telemetry import fields, set_up_logging
+from eddyline.ingest.config import PREFIX, IngestSettings
+from eddyline.ingest.role import SERVICES, IngestRole, add_services
+from eddyline.ingest.sources_file import parse_sources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from eddyline.core.source import SourceDefinition
+
+ROLE: Final = "ingest"
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+def main(environ: Mapping[str, str]) -> int:
+    """Run the role until it is told to stop; its exit code."""
+    try:
+        common = load_common(environ)
+        settings = load(IngestSettings, prefix=PREFIX, environ=environ)
+        set_up_logging(ROLE, level=common.log_level, log_format=common.log_format)
+        shown = masked(common, prefix=COMMON_PREFIX) | masked(settings, prefix=PREFIX)
+        _LOG.info("settings", extra=fields(**shown))
+        definitions = read_sources(settings.sources_file)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve(settings, common, definitions))
+    except SettingsError as error:
+        sys.stderr.write(f"eddyline ingest: {error}\n")
+        return 1
+    return 0
+
+
+def read_sources(path: str) -> list[SourceDefinition]:
+    """The definitions of the sources file; none where there is no file set.
+
+    Raises:
+        SettingsError: it cannot be read, or is not right.
+    """
+    if not path:
+        return []
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{PREFIX}SOURCES_FILE {path} cannot be read: {error}") from error
+    return parse_sources(text, path)
+
+
+async def serve(settings: IngestSettings, common: CommonSettings, definitions: Sequence[SourceDefinition]) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        SettingsError: it cannot listen, or a source of the file is another one at the store.
+    """
+    clock, host = SystemClock(), SystemHost()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    (store_address,) = common.store_addresses
+    async with AsyncExitStack() as stack:
+        link = GrpcLink(await stack.enter_async_context(open_channel(store_address)))
+        server = make_server(settings.listen)
+        role = IngestRole(
+            link, settings=settings, common=common, clock=clock, rng=Random(), host=host, health=server.health
+        )
+        add_services(server, role, link=link, common=common, clock=clock, host=host)
+        address = await server.start(*SERVICES)
+        stack.push_async_callback(server.stop, 0)
+        if not await _ensured(role, definitions, settings.sources_file, stopping):
+            return
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(role.run())
+            sys.stdout.write(f"ingest ready at {address}, NATS at {masked_url(settings)}, store at {store_address}\n")
+            sys.stdout.flush()
+            await stopping.wait()
+            _LOG.info("stopping")
+            running.cancel()
+        await server.stop(settings.stop_grace_ms / 1000)
+    _LOG.info("stopped")
+
+
+def masked_url(settings: IngestSettings) -> str:
+    """NATS's URL as it may be shown."""
+    return masked(settings, prefix="")["NATS_URL"]
+
+
+async def _ensured(
+    role: IngestRole, definitions: Sequence[SourceDefinition], where: str, stopping: asyncio.Event
+) -> bool:
+    """Make the file's sources exist; False = told to stop before that came about."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            ensuring = tasks.create_task(role.ensure(definitions, where))
+            told = tasks.create_task(stopping.wait())
+            await asyncio.wait((ensuring, told), return_when=asyncio.FIRST_COMPLETED)
+            ensuring.cancel()
+            told.cancel()
+    except* SettingsError as errors:
+        raise errors.exceptions[0] from None
+    return not stopping.is_set()
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))

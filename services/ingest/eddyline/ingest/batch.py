@@ -1,0 +1,160 @@
+"""Gathering messages into batches: what came while one batch was on its way is the next one.
+
+A chunk is a batch being made: column by column, nothing but appends to lists for a message. It ends at 1 000 records
+or 1 MiB, never below one record. No timer: an idle source's message goes at once, a busy one's batches fill by
+themselves. How much may be gathered is bounded by what the consumer asks the server for.
+Threading: event loop.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+from eddyline.core.batch import Batch
+from eddyline.core.cells import pack_cells, pack_numbers
+from eddyline.core.column import Column, sizes_to_offsets
+from eddyline.core.gap import encode_gap
+from eddyline.core.record import Op, Record
+from eddyline.ingest.position import Position, sample_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eddyline.core.record import Gap
+    from eddyline.ingest.decode import Delivery, Meaning
+
+CHUNK_RECORDS_MAX: Final = 1_000
+CHUNK_BYTES_MAX: Final = 1 << 20
+"""A frame's own bound; above it a call to the store costs by the byte and no longer by the call."""
+RECORD_OVERHEAD_BYTES: Final = 32
+"""What a record costs beside key, data and meta: offsets, version, time, op."""
+VERSION_BYTES: Final = 8
+
+
+class Jump(NamedTuple):
+    """Revisions missing before record `row` of a chunk: those between `after_revision` and `revision`, exclusive.
+
+    `after_ns` = none of them is older (the server's time of the message at `after_revision`); 0 = unknown.
+    """
+
+    row: int
+    after_revision: int
+    after_ns: int
+    revision: int
+
+
+class PlacedGap(NamedTuple):
+    """A gap that goes before record `row` of a chunk."""
+
+    row: int
+    gap: Gap
+
+
+class Chunk:
+    """A batch being made, of at least one message once it is handed over."""
+
+    __slots__ = ("data", "jumps", "keys", "last_subject", "metas", "nbytes", "ops", "revisions", "times_ns")
+
+    def __init__(self) -> None:
+        self.keys: list[bytes] = []
+        self.data: list[bytes] = []
+        self.metas: list[bytes] = []
+        self.ops = bytearray()
+        self.revisions: list[int] = []
+        self.times_ns: list[int] = []
+        self.jumps: list[Jump] = []
+        self.last_subject = b""
+        self.nbytes = 0
+
+    @property
+    def count(self) -> int:
+        """Messages in it."""
+        return len(self.revisions)
+
+    @property
+    def last_revision(self) -> int:
+        """Revision of the last message."""
+        return self.revisions[-1]
+
+    def add(self, subject: bytes, key: bytes, data: bytes, meaning: Meaning, delivery: Delivery) -> None:
+        """Take one message more."""
+        self.keys.append(key)
+        self.data.append(data)
+        self.metas.append(meaning.meta)
+        self.ops.append(meaning.op)
+        self.revisions.append(delivery.revision)
+        self.times_ns.append(delivery.time_ns)
+        self.last_subject = subject
+        self.nbytes += len(key) + len(data) + len(meaning.meta) + RECORD_OVERHEAD_BYTES
+
+    def position(self, created_ns: int) -> Position:
+        """The position once it is applied."""
+        return Position(created_ns, self.last_revision, sample_of(self.last_subject, self.data[-1]))
+
+    def batch(self, gaps: Sequence[PlacedGap] = ()) -> Batch:
+        """The messages as columns, with gap records in their places (ascending)."""
+        versions = np.array(self.revisions, dtype=">u8").tobytes()
+        offsets = sizes_to_offsets(np.full(self.count, VERSION_BYTES, dtype=np.uint32))
+        # A deletion says no more than its key: data is absent, where a value of zero bytes is not.
+        data = (
+            self.data
+            if self.ops.count(Op.PUT) == self.count
+            else [data if op == Op.PUT or data else None for op, data in zip(self.ops, self.data, strict=True)]
+        )
+        batch = Batch(
+            self.count,
+            ops=bytes(self.ops),
+            source_ts_ns=pack_numbers("q", self.times_ns, "source_ts_ns"),
+            key=pack_cells(self.keys, absence=True),
+            data=pack_cells(data, absence=True),
+            meta=pack_cells(self.metas, absence=False),
+            version=Column(offsets, versions, None),
+        )
+        return _with_gaps(batch, gaps) if gaps else batch
+
+
+class Gatherer:
+    """Chunks in order: the newest is still taking messages."""
+
+    def __init__(self, *, records_max: int = CHUNK_RECORDS_MAX, bytes_max: int = CHUNK_BYTES_MAX) -> None:
+        assert records_max > 0
+        assert bytes_max > 0
+        self._records_max = records_max
+        self._bytes_max = bytes_max
+        self._chunks: deque[Chunk] = deque()
+        self.count = 0
+
+    def add(self, subject: bytes, key: bytes, data: bytes, meaning: Meaning, delivery: Delivery) -> Chunk:
+        """Take one message; the chunk it went into, whose last it is."""
+        size = len(key) + len(data) + len(meaning.meta) + RECORD_OVERHEAD_BYTES
+        chunk = self._chunks[-1] if self._chunks else None
+        if chunk is None or chunk.count >= self._records_max or chunk.nbytes + size > self._bytes_max:
+            chunk = Chunk()
+            self._chunks.append(chunk)
+        chunk.add(subject, key, data, meaning, delivery)
+        self.count += 1
+        return chunk
+
+    def take(self) -> Chunk | None:
+        """The oldest chunk; None = nothing was gathered."""
+        if not self._chunks:
+            return None
+        chunk = self._chunks.popleft()
+        self.count -= chunk.count
+        return chunk
+
+
+def gap_record(gap: Gap) -> Record:
+    """The record that tells `gap`."""
+    return Record(op=Op.GAP, data=encode_gap(gap))
+
+
+def _with_gaps(batch: Batch, gaps: Sequence[PlacedGap]) -> Batch:
+    parts: list[Batch] = []
+    start = 0
+    for row, gap in gaps:
+        parts += (batch.slice(start, row), Batch.from_rows([gap_record(gap)]))
+        start = row
+    return Batch.concat([*parts, batch.slice(start, batch.count)])

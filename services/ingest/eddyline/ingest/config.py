@@ -1,0 +1,61 @@
+"""Ingest's settings: the environment names `EDDYLINE_INGEST_…`, each with its reason.
+
+Bounds of queues that protect the process rather than fit it to a machine are constants of the modules that own them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from eddyline.core.settings import SettingsError, check_address, check_range
+from eddyline.core.source import LEASE_MS_DEFAULT, LEASE_MS_MAX, LEASE_MS_MIN
+
+PREFIX: Final = "EDDYLINE_INGEST_"
+
+LISTEN: Final = "127.0.0.1:7702"
+"""Loopback only, until there are keys and TLS. Port 0 takes a free one, which is printed when ingest serves."""
+NATS_URL: Final = "nats://127.0.0.1:4222"
+"""NATS's own default. Several servers of one cluster are separated by commas."""
+HOLDER_BYTES_MAX: Final = 255
+HEARTBEAT_MS: Final = 1_000
+"""Elsewhere 5 s (nats.go) to 30 s. Two missed = the consumer is made anew, so a change is at most three of them late when
+a consumer dies without a word. Costs a small message a source each interval."""
+HEARTBEAT_MS_MIN: Final = 100
+HEARTBEAT_MS_MAX: Final = 15_000
+"""Half of what a pull lives: the server refuses more."""
+STOP_GRACE_MS: Final = 5_000
+STOP_GRACE_MS_MAX: Final = 600_000
+
+_DOMAIN: Final = re.compile(r"[A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class IngestSettings:
+    """What an ingest replica is told. `sources_file` empty = none; `holder` empty = host name and port."""
+
+    listen: str = LISTEN
+    nats_url: str = NATS_URL
+    nats_domain: str = ""
+    sources_file: str = ""
+    holder: str = ""
+    lease_ms: int = LEASE_MS_DEFAULT
+    heartbeat_ms: int = HEARTBEAT_MS
+    stop_grace_ms: int = STOP_GRACE_MS
+
+    def __post_init__(self) -> None:
+        check_address(f"{PREFIX}LISTEN", self.listen)
+        if not self.nats_url:
+            raise SettingsError(f"{PREFIX}NATS_URL is empty")
+        if not _DOMAIN.fullmatch(self.nats_domain):
+            raise SettingsError(f"{PREFIX}NATS_DOMAIN is {self.nats_domain!r}, not a JetStream domain")
+        if len(self.holder.encode()) > HOLDER_BYTES_MAX:
+            raise SettingsError(f"{PREFIX}HOLDER has more than {HOLDER_BYTES_MAX} bytes")
+        check_range(f"{PREFIX}LEASE_MS", self.lease_ms, LEASE_MS_MIN, LEASE_MS_MAX)
+        check_range(f"{PREFIX}HEARTBEAT_MS", self.heartbeat_ms, HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX)
+        check_range(f"{PREFIX}STOP_GRACE_MS", self.stop_grace_ms, 0, STOP_GRACE_MS_MAX)
+
+    def holder_on(self, host_name: str) -> str:
+        """The name leases are taken under: stays the same over restarts, so that they are taken again at once."""
+        return self.holder or f"{host_name}:{self.listen.rpartition(':')[2]}"[-HOLDER_BYTES_MAX:]

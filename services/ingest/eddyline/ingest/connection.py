@@ -1,0 +1,143 @@
+"""The connection to NATS: one, for ever, with its own say on whether it stands.
+
+nats-py gives up after 60 tries, and also where the server refuses its credentials, and then stays closed with its
+subscriptions pending; here it retries without end and with full jitter, and a client that closed is replaced. `lost` is
+set in the moment the connection breaks; whoever built something on it waits for `wait_connected` and builds anew.
+Threading: event loop. nats-py's timers are its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.clock import sleep
+from eddyline.core.errors import NatsUnreachable
+from eddyline.core.telemetry import fields
+from eddyline.ingest.raw_client import RawClient
+from nats.errors import Error as NatsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from eddyline.core.clock import Clock
+    from nats.aio.client import Server
+
+log = logging.getLogger(__name__)
+
+RECONNECT_S_MIN: Final = 0.1
+RECONNECT_S_MAX: Final = 2.0
+"""Elsewhere 2 s, always: after a restart of the server all clients dial in the same moment. Full jitter up to 2 s."""
+CONNECT_TIMEOUT_S: Final = 2
+PING_INTERVAL_S: Final = 10
+"""Elsewhere 120 s: a vanished server is noticed after four minutes. Two pings unanswered = lost, in 30 s at most; a
+running consumer notices within two heartbeats."""
+
+
+class Connection:
+    """See the module. `run` is its task; `on_change` is called whenever `connected` changes."""
+
+    def __init__(self, url: str, *, name: str, clock: Clock, rng: Random, on_change: Callable[[], None]) -> None:
+        self._url = url
+        self._name = name
+        self._clock = clock
+        self._rng = rng
+        self._on_change = on_change
+        self._client: RawClient | None = None
+        self._attempts = 0
+        self._up = asyncio.Event()
+        self._closed = asyncio.Event()
+        self.lost = asyncio.Event()
+        """Of the connection that stands: set when it breaks, and replaced by a fresh one at the next."""
+
+    @property
+    def connected(self) -> bool:
+        """True = the connection stands, as far as we know."""
+        return self._up.is_set()
+
+    @property
+    def client(self) -> RawClient:
+        """The client of the connection that stands.
+
+        Raises:
+            NatsUnreachable: none stands.
+        """
+        if self._client is None or not self._up.is_set():
+            raise NatsUnreachable("not connected to NATS")
+        return self._client
+
+    async def wait_connected(self) -> None:
+        """Wait until it stands."""
+        await self._up.wait()
+
+    async def run(self) -> None:
+        """Keep the connection until cancelled."""
+        while True:
+            client = RawClient()
+            self._client = client
+            self._closed.clear()
+            try:
+                await self._connect(client)
+                await self._closed.wait()
+            except (NatsError, OSError, TimeoutError) as error:
+                log.warning("nats connect failed", extra=fields(error=str(error)))
+            finally:
+                self._down()
+                await self._close(client)
+            await sleep(self._clock, self._rng.uniform(RECONNECT_S_MIN, RECONNECT_S_MAX))
+
+    async def _connect(self, client: RawClient) -> None:
+        await client.connect(
+            self._url.split(","),
+            name=self._name,
+            max_reconnect_attempts=-1,
+            # nats-py annotates whole seconds and takes any number; used only for the first connection.
+            reconnect_time_wait=self._rng.uniform(RECONNECT_S_MIN, RECONNECT_S_MAX),  # type: ignore[arg-type]
+            reconnect_to_server_handler=self._next_server,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            ping_interval=PING_INTERVAL_S,
+            error_cb=self._on_error,
+            disconnected_cb=self._on_disconnected,
+            reconnected_cb=self._on_connected,
+            closed_cb=self._on_closed,
+        )
+        await self._on_connected()
+
+    async def _close(self, client: RawClient) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await client.close()
+        except (NatsError, OSError, TimeoutError):
+            pass  # it was lost already
+
+    def _next_server(self, servers: list[Server], _info: dict[str, object]) -> tuple[Server, float]:
+        self._attempts += 1
+        bound_s = min(RECONNECT_S_MIN * 2 ** min(self._attempts, 10), RECONNECT_S_MAX)
+        return self._rng.choice(servers), self._rng.uniform(0, bound_s)
+
+    def _down(self) -> None:
+        if self._up.is_set():
+            self._up.clear()
+            self.lost.set()
+            self._on_change()
+
+    async def _on_connected(self) -> None:
+        self._attempts = 0
+        if not self._up.is_set():
+            self.lost = asyncio.Event()
+            self._up.set()
+            log.info("nats connected")
+            self._on_change()
+
+    async def _on_disconnected(self) -> None:
+        log.info("nats disconnected")
+        self._down()
+
+    async def _on_closed(self) -> None:
+        self._down()
+        self._closed.set()
+
+    async def _on_error(self, error: Exception) -> None:
+        log.debug("nats error", extra=fields(error=repr(error)))

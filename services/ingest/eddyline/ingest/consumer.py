@@ -1,0 +1,301 @@
+"""A pull consumer read by one plain callback: messages in order, from one revision on, within a bound.
+
+Elsewhere: nats-py's ordered consumer loses messages for good under a slow reader, `fetch` brings 38 k messages/s, and its
+watcher never ends when its consumer is gone. Here the server sends what was asked for (`$JS.API.CONSUMER.MSG.NEXT`), all of
+it to one inbox, and every way in which that can stop is noticed:
+
+* the consumer's own count skips: messages were lost on the way;
+* a heartbeat is missing: nothing came for two intervals although something was asked for;
+* the server says so (consumer deleted, leader changed, shutting down, nobody there);
+* the connection broke.
+
+Each of them is `ConsumerLost`; a consumer is never repaired, the next one has another name and starts at the position.
+
+I1: messages asked for and not yet here, and those here and not yet taken, are together at most WINDOW_RECORDS; each pull
+brings at most PULL_BYTES_MAX more, or one message of any size.
+I2: chunks are handed out in order, and all gathered before a failure is; the failure comes after them.
+I3: no timer a message: one watch for the heartbeat. It rests while nothing is asked for.
+Threading: event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.errors import EddylineError, NatsUnreachable
+from eddyline.core.record import SOURCE_DATA_META_BYTES_MAX
+from eddyline.ingest.batch import Gatherer, Jump
+from eddyline.ingest.decode import VALUE, TooLarge, Unreadable, check_fits, parse_ack, parse_headers, parse_status
+from eddyline.ingest.judge import SourceStopped
+from nats.errors import Error as NatsError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from eddyline.core.clock import Clock, Timer
+    from eddyline.ingest.batch import Chunk
+    from eddyline.ingest.connection import Connection
+    from eddyline.ingest.decode import Status
+    from eddyline.ingest.jetstream import DeliverPolicy, JetStream
+    from eddyline.ingest.raw_client import RawSubscription
+    from eddyline.ingest.stream import Stream
+
+WINDOW_RECORDS: Final = 4_096
+"""Four batches: one on its way to the store, one gathering, two on the way here."""
+PULL_RECORDS_MIN: Final = WINDOW_RECORDS // 4
+"""A pull asks for this much at least: a request a message would halve the rate."""
+PULL_BYTES_MAX: Final = SOURCE_DATA_META_BYTES_MAX + (1 << 20)
+"""The largest record of a source with its subject and header names; what exceeds it alone is fetched alone."""
+PULL_EXPIRES_S: Final = 30.0
+HEARTBEAT_S: Final = 1.0
+"""Elsewhere 5 s (nats.go). Two of them missed = lost; costs one small message a pull that waits, each second."""
+DELETE_TIMEOUT_S: Final = 2.0
+
+assert 2 * HEARTBEAT_S <= PULL_EXPIRES_S, "the server refuses more than half"
+
+_HEARTBEAT: Final = 100
+_NO_MESSAGES: Final = 404
+_TIMED_OUT: Final = 408
+_CONFLICT: Final = 409
+_SIZE_EXCEEDED: Final = "message size exceeds maxbytes"
+_PULL_ENDED: Final = (_SIZE_EXCEEDED, "batch completed")
+
+
+class ConsumerLost(Exception):
+    """The consumer brings nothing any more; the text says why."""
+
+
+class Consumer:
+    """One attempt at reading a stream, as `async with`: makes the consumer, and deletes it at the end.
+
+    `start_ns`: no message from `start_revision` on is older; 0 = unknown.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        jetstream: JetStream,
+        stream: Stream,
+        *,
+        name: str,
+        start_revision: int,
+        start_ns: int,
+        clock: Clock,
+        metadata: dict[str, str],
+        policy: DeliverPolicy = "by_start_sequence",
+        heartbeat_s: float = HEARTBEAT_S,
+        pull_bytes_max: int = PULL_BYTES_MAX,
+    ) -> None:
+        assert start_revision > 0
+        self._connection = connection
+        self._jetstream = jetstream
+        self._stream = stream
+        self._name = name
+        self._start_revision = start_revision
+        self._clock = clock
+        self._metadata = metadata
+        self._policy: DeliverPolicy = policy
+        self._heartbeat_s = heartbeat_s
+        self._pull_bytes_max = pull_bytes_max
+        self._next_subject = f"{jetstream.prefix}.CONSUMER.MSG.NEXT.{stream.name}.{name}"
+        self._lost = connection.lost
+        self._inbox = ""
+        self._subscription: RawSubscription | None = None
+        self._watch: Timer | None = None
+        self._gathered = Gatherer()
+        self._wake = asyncio.Event()
+        self._failure: Exception | None = None
+        self._asked = 0
+        self._alone = False
+        self._dried_up = False
+        self._pulls = 0
+        self._quiet = 0
+        self._consumer_seq = 0
+        self._revision = start_revision - 1
+        self._time_ns = start_ns
+        self.pending = 0
+        """Messages behind the newest one received, as the server said when it sent it."""
+
+    @property
+    def last_seen_revision(self) -> int:
+        """A lower bound of the stream's last revision, from what was received."""
+        return self._revision + self.pending
+
+    @property
+    def drained(self) -> bool:
+        """True = everything received was taken, and the server had nothing behind it."""
+        return self.pending == 0 and self._gathered.count == 0
+
+    async def __aenter__(self) -> Consumer:
+        try:
+            client = self._connection.client
+            self._lost = self._connection.lost
+            self._inbox = client.new_inbox()
+            self._subscription = await client.subscribe_raw(f"{self._inbox}.*", self._receive)
+        except (NatsError, OSError) as error:
+            raise NatsUnreachable(f"cannot subscribe at NATS: {error}") from error
+        try:
+            self.pending = await self._jetstream.create_consumer(
+                self._stream,
+                self._name,
+                policy=self._policy,
+                start_revision=self._start_revision,
+                metadata=self._metadata,
+            )
+        except BaseException:
+            await self._end()
+            raise
+        self._watch = self._clock.call_later(self._heartbeat_s, self._check_heartbeat)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        await self._end()
+
+    async def take(self) -> Chunk | None:
+        """The next chunk, as soon as there is one; None = what had been pending is not: nothing is there to come.
+
+        Raises:
+            ConsumerLost. SourceStopped: the next message is larger than a record. NatsUnreachable.
+        """
+        while True:
+            self._wake.clear()
+            if self._failure is None:
+                await self._pull()
+            if self._lost.is_set():
+                self._fail(ConsumerLost("the connection to NATS broke"))
+            chunk = self._gathered.take()
+            if chunk is not None:
+                return chunk
+            if self._failure is not None:
+                raise self._failure
+            if self._dried_up:
+                self._dried_up = False
+                return None
+            await self._wake.wait()
+
+    def break_off(self, reason: str) -> None:
+        """Fail from outside: what was gathered is still handed out, then ConsumerLost."""
+        self._fail(ConsumerLost(reason))
+
+    # asking ------------------------------------------------------------------------------------------------------
+
+    async def _pull(self) -> None:
+        room = WINDOW_RECORDS - self._asked - self._gathered.count
+        request: dict[str, int]
+        if self._alone:
+            if self._asked:
+                return
+            request = {"batch": 1}
+        elif room >= PULL_RECORDS_MIN:
+            request = {"batch": room, "max_bytes": self._pull_bytes_max}
+        else:
+            return
+        self._asked += request["batch"]
+        self._pulls += 1
+        request["expires"] = int(PULL_EXPIRES_S * 1e9)
+        request["idle_heartbeat"] = int(self._heartbeat_s * 1e9)
+        try:
+            client = self._connection.client
+            await client.publish(self._next_subject, json.dumps(request).encode(), reply=f"{self._inbox}.{self._pulls}")
+        except (NatsError, OSError, NatsUnreachable) as error:
+            self._fail(ConsumerLost(f"cannot ask NATS for messages: {error}"))
+
+    # receiving: called by the client for every message, must not raise ------------------------------------------------
+
+    def _receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        self._quiet = 0
+        if self._failure is not None:
+            return
+        try:
+            if reply:
+                self._message(subject, reply, data, headers)
+            else:
+                self._status(parse_status(headers))
+        except Unreadable as error:
+            self._fail(ConsumerLost(str(error)))
+        except SourceStopped as stopped:
+            self._fail(stopped)
+
+    def _message(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        delivery = parse_ack(reply)
+        if delivery.consumer_seq != self._consumer_seq + 1:
+            lost = delivery.consumer_seq - self._consumer_seq - 1
+            self._fail(ConsumerLost(f"{lost} messages were lost between NATS and us"))
+            return
+        self._consumer_seq = delivery.consumer_seq
+        self._asked = max(self._asked - 1, 0)
+        self._alone = False
+        prefix = self._stream.prefix
+        if subject.startswith(prefix):
+            key = subject[len(prefix) :]
+            try:
+                meaning = parse_headers(headers) if headers else VALUE
+                check_fits(key, data, meaning.meta)
+            except TooLarge as error:
+                shown = key[:200].decode(errors="backslashreplace")
+                raise SourceStopped(
+                    "OVERSIZE", f"revision {delivery.revision} of bucket {self._stream.bucket}, key {shown}: {error}"
+                ) from error
+            chunk = self._gathered.add(subject, key, data, meaning, delivery)
+            if delivery.revision > self._revision + 1:
+                chunk.jumps.append(Jump(chunk.count - 1, self._revision, self._time_ns, delivery.revision))
+        self._revision = delivery.revision
+        self._time_ns = delivery.time_ns
+        self.pending = delivery.pending
+        self._wake.set()
+
+    def _status(self, status: Status) -> None:
+        words = status.words.lower()
+        if status.code == _HEARTBEAT:
+            if status.last_consumer_seq > self._consumer_seq:
+                self._fail(ConsumerLost("messages were lost between NATS and us"))
+            elif self.pending:
+                # The server waits for messages: what was pending was removed before it could be sent.
+                self.pending = 0
+                self._dried_up = True
+                self._wake.set()
+            return
+        if status.code in (_NO_MESSAGES, _TIMED_OUT) or (
+            status.code == _CONFLICT and any(ended in words for ended in _PULL_ENDED)
+        ):
+            self._asked = max(self._asked - max(status.pending_messages, 0), 0)
+            if _SIZE_EXCEEDED in words and status.pending_bytes == self._pull_bytes_max:
+                # Not one message of the pull fitted: the next one is fetched alone, and judged when it is here.
+                self._alone = True
+            self._wake.set()
+            return
+        said = status.words or ("nobody answers" if status.code == 503 else "no reason")
+        self._fail(ConsumerLost(f"NATS ended the consumer: {said} ({status.code})"))
+
+    def _check_heartbeat(self) -> None:
+        self._quiet = self._quiet + 1 if self._asked else 0
+        if self._quiet > 2:
+            self._fail(ConsumerLost(f"no heartbeat of the consumer for {2 * self._heartbeat_s:g} s"))
+            return
+        if self._lost.is_set():
+            self._fail(ConsumerLost("the connection to NATS broke"))
+            return
+        self._watch = self._clock.call_later(self._heartbeat_s, self._check_heartbeat)
+
+    def _fail(self, failure: Exception) -> None:
+        if self._failure is None:
+            self._failure = failure
+        self._wake.set()
+
+    async def _end(self) -> None:
+        if self._subscription is not None:
+            await self._subscription.end()
+            self._subscription = None
+        if not self._connection.connected:
+            return  # the server removes it by itself, or the next lease's sweep does
+        try:
+            async with asyncio.timeout(DELETE_TIMEOUT_S):
+                await self._jetstream.delete_consumer(self._stream.name, self._name)
+        except (EddylineError, TimeoutError):
+            pass  # likewise

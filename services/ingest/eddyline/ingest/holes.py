@@ -1,0 +1,72 @@
+"""Missing revisions in what a consumer brings: which of them are loss, and what is said of it.
+
+* With a limit of messages a subject (every bucket) an old revision goes when its key is written again: a hole is
+  superseded, and silent.
+* Where the stream may also evict, a hole that reaches below its first revision is overrun: it left before we read it. Not
+  so where the message before the hole is younger than the shortest life a message has there: then only a newer write
+  of the same key can have removed what followed it, which keeps hot keys of buckets with a time to live silent.
+* A stream that keeps every message loses none by itself: every hole is a gap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from eddyline.core.record import Gap, GapReason
+from eddyline.ingest.batch import PlacedGap
+
+if TYPE_CHECKING:
+    from eddyline.ingest.batch import Chunk, Jump
+    from eddyline.ingest.jetstream import JetStream
+    from eddyline.ingest.stream import Stream
+
+
+class Holes(NamedTuple):
+    """Gaps of a chunk. `overrun` = messages left unread, and with them perhaps whole keys: key sets are to be compared."""
+
+    gaps: tuple[PlacedGap, ...]
+    overrun: bool
+
+
+NO_HOLES = Holes((), overrun=False)
+
+
+def source_gap(stream: Stream, first: int, last: int, reason: GapReason = GapReason.SOURCE_GAP) -> Gap:
+    """Revisions `first` to `last` (inclusive) of the stream are lost."""
+    assert 0 < first <= last
+    return Gap(0, 0, reason, source_identity=stream.identity, source_first=first, source_last=last)
+
+
+async def find_holes(jetstream: JetStream, stream: Stream, chunk: Chunk) -> Holes:
+    """Judge the holes of a chunk; asks for the stream's state at most once, and only where that decides.
+
+    Raises:
+        BucketNotFound, NatsUnreachable.
+    """
+    if not chunk.jumps or not (stream.plain or stream.may_evict):
+        return NO_HOLES
+    if stream.plain and stream.history == 0:
+        gaps = (
+            PlacedGap(jump.row, source_gap(stream, jump.after_revision + 1, jump.revision - 1)) for jump in chunk.jumps
+        )
+        return Holes(tuple(gaps), overrun=False)
+    if not stream.may_evict:
+        return NO_HOLES
+    now = await jetstream.stream(stream.bucket)
+    lost = [jump for jump in chunk.jumps if _is_overrun(jump, now)]
+    return Holes(
+        tuple(
+            PlacedGap(
+                jump.row,
+                source_gap(stream, jump.after_revision + 1, min(jump.revision, now.first_revision) - 1),
+            )
+            for jump in lost
+        ),
+        overrun=bool(lost),
+    )
+
+
+def _is_overrun(jump: Jump, stream: Stream) -> bool:
+    if stream.first_revision <= jump.after_revision + 1:
+        return False
+    return stream.lifetime_ns_min == 0 or stream.server_ns - jump.after_ns >= stream.lifetime_ns_min

@@ -1,0 +1,241 @@
+"""JetStream's API, as far as ingest needs it: raw requests, typed answers.
+
+nats-py's own layer is not used: it has no creation time in nanoseconds, no paged subjects, and makes consumers and
+subscriptions of its own behind some calls.
+Failure: no answer, no connection, or a refusal is `NatsUnreachable` with the server's words; a stream that is not there
+is `BucketNotFound`; a message or consumer that is not there is None or False.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypedDict
+
+from eddyline.core.errors import BucketNotFound, NatsUnreachable
+from eddyline.ingest.stream import BUCKET_PATTERN, Stream, time_ns
+from nats.errors import Error as NatsError
+
+if TYPE_CHECKING:
+    from eddyline.ingest.connection import Connection
+
+TIMEOUT_S: Final = 5.0
+"""Elsewhere 0.5 s (nats-py's request) or 5 s (its JetStream calls). A leader election takes up to 4 s."""
+LISTING_TIMEOUT_S: Final = 15.0
+"""100 000 names take 0.15 s of an idle server."""
+PAGES_MAX: Final = 10_000
+"""A thousand million names: above it the server's paging goes in circles."""
+INACTIVE_THRESHOLD_NS: Final = 30_000_000_000
+
+_STREAM_NOT_FOUND: Final = 10059
+_MESSAGE_NOT_FOUND: Final = 10037
+_CONSUMER_NOT_FOUND: Final = 10014
+_REPLACED: Final = "\N{REPLACEMENT CHARACTER}"
+
+Json = dict[str, object]
+DeliverPolicy = Literal["by_start_sequence", "last_per_subject"]
+
+
+class StoredMessage(TypedDict):
+    """A message as STREAM.MSG.GET gives it."""
+
+    subject: str
+    seq: int
+    data: bytes
+    headers: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    """All subjects of a bucket that have a message. `paged` = not read at one moment."""
+
+    names: frozenset[bytes]
+    paged: bool
+
+
+class JetStream:
+    """See the module. `domain` is that of a leaf node's hub; empty = the server's own."""
+
+    def __init__(self, connection: Connection, *, domain: str = "") -> None:
+        self._connection = connection
+        self.prefix = f"$JS.{domain}.API" if domain else "$JS.API"
+
+    async def stream(self, bucket: str) -> Stream:
+        """The stream of a bucket.
+
+        Raises:
+            BucketNotFound, NatsUnreachable.
+        """
+        if not BUCKET_PATTERN.fullmatch(bucket):
+            raise BucketNotFound(f"no bucket can be called {bucket!r}", bucket=bucket)
+        return _stream_of(bucket, await self._ask(f"STREAM.INFO.KV_{bucket}", {}, bucket=bucket))
+
+    async def subjects(self, stream: Stream) -> Subjects:
+        """Every subject of the bucket that has a message now.
+
+        Raises:
+            BucketNotFound, NatsUnreachable: nothing is known then.
+        """
+        names: set[bytes] = set()
+        offset = 0
+        for page in range(PAGES_MAX):
+            body: Json = {"subjects_filter": stream.filter_subject, "offset": offset}
+            path = f"STREAM.INFO.{stream.name}"
+            answer = await self._ask(path, body, bucket=stream.bucket, timeout_s=LISTING_TIMEOUT_S)
+            if time_ns(_text(answer, "created")) != stream.created_ns:
+                raise NatsUnreachable(f"stream {stream.name} was made anew while its subjects were listed")
+            found = _object(answer, "state").get("subjects")
+            listed = [name.encode() for name in found] if isinstance(found, dict) else []
+            names.update(listed)
+            offset += len(listed)
+            if not listed or offset >= _number(answer, "total"):
+                return Subjects(frozenset(names), paged=page > 0)
+        raise NatsUnreachable(f"the subjects of {stream.name} did not end after {PAGES_MAX} pages")
+
+    async def message_at(self, stream: Stream, revision: int) -> StoredMessage | None:
+        """The message of one revision; None = it is gone."""
+        return await self._message(stream, {"seq": revision})
+
+    async def last_message(self, stream: Stream, subject: str) -> StoredMessage | None:
+        """The newest message of one subject; None = none."""
+        return await self._message(stream, {"last_by_subj": subject})
+
+    async def next_message(self, stream: Stream, revision: int) -> StoredMessage | None:
+        """The first message of the bucket from `revision` (inclusive) on; None = none now."""
+        return await self._message(stream, {"seq": revision, "next_by_subj": stream.filter_subject})
+
+    async def create_consumer(
+        self, stream: Stream, name: str, *, policy: DeliverPolicy, start_revision: int, metadata: dict[str, str]
+    ) -> int:
+        """Make a pull consumer that acknowledges nothing; the number of messages that wait for it."""
+        config: Json = {
+            "name": name,
+            "deliver_policy": policy,
+            "ack_policy": "none",
+            "replay_policy": "instant",
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": INACTIVE_THRESHOLD_NS,
+            "metadata": metadata,
+        }
+        if policy == "by_start_sequence":
+            config["opt_start_seq"] = start_revision
+        if not stream.plain or policy == "last_per_subject":
+            config["filter_subject"] = stream.filter_subject
+        path = f"CONSUMER.CREATE.{stream.name}.{name}"
+        if "filter_subject" in config:
+            path += f".{stream.filter_subject}"
+        body: Json = {"stream_name": stream.name, "config": config, "action": "create"}
+        return _number(await self._ask(path, body, bucket=stream.bucket), "num_pending")
+
+    async def delete_consumer(self, stream_name: str, name: str) -> bool:
+        """Delete a consumer; False = it was not there."""
+        answer = await self._ask(f"CONSUMER.DELETE.{stream_name}.{name}", {}, absent=_CONSUMER_NOT_FOUND)
+        return bool(answer)
+
+    async def consumer_names(self, stream_name: str) -> list[str]:
+        """Names of all consumers of a stream."""
+        names: list[str] = []
+        for _ in range(PAGES_MAX):
+            answer = await self._ask(f"CONSUMER.NAMES.{stream_name}", {"offset": len(names)}, absent=_STREAM_NOT_FOUND)
+            listed = answer.get("consumers")
+            names += [str(name) for name in listed] if isinstance(listed, list) else []
+            if not listed or len(names) >= _number(answer, "total"):
+                return names
+        raise NatsUnreachable(f"the consumers of {stream_name} did not end after {PAGES_MAX} pages")
+
+    async def _message(self, stream: Stream, query: Json) -> StoredMessage | None:
+        answer = await self._ask(
+            f"STREAM.MSG.GET.{stream.name}", query, bucket=stream.bucket, absent=_MESSAGE_NOT_FOUND
+        )
+        if not answer:
+            return None
+        found = _object(answer, "message")
+        return StoredMessage(
+            subject=_text(found, "subject"),
+            seq=_number(found, "seq"),
+            data=base64.b64decode(str(found.get("data", ""))),
+            headers=base64.b64decode(str(found.get("hdrs", ""))),
+        )
+
+    async def _ask(
+        self, path: str, body: Json, *, bucket: str = "", absent: int = 0, timeout_s: float = TIMEOUT_S
+    ) -> Json:
+        """Ask; an empty answer where the server says `absent`."""
+        try:
+            client = self._connection.client
+            message = await client.request(f"{self.prefix}.{path}", json.dumps(body).encode(), timeout=timeout_s)
+            answer = json.loads(message.data)
+        except (NatsError, OSError, TimeoutError) as error:
+            raise NatsUnreachable(f"NATS gave no answer to {path}: {str(error) or type(error).__name__}") from error
+        except ValueError as error:
+            raise NatsUnreachable(f"NATS answered {path} by something else than JSON") from error
+        if not isinstance(answer, dict):
+            raise NatsUnreachable(f"NATS answered {path} by something else than an object")
+        refusal = answer.get("error")
+        if isinstance(refusal, dict):
+            code = refusal.get("err_code", 0)
+            if absent and code == absent:
+                return {}
+            if code == _STREAM_NOT_FOUND and bucket:
+                raise BucketNotFound(f"NATS has no bucket {bucket}", bucket=bucket)
+            raise NatsUnreachable(f"NATS refused {path}: {refusal.get('description', '')} ({code})", errCode=str(code))
+        return answer
+
+
+def nameable(subject: bytes) -> bool:
+    """True = the API, whose names are JSON, can say this subject exactly; the server takes any bytes in subjects."""
+    try:
+        return _REPLACED not in subject.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def _stream_of(bucket: str, answer: Json) -> Stream:
+    config, state = _object(answer, "config"), _object(answer, "state")
+    mirror = config.get("mirror")
+    # A mirror of a bucket keeps the subjects of its origin.
+    named = _text(mirror, "name").removeprefix("KV_") if isinstance(mirror, dict) else bucket
+    prefix = f"$KV.{named}."
+    try:
+        created_ns, server_ns = time_ns(_text(answer, "created")), time_ns(_text(answer, "ts"))
+        first_ns = max(time_ns(_text(state, "first_ts")), 0)  # of an empty stream: the year 1
+    except ValueError as error:
+        raise NatsUnreachable(f"NATS tells no creation time of bucket {bucket}") from error
+    return Stream(
+        name=_text(config, "name"),
+        bucket=bucket,
+        prefix=prefix.encode(),
+        created_ns=created_ns,
+        server_ns=server_ns,
+        first_revision=_number(state, "first_seq"),
+        first_ns=first_ns,
+        last_revision=_number(state, "last_seq"),
+        plain=config.get("subjects") == [prefix + ">"] and not config.get("sources"),
+        history=max(_number(config, "max_msgs_per_subject"), 0),
+        discard_new=config.get("discard") == "new",
+        max_age_ns=_number(config, "max_age"),
+        msg_ttl=config.get("allow_msg_ttl") is True,
+    )
+
+
+def _object(answer: Json, name: str) -> Json:
+    value = answer.get(name)
+    if not isinstance(value, dict):
+        raise NatsUnreachable(f"an answer of NATS has no {name}")
+    return value
+
+
+def _number(answer: Json, name: str) -> int:
+    value = answer.get(name, 0)
+    if not isinstance(value, int):
+        raise NatsUnreachable(f"an answer of NATS has no number as {name}")
+    return value
+
+
+def _text(answer: Json, name: str) -> str:
+    value = answer.get(name, "")
+    if not isinstance(value, str):
+        raise NatsUnreachable(f"an answer of NATS has no text as {name}")
+    return value

@@ -1,0 +1,165 @@
+"""Which sources this replica copies: leases taken, renewed and given back.
+
+Every half lease the shard's sources are listed; a free one, one whose lease ran out, and one that carries our own holder
+name (we were restarted) is taken. A lease is renewed each third of its time, and at once when the source's state changed.
+
+I1: what stops a replica that lost a lease is the fence, not its clock: the store refuses the batches of an older one.
+So a lease is not given up where renewals do not get through; the first answer decides.
+I2: a source is run once at a time here; its end is awaited before it can be taken again.
+Threading: event loop; a task a source, all in this one's group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.backoff import Backoff
+from eddyline.core.clock import sleep, wait_event
+from eddyline.core.errors import Code, EddylineError, LeaseHeld, SourceNotFound, StaleFence, TopicNotFound
+from eddyline.core.telemetry import fields
+from eddyline.ingest.progress import COPYING, Progress
+from eddyline.ingest.source import SourceRun
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from eddyline.core.source import Lease, SourceInfo
+    from eddyline.ingest.readiness import Readiness
+    from eddyline.ingest.source import Surroundings
+
+log = logging.getLogger(__name__)
+
+RELEASE_TIMEOUT_S: Final = 2.0
+REPORT_INTERVAL_S_MIN: Final = 0.1
+"""A source that flickers reports ten times a second at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A source that this replica copies."""
+
+    lease: Lease
+    progress: Progress
+    stop: asyncio.Event
+
+
+class Ownership:
+    """The sources of this replica. `run` is its task."""
+
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        *,
+        holder: str,
+        lease_ms: int,
+        readiness: Readiness,
+        set_source: Callable[[str, bool], Awaitable[None]],
+        forget_source: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._around = surroundings
+        self._holder = holder
+        self._lease_ms = lease_ms
+        self._readiness = readiness
+        self._set_source = set_source
+        self._forget_source = forget_source
+        self._wake = asyncio.Event()
+        self.held: dict[str, Held] = {}
+
+    def look(self) -> None:
+        """List the sources now: one was created or deleted."""
+        self._wake.set()
+
+    def drop(self, name: str) -> None:
+        """Stop copying a source that was deleted."""
+        held = self.held.get(name)
+        if held is not None:
+            held.stop.set()
+
+    async def run(self) -> None:
+        """Take sources and copy them until cancelled; on the way out every lease is given back."""
+        backoff = Backoff(self._around.rng)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                wait_s = self._lease_ms / 2000
+                try:
+                    sources = await self._around.link.list_sources()
+                    self._readiness.store(True)
+                    for info in sources:
+                        await self._take(info, group)
+                    backoff.reset()
+                except EddylineError as error:
+                    self._store_failed(error)
+                    wait_s = min(backoff.next_s(), wait_s)
+                await wait_event(self._around.clock, self._wake, wait_s)
+                self._wake.clear()
+
+    async def _take(self, info: SourceInfo, group: asyncio.TaskGroup) -> None:
+        name = info.definition.name
+        if name in self.held or info.holder not in ("", self._holder):
+            return
+        try:
+            lease = await self._around.link.acquire_lease(name, holder=self._holder, lease_ms=self._lease_ms)
+        except (LeaseHeld, SourceNotFound):
+            return  # another one was quicker, or it is gone
+        log.info("lease won", extra=fields(source=name, fence=lease.fence))
+        held = Held(lease, Progress(self._around.clock), asyncio.Event())
+        self.held[name] = held
+        group.create_task(self._hold(name, held), name=f"source {name}")
+
+    async def _hold(self, name: str, held: Held) -> None:
+        """Copy under a lease until either the source or the lease ends."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                run = group.create_task(self._copy(name, held))
+                renew = group.create_task(self._renew(name, held))
+                stop = group.create_task(held.stop.wait())
+                ended = (run, renew, stop)
+                await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
+                for task in ended:
+                    task.cancel()
+        finally:
+            await self._release(name, held)
+
+    async def _copy(self, name: str, held: Held) -> None:
+        try:
+            await SourceRun(held.lease, self._around, held.progress).run()
+        except (StaleFence, SourceNotFound, TopicNotFound) as error:
+            log.info("source lost", extra=fields(source=name, fence=held.lease.fence, reason=error.reason))
+
+    async def _renew(self, name: str, held: Held) -> None:
+        backoff = Backoff(self._around.rng)
+        progress = held.progress
+        while True:
+            progress.changed.clear()
+            wait_s = self._lease_ms / 3000
+            await self._set_source(name, progress.state in COPYING)
+            try:
+                await self._around.link.renew_lease(name, fence=held.lease.fence, report=progress.report())
+                self._readiness.store(True)
+                backoff.reset()
+            except (StaleFence, SourceNotFound) as error:
+                log.info("lease lost", extra=fields(source=name, fence=held.lease.fence, reason=error.reason))
+                return
+            except EddylineError as error:
+                self._store_failed(error)
+                wait_s = min(backoff.next_s(), wait_s)
+            if await wait_event(self._around.clock, progress.changed, wait_s):
+                await sleep(self._around.clock, REPORT_INTERVAL_S_MIN)
+
+    async def _release(self, name: str, held: Held) -> None:
+        try:
+            async with asyncio.timeout(RELEASE_TIMEOUT_S):
+                await self._around.link.release_lease(name, fence=held.lease.fence)
+        except (EddylineError, TimeoutError):
+            pass  # it runs out by itself, or it was lost already
+        del self.held[name]
+        await self._forget_source(name)
+
+    def _store_failed(self, error: EddylineError) -> None:
+        if error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
+            self._readiness.store(False)
+        else:
+            log.error("store call failed", extra=fields(error=error.message))

@@ -1,0 +1,94 @@
+"""Resync: what a source does before it reads on, where the stream moved while nobody read it.
+
+Messages can have left in the meantime with nothing behind them to say so (a purge, an expiry without marker, a marker
+that was itself removed), so the fold's keys are compared with the stream's subjects: a key without a subject gets a
+synthetic DELETE. If the stream now begins behind the position, a gap tells the lost revisions first. Reading then goes on
+from the first revision there is: everything there is newer than the position, so nothing is lost or doubled.
+
+I1: the position passes the lost revisions with the last of these batches; a crash before starts the resync over (a
+repeated gap is harmless, a repeated delete finds nothing).
+I2: nothing is deleted unless the whole list was read; where it took several pages, which are of several moments, each
+candidate is confirmed by having no message now.
+I3: a key that the API cannot name exactly (not UTF-8) is never deleted here.
+Memory: the subjects of one bucket, about 100 bytes each; how many resyncs run at once is the caller's bound.
+Threading: event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.batch import Batch
+from eddyline.core.errors import EddylineError
+from eddyline.core.record import GapReason, Op, Record
+from eddyline.ingest.batch import CHUNK_RECORDS_MAX, VERSION_BYTES, gap_record
+from eddyline.ingest.holes import source_gap
+from eddyline.ingest.jetstream import nameable
+from eddyline.ingest.position import Position, revision_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from eddyline.core.read import RangePage
+    from eddyline.core.store_link import StoreLink
+    from eddyline.ingest.forward import Forward
+    from eddyline.ingest.jetstream import JetStream
+    from eddyline.ingest.stream import Stream
+
+CONFIRMS_AT_ONCE: Final = 64
+"""Questions under way to the server; 64 hide the round trip, more would queue there."""
+
+
+async def resync(
+    *, jetstream: JetStream, stream: Stream, link: StoreLink, topic: str, position: Position | None, forward: Forward
+) -> Position | None:
+    """Bring fold and position in step with what the stream no longer has; the position to read on behind.
+
+    Raises:
+        BucketNotFound, NatsUnreachable, and what the store's calls raise: nothing or a part of it was done.
+    """
+    vanished = await _vanished(jetstream, stream, link.range_entries(topic)) if position is not None else []
+    at = revision_of(position)
+    lost = stream.first_revision > at + 1
+    resume = stream.first_revision - 1 if lost else at
+    version = resume.to_bytes(VERSION_BYTES, "big")
+    rows = [Record(op=Op.DELETE, key=key, version=version) for key in vanished]
+    if lost:
+        reason = GapReason.SOURCE_GAP if stream.may_evict else GapReason.SUPERSEDED
+        rows.insert(0, gap_record(source_gap(stream, at + 1, resume, reason)))
+    here = position if position is not None else Position(stream.created_ns, 0)
+    for start in range(0, len(rows), CHUNK_RECORDS_MAX):
+        batch = Batch.from_rows(rows[start : start + CHUNK_RECORDS_MAX])
+        is_last = start + CHUNK_RECORDS_MAX >= len(rows)
+        here = Position(stream.created_ns, resume) if lost and is_last else here.after_changes()
+        await forward.apply(batch, here)
+        position = here
+    return position
+
+
+async def _vanished(jetstream: JetStream, stream: Stream, pages: AsyncIterator[RangePage]) -> list[bytes]:
+    subjects = await jetstream.subjects(stream)
+    candidates: list[bytes] = []
+    async for page in pages:
+        if page.batch is not None:
+            candidates += [
+                key
+                for key in page.batch.keys()  # noqa: SIM118 - a batch is no mapping
+                if key is not None and stream.prefix + key not in subjects.names and nameable(key)
+            ]
+    if not subjects.paged:
+        return candidates
+    confirmed: list[bytes] = []
+    for start in range(0, len(candidates), CONFIRMS_AT_ONCE):
+        confirmed += await _without_message(jetstream, stream, candidates[start : start + CONFIRMS_AT_ONCE])
+    return confirmed
+
+
+async def _without_message(jetstream: JetStream, stream: Stream, keys: list[bytes]) -> list[bytes]:
+    try:
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(jetstream.last_message(stream, (stream.prefix + key).decode())) for key in keys]
+    except* EddylineError as errors:
+        raise errors.exceptions[0] from None
+    return [key for key, task in zip(keys, asked, strict=True) if task.result() is None]

@@ -1,0 +1,146 @@
+"""The role put together: what ingest consists of, over any `StoreLink`.
+
+`__main__` runs it over gRPC; tests and simulations over a store in process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from eddyline.core.backoff import Backoff
+from eddyline.core.clock import sleep
+from eddyline.core.cluster_rpc import SERVICE as CLUSTER_SERVICE
+from eddyline.core.cluster_rpc import ClusterService
+from eddyline.core.errors import EddylineError
+from eddyline.ingest.compare import Comparer
+from eddyline.ingest.connection import Connection
+from eddyline.ingest.jetstream import JetStream
+from eddyline.ingest.ownership import Ownership
+from eddyline.ingest.readiness import Readiness
+from eddyline.ingest.rpc.source import SERVICE, SourceServicer
+from eddyline.ingest.rpc.status import ingest_status
+from eddyline.ingest.source import Surroundings
+from eddyline.ingest.sources_file import ensure_sources
+from eddyline.v1 import cluster_pb2, cluster_pb2_grpc, source_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from eddyline.core.clock import Clock, Host
+    from eddyline.core.health import HealthBoard
+    from eddyline.core.server import RoleServer
+    from eddyline.core.settings import CommonSettings
+    from eddyline.core.source import SourceDefinition
+    from eddyline.core.store_link import StoreLink
+    from eddyline.ingest.config import IngestSettings
+
+SERVICES: Final = (SERVICE, CLUSTER_SERVICE)
+RESYNCS_AT_ONCE: Final = 4
+"""Each holds the subjects of one bucket, 100 bytes a key, and a range scan of the store."""
+
+
+class IngestRole:
+    """One ingest process's parts, and `run`, which makes them go."""
+
+    def __init__(
+        self,
+        link: StoreLink,
+        *,
+        settings: IngestSettings,
+        common: CommonSettings,
+        clock: Clock,
+        rng: Random,
+        host: Host,
+        health: HealthBoard,
+    ) -> None:
+        self._clock = clock
+        self._rng = rng
+        self._link = link
+        self._health = health
+        self._cluster_id = common.cluster_id
+        holder = settings.holder_on(host.name())
+        self.readiness = Readiness()
+        self.connection = Connection(
+            settings.nats_url,
+            name=f"eddyline ingest {holder}",
+            clock=clock,
+            rng=rng,
+            on_change=lambda: self.readiness.nats(self.connection.connected),
+        )
+        jetstream = JetStream(self.connection, domain=settings.nats_domain)
+        surroundings = Surroundings(
+            link=link,
+            connection=self.connection,
+            jetstream=jetstream,
+            clock=clock,
+            rng=rng,
+            cluster_id=common.cluster_id,
+            resyncs=asyncio.Semaphore(RESYNCS_AT_ONCE),
+            heartbeat_s=settings.heartbeat_ms / 1000,
+        )
+        self.ownership = Ownership(
+            surroundings,
+            holder=holder,
+            lease_ms=settings.lease_ms,
+            readiness=self.readiness,
+            set_source=health.set_source,
+            forget_source=health.forget_source,
+        )
+        self.comparer = Comparer(link, self.connection, jetstream, clock)
+
+    async def run(self) -> None:
+        """Copy until cancelled: sources first, so that their consumers are deleted before the connection goes."""
+        async with asyncio.TaskGroup() as around:
+            connection = around.create_task(self.connection.run(), name="nats connection")
+            health = around.create_task(self._keep_health(), name="health")
+            try:
+                async with asyncio.TaskGroup() as sources:
+                    sources.create_task(self.ownership.run(), name="ownership")
+            finally:
+                connection.cancel()
+                health.cancel()
+
+    async def ensure(self, definitions: Sequence[SourceDefinition], where: str) -> None:
+        """Make the sources of a file exist, waiting for the store as long as it takes.
+
+        Raises:
+            SettingsError: one of them is there and is another one.
+        """
+        backoff = Backoff(self._rng)
+        while True:
+            try:
+                await ensure_sources(self._link, definitions, where)
+                return
+            except EddylineError:
+                await sleep(self._clock, backoff.next_s())
+
+    def new_compare_name(self) -> str:
+        """A name for one comparison's consumer."""
+        return f"eddyline-compare-{self._rng.getrandbits(64):016x}"
+
+    async def _keep_health(self) -> NoReturn:
+        while True:
+            self.readiness.changed.clear()
+            await self._health.set_ready(self.readiness.ready)
+            await self.readiness.changed.wait()
+
+
+def add_services(
+    server: RoleServer, role: IngestRole, *, link: StoreLink, common: CommonSettings, clock: Clock, host: Host
+) -> None:
+    """Put every service of ingest on `server`."""
+    sources = SourceServicer(link, owner=role.ownership, comparer=role.comparer, new_name=role.new_compare_name)
+    source_pb2_grpc.add_SourceServiceServicer_to_server(sources, server.grpc)
+    cluster = ClusterService(
+        cluster_pb2.ROLE_INGEST,
+        version=version("eddyline-ingest"),
+        common=common,
+        status=partial(ingest_status, role.readiness, role.ownership),
+        clock=clock,
+        host=host,
+    )
+    cluster_pb2_grpc.add_ClusterServiceServicer_to_server(cluster, server.grpc)

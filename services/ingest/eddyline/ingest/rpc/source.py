@@ -1,0 +1,144 @@
+"""SourceService: any replica answers for any source; what it says of one is what its holder reported to the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from eddyline.core.errors import InvalidArgument
+from eddyline.core.topic import TopicConfig, check_name
+from eddyline.core.wire_state import source_definition_from_pb, source_definition_to_pb, topic_config_from_pb
+from eddyline.ingest.position import decode_position, revision_of
+from eddyline.ingest.rpc.paging import name_after, page_limit, token_after
+from eddyline.ingest.sources_file import ensure_topic
+from eddyline.ingest.stream import BUCKET_PATTERN
+from eddyline.v1 import source_pb2, source_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eddyline.core.source import SourceInfo
+    from eddyline.core.store_link import StoreLink
+    from eddyline.ingest.compare import Comparer, Comparison
+
+SERVICE: Final = "eddyline.v1.SourceService"
+SETTLE_MS_DEFAULT: Final = 5_000
+SETTLE_MS_MAX: Final = 60_000
+DIFFERENCES_DEFAULT: Final = 100
+DIFFERENCES_MAX: Final = 10_000
+
+_STATUS_PREFIX: Final = "SOURCE_STATUS_"
+
+
+class Owner(Protocol):
+    """What the replica does about sources that it hears of here first."""
+
+    def look(self) -> None:
+        """One was created."""
+
+    def drop(self, name: str) -> None:
+        """One was deleted."""
+
+
+class SourceServicer(source_pb2_grpc.SourceServiceServicer):
+    """Translates, validates, delegates."""
+
+    def __init__(self, link: StoreLink, *, owner: Owner, comparer: Comparer, new_name: Callable[[], str]) -> None:
+        self._link = link
+        self._owner = owner
+        self._comparer = comparer
+        self._new_name = new_name
+
+    async def CreateSource(
+        self, request: source_pb2.CreateSourceRequest, context: object
+    ) -> source_pb2.CreateSourceResponse:
+        definition = source_definition_from_pb(request.definition)
+        check_name(definition.name, "source")
+        check_name(definition.topic, "topic")
+        if not BUCKET_PATTERN.fullmatch(definition.bucket):
+            raise InvalidArgument(f"no bucket can be called {definition.bucket!r}", field="bucket")
+        config = topic_config_from_pb(request.topic_config) if request.HasField("topic_config") else TopicConfig()
+        await ensure_topic(self._link, definition.topic, config)
+        info, _ = await self._link.put_source(definition)
+        self._owner.look()
+        return source_pb2.CreateSourceResponse(source=source_to_pb(info))
+
+    async def GetSource(self, request: source_pb2.GetSourceRequest, context: object) -> source_pb2.GetSourceResponse:
+        return source_pb2.GetSourceResponse(source=source_to_pb(await self._link.get_source(request.source)))
+
+    async def ListSources(
+        self, request: source_pb2.ListSourcesRequest, context: object
+    ) -> source_pb2.ListSourcesResponse:
+        limit = page_limit(request.page_size)
+        after = name_after(request.page_token).encode()
+        known = sorted(await self._link.list_sources(), key=lambda info: info.definition.name.encode())
+        found = [info for info in known if info.definition.name.encode() > after]
+        page = found[:limit]
+        return source_pb2.ListSourcesResponse(
+            sources=[source_to_pb(info) for info in page],
+            next_page_token=token_after(page[-1].definition.name) if len(found) > limit else "",
+        )
+
+    async def DeleteSource(
+        self, request: source_pb2.DeleteSourceRequest, context: object
+    ) -> source_pb2.DeleteSourceResponse:
+        await self._link.delete_source(request.source)
+        self._owner.drop(request.source)
+        return source_pb2.DeleteSourceResponse()
+
+    async def CompareSource(
+        self, request: source_pb2.CompareSourceRequest, context: object
+    ) -> source_pb2.CompareSourceResponse:
+        settle_ms = request.settle_ms or SETTLE_MS_DEFAULT
+        if settle_ms > SETTLE_MS_MAX:
+            raise InvalidArgument(f"settle_ms is at most {SETTLE_MS_MAX}", field="settle_ms")
+        limit = request.limit or DIFFERENCES_DEFAULT
+        if limit > DIFFERENCES_MAX:
+            raise InvalidArgument(f"limit is at most {DIFFERENCES_MAX}", field="limit")
+        info = await self._link.get_source(request.source)
+        comparison = await self._comparer.compare(
+            info.definition, name=self._new_name(), settle_s=settle_ms / 1000, limit=limit
+        )
+        return _comparison_to_pb(comparison)
+
+
+def source_to_pb(info: SourceInfo) -> source_pb2.Source:
+    """A source as its users see it."""
+    report = info.report
+    name = _STATUS_PREFIX + report.state
+    known = report.state and name in source_pb2.SourceStatus.keys()  # noqa: SIM118 - an enum wrapper is no mapping
+    return source_pb2.Source(
+        definition=source_definition_to_pb(info.definition),
+        status=source_pb2.SourceStatus.Value(name) if known else source_pb2.SOURCE_STATUS_UNSPECIFIED,
+        reason=report.reason,
+        position_revision=_revision(info.position),
+        last_revision=report.last_revision,
+        lag=report.lag,
+        holder=info.holder,
+        reported_ms=info.reported_ms,
+        head_seq=info.head_seq,
+    )
+
+
+def _revision(position: bytes) -> int:
+    try:
+        return revision_of(decode_position(position))
+    except InvalidArgument:
+        return 0  # another version's: its own replica says what is wrong, in state and reason
+
+
+def _comparison_to_pb(comparison: Comparison) -> source_pb2.CompareSourceResponse:
+    return source_pb2.CompareSourceResponse(
+        bucket_count=comparison.bucket_count,
+        fold_count=comparison.fold_count,
+        difference_count=comparison.difference_count,
+        differences=[
+            source_pb2.Difference(
+                key=difference.key,
+                kind=source_pb2.DifferenceKind.ValueType(difference.kind),
+                bucket_revision=difference.bucket_revision,
+                fold_revision=difference.fold_revision,
+            )
+            for difference in comparison.differences
+        ],
+        position_revision=comparison.position_revision,
+    )

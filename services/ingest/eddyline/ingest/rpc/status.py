@@ -1,0 +1,34 @@
+"""Ingest's own part of GetStatus: ready or why not, and each source that this replica copies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eddyline.core.cluster_rpc import RoleStatus
+from eddyline.v1 import cluster_pb2
+
+if TYPE_CHECKING:
+    from eddyline.ingest.ownership import Ownership
+    from eddyline.ingest.readiness import Readiness
+
+
+def ingest_status(readiness: Readiness, ownership: Ownership) -> RoleStatus:
+    """How this replica does, now."""
+    sources = []
+    for name, held in sorted(ownership.held.items()):
+        progress = held.progress
+        sources.append(
+            cluster_pb2.SourceHealth(
+                source=name,
+                state=progress.state,
+                reason=progress.reason,
+                since_ms=progress.since_ms,
+                position_revision=progress.position_revision,
+                lag=progress.lag,
+            )
+        )
+    return RoleStatus(
+        ready=readiness.ready,
+        reason=readiness.reason,
+        detail=cluster_pb2.IngestStatus(sources=sources, nats_connected=readiness.nats_connected),
+    )

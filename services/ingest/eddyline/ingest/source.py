@@ -1,0 +1,259 @@
+"""A source's life under one lease: judge, resync, consume, recover.
+
+Each attempt starts at the stored position and ends with a reason; the next one follows by itself, after a backoff, unless
+the reason is a stop. Nothing survives an attempt but the position.
+
+    STARTING -> judge -> [RESYNCING -> key sets, gap, messages up to the last revision of the start] -> LIVE
+    anything lost -> RECOVERING -> judge ...
+    no bucket -> BUCKET_MISSING (looked for again)      too large -> OVERSIZE (looked at again)
+    STREAM_RECREATED, CURSOR_AHEAD -> nothing more under this lease: the stream may come to look right again
+
+Threading: event loop; one task a source.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.backoff import Backoff
+from eddyline.core.clock import sleep
+from eddyline.core.errors import (
+    BucketNotFound,
+    EddylineError,
+    NatsUnreachable,
+    RecordTooLarge,
+    SourceNotFound,
+    StaleFence,
+    StalePosition,
+    TopicNotFound,
+)
+from eddyline.core.telemetry import fields
+from eddyline.ingest.consumer import Consumer, ConsumerLost
+from eddyline.ingest.forward import Forward, retried
+from eddyline.ingest.holes import find_holes
+from eddyline.ingest.janitor import sweep
+from eddyline.ingest.judge import SourceStopped, judge
+from eddyline.ingest.names import consumer_name, name_prefix
+from eddyline.ingest.position import Position, decode_position, revision_of
+from eddyline.ingest.resync import resync
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from eddyline.core.clock import Clock
+    from eddyline.core.source import Lease
+    from eddyline.core.store_link import StoreLink
+    from eddyline.ingest.batch import Chunk
+    from eddyline.ingest.connection import Connection
+    from eddyline.ingest.jetstream import JetStream
+    from eddyline.ingest.judge import Verdict
+    from eddyline.ingest.progress import Progress
+    from eddyline.ingest.stream import Stream
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN_S_MAX: Final = 5.0
+"""How long at most until a missing bucket is looked for again."""
+OVERSIZE_LOOK_S: Final = 30.0
+"""How long until it is seen that somebody removed a message that does not fit."""
+GOOD_ATTEMPT_S: Final = 10.0
+"""An attempt that was LIVE this long owes its end to something new: the backoff starts over."""
+END_TIMEOUT_S: Final = 2.0
+
+
+class Overrun(Exception):
+    """The stream dropped messages before we read them: key sets are to be compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every source of a replica works with. `resyncs` bounds how many compare key sets at once."""
+
+    link: StoreLink
+    connection: Connection
+    jetstream: JetStream
+    clock: Clock
+    rng: Random
+    cluster_id: str
+    resyncs: asyncio.Semaphore
+    heartbeat_s: float
+
+
+class SourceRun:
+    """One leased source. `run` is its task: it ends when the source is no longer ours, or by cancellation."""
+
+    def __init__(self, lease: Lease, surroundings: Surroundings, progress: Progress) -> None:
+        definition = lease.source.definition
+        self._definition = definition
+        self._fence = lease.fence
+        self._around = surroundings
+        self.progress = progress
+        self._prefix = name_prefix(surroundings.cluster_id, definition.name)
+        self._backoff = Backoff(surroundings.rng, cap_s=LOOK_AGAIN_S_MAX)
+        self._attempt_number = 0
+        self._stream_name = f"KV_{definition.bucket}"
+        self._forward = Forward(
+            surroundings.link,
+            source=definition.name,
+            fence=lease.fence,
+            stored=lease.source.position,
+            clock=surroundings.clock,
+            rng=surroundings.rng,
+            on_trouble=progress.explain,
+        )
+
+    async def run(self) -> None:
+        """Copy until the source is no longer ours.
+
+        Raises:
+            StaleFence, SourceNotFound, TopicNotFound: it is another replica's, or gone.
+        """
+        try:
+            while True:
+                wait_s = await self._attempt()
+                await sleep(self._around.clock, wait_s)
+        finally:
+            await self._leave()
+
+    async def _attempt(self) -> float:
+        """One attempt; the time to wait before the next."""
+        self._attempt_number += 1
+        started_s = self._around.clock.monotonic_s()
+        try:
+            await self._copy()
+        except (StaleFence, SourceNotFound, TopicNotFound):
+            raise
+        except StalePosition as error:
+            self._forward.stored = error.position
+            self._recover("the stored position is another one")
+        except BucketNotFound as error:
+            self.progress.enter("BUCKET_MISSING", error.message)
+        except SourceStopped as stopped:
+            return await self._stopped(stopped)
+        except RecordTooLarge as error:
+            return await self._stopped(SourceStopped("OVERSIZE", error.message))
+        except Overrun:
+            self._recover("the bucket dropped revisions before they were read")
+            return 0.0
+        except ConsumerLost as lost:
+            self._recover(str(lost))
+        except EddylineError as error:
+            if not retried(error):
+                log.error("source failed", extra=fields(source=self._definition.name, error=error.message))
+            self._recover(error.message)
+        except Exception as error:  # the root of a source's work: one defect must not end the others
+            log.exception("source broke", extra=fields(source=self._definition.name))
+            self._recover(f"internal: {type(error).__name__}")
+        if self._around.clock.monotonic_s() - started_s >= GOOD_ATTEMPT_S:
+            self._backoff.reset()
+        return self._backoff.next_s()
+
+    async def _copy(self) -> None:
+        around = self._around
+        if not around.connection.connected:
+            self._recover("not connected to NATS")
+            await around.connection.wait_connected()
+        position = decode_position(self._forward.stored)
+        self.progress.position_revision = revision_of(position)
+        verdict = await judge(around.jetstream, self._definition.bucket, position)
+        stream = verdict.stream
+        self.progress.saw(stream.last_revision)
+        name = consumer_name(self._prefix, self._fence, self._attempt_number)
+        await sweep(around.jetstream, stream.name, self._prefix, fence=self._fence, keep=name)
+        if verdict.resync:
+            position = await self._resync(verdict, position)
+        start = revision_of(position) + 1
+        async with Consumer(
+            around.connection,
+            around.jetstream,
+            stream,
+            name=name,
+            start_revision=start,
+            start_ns=stream.first_ns if start == stream.first_revision else 0,
+            clock=around.clock,
+            metadata={"eddyline_source": self._definition.name, "eddyline_cluster": around.cluster_id},
+            heartbeat_s=around.heartbeat_s,
+        ) as consumer:
+            await self._consume(consumer, stream, position)
+
+    async def _resync(self, verdict: Verdict, position: Position | None) -> Position | None:
+        self.progress.enter("RESYNCING")
+        async with self._around.resyncs:
+            position = await resync(
+                jetstream=self._around.jetstream,
+                stream=verdict.stream,
+                link=self._around.link,
+                topic=self._definition.topic,
+                position=position,
+                forward=self._forward,
+            )
+        self.progress.position_revision = revision_of(position)
+        return position
+
+    async def _consume(self, consumer: Consumer, stream: Stream, position: Position | None) -> None:
+        """Apply what comes. LIVE from the moment on that the last revision of the start is applied."""
+        level = False
+        while True:
+            if not level:
+                level = await self._is_level(consumer, stream, position)
+            chunk = await consumer.take()
+            if chunk is None:
+                continue
+            self.progress.saw(max(chunk.last_revision, consumer.last_seen_revision))
+            position = await self._apply(chunk, stream)
+
+    async def _apply(self, chunk: Chunk, stream: Stream) -> Position:
+        holes = await find_holes(self._around.jetstream, stream, chunk)
+        position = chunk.position(stream.created_ns)
+        await self._forward.apply(chunk.batch(holes.gaps), position)
+        self.progress.position_revision = position.revision
+        if holes.overrun:
+            raise Overrun
+        return position
+
+    async def _is_level(self, consumer: Consumer, stream: Stream, position: Position | None) -> bool:
+        """Whether everything up to the last revision of the start is applied.
+
+        Revisions at the end may be gone, so that no message ever reaches the target: where the consumer has nothing
+        more, the stream is asked, and the position moved alone.
+        """
+        target = stream.last_revision
+        at = revision_of(position)
+        if at < target:
+            if not consumer.drained:
+                return False
+            following = await self._around.jetstream.next_message(stream, at + 1)
+            if following is not None and following["seq"] <= target:
+                return False
+            if consumer.drained:  # nothing came while we asked
+                await self._forward.apply(None, Position(stream.created_ns, target))
+                self.progress.position_revision = target
+        self.progress.enter("LIVE")
+        return True
+
+    async def _stopped(self, stopped: SourceStopped) -> float:
+        log.error(
+            "source stopped",
+            extra=fields(source=self._definition.name, state=stopped.state, reason=stopped.reason),
+        )
+        self.progress.enter(stopped.state, stopped.reason)
+        if stopped.state != "OVERSIZE":
+            await asyncio.Event().wait()  # until the lease ends
+        return OVERSIZE_LOOK_S
+
+    def _recover(self, reason: str) -> None:
+        log.info("source recovers", extra=fields(source=self._definition.name, reason=reason))
+        self.progress.enter("RECOVERING", reason)
+
+    async def _leave(self) -> None:
+        """Remove what may be left at NATS; bounded, and never in the way of an end."""
+        if not self._around.connection.connected:
+            return
+        try:
+            async with asyncio.timeout(END_TIMEOUT_S):
+                await sweep(self._around.jetstream, self._stream_name, self._prefix, fence=self._fence)
+        except (TimeoutError, NatsUnreachable):
+            pass  # the server removes it after its threshold

@@ -1,0 +1,109 @@
+"""The sources file: what a replica makes sure exists before it serves.
+
+    [[source]]
+    name = "certs"      # source
+    bucket = "certs"    # JetStream KV bucket
+    topic = "certs"     # KV topic; made with defaults if it is missing
+
+A source that is not there is created; one that is there is compared, and a difference ends the start with both named.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.errors import EddylineError, InvalidName, NotKv, SourceExists, TopicExists, TopicNotFound
+from eddyline.core.settings import SettingsError
+from eddyline.core.source import SourceDefinition
+from eddyline.core.topic import Kind, TopicConfig, check_name
+from eddyline.ingest.forward import retried
+from eddyline.ingest.stream import BUCKET_PATTERN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eddyline.core.store_link import StoreLink
+    from eddyline.core.topic import TopicInfo
+
+FIELDS: Final = ("name", "bucket", "topic")
+
+
+def parse_sources(text: str, where: str) -> list[SourceDefinition]:
+    """The definitions in a file's text; `where` names it in errors.
+
+    Raises:
+        SettingsError: not TOML, something unknown or missing, a bad name, or a name or topic given twice.
+    """
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{where} is not TOML: {error}") from error
+    entries = found.pop("source", [])
+    if found:
+        raise SettingsError(f"{where} has unknown {', '.join(sorted(found))}; it takes [[source]] tables")
+    if not isinstance(entries, list):
+        raise SettingsError(f"{where}: write [[source]], a table a source")
+    definitions = [_definition(entry, f"{where}, source {number}") for number, entry in enumerate(entries, 1)]
+    for field in ("name", "topic"):
+        values = [getattr(definition, field) for definition in definitions]
+        for value in values:
+            if values.count(value) > 1:
+                raise SettingsError(f"{where} gives {field} {value} to more than one source")
+    return definitions
+
+
+async def ensure_sources(link: StoreLink, definitions: Sequence[SourceDefinition], where: str) -> None:
+    """Create what is missing, compare what is there.
+
+    Raises:
+        SettingsError: a source or topic is there and is another one. StoreUnreachable and its like: try again.
+    """
+    for definition in definitions:
+        try:
+            await ensure_topic(link, definition.topic, TopicConfig())
+            await link.put_source(definition)
+        except SourceExists as error:
+            raise SettingsError(
+                f"source {definition.name}: {where} says bucket {definition.bucket} to topic {definition.topic}, "
+                f"the store has bucket {error.metadata.get('bucket', '?')} to topic {error.metadata.get('topic', '?')}"
+            ) from error
+        except EddylineError as error:
+            if retried(error):
+                raise
+            raise SettingsError(f"source {definition.name} of {where}: {error.message}") from error
+
+
+async def ensure_topic(link: StoreLink, name: str, config: TopicConfig) -> TopicInfo:
+    """The topic, made as a KV topic if it is missing.
+
+    Raises:
+        InvalidName, NotKv, QuotaTopics, and what tells that the store cannot answer.
+    """
+    try:
+        info = await link.get_topic(name)
+    except TopicNotFound:
+        try:
+            info = await link.create_topic(name, Kind.KV, config)
+        except TopicExists:
+            info = await link.get_topic(name)
+    if info.kind is not Kind.KV:
+        raise NotKv(f"topic {name} is a LOG; a source needs a KV topic", topic=name)
+    return info
+
+
+def _definition(entry: object, where: str) -> SourceDefinition:
+    if not isinstance(entry, dict) or any(not isinstance(entry.get(field), str) for field in FIELDS):
+        raise SettingsError(f"{where} needs name, bucket and topic, each a text")
+    unknown = sorted(set(entry) - set(FIELDS))
+    if unknown:
+        raise SettingsError(f"{where} has unknown {', '.join(unknown)}; it takes {', '.join(FIELDS)}")
+    definition = SourceDefinition(name=entry["name"], topic=entry["topic"], bucket=entry["bucket"])
+    try:
+        check_name(definition.name, "source")
+        check_name(definition.topic, "topic")
+    except InvalidName as error:
+        raise SettingsError(f"{where}: {error.message}") from error
+    if not BUCKET_PATTERN.fullmatch(definition.bucket):
+        raise SettingsError(f"{where}: no bucket can be called {definition.bucket!r}")
+    return definition

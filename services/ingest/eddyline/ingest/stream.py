@@ -1,0 +1,79 @@
+"""A bucket's stream as JetStream tells it: identity, bounds, and what it may drop by itself.
+
+Threading: immutable.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+BUCKET_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]+")
+"""JetStream's own rule for buckets."""
+NO_BOUND_NS: Final = 0
+MSG_TTL_NS_MIN: Final = 1_000_000_000
+"""The shortest time to live that the server takes for one message."""
+
+_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The stream of one bucket at one moment of the server.
+
+    `plain` = it has the bucket's subjects and no others, so that revisions are missing only where messages are gone.
+    `history` = newest messages kept of each subject, 0 = all. `last_revision` 0 = it never had a message.
+    """
+
+    name: str
+    bucket: str
+    prefix: bytes
+    created_ns: int
+    server_ns: int
+    first_revision: int
+    first_ns: int
+    last_revision: int
+    plain: bool
+    history: int
+    discard_new: bool
+    max_age_ns: int
+    msg_ttl: bool
+
+    @property
+    def may_evict(self) -> bool:
+        """True = messages may go by limits or age, not only because the same key is written again."""
+        return not self.discard_new or self.max_age_ns > 0 or self.msg_ttl
+
+    @property
+    def lifetime_ns_min(self) -> int:
+        """Of a stream that may evict: a younger message is still there unless its key was written again. 0 = no bound."""
+        if not self.discard_new:
+            return NO_BOUND_NS
+        ages = [self.max_age_ns] if self.max_age_ns else []
+        return min([*ages, MSG_TTL_NS_MIN] if self.msg_ttl else ages)
+
+    @property
+    def identity(self) -> bytes:
+        """What gaps name the stream by."""
+        return self.created_ns.to_bytes(8, "little", signed=True)
+
+    @property
+    def filter_subject(self) -> str:
+        """Every key of the bucket."""
+        return self.prefix.decode() + ">"
+
+
+def time_ns(text: str) -> int:
+    """Nanoseconds since the Unix epoch of a time as the server writes it (UTC), exact.
+
+    Raises:
+        ValueError: another form.
+    """
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueError(f"not a UTC time: {text!r}")
+    seconds = calendar.timegm(datetime.fromisoformat(match[1]).timetuple())
+    return seconds * 1_000_000_000 + int((match[2] or "").ljust(9, "0"))

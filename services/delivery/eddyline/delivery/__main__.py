@@ -1,0 +1,84 @@
+"""The delivery role's process: settings, composition, signals. `python -m eddyline.delivery`.
+
+Life: read the settings; listen; follow the store, whenever it is there; serve; on SIGTERM or SIGINT refuse new calls and
+end the streams (their subscribers resume elsewhere), exit 0. Delivery keeps nothing, so there is nothing to drain.
+Standard output has one line, when the role serves, with its address; the log goes to stderr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from contextlib import AsyncExitStack
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import uvloop
+from eddyline.core.channel import open_channel
+from eddyline.core.clock import SystemClock, SystemHost
+from eddyline.core.grpc_link import GrpcLink
+from eddyline.core.server import make_server
+from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
+from eddyline.core.telemetry import fields, set_up_logging
+from eddyline.delivery.config import PREFIX, DeliverySettings
+from eddyline.delivery.role import SERVICES, DeliveryRole, add_services, keep_health
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROLE: Final = "delivery"
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+def main(environ: Mapping[str, str]) -> int:
+    """Run the role until it is told to stop; its exit code."""
+    try:
+        common = load_common(environ)
+        settings = load(DeliverySettings, prefix=PREFIX, environ=environ)
+        set_up_logging(ROLE, level=common.log_level, log_format=common.log_format)
+        shown = masked(common, prefix=COMMON_PREFIX) | masked(settings, prefix=PREFIX)
+        _LOG.info("settings", extra=fields(**shown))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve(settings, common))
+    except SettingsError as error:
+        sys.stderr.write(f"eddyline delivery: {error}\n")
+        return 1
+    return 0
+
+
+async def serve(settings: DeliverySettings, common: CommonSettings) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        SettingsError: it cannot listen.
+    """
+    clock, host = SystemClock(), SystemHost()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    (store_address,) = common.store_addresses
+    async with AsyncExitStack() as stack:
+        channel = await stack.enter_async_context(open_channel(store_address))
+        role = DeliveryRole(GrpcLink(channel), clock=clock, random=Random(), settings=settings)
+        server = make_server(settings.listen)
+        add_services(server, role, common=common, clock=clock, host=host)
+        address = await server.start(*SERVICES)
+        stack.push_async_callback(server.stop, 0)
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(role.run()), tasks.create_task(keep_health(server, role.tails))]
+            sys.stdout.write(f"delivery ready at {address}, store at {store_address}\n")
+            sys.stdout.flush()
+            await stopping.wait()
+            _LOG.info("stopping")
+            await server.stop(settings.stop_grace_ms / 1000)
+            for task in running:
+                task.cancel()
+    _LOG.info("stopped")
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))

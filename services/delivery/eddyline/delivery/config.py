@@ -1,0 +1,51 @@
+"""Delivery's settings: the environment names `EDDYLINE_DELIVERY_…`, each with its reason.
+
+Bounds that protect the process rather than fit it to a machine are constants of the modules that own them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from eddyline.core.settings import check_address, check_range
+
+PREFIX: Final = "EDDYLINE_DELIVERY_"
+
+LISTEN: Final = "127.0.0.1:7703"
+"""Loopback only, until there are keys and TLS. Port 0 takes a free one, which is printed when delivery is ready."""
+WATCHES_MAX: Final = 10_000
+"""Elsewhere unbounded. An idle stream costs 23 KiB in gRPC and 4 KiB here, so this many cost 270 MiB; each may hold one
+frame of 64 KiB in its send buffer where its reader stands still."""
+WATCHES_MAX_MAX: Final = 16_000
+"""The server takes 16 384 calls at once; some must be left for health and status."""
+BUFFER_BYTES: Final = 256 << 20
+"""All rings together: what level subscribers are served from. At 100 MB/s of new records 2.5 s for the slowest of them
+before it reads from the log."""
+BUFFER_BYTES_MAX: Final = 64 << 30
+TOPIC_BUFFER_BYTES: Final = 16 << 20
+"""One topic's ring, so that a busy topic does not push out the others': a sixteenth of all."""
+STOP_GRACE_MS: Final = 1_000
+"""Watch streams never end by themselves, and resume elsewhere without loss: time for the frame under way."""
+STOP_GRACE_MS_MAX: Final = 600_000
+
+assert TOPIC_BUFFER_BYTES <= BUFFER_BYTES
+assert WATCHES_MAX <= WATCHES_MAX_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverySettings:
+    """What a delivery role is told."""
+
+    listen: str = LISTEN
+    watches_max: int = WATCHES_MAX
+    buffer_bytes: int = BUFFER_BYTES
+    topic_buffer_bytes: int = TOPIC_BUFFER_BYTES
+    stop_grace_ms: int = STOP_GRACE_MS
+
+    def __post_init__(self) -> None:
+        check_address(f"{PREFIX}LISTEN", self.listen)
+        check_range(f"{PREFIX}WATCHES_MAX", self.watches_max, 1, WATCHES_MAX_MAX)
+        check_range(f"{PREFIX}BUFFER_BYTES", self.buffer_bytes, 0, BUFFER_BYTES_MAX)
+        check_range(f"{PREFIX}TOPIC_BUFFER_BYTES", self.topic_buffer_bytes, 0, BUFFER_BYTES_MAX)
+        check_range(f"{PREFIX}STOP_GRACE_MS", self.stop_grace_ms, 0, STOP_GRACE_MS_MAX)

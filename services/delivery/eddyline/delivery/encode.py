@@ -1,0 +1,120 @@
+"""Frames of a watch as bytes: the one place of delivery that makes answers.
+
+A frame of records is encoded once for every subscriber that wants the same `View` of it; who keeps it is
+`eddyline.delivery.ring`. That is why the resume token, which differs from stream to stream, comes only with caught_up and
+heartbeat. Protobuf above `rpc/` on purpose: what is encoded here goes to the wire as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from eddyline.core.read import ALL_RECORDS, RecordFilter
+from eddyline.core.record import Gap
+from eddyline.core.select import matching
+from eddyline.core.wire import batch_to_columns, batch_to_rows, gap_to_pb
+from eddyline.v1 import delivery_pb2 as pb
+from eddyline.v1 import types_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from eddyline.core.batch import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a subscriber wants to see of a topic, and in which form: equal views share their bytes."""
+
+    record_filter: RecordFilter = ALL_RECORDS
+    columns: bool = False
+
+
+class Place(NamedTuple):
+    """Where a frame leaves its reader."""
+
+    topic: str
+    epoch: int
+    seq: int
+
+
+class Frame(NamedTuple):
+    """One answer as bytes, and how many records are in it. Empty `data` = nothing to send, the cursor moves all the same."""
+
+    data: bytes
+    records: int
+
+
+NOTHING: Final = Frame(b"", 0)
+
+
+def item_frame(place: Place, item: Batch | Gap, view: View) -> Frame:
+    """Encode records or a gap as `view` wants them; `NOTHING` where its filter leaves none."""
+    if isinstance(item, Gap):
+        return Frame(_answer(place, gap=gap_to_pb(item)), 0)
+    indices = None if view.record_filter.passes_all() else matching(item, view.record_filter)
+    batch = item if indices is None else item.select(indices)
+    if batch.count == 0:
+        return NOTHING
+    if view.columns:
+        return Frame(_answer(place, columns=batch_to_columns(batch)), batch.count)
+    return Frame(_answer(place, rows=batch_to_rows(batch)), batch.count)
+
+
+def snapshot_begin_frame(place: Place, fold_seq: int) -> Frame:
+    """The current values follow."""
+    return Frame(_answer(place, snapshot_begin=pb.SnapshotBegin(fold_seq=fold_seq)), 0)
+
+
+def snapshot_end_frame(place: Place, fold_seq: int, count: int) -> Frame:
+    """The current values are complete."""
+    return Frame(_answer(place, snapshot_end=pb.SnapshotEnd(fold_seq=fold_seq, count=count)), 0)
+
+
+def topic_deleted_frame(place: Place) -> Frame:
+    """The topic is gone."""
+    return Frame(_answer(place, topic_deleted=pb.TopicDeleted(epoch=place.epoch)), 0)
+
+
+def caught_up_frame(resume_token: bytes) -> Frame:
+    """Every topic is level."""
+    answer = pb.WatchTopicsResponse(caught_up=pb.CaughtUp(), resume_token=resume_token)
+    return Frame(answer.SerializeToString(), 0)
+
+
+def heartbeat_frame(ts_ms: int, resume_token: bytes) -> Frame:
+    """A sign of life."""
+    answer = pb.WatchTopicsResponse(heartbeat=pb.Heartbeat(ts_ms=ts_ms), resume_token=resume_token)
+    return Frame(answer.SerializeToString(), 0)
+
+
+def view_of(key_prefixes: Iterable[bytes], *, columns: bool) -> View:
+    """The view of some key prefixes, in one form however they were written: sorted, none under another."""
+    kept: list[bytes] = []
+    for prefix in sorted(set(key_prefixes)):
+        if not (kept and prefix.startswith(kept[-1])):
+            kept.append(prefix)
+    return View(RecordFilter(key_prefixes=tuple(kept)) if kept else ALL_RECORDS, columns)
+
+
+def _answer(
+    place: Place,
+    *,
+    rows: types_pb2.RecordBatch | None = None,
+    columns: types_pb2.ColumnarBatch | None = None,
+    gap: types_pb2.Gap | None = None,
+    snapshot_begin: pb.SnapshotBegin | None = None,
+    snapshot_end: pb.SnapshotEnd | None = None,
+    topic_deleted: pb.TopicDeleted | None = None,
+) -> bytes:
+    return pb.WatchTopicsResponse(
+        topic=place.topic,
+        cursor=types_pb2.Cursor(topic=place.topic, epoch=place.epoch, seq=place.seq),
+        rows=rows,
+        columns=columns,
+        gap=gap,
+        snapshot_begin=snapshot_begin,
+        snapshot_end=snapshot_end,
+        topic_deleted=topic_deleted,
+    ).SerializeToString()

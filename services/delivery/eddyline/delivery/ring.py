@@ -1,0 +1,146 @@
+"""Rings of recent frames, one a topic: what every level subscriber of the topic is served from.
+
+A subscriber has no queue of its own, only a seq; whoever falls behind the floor of a ring reads the log by its cursor.
+
+I1: a ring's frames are neighbours: each begins where the one before it ends, the first at `floor_seq`, the last ends at
+`end_seq`. I2: what all rings hold, batches and their encodings, is at most the budget's bytes, and one ring's at most its
+own bound; the oldest goes first, the newest too where it alone is larger. I3: a frame is encoded at most once a view.
+Threading: event loop only.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.follow_credit import item_bytes
+from eddyline.core.record import Gap
+from eddyline.delivery.encode import Place, item_frame
+
+if TYPE_CHECKING:
+    from eddyline.core.batch import Batch
+    from eddyline.delivery.encode import Frame, View
+
+FRAME_OVERHEAD_BYTES: Final = 512
+"""What a frame costs beside its buffers: about ten Python objects, measured with `sys.getsizeof`."""
+
+_NEXT_AFTER_SEQ: Final = attrgetter("next_after_seq")
+
+
+class RingBudget:
+    """What all rings of a process may hold together."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._frames: OrderedDict[RingFrame, Ring] = OrderedDict()
+        self.nbytes = 0
+        self.encoded_count = 0
+
+    def hold(self, frame: RingFrame, ring: Ring) -> None:
+        """Count a new frame."""
+        self._frames[frame] = ring
+        self.grow(frame.nbytes)
+
+    def grow(self, nbytes: int) -> None:
+        """Count so many bytes more; the oldest frames anywhere make room."""
+        self.nbytes += nbytes
+        while self.nbytes > self._bytes_max and self._frames:
+            # the oldest frame of all is the oldest of its ring
+            next(iter(self._frames.values())).drop_oldest()
+
+    def release(self, frame: RingFrame) -> None:
+        """Forget a frame that left its ring."""
+        del self._frames[frame]
+        self.nbytes -= frame.nbytes
+
+
+class RingFrame:
+    """Records or a gap, and their encodings. Covers seqs above `after_seq` up to `next_after_seq`."""
+
+    __slots__ = ("after_seq", "encoded", "item", "nbytes", "next_after_seq")
+
+    def __init__(self, item: Batch | Gap, after_seq: int, next_after_seq: int) -> None:
+        self.item = item
+        self.after_seq = after_seq
+        self.next_after_seq = next_after_seq
+        self.nbytes = item_bytes(item) + FRAME_OVERHEAD_BYTES
+        self.encoded: dict[View, Frame] = {}
+
+
+class Ring:
+    """One topic's recent frames, all of one epoch."""
+
+    def __init__(self, topic: str, budget: RingBudget, bytes_max: int) -> None:
+        self._topic = topic
+        self._budget = budget
+        self._bytes_max = bytes_max
+        self._frames: list[RingFrame] = []
+        self._start = 0
+        self.nbytes = 0
+        self.epoch = 0
+        self.floor_seq = 0
+        self.end_seq = 0
+
+    def reset(self, epoch: int, seq: int) -> None:
+        """Begin anew at `seq` of an epoch."""
+        while self._start < len(self._frames):
+            self.drop_oldest()
+        self.epoch = epoch
+        self.floor_seq = self.end_seq = seq
+
+    def push(self, item: Batch | Gap, next_after_seq: int) -> None:
+        """Take what follows `end_seq`, up to `next_after_seq`."""
+        assert next_after_seq > self.end_seq, "a ring never goes back"
+        frame = RingFrame(item, self.end_seq, next_after_seq)
+        self._frames.append(frame)
+        self.end_seq = next_after_seq
+        self.nbytes += frame.nbytes
+        self._budget.hold(frame, self)
+        self._trim()
+
+    def after(self, seq: int) -> RingFrame | None:
+        """The frame that has what comes after `seq`; None = nothing yet. `seq` is at the floor or above it."""
+        assert seq >= self.floor_seq, "below the floor the log is read"
+        if seq >= self.end_seq:
+            return None
+        last = self._frames[-1]
+        if seq >= last.after_seq:
+            return last
+        return self._frames[bisect_right(self._frames, seq, lo=self._start, key=_NEXT_AFTER_SEQ)]
+
+    def encoded(self, frame: RingFrame, view: View) -> Frame:
+        """The frame as `view` wants it: encoded the first time, kept for the others."""
+        found = frame.encoded.get(view)
+        if found is None:
+            found = item_frame(Place(self._topic, self.epoch, frame.next_after_seq), frame.item, view)
+            self._budget.encoded_count += 1
+            frame.encoded[view] = found
+            if frame.after_seq >= self.floor_seq:
+                frame.nbytes += len(found.data)
+                self.nbytes += len(found.data)
+                self._budget.grow(len(found.data))
+                self._trim()
+        return found
+
+    def drop_oldest(self) -> None:
+        """Give up the oldest frame: who has not had it reads it from the log."""
+        frame = self._frames[self._start]
+        self._start += 1
+        self.floor_seq = frame.next_after_seq
+        self.nbytes -= frame.nbytes
+        self._budget.release(frame)
+        if self._start * 2 > len(self._frames):
+            del self._frames[: self._start]
+            self._start = 0
+        else:
+            self._frames[self._start - 1] = _DROPPED
+
+    def _trim(self) -> None:
+        while self.nbytes > self._bytes_max:
+            self.drop_oldest()
+
+
+_DROPPED: Final = RingFrame(Gap(0, 0, 0), 0, 0)
+"""Holds the place of a frame that was given up, so that its bytes are free at once."""

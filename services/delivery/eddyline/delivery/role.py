@@ -1,0 +1,97 @@
+"""The role put together: what delivery consists of, over any `StoreLink`.
+
+`__main__` runs it over gRPC; tests and simulations over a store in process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from eddyline.core.cluster_rpc import SERVICE as CLUSTER_SERVICE
+from eddyline.core.cluster_rpc import ClusterService
+from eddyline.core.server import RawMethod
+from eddyline.delivery.dispatch import Dispatcher
+from eddyline.delivery.fetch import Fetcher
+from eddyline.delivery.figures import Figures
+from eddyline.delivery.ring import RingBudget
+from eddyline.delivery.rpc.status import delivery_status
+from eddyline.delivery.rpc.watch import SERVICE, WATCH_TOPICS, WatchMethod
+from eddyline.delivery.subscription import Feeds
+from eddyline.delivery.tail import Tails
+from eddyline.delivery.watches import Watches
+from eddyline.delivery.wheel import Wheel
+from eddyline.v1 import cluster_pb2, cluster_pb2_grpc, delivery_pb2, delivery_pb2_grpc
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from eddyline.core.clock import Clock, Host
+    from eddyline.core.server import RoleServer
+    from eddyline.core.settings import CommonSettings
+    from eddyline.core.store_link import StoreLink
+    from eddyline.delivery.config import DeliverySettings
+
+SERVICES: Final = (SERVICE, CLUSTER_SERVICE)
+
+
+class DeliveryRole:
+    """One delivery process's parts, and `run`, which makes them go."""
+
+    def __init__(self, link: StoreLink, *, clock: Clock, random: Random, settings: DeliverySettings) -> None:
+        self.figures = Figures()
+        self.budget = RingBudget(settings.buffer_bytes)
+        self._wheel = Wheel(clock)
+        self._dispatcher = Dispatcher()
+        self._fetcher = Fetcher()
+        self.tails = Tails(
+            link,
+            clock=clock,
+            random=random,
+            wheel=self._wheel,
+            budget=self.budget,
+            topic_bytes_max=settings.topic_buffer_bytes,
+            mark=self._dispatcher.mark,
+        )
+        feeds = Feeds(link=link, tails=self.tails, fetcher=self._fetcher, wheel=self._wheel, random=random)
+        self.watches = Watches(feeds, clock=clock, figures=self.figures, watches_max=settings.watches_max)
+
+    async def run(self) -> None:
+        """Follow the store and fan out, until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.tails.run())
+                tasks.create_task(self._dispatcher.run())
+                tasks.create_task(self._fetcher.run())
+        finally:
+            self._wheel.close()
+
+
+def add_services(server: RoleServer, role: DeliveryRole, *, common: CommonSettings, clock: Clock, host: Host) -> None:
+    """Put every service of delivery on `server`."""
+    generated = delivery_pb2_grpc.DeliveryServiceServicer()  # type: ignore[abstract]  # its method is served raw
+    delivery_pb2_grpc.add_DeliveryServiceServicer_to_server(generated, server.grpc)
+    watch = RawMethod(
+        WatchMethod(role.watches).answer, delivery_pb2.WatchTopicsRequest.FromString, response_stream=True
+    )
+    server.add_raw_methods(SERVICE, {WATCH_TOPICS: watch})
+    cluster = ClusterService(
+        cluster_pb2.ROLE_DELIVERY,
+        version=version("eddyline-delivery"),
+        common=common,
+        status=partial(delivery_status, role.figures, tails=role.tails, budget=role.budget),
+        clock=clock,
+        host=host,
+    )
+    cluster_pb2_grpc.add_ClusterServiceServicer_to_server(cluster, server.grpc)
+
+
+async def keep_health(server: RoleServer, tails: Tails) -> NoReturn:
+    """Say in health whether the store is followed, for ever."""
+    while True:
+        await tails.up.wait()
+        await server.health.set_ready(True)
+        await tails.down.wait()
+        await server.health.set_ready(False)

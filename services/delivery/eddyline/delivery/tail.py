@@ -1,0 +1,275 @@
+"""Tails: what delivery follows at the store, on one FollowTopics stream however many subscribers there are.
+
+A topic is followed from the first subscriber that wants it until some time after the last has gone; its frames go into
+its ring, and credit is granted again as soon as they are there, never when a subscriber has read them. When the stream
+breaks, all topics are added again from where their rings end, so a ring has neither gap nor double.
+
+I1: `ring.end_seq` of `ring.epoch` is exactly what the store was heard to say. I2: the ring's epoch only grows; a topic made
+anew under its name begins a new one. I3: an ended tail gets nothing more, and a new subscriber a new tail.
+Failure: while the store is away the loop retries for ever, with backoff; rings keep what they have.
+Threading: event loop only; `run` is one task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from eddyline.core.backoff import Backoff
+from eddyline.core.clock import sleep
+from eddyline.core.errors import Code, EddylineError, StoreUnreachable
+from eddyline.core.follow_credit import CREDIT_BYTES_MAX, item_bytes
+from eddyline.core.record import Gap, GapReason
+from eddyline.core.store_link import FollowEnded, FollowItem, FollowStarted
+from eddyline.core.telemetry import fields
+from eddyline.delivery.pieces import pieces
+from eddyline.delivery.ring import Ring, RingBudget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from eddyline.core.clock import Clock
+    from eddyline.core.store_link import Follow, FollowEvent, StoreLink
+    from eddyline.core.topic import TopicInfo
+    from eddyline.delivery.wheel import Deadline, Wheel
+
+CREDIT_BYTES: Final = 16 << 20
+"""Elsewhere 64 KiB (HTTP/2): one round trip a window. 16 MiB cover 16 topics that catch up at 1 MiB a turn each; at most so
+much is under way between the store and the rings."""
+GRANT_BYTES: Final = CREDIT_BYTES // 4
+"""Credit is given back in quarters of the window: a message each 4 MiB instead of one a frame."""
+LINGER_S: Final = 60.0
+"""How long a topic nobody watches is followed on: a subscriber that reconnects finds its ring."""
+PROBE_TOPIC: Final = "eddyline.probe"
+"""A name to ask for when nothing else is at hand: any answer but silence means that the store is there."""
+
+assert CREDIT_BYTES <= CREDIT_BYTES_MAX
+
+_LOG: Final = logging.getLogger(__name__)
+_CLASSES: Final = {found.reason: found for found in EddylineError.__subclasses__()}
+_AWAY: Final = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
+
+
+class TopicTail:
+    """One followed topic."""
+
+    def __init__(self, name: str, follow_id: int, ring: Ring) -> None:
+        self.name = name
+        self.follow_id = follow_id
+        self.ring = ring
+        self.info: TopicInfo | None = None
+        self.ended: FollowEnded | None = None
+        self.settled = asyncio.Event()
+        self.listeners: dict[Callable[[], None], None] = {}
+        self.dirty = False
+        self.expiry: Deadline | None = None
+
+    def error(self) -> EddylineError:
+        """Why it ended, as an error of the caller's own."""
+        assert self.ended is not None
+        return _error(self.ended)
+
+    def start(self, started: FollowStarted) -> None:
+        """The store follows it. After a broken stream the ring knows better where it stands."""
+        if self.info is None:
+            self.ring.reset(started.topic.epoch, started.after_seq)
+            self.info = started.topic
+            self.settled.set()
+
+    def take(self, event: FollowItem) -> None:
+        """Records or a gap go into the ring, cut to frames; what it has already is passed over."""
+        item, end_seq = event.item, event.next_after_seq
+        if isinstance(item, Gap):
+            if item.reason == GapReason.RECREATED:
+                self.ring.reset(item.new_epoch, end_seq)
+            elif end_seq > self.ring.end_seq:
+                self.ring.push(item, end_seq)
+            return
+        if end_seq <= self.ring.end_seq:
+            return
+        if item.seq_at(0) <= self.ring.end_seq:
+            item = item.slice(item.index_after(self.ring.end_seq), item.count)
+        for piece in pieces(item):
+            self.ring.push(piece, end_seq if piece.last_seq == item.last_seq else piece.last_seq)
+
+    def end(self, ended: FollowEnded) -> None:
+        """No more of it."""
+        self.ended = ended
+        self.settled.set()
+
+
+class Tails:
+    """All followed topics of a store; see the module."""
+
+    def __init__(
+        self,
+        link: StoreLink,
+        *,
+        clock: Clock,
+        random: Random,
+        wheel: Wheel,
+        budget: RingBudget,
+        topic_bytes_max: int,
+        mark: Callable[[TopicTail], None],
+    ) -> None:
+        self._link = link
+        self._clock = clock
+        self._wheel = wheel
+        self._budget = budget
+        self._topic_bytes_max = topic_bytes_max
+        self._mark = mark
+        self._backoff = Backoff(random)
+        self._by_name: dict[str, TopicTail] = {}
+        self._by_id: dict[int, TopicTail] = {}
+        self._last_id = 0
+        self._steps: deque[int] = deque()
+        self._owed = 0
+        self._step_wake = asyncio.Event()
+        self.up = asyncio.Event()
+        self.down = asyncio.Event()
+        self.down.set()
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def attach(self, topic: str, listener: Callable[[], None]) -> TopicTail:
+        """The topic's tail; `listener` is called, by way of the dispatcher, when there is something new."""
+        tail = self._by_name.get(topic)
+        if tail is None:
+            self._last_id += 1
+            tail = TopicTail(topic, self._last_id, Ring(topic, self._budget, self._topic_bytes_max))
+            self._by_name[topic] = self._by_id[tail.follow_id] = tail
+            self._step(tail.follow_id)
+        elif tail.expiry is not None:
+            tail.expiry.cancel()
+            tail.expiry = None
+        tail.listeners[listener] = None
+        return tail
+
+    def detach(self, tail: TopicTail, listener: Callable[[], None]) -> None:
+        """Stop listening. The last one leaves the topic followed for a while, unless it never began."""
+        tail.listeners.pop(listener, None)
+        if tail.listeners or tail.expiry is not None:
+            return
+        if tail.follow_id not in self._by_id:
+            tail.ring.reset(tail.ring.epoch, tail.ring.end_seq)
+        elif tail.settled.is_set():
+            tail.expiry = self._wheel.schedule(LINGER_S, lambda: self._unfollow(tail))
+        else:
+            self._unfollow(tail)
+
+    async def run(self) -> NoReturn:
+        """Follow until cancelled."""
+        while True:
+            try:
+                await self._reach()
+                async with self._link.follow() as follow:
+                    self._backoff.reset()
+                    self._set_up(True)
+                    await self._session(follow)
+            except EddylineError as error:
+                _LOG.warning("following broke off", extra=fields(reason=error.reason, message=error.message))
+            finally:
+                self._set_up(False)
+            await sleep(self._clock, self._backoff.next_s())
+
+    async def _reach(self) -> None:
+        """Return when the store answers. Raises what says that it does not."""
+        try:
+            await self._link.get_topic(PROBE_TOPIC)
+        except EddylineError as error:
+            if error.code in _AWAY:
+                raise
+
+    async def _session(self, follow: Follow) -> None:
+        """One stream, until it breaks. Raises the error that broke it."""
+        self._steps = deque(self._by_id)
+        self._owed = CREDIT_BYTES
+        self._step_wake.set()
+        broken: EddylineError = StoreUnreachable("the store ended the stream")
+        async with asyncio.TaskGroup() as tasks:
+            sender = tasks.create_task(self._send(follow))
+            try:
+                async for event in follow:
+                    self._take(event)
+            except EddylineError as error:
+                broken = error
+            finally:
+                sender.cancel()
+                self._steps.clear()
+        raise broken
+
+    async def _send(self, follow: Follow) -> None:
+        """Everything that goes to the store, in one task: topics added or removed, credit given back."""
+        # where sending fails the stream is broken, which its reader is told too
+        with suppress(EddylineError):
+            while True:
+                await self._step_wake.wait()
+                self._step_wake.clear()
+                if self._owed >= GRANT_BYTES:
+                    granted, self._owed = self._owed, 0
+                    await follow.grant(granted)
+                while self._steps:
+                    await self._send_step(follow, self._steps.popleft())
+
+    async def _send_step(self, follow: Follow, follow_id: int) -> None:
+        tail = self._by_id.get(follow_id)
+        if tail is None:
+            await follow.remove(follow_id)
+        elif tail.info is None:
+            await follow.add(follow_id, tail.name)
+        else:
+            await follow.add(follow_id, tail.name, epoch=tail.ring.epoch, after_seq=tail.ring.end_seq)
+
+    def _take(self, event: FollowEvent) -> None:
+        if isinstance(event, FollowItem):
+            self._owed += item_bytes(event.item)
+            if self._owed >= GRANT_BYTES:
+                self._step_wake.set()
+        tail = self._by_id.get(event.follow_id)
+        if tail is None:
+            return
+        if isinstance(event, FollowItem):
+            tail.take(event)
+        elif isinstance(event, FollowStarted):
+            tail.start(event)
+        elif isinstance(event, FollowEnded):
+            error = _error(event)
+            if error.code in _AWAY:
+                raise error  # the store is going: all topics are added again, none is forgotten
+            self._forget(tail)
+            tail.end(event)
+        else:
+            return
+        self._mark(tail)
+
+    def _unfollow(self, tail: TopicTail) -> None:
+        if tail.follow_id in self._by_id:
+            self._forget(tail)
+            tail.ring.reset(0, 0)
+            self._step(tail.follow_id)
+
+    def _forget(self, tail: TopicTail) -> None:
+        del self._by_id[tail.follow_id]
+        if self._by_name.get(tail.name) is tail:
+            del self._by_name[tail.name]
+        if tail.expiry is not None:
+            tail.expiry.cancel()
+
+    def _step(self, follow_id: int) -> None:
+        if self.up.is_set():  # else the next stream begins with all topics
+            self._steps.append(follow_id)
+            self._step_wake.set()
+
+    def _set_up(self, up: bool) -> None:
+        risen, fallen = (self.up, self.down) if up else (self.down, self.up)
+        risen.set()
+        fallen.clear()
+
+
+def _error(ended: FollowEnded) -> EddylineError:
+    return _CLASSES.get(ended.reason, EddylineError)(ended.message)

@@ -1,0 +1,93 @@
+"""The wheel: any number of coarse deadlines on one timer.
+
+Heartbeats of 10 000 idle streams, retries and expiries each have a deadline, and the process one armed timer. A deadline
+fires up to one tick late, never early. Source: G. Varghese and T. Lauck, "Hashed and Hierarchical Timing Wheels", 1987;
+here one level, its slots in a dict ordered by a heap, since deadlines are few kinds and far apart.
+Threading: event loop only.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eddyline.core.clock import Clock, Timer
+
+TICK_S: Final = 0.05
+"""Half of the shortest heartbeat: at most 20 wake-ups a second, and none while nothing is due."""
+_TOLERANCE_TICKS: Final = 0.001
+"""A clock in floating point may be a hair before the moment it was asked to wait for."""
+
+
+class Deadline:
+    """One call to come."""
+
+    __slots__ = ("_callback",)
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self._callback: Callable[[], object] | None = callback
+
+    def cancel(self) -> None:
+        """Take it back, and let go of what it would have called. Harmless after it fired."""
+        self._callback = None
+
+    def fire(self) -> None:
+        """Call, unless it was taken back."""
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
+
+
+class Wheel:
+    """Deadlines by tick; see the module."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._slots: dict[int, list[Deadline]] = {}
+        self._ticks: list[int] = []
+        self._timer: Timer | None = None
+        self._armed_tick = 0
+        self._done_tick = -1
+
+    def schedule(self, delay_s: float, callback: Callable[[], object]) -> Deadline:
+        """Call `callback` after `delay_s`, up to one tick later."""
+        # a tick that has had its turn would never come again, or at once for ever
+        tick = max(math.ceil((self._clock.monotonic_s() + delay_s) / TICK_S), self._done_tick + 1)
+        deadline = Deadline(callback)
+        slot = self._slots.get(tick)
+        if slot is None:
+            slot = self._slots[tick] = []
+            heapq.heappush(self._ticks, tick)
+        slot.append(deadline)
+        self._arm()
+        return deadline
+
+    def close(self) -> None:
+        """Forget every deadline."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        self._slots.clear()
+        self._ticks.clear()
+
+    def _arm(self) -> None:
+        tick = self._ticks[0]
+        if self._timer is not None:
+            if self._armed_tick <= tick:
+                return
+            self._timer.cancel()
+        self._armed_tick = tick
+        self._timer = self._clock.call_later(max(0.0, tick * TICK_S - self._clock.monotonic_s()), self._turn)
+
+    def _turn(self) -> None:
+        self._timer = None
+        self._done_tick = now = math.floor(self._clock.monotonic_s() / TICK_S + _TOLERANCE_TICKS)
+        while self._ticks and self._ticks[0] <= now:
+            for deadline in self._slots.pop(heapq.heappop(self._ticks)):
+                deadline.fire()
+        if self._ticks and self._timer is None:
+            self._arm()

@@ -1,0 +1,200 @@
+"""A store in process whose wire can be cut: what delivery sees of a store that goes away and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from eddyline.core.errors import EddylineError, StoreUnreachable
+from eddyline.core.read import ALL_RECORDS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from eddyline.core.batch import Batch
+    from eddyline.core.read import EntryPage, RangePage, ReadResult, RecordFilter
+    from eddyline.core.source import Lease, SourceDefinition, SourceInfo, SourceReport
+    from eddyline.core.store_link import AppendResult, Follow, FollowEvent, StoreLink
+    from eddyline.core.topic import Kind, TopicConfig, TopicInfo
+
+
+class CutLink:
+    """A `StoreLink` over another one. Counts what is asked; `cut` and `mend` the wire, or only `cut_follow` once."""
+
+    def __init__(self, link: StoreLink) -> None:
+        self._link = link
+        self._open: set[CutFollow] = set()
+        self.away = False
+        self.follow_count = 0
+        self.read_count = 0
+        self.reads_open = asyncio.Event()
+        self.reads_open.set()
+
+    def cut(self) -> None:
+        """From now on nothing gets through."""
+        self.away = True
+        self.cut_follow()
+
+    def mend(self) -> None:
+        """The store is back."""
+        self.away = False
+
+    def cut_follow(self) -> None:
+        """Break the open streams; what is under way on them is lost."""
+        for follow in self._open:
+            follow.cut()
+
+    def check(self) -> None:
+        """Raises StoreUnreachable while the wire is cut."""
+        if self.away:
+            raise StoreUnreachable("the wire is cut")
+
+    async def create_topic(self, name: str, kind: Kind, config: TopicConfig) -> TopicInfo:
+        self.check()
+        return await self._link.create_topic(name, kind, config)
+
+    async def get_topic(self, name: str) -> TopicInfo:
+        self.check()
+        return await self._link.get_topic(name)
+
+    async def read_records(
+        self,
+        topic: str,
+        *,
+        after_seq: int,
+        epoch: int = 0,
+        limit: int = 0,
+        max_bytes: int = 0,
+        wait_ms: int = 0,
+        record_filter: RecordFilter = ALL_RECORDS,
+    ) -> ReadResult:
+        await self.reads_open.wait()
+        self.check()
+        self.read_count += 1
+        return await self._link.read_records(
+            topic,
+            after_seq=after_seq,
+            epoch=epoch,
+            limit=limit,
+            max_bytes=max_bytes,
+            wait_ms=wait_ms,
+            record_filter=record_filter,
+        )
+
+    async def batch_get_entries(self, topic: str, keys: Sequence[bytes], *, min_seq: int = 0) -> EntryPage:
+        self.check()
+        return await self._link.batch_get_entries(topic, keys, min_seq=min_seq)
+
+    async def range_entries(
+        self, topic: str, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0
+    ) -> AsyncIterator[RangePage]:
+        self.check()
+        pages = self._link.range_entries(
+            topic, key_prefix=key_prefix, after_key=after_key, limit=limit, min_seq=min_seq
+        )
+        async for page in pages:
+            await self.reads_open.wait()
+            self.check()
+            yield page
+
+    @asynccontextmanager
+    async def follow(self) -> AsyncIterator[Follow]:
+        self.check()
+        self.follow_count += 1
+        broken: EddylineError | None = None
+        async with self._link.follow() as inner, asyncio.TaskGroup() as tasks:
+            follow = CutFollow(inner)
+            self._open.add(follow)
+            pump = tasks.create_task(follow.pump())
+            try:
+                yield follow
+            except EddylineError as error:
+                broken = error
+            finally:
+                pump.cancel()
+                self._open.discard(follow)
+        if broken is not None:
+            raise broken
+
+    async def apply_batch(
+        self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None
+    ) -> AppendResult:
+        self.check()
+        return await self._link.apply_batch(source, fence=fence, previous=previous, new=new, batch=batch)
+
+    async def put_source(self, definition: SourceDefinition) -> tuple[SourceInfo, bool]:
+        self.check()
+        return await self._link.put_source(definition)
+
+    async def get_source(self, name: str) -> SourceInfo:
+        self.check()
+        return await self._link.get_source(name)
+
+    async def list_sources(self) -> Sequence[SourceInfo]:
+        self.check()
+        return await self._link.list_sources()
+
+    async def delete_source(self, name: str) -> None:
+        self.check()
+        await self._link.delete_source(name)
+
+    async def acquire_lease(self, source: str, *, holder: str, lease_ms: int) -> Lease:
+        self.check()
+        return await self._link.acquire_lease(source, holder=holder, lease_ms=lease_ms)
+
+    async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> int:
+        self.check()
+        return await self._link.renew_lease(source, fence=fence, report=report)
+
+    async def release_lease(self, source: str, *, fence: int) -> None:
+        self.check()
+        await self._link.release_lease(source, fence=fence)
+
+
+class CutFollow:
+    """A stream of followed topics that can be cut."""
+
+    def __init__(self, inner: Follow) -> None:
+        self._inner = inner
+        self._events: deque[FollowEvent] = deque()
+        self._cut = False
+        self._wake = asyncio.Event()
+
+    def cut(self) -> None:
+        """Lose what is under way, and break."""
+        self._cut = True
+        self._events.clear()
+        self._wake.set()
+
+    async def pump(self) -> None:
+        """Move events over the wire."""
+        async for event in self._inner:
+            self._events.append(event)
+            self._wake.set()
+
+    async def add(self, follow_id: int, topic: str, *, epoch: int = 0, after_seq: int | None = None) -> None:
+        self._check()
+        await self._inner.add(follow_id, topic, epoch=epoch, after_seq=after_seq)
+
+    async def remove(self, follow_id: int) -> None:
+        self._check()
+        await self._inner.remove(follow_id)
+
+    async def grant(self, credit_bytes: int) -> None:
+        self._check()
+        await self._inner.grant(credit_bytes)
+
+    async def __aiter__(self) -> AsyncIterator[FollowEvent]:
+        while True:
+            self._check()
+            while self._events:
+                yield self._events.popleft()
+                self._check()
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _check(self) -> None:
+        if self._cut:
+            raise StoreUnreachable("the wire was cut")

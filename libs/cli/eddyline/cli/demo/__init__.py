@@ -1,0 +1,1 @@
+"""`eddyline demo` (`make run`): the main job on real data, live."""

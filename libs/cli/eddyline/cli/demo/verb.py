@@ -1,0 +1,35 @@
+"""The verb: cluster up, real data in, a live view; with `--once` it ends with a proof that fold and bucket are equal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eddyline.cli.up import add_cluster_arguments
+from eddyline.cli.verb import add_verb
+
+if TYPE_CHECKING:
+    import argparse
+
+    from eddyline.cli.verb import Context, Subparsers
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        subparsers,
+        "demo",
+        what="Run a cluster with real data in it and show its changes live.",
+        example="eddyline demo\neddyline demo --once --free-ports",
+        run=run,
+        finds_cluster=False,
+    )
+    add_cluster_arguments(parser)
+    parser.add_argument("--once", action="store_true", help="load, change, verify key by key, one summary line, end")
+
+
+async def run(arguments: argparse.Namespace, context: Context) -> int:
+    """Run the demo."""
+    # Here, because nats, certifi and the list are needed by this verb alone, and every other one should start at once.
+    from eddyline.cli.demo.demo import run_demo
+
+    return await run_demo(arguments, context)

@@ -1,0 +1,1 @@
+"""`eddyline drill`: fault drills on a cluster of its own."""

@@ -1,0 +1,95 @@
+"""All drills in turn, on one cluster in a temporary folder; a line each; exit code 1 on any loss."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from eddyline.cli.drill.kill import kill_drill
+from eddyline.cli.drill.overrun import overrun_drill
+from eddyline.cli.drill.pace import long_pace, short_pace
+from eddyline.cli.failure import EXIT_FAILED, EXIT_OK
+from eddyline.cli.local_cluster import LocalClusterPlan, local_cluster
+
+if TYPE_CHECKING:
+    import argparse
+
+    from eddyline.cli.drill.scene import Verdict
+    from eddyline.cli.output import Output
+    from eddyline.cli.part import PartEvent
+    from eddyline.cli.verb import Context
+
+VICTIMS: Final = ("store", "ingest", "delivery", "nats")
+SHORT_DRILL_S: Final = 7.0
+"""Four drills of kills, the start and the end within 60 s: no further round begins after 7 s of a drill."""
+
+
+async def run_drills(arguments: argparse.Namespace, context: Context) -> int:
+    """Run every drill."""
+    seed = arguments.seed or context.random_source.getrandbits(32)
+    folder = Path(tempfile.mkdtemp(prefix="eddyline-drill-"))
+    context.output.say_text(f"drilling in {folder}, seed {seed}")
+    started_s = context.clock.monotonic_s()
+    lost = 1
+    try:
+        lost = await _run_all(arguments, context, folder, random.Random(seed))
+        seconds = context.clock.monotonic_s() - started_s
+        context.output.say(
+            f"{'LOSS: ' + str(lost) + ' drills failed' if lost else 'no loss'} in {seconds:.0f} s, seed {seed}",
+            {"event": "summary", "failed": lost, "seconds": round(seconds, 1), "seed": seed},
+        )
+        if lost:
+            context.output.say_text(f"the folder is kept: {folder}")
+    finally:
+        if not arguments.keep and not lost:
+            shutil.rmtree(folder, ignore_errors=True)
+    return EXIT_FAILED if lost else EXIT_OK
+
+
+async def _run_all(arguments: argparse.Namespace, context: Context, folder: Path, random_source: random.Random) -> int:
+    lost = 0
+    async with local_cluster(
+        LocalClusterPlan(folder, free_ports=True),
+        clock=context.clock,
+        host=context.host,
+        random_source=context.random_source,
+        tell=_say_nothing,
+    ) as cluster:
+        for victim in VICTIMS:
+            over_s = context.clock.monotonic_s() + SHORT_DRILL_S
+            pace = short_pace(arguments.rounds, over_s) if arguments.short else long_pace(arguments.rounds)
+            verdict = await kill_drill(victim, cluster, context, pace=pace, random_source=random_source)
+            lost += say_verdict(verdict, context.output)
+        lost += say_verdict(await overrun_drill(cluster, context, random_source=random_source), context.output)
+    return lost
+
+
+def say_verdict(verdict: Verdict, output: Output) -> bool:
+    """Say a drill's line, and what it found; True = there was a loss."""
+    result = "LOSS" if verdict.findings else "ok"
+    output.say(
+        f"{verdict.name:<9} {result:<4}  {verdict.kills} kills  {verdict.records} records  "
+        f"{verdict.revisions} revisions  {verdict.resumes} resumes  {verdict.gaps} gaps  {verdict.seconds:.1f} s",
+        {
+            "event": "drill",
+            "name": verdict.name,
+            "ok": not verdict.findings,
+            "kills": verdict.kills,
+            "records": verdict.records,
+            "revisions": verdict.revisions,
+            "resumes": verdict.resumes,
+            "gaps": verdict.gaps,
+            "seconds": round(verdict.seconds, 1),
+            "findings": list(verdict.findings),
+        },
+    )
+    for finding in verdict.findings:
+        output.say_text(f"  {finding}")
+    return bool(verdict.findings)
+
+
+def _say_nothing(event: PartEvent) -> None:
+    """Deaths are what a drill is about; its line counts them."""

@@ -1,0 +1,68 @@
+"""The drill of one part: kill it (SIGKILL) under load, several times, each time until it serves again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from eddyline.cli.drill.scene import Verdict, opened_scene
+from eddyline.cli.failure import CommandError
+from eddyline.core.clock import sleep
+
+if TYPE_CHECKING:
+    import random
+
+    from eddyline.cli.drill.pace import Pace
+    from eddyline.cli.local_cluster import LocalCluster
+    from eddyline.cli.verb import Context
+
+SERVES_AGAIN_S: Final = 60.0
+
+
+async def kill_drill(
+    victim: str, cluster: LocalCluster, context: Context, *, pace: Pace, random_source: random.Random
+) -> Verdict:
+    """Kill `victim` again and again while everybody writes and watches; then look for loss."""
+    verdict = Verdict(victim)
+    started_s = context.clock.monotonic_s()
+    async with opened_scene(victim, cluster, context, random_source) as scene:
+        async with asyncio.TaskGroup() as group:
+            for writer in scene.topic_writers:
+                group.create_task(writer.run(scene.client, scene.stop))
+            group.create_task(scene.bucket_writer.run(scene.stop))
+            try:
+                await _kill_rounds(victim, cluster, context, verdict, pace=pace, random_source=random_source)
+            finally:
+                scene.stop.set()
+        verdict.findings += await scene.until_level()
+        await scene.judge(verdict)
+        verdict.findings += await scene.leave()
+    verdict.seconds = context.clock.monotonic_s() - started_s
+    return verdict
+
+
+async def _kill_rounds(
+    victim: str,
+    cluster: LocalCluster,
+    context: Context,
+    verdict: Verdict,
+    *,
+    pace: Pace,
+    random_source: random.Random,
+) -> None:
+    part = cluster.supervisor.parts[victim]
+    for _ in range(pace.rounds):
+        await sleep(context.clock, random_source.uniform(pace.write_s / 2, pace.write_s))
+        down_s = random_source.uniform(0.0, pace.down_s)
+        await part.kill(hold=True)
+        verdict.kills += 1
+        await sleep(context.clock, down_s)
+        part.release()
+        try:
+            await part.wait_ready(SERVES_AGAIN_S)
+        except CommandError as error:
+            verdict.findings.append(error.message)
+            return
+        if pace.is_over(context.clock):
+            break
+    await sleep(context.clock, pace.write_s / 2)

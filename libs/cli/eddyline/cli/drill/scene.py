@@ -1,0 +1,180 @@
+"""The scene of one drill: its topic, bucket and source, writers and witnesses on them, and the checks at its end."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from eddyline.cli.drill import checks
+from eddyline.cli.drill.witness import Witness
+from eddyline.cli.drill.writers import AppendWriter, BucketWriter, StreamWriter
+from eddyline.cli.nats.bucket import nats_connection, open_bucket
+from eddyline.cli.source import comparison_text
+from eddyline.client.connect import connect
+from eddyline.core.clock import sleep, wait_event
+from eddyline.core.record import Gap
+from eddyline.core.topic import Kind
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import AsyncIterator
+
+    from eddyline.cli.local_cluster import LocalCluster
+    from eddyline.cli.nats.bucket import Bucket
+    from eddyline.cli.verb import Context
+    from eddyline.client.connect import Client
+    from eddyline.core.clock import Clock
+
+SETTLE_S: Final = 60.0
+"""How long positions and subscribers may take to be level once the writers have stopped."""
+CONSUMERS_GONE_S: Final = 40.0
+"""Consumers have an inactive threshold of 30 s: what is still there after 40 s was left behind."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What a drill found: counts for its line, and what is wrong."""
+
+    name: str
+    kills: int = 0
+    records: int = 0
+    revisions: int = 0
+    resumes: int = 0
+    gaps: int = 0
+    seconds: float = 0.0
+    findings: list[str] = field(default_factory=list)
+
+
+class Scene:
+    """What one drill works with. `log_topic` has our records, `kv_topic` what ingest copies from `bucket`."""
+
+    def __init__(
+        self, name: str, *, client: Client, bucket: Bucket, clock: Clock, random_source: random.Random
+    ) -> None:
+        self.name = name
+        self.log_topic = f"drill-{name}-log"
+        self.kv_topic = f"drill-{name}-kv"
+        self.client = client
+        self.bucket = bucket
+        self.clock = clock
+        self.random_source = random_source
+        self.stop = asyncio.Event()
+        self.topic_writers: tuple[AppendWriter | StreamWriter, ...] = (
+            AppendWriter("append", self.log_topic, clock=clock),
+            StreamWriter("stream", self.log_topic, clock=clock),
+        )
+        self.bucket_writer = BucketWriter("w", bucket, clock=clock, random_source=random_source)
+        self.witnesses = (
+            Witness("from the start", [self.log_topic, self.kv_topic], "earliest"),
+            Witness("from a snapshot", [self.kv_topic], "snapshot"),
+            Witness("from the tail", [self.log_topic], "tail"),
+        )
+
+    async def until_level(self) -> list[str]:
+        """Wait until source and witnesses have everything; says what is not level in time."""
+        deadline_s = self.clock.monotonic_s() + SETTLE_S
+        while True:
+            findings = await self._not_level()
+            if not findings or self.clock.monotonic_s() > deadline_s:
+                return findings
+            await sleep(self.clock, 0.1)
+
+    async def judge(self, verdict: Verdict, *, may_be_gone: set[int] | None = None) -> None:
+        """Compare what was written, what is stored and what was seen."""
+        log_items = [item async for item in self.client.read(self.log_topic)]
+        kv_items = [item async for item in self.client.read(self.kv_topic)]
+        log_head = (await self.client.get_topic(self.log_topic)).head_seq
+        kv_head = (await self.client.get_topic(self.kv_topic)).head_seq
+        written = {writer.name: writer.acknowledged for writer in self.topic_writers}
+        puts = self.bucket_writer
+        found = verdict.findings
+        found += checks.every_seq_once("topic", log_items, after_seq=0, head_seq=log_head)
+        found += checks.every_append_once(log_items, written)
+        found += checks.every_seq_once("copy", kv_items, after_seq=0, head_seq=kv_head)
+        found += checks.every_revision_once(kv_items, puts.acknowledged, puts.unknown, may_be_gone=may_be_gone or ())
+        compared = await self.client.sources.compare(self.name)
+        if not compared.equal:
+            found.append(comparison_text(self.name, compared))
+        fold = {entry.key or b"": entry.data or b"" async for entry in self.client.range(self.kv_topic)}
+        heads = {self.log_topic: log_head, self.kv_topic: kv_head}
+        stored = {self.log_topic: log_items, self.kv_topic: kv_items}
+        for witness in self.witnesses:
+            if witness.failure is not None:
+                found.append(f"{witness.name}: {witness.failure.reason}: {witness.failure.message}")
+                continue
+            for topic, items in witness.items.items():
+                after_seq = _place_before(witness, topic)
+                found += checks.every_seq_once(witness.name, items, after_seq=after_seq, head_seq=heads[topic])
+                if items != stored[topic][after_seq:] and len(items) == heads[topic] - after_seq:
+                    found.append(f"{witness.name}: what came of {topic} is not what is stored")
+            if witness.start != "tail" and self.kv_topic in witness.live:
+                found += checks.same_values(witness.name, witness.live[self.kv_topic], fold)
+        verdict.records += sum(written.values())
+        verdict.revisions += len(puts.acknowledged)
+        verdict.resumes += sum(witness.resume_count for witness in self.witnesses)
+        verdict.gaps += sum(isinstance(item, Gap) for item in kv_items)
+
+    async def leave(self) -> list[str]:
+        """Delete the source; no consumer may be left on the bucket's stream."""
+        present = await self.bucket.consumer_names()
+        findings = [f"consumers: {len(present)} at once: {', '.join(present)}"] if len(present) > 1 else []
+        await self.client.sources.delete(self.name)
+        deadline_s = self.clock.monotonic_s() + CONSUMERS_GONE_S
+        while left := await self.bucket.consumer_names():
+            if self.clock.monotonic_s() > deadline_s:
+                return [*findings, f"consumers: left behind: {', '.join(left)}"]
+            await sleep(self.clock, 0.1)
+        return findings
+
+    async def _not_level(self) -> list[str]:
+        findings: list[str] = []
+        source = await self.client.sources.get(self.name)
+        last = await self.bucket.last_revision()
+        if source.position_revision != last:
+            findings.append(
+                f"source: at revision {source.position_revision} of {last} ({source.status} {source.reason})"
+            )
+        for topic in (self.log_topic, self.kv_topic):
+            head = (await self.client.get_topic(topic)).head_seq
+            findings += [
+                f"{witness.name}: at seq {witness.seen_seq[topic]} of {head} in {topic}"
+                for witness in self.witnesses
+                if topic in witness.seen_seq and witness.seen_seq[topic] < head and witness.failure is None
+            ]
+        return findings
+
+
+@asynccontextmanager
+async def opened_scene(
+    name: str, cluster: LocalCluster, context: Context, random_source: random.Random
+) -> AsyncIterator[Scene]:
+    """Make topic, bucket and source, and start the witnesses; the writers are the drill's."""
+    async with (
+        connect(cluster.address, clock=context.clock, random_source=context.random_source, timeout_s=30.0) as client,
+        nats_connection(cluster.nats_url) as connection,
+    ):
+        bucket = await open_bucket(connection, f"drill-{name}")
+        scene = Scene(name, client=client, bucket=bucket, clock=context.clock, random_source=random_source)
+        await client.create_topic(scene.log_topic, Kind.LOG)
+        await client.sources.create(name, bucket=bucket.name, topic=scene.kv_topic)
+        async with asyncio.TaskGroup() as group:
+            watching = []
+            for witness in scene.witnesses:
+                level = asyncio.Event()
+                watching.append(group.create_task(witness.run(client, level)))
+                await wait_event(context.clock, level, SETTLE_S)
+            yield scene
+            for task in watching:
+                task.cancel()
+
+
+def _place_before(witness: Witness, topic: str) -> int:
+    """The seq behind which a witness began to see changes of a topic."""
+    if witness.start == "earliest":
+        return 0
+    if witness.start == "snapshot":
+        return witness.snapshot_seq.get(topic, 0)
+    items = witness.items[topic]
+    return items[0].seq - 1 if items else witness.seen_seq[topic]

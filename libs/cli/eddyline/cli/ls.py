@@ -1,0 +1,45 @@
+"""`eddyline ls`: live keys of a KV topic, in byte order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eddyline.cli.failure import EXIT_OK
+from eddyline.cli.output import record_fields, shown_bytes
+from eddyline.cli.verb import add_verb, connected, count
+
+if TYPE_CHECKING:
+    import argparse
+
+    from eddyline.cli.verb import Context, Subparsers
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        subparsers,
+        "ls",
+        what="List the live keys of a KV topic, in byte order, all at one point.",
+        example="eddyline ls routes co. --limit 20\neddyline ls routes --values",
+        run=run,
+    )
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("prefix", metavar="PREFIX", nargs="?", default="", help="only keys that start so")
+    parser.add_argument("--after", default="", metavar="KEY", help="only keys behind it")
+    parser.add_argument("--limit", type=count, default=0, metavar="N", help="most keys (default: all)")
+    parser.add_argument("--values", action="store_true", help="show the values too (JSON has them always)")
+
+
+async def run(arguments: argparse.Namespace, context: Context) -> int:
+    """List."""
+    async with connected(arguments, context) as client:
+        async for record in client.range(
+            arguments.topic,
+            key_prefix=arguments.prefix.encode(),
+            after_key=arguments.after.encode(),
+            limit=arguments.limit,
+        ):
+            key = shown_bytes(record.key)
+            text = f"{key}  {shown_bytes(record.data, 200)}" if arguments.values else key
+            context.output.say(text, record_fields(record))
+    return EXIT_OK

@@ -1,0 +1,1 @@
+"""NATS as the demo and the drills use it: the one place of the command that imports nats."""

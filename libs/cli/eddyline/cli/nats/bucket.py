@@ -1,0 +1,202 @@
+"""KV buckets for the demo and the drills: pipelined loads, single puts whose outcome is known or said to be unknown.
+
+Failure: whatever nats-py raises becomes `NatsUnreachable`; a put that was not acknowledged may still have been stored.
+Not promised: order between puts that are in flight together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import nats
+import nats.errors
+import nats.js.errors
+from eddyline.core.errors import BucketNotFound, EddylineError, NatsUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from nats.aio.client import Client as NatsConnection
+    from nats.js import JetStreamContext
+    from nats.js.kv import KeyValue
+
+HISTORY: Final = 64
+"""The most that NATS keeps of a key: full history for as long as we are away."""
+PUT_TIMEOUT_S: Final = 2.0
+IN_FLIGHT_MAX: Final = 1_000
+"""nats-py allows 4 000 by itself; 1 000 fill the wire and are repeated soon when the server dies."""
+LOAD_TIMEOUT_S: Final = 60.0
+RECONNECT_S: Final = 0.2
+
+_NATS_FAILURES: Final = (nats.errors.Error, OSError, TimeoutError, asyncio.InvalidStateError)
+
+
+class Bucket:
+    """One KV bucket."""
+
+    def __init__(self, name: str, jetstream: JetStreamContext, key_value: KeyValue) -> None:
+        self.name = name
+        self._jetstream = jetstream
+        self._key_value = key_value
+
+    async def put(self, key: str, value: bytes) -> int:
+        """Put a key; its revision.
+
+        Raises:
+            NatsUnreachable: not acknowledged; it may have been stored.
+        """
+        try:
+            acknowledged = await self._jetstream.publish(f"$KV.{self.name}.{key}", value, timeout=PUT_TIMEOUT_S)
+        except _NATS_FAILURES as error:
+            raise _unreachable(error) from None
+        return int(acknowledged.seq)
+
+    async def delete(self, key: str) -> int:
+        """Delete a key; the marker's revision.
+
+        Raises:
+            NatsUnreachable: not acknowledged; it may have been stored.
+        """
+        try:
+            acknowledged = await self._jetstream.publish(
+                f"$KV.{self.name}.{key}", b"", timeout=PUT_TIMEOUT_S, headers={"KV-Operation": "DEL"}
+            )
+        except _NATS_FAILURES as error:
+            raise _unreachable(error) from None
+        return int(acknowledged.seq)
+
+    async def put_all(self, values: Mapping[str, bytes]) -> int:
+        """Put many keys, a bounded number in flight; how many were put, which is all.
+
+        Raises:
+            NatsUnreachable: not all were acknowledged.
+        """
+        try:
+            async with asyncio.timeout(LOAD_TIMEOUT_S):
+                waiting = [
+                    await self._jetstream.publish_async(f"$KV.{self.name}.{key}", value)
+                    for key, value in values.items()
+                ]
+                for acknowledged in waiting:
+                    await acknowledged
+        except _NATS_FAILURES as error:
+            raise _unreachable(error) from None
+        return len(waiting)
+
+    async def live_values(self) -> dict[str, bytes]:
+        """Every live key with its value.
+
+        Raises:
+            NatsUnreachable: the server went away.
+        """
+        found: dict[str, bytes] = {}
+        try:
+            watcher = await self._key_value.watchall(ignore_deletes=True)
+            try:
+                # nats-py leaves these two untyped.
+                while (entry := await watcher.updates(timeout=PUT_TIMEOUT_S)) is not None:  # type: ignore[no-untyped-call]
+                    found[entry.key] = entry.value or b""
+            finally:
+                await watcher.stop()  # type: ignore[no-untyped-call]
+        except _NATS_FAILURES as error:
+            raise _unreachable(error) from None
+        return found
+
+    async def last_revision(self) -> int:
+        """The newest revision of the bucket.
+
+        Raises:
+            NatsUnreachable: the server went away.
+        """
+        try:
+            return int((await self._jetstream.stream_info(f"KV_{self.name}")).state.last_seq)
+        except _NATS_FAILURES as error:
+            raise _unreachable(error) from None
+
+    async def first_revision(self) -> int:
+        """The oldest revision that the bucket still has.
+
+        Raises:
+            NatsUnreachable: the server went away.
+        """
+        try:
+            return int((await self._jetstream.stream_info(f"KV_{self.name}")).state.first_seq)
+        except _NATS_FAILURES as error:
+            raise _unreachable(error) from None
+
+    async def consumer_names(self) -> list[str]:
+        """Who consumes the bucket's stream.
+
+        Raises:
+            NatsUnreachable: the server went away.
+        """
+        try:
+            return sorted(str(info.name) for info in await self._jetstream.consumers_info(f"KV_{self.name}"))
+        except _NATS_FAILURES as error:
+            raise _unreachable(error) from None
+
+    async def has_revision(self, revision: int) -> bool:
+        """Whether the bucket still has this revision.
+
+        Raises:
+            NatsUnreachable: the server went away.
+        """
+        try:
+            await self._jetstream.get_msg(f"KV_{self.name}", seq=revision)
+        except nats.js.errors.NotFoundError:
+            return False
+        except _NATS_FAILURES as error:
+            raise _unreachable(error) from None
+        return True
+
+
+@asynccontextmanager
+async def nats_connection(url: str) -> AsyncIterator[NatsConnection]:
+    """Connect, and reconnect for ever; leaving it closes.
+
+    Raises:
+        NatsUnreachable: the first connection failed.
+    """
+    try:
+        connection = await nats.connect(
+            url,
+            error_cb=_say_nothing,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=RECONNECT_S,
+            connect_timeout=2,
+        )
+    except _NATS_FAILURES as error:
+        raise _unreachable(error) from None
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def open_bucket(connection: NatsConnection, name: str, *, create: bool = True) -> Bucket:
+    """Open a bucket, made with full history if it is missing.
+
+    Raises:
+        BucketNotFound: missing, and not to be made. NatsUnreachable.
+    """
+    jetstream = connection.jetstream(publish_async_max_pending=IN_FLIGHT_MAX)
+    try:
+        try:
+            key_value = await jetstream.key_value(name)
+        except nats.js.errors.BucketNotFoundError:
+            if not create:
+                raise BucketNotFound(f"no bucket {name!r} at NATS") from None
+            key_value = await jetstream.create_key_value(bucket=name, history=HISTORY)
+    except _NATS_FAILURES as error:
+        raise _unreachable(error) from None
+    return Bucket(name, jetstream, key_value)
+
+
+def _unreachable(error: BaseException) -> EddylineError:
+    return NatsUnreachable(f"NATS: {error!r}"[:300])
+
+
+async def _say_nothing(error: Exception) -> None:
+    """Every operation says itself what failed."""

@@ -1,0 +1,159 @@
+"""What a verb says: for people as lines, for programs as one JSON object a line (`-o json`).
+
+Bytes in JSON: as text under their own name where they are UTF-8, else as base64 under `<name>_base64`; absent ones are left
+out. Failure: a reader that went away (a closed pipe) is `BrokenPipeError`, which the command takes as its end.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal, TextIO
+
+from eddyline.core.record import GapReason, Op
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from eddyline.core.record import Gap, Record
+
+_OPS = frozenset(int(op) for op in Op)
+_GAP_REASONS = frozenset(int(reason) for reason in GapReason)
+
+Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
+OutputFormat = Literal["text", "json"]
+
+
+class Output:
+    """One command's standard output."""
+
+    def __init__(self, output_format: OutputFormat = "text", *, stream: TextIO | None = None) -> None:
+        self._json = output_format == "json"
+        self._stream = stream if stream is not None else sys.stdout
+
+    @property
+    def is_json(self) -> bool:
+        return self._json
+
+    @property
+    def is_terminal(self) -> bool:
+        """True = a person looks, so lines may be redrawn."""
+        return not self._json and self._stream.isatty()
+
+    def say(self, text: str, fields: Mapping[str, Json]) -> None:
+        """Say one thing: `text` to people, `fields` to programs."""
+        line = json.dumps(fields, ensure_ascii=False, separators=(",", ":")) if self._json else text
+        print(line, file=self._stream, flush=True)
+
+    def say_text(self, text: str) -> None:
+        """Say something that programs need not hear."""
+        if not self._json:
+            print(text, file=self._stream, flush=True)
+
+    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], fields: Sequence[Mapping[str, Json]]) -> None:
+        """Say a table: aligned columns to people, an object a row to programs."""
+        if self._json:
+            for row_fields in fields:
+                self.say("", row_fields)
+            return
+        for line in aligned([header, *rows] if rows else []):
+            print(line, file=self._stream)
+        self._stream.flush()
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as lines with aligned columns, two spaces apart."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def put_bytes(fields: dict[str, Json], name: str, value: bytes | None) -> None:
+    """Put bytes into a JSON object: text, else base64 under another name; None is left out."""
+    if value is None:
+        return
+    try:
+        fields[name] = value.decode("utf-8")
+    except UnicodeDecodeError:
+        fields[name + "_base64"] = base64.b64encode(value).decode("ascii")
+
+
+def shown_bytes(value: bytes | None, width: int = 0) -> str:
+    """Bytes for people: text where they are printable UTF-8, else hex; cut to `width` with an ellipsis (0 = whole)."""
+    if value is None:
+        return "-"
+    try:
+        text = value.decode("utf-8")
+    except UnicodeDecodeError:
+        text = "0x" + value.hex()
+    if not text.isprintable():
+        text = json.dumps(text, ensure_ascii=False)[1:-1]
+    return text if not width or len(text) <= width else text[: width - 1] + "…"
+
+
+def shown_time(ts_ms: int) -> str:
+    """A time for people, UTC, to the millisecond."""
+    return datetime.fromtimestamp(ts_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.") + f"{ts_ms % 1000:03d}"
+
+
+def record_fields(record: Record) -> dict[str, Json]:
+    """A record as a JSON object."""
+    fields: dict[str, Json] = {"seq": record.seq, "ts_ms": record.ts_ms, "op": op_name(record.op)}
+    if record.source_ts_ns:
+        fields["source_ts_ns"] = record.source_ts_ns
+    put_bytes(fields, "key", record.key)
+    put_bytes(fields, "data", record.data)
+    if record.tag is not None:
+        fields["tag"] = record.tag
+    if record.node is not None:
+        fields["node"] = record.node
+    if record.meta:
+        meta: list[Json] = []
+        for entry in record.meta:
+            entry_fields: dict[str, Json] = {"name": entry.name}
+            put_bytes(entry_fields, "value", entry.value)
+            meta.append(entry_fields)
+        fields["meta"] = meta
+    if record.version:
+        fields["version"] = record.version.hex()
+    return fields
+
+
+def gap_fields(gap: Gap) -> dict[str, Json]:
+    """A gap as a JSON object."""
+    fields: dict[str, Json] = {"gap": gap_name(gap.reason), "first_seq": gap.first_seq, "last_seq": gap.last_seq}
+    if gap.seq:
+        fields["seq"] = gap.seq
+    if gap.new_epoch:
+        fields.update(old_epoch=gap.old_epoch, new_epoch=gap.new_epoch)
+    if gap.source_last:
+        fields.update(source_first=gap.source_first, source_last=gap.source_last)
+    return fields
+
+
+def record_line(record: Record) -> str:
+    """A record for people."""
+    key = "" if record.key is None else f"  {shown_bytes(record.key)}"
+    data = "" if record.data is None else f"  {shown_bytes(record.data, 200)}"
+    return f"{record.seq:>8}  {shown_time(record.ts_ms)}  {op_name(record.op):<6}{key}{data}"
+
+
+def gap_line(gap: Gap) -> str:
+    """A gap for people."""
+    if gap.new_epoch:
+        return (
+            f"     GAP  {gap_name(gap.reason)}: another topic of this name (epoch {gap.old_epoch}, now {gap.new_epoch})"
+        )
+    source = f", source revisions {gap.source_first} to {gap.source_last}" if gap.source_last else ""
+    return f"     GAP  {gap_name(gap.reason)}: lost {gap.first_seq} to {gap.last_seq}{source}"
+
+
+def op_name(op: int) -> str:
+    """An op's name, or its number where a newer server has one that we do not know."""
+    return Op(op).name if op in _OPS else str(op)
+
+
+def gap_name(reason: int) -> str:
+    """A gap reason's name, or its number."""
+    return GapReason(reason).name if reason in _GAP_REASONS else str(reason)

@@ -1,0 +1,56 @@
+"""`eddyline read`: a topic's log from a place to its head, or on and on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eddyline.cli.failure import EXIT_OK
+from eddyline.cli.output import gap_fields, gap_line, record_fields, record_line
+from eddyline.cli.verb import add_verb, connected, count
+from eddyline.core.read import RecordFilter
+from eddyline.core.record import Gap
+
+if TYPE_CHECKING:
+    import argparse
+
+    from eddyline.cli.verb import Context, Subparsers
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        subparsers,
+        "read",
+        what="Read a topic's log, what was lost as gaps in their places.",
+        example="eddyline read prices --after 100 --limit 10\neddyline read prices --follow -o json",
+        run=run,
+    )
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("--after", type=count, default=0, metavar="SEQ", help="start behind it (default: 0)")
+    parser.add_argument("--limit", type=count, default=0, metavar="N", help="most records (default: all)")
+    parser.add_argument("--follow", action="store_true", help="go on with what comes, until Ctrl-C")
+    parser.add_argument("--key-prefix", action="append", default=[], metavar="PREFIX", help="repeatable")
+    parser.add_argument("--tag", action="append", default=[], help="repeatable")
+    parser.add_argument("--exclude-node", action="append", default=[], metavar="NODE", help="repeatable")
+
+
+async def run(arguments: argparse.Namespace, context: Context) -> int:
+    """Read."""
+    wanted = RecordFilter(
+        key_prefixes=tuple(prefix.encode() for prefix in arguments.key_prefix),
+        tags=tuple(arguments.tag),
+        exclude_nodes=tuple(arguments.exclude_node),
+    )
+    async with connected(arguments, context) as client:
+        async for item in client.read(
+            arguments.topic,
+            after=arguments.after,
+            limit=arguments.limit,
+            follow=arguments.follow,
+            record_filter=wanted,
+        ):
+            if isinstance(item, Gap):
+                context.output.say(gap_line(item), gap_fields(item))
+            else:
+                context.output.say(record_line(item), record_fields(item))
+    return EXIT_OK

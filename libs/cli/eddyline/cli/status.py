@@ -1,0 +1,73 @@
+"""`eddyline status`: how each role does; exit code 1 unless all are ready."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eddyline.cli.failure import EXIT_FAILED, EXIT_OK
+from eddyline.cli.output import Json
+from eddyline.cli.verb import add_verb, connected
+
+if TYPE_CHECKING:
+    import argparse
+
+    from eddyline.cli.verb import Context, Subparsers
+    from eddyline.client.status import RoleStatus
+
+_HEADER = ("ROLE", "ADDRESS", "STATE", "PID", "UP", "VERSION", "FIGURES")
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    add_verb(
+        subparsers,
+        "status",
+        what="Show how each role does; exit code 1 unless all are ready.",
+        example="eddyline status\neddyline status --cluster 127.0.0.1:7701 -o json",
+        run=run,
+    )
+
+
+async def run(arguments: argparse.Namespace, context: Context) -> int:
+    """Show the roles."""
+    async with connected(arguments, context) as client:
+        statuses = await client.statuses()
+    context.output.table(_HEADER, [_row(status) for status in statuses], [_fields(status) for status in statuses])
+    return EXIT_OK if all(status.ready for status in statuses) else EXIT_FAILED
+
+
+def shown_duration(milliseconds: int) -> str:
+    """A duration for people."""
+    seconds = milliseconds // 1000
+    if seconds < 120:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
+
+
+def _row(status: RoleStatus) -> tuple[str, ...]:
+    state = "ready" if status.ready else "not ready" if status.reachable else "away"
+    figures = "  ".join(f"{name}={value}" for name, value in status.figures)
+    return (
+        status.role,
+        status.address,
+        f"{state}: {status.reason}" if status.reason else state,
+        str(status.pid or "-"),
+        shown_duration(status.uptime_ms) if status.reachable else "-",
+        status.version or "-",
+        figures or "-",
+    )
+
+
+def _fields(status: RoleStatus) -> dict[str, Json]:
+    return {
+        "role": status.role,
+        "address": status.address,
+        "reachable": status.reachable,
+        "ready": status.ready,
+        "reason": status.reason,
+        "version": status.version,
+        "contract_version": status.contract_version,
+        "pid": status.pid,
+        "uptime_ms": status.uptime_ms,
+        **dict(status.figures),
+    }

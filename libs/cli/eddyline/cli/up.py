@@ -1,0 +1,107 @@
+"""`eddyline up`: the local cluster in the foreground, until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eddyline.cli.cluster import ROLES
+from eddyline.cli.failure import EXIT_OK
+from eddyline.cli.folder import log_path
+from eddyline.cli.local_cluster import LocalClusterPlan, local_cluster
+from eddyline.cli.verb import add_verb
+
+if TYPE_CHECKING:
+    import argparse
+
+    from eddyline.cli.local_cluster import LocalCluster
+    from eddyline.cli.output import Json, Output
+    from eddyline.cli.part import PartEvent
+    from eddyline.cli.verb import Context, Subparsers
+
+_HEADER = ("ROLE", "ADDRESS", "PID", "LOG")
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        subparsers,
+        "up",
+        what="Run a cluster on this machine: nats-server, store, ingest and delivery, until Ctrl-C.",
+        example="eddyline up\neddyline up --data /tmp/second --free-ports",
+        run=run,
+        finds_cluster=False,
+    )
+    add_cluster_arguments(parser)
+
+
+def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what every verb that runs a cluster takes."""
+    parser.add_argument("--free-ports", action="store_true", help="take any free ports, not 7701 to 7703 and 4222")
+    parser.add_argument(
+        "--sources", type=Path, metavar="FILE", help="TOML file of sources ([[source]] with name, bucket, topic)"
+    )
+
+
+async def run(arguments: argparse.Namespace, context: Context) -> int:
+    """Run the cluster until it is told to stop."""
+    plan = LocalClusterPlan(arguments.data, free_ports=arguments.free_ports, sources_file=arguments.sources)
+    output = context.output
+    up = asyncio.Event()
+
+    def tell(event: PartEvent) -> None:
+        if event.kind in ("died", "stopped") or up.is_set():
+            output.say(part_event_text(event), part_event_fields(event))
+
+    output.say_text(f"starting in {arguments.data}")
+    try:
+        async with local_cluster(
+            plan, clock=context.clock, host=context.host, random_source=context.random_source, tell=tell
+        ) as cluster:
+            say_what_runs(cluster, output)
+            output.say_text("try: eddyline status    Ctrl-C stops it")
+            up.set()
+            await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        if not up.is_set():
+            raise
+        # Told to stop, and it has stopped: that is what was asked.
+    return EXIT_OK
+
+
+def say_what_runs(cluster: LocalCluster, output: Output) -> None:
+    """Say what runs where."""
+    parts = cluster.supervisor.parts
+    rows = [
+        (name, cluster.addresses[name], str(parts[name].pid), _shown_path(log_path(cluster.data, name)))
+        for name in ROLES
+    ]
+    fields: list[dict[str, Json]] = [
+        {"event": "up", "role": name, "address": address, "pid": int(pid), "log": log}
+        for name, address, pid, log in rows
+    ]
+    output.table(_HEADER, rows, fields)
+
+
+def part_event_text(event: PartEvent) -> str:
+    """An event for people."""
+    match event.kind:
+        case "started":
+            return f"{event.name}: started, pid {event.pid}"
+        case "ready":
+            return f"{event.name}: ready"
+        case "died":
+            return f"{event.name}: {event.detail}; starting it again"
+        case "stopped":
+            return f"{event.name}: stopped"
+
+
+def part_event_fields(event: PartEvent) -> dict[str, Json]:
+    """An event as a JSON object."""
+    return {"event": event.kind, "role": event.name, "pid": event.pid, "detail": event.detail}
+
+
+def _shown_path(path: Path) -> str:
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

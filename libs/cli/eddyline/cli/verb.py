@@ -1,0 +1,102 @@
+"""What every verb is made of: its parser with an example, its context, its connection."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from eddyline.cli.cluster import DATA_DEFAULT, cluster_address
+from eddyline.client.connect import connect
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from eddyline.cli.output import Output
+    from eddyline.client.connect import Client
+    from eddyline.core.clock import Clock, Host
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+    RunVerb = Callable[[argparse.Namespace, "Context"], Awaitable[int]]
+
+CONNECT_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a verb may use of the world."""
+
+    output: Output
+    environ: Mapping[str, str]
+    clock: Clock
+    host: Host
+    random_source: random.Random
+
+
+def add_verb(
+    subparsers: Subparsers, name: str, *, what: str, example: str, run: RunVerb, finds_cluster: bool = True
+) -> argparse.ArgumentParser:
+    """Add a verb's parser. `what` is its help in one sentence, `example` a command line or several."""
+    parser = subparsers.add_parser(
+        name,
+        help=what,
+        description=what,
+        epilog="example:\n" + "\n".join(f"  {line}" for line in example.strip().splitlines()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(run=run)
+    parser.add_argument(
+        "-o", "--output", choices=("text", "json"), default="text", help="json = one object a line (default: text)"
+    )
+    add_data(parser)
+    if finds_cluster:
+        parser.add_argument(
+            "--cluster",
+            default="",
+            metavar="HOST:PORT",
+            help="address of any role (default: $EDDYLINE_ADDRESS, else what the folder of `eddyline up` says)",
+        )
+    return parser
+
+
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """Add --data."""
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=Path(DATA_DEFAULT),
+        metavar="FOLDER",
+        help=f"folder of `eddyline up` (default: ./{DATA_DEFAULT})",
+    )
+
+
+def add_group(subparsers: Subparsers, name: str, *, what: str) -> Subparsers:
+    """Add a verb that has verbs of its own."""
+    parser = subparsers.add_parser(name, help=what, description=what, allow_abbrev=False)
+    return parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+
+@asynccontextmanager
+async def connected(arguments: argparse.Namespace, context: Context) -> AsyncIterator[Client]:
+    """Connect to the cluster that the arguments name.
+
+    Raises:
+        CommandError: nothing names one. NotReady: nobody answers there.
+    """
+    address = cluster_address(arguments.cluster, context.environ, arguments.data)
+    async with connect(
+        address, timeout_s=CONNECT_S, clock=context.clock, random_source=context.random_source
+    ) as client:
+        yield client
+
+
+def count(text: str) -> int:
+    """An argument that is a whole number from 0."""
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is below 0")
+    return number

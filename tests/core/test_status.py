@@ -198,6 +198,12 @@ def test_a_peer_that_does_not_answer_is_not_ready_or_what_the_caller_names() -> 
     assert type(unwrap(made(grpc.StatusCode.UNAVAILABLE), unreachable=StoreUnreachable)) is StoreUnreachable
 
 
+@pytest.mark.parametrize("details", ["Internal error from Core", "Received RST_STREAM with error code 2"])
+def test_a_connection_that_broke_under_a_write_is_a_peer_that_does_not_answer(details: str) -> None:
+    broken = grpc.aio.AioRpcError(grpc.StatusCode.INTERNAL, grpc.aio.Metadata(), grpc.aio.Metadata(), details)
+    assert type(unwrap(broken)) is NotReady
+
+
 def test_a_deadline_of_grpc_is_a_deadline() -> None:
     assert type(unwrap(made(grpc.StatusCode.DEADLINE_EXCEEDED))) is Deadline
 

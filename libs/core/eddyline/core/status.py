@@ -41,6 +41,9 @@ _CLASSES: Final = {
     if isinstance(found, type) and issubclass(found, EddylineError) and found is not EddylineError
 }
 _TRANSPORT: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+_BROKEN_OFF: Final = ("Internal error from Core", "Received RST_STREAM")
+"""What grpc.aio says, as INTERNAL, of a call whose connection broke while it was being written to. A defect of a role of
+ours never comes without an `ErrorInfo`."""
 
 
 class WireStatus(NamedTuple):
@@ -82,7 +85,7 @@ def unwrap(error: grpc.aio.AioRpcError, *, unreachable: type[EddylineError] = No
 
 
 def _said_by_grpc(code: grpc.StatusCode, message: str, unreachable: type[EddylineError]) -> EddylineError:
-    if code in _TRANSPORT:
+    if code in _TRANSPORT or (code is grpc.StatusCode.INTERNAL and message.startswith(_BROKEN_OFF)):
         return unreachable(message)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return Deadline(message)

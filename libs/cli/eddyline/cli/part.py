@@ -85,7 +85,7 @@ class Part:
         self._ready = asyncio.Event()
         self._released = asyncio.Event()
         self._released.set()
-        self._first_deaths = 0
+        self._has_served = False
         self._hopeless = asyncio.Event()
 
     async def run(self) -> None:
@@ -183,10 +183,8 @@ class Part:
                 process.kill()
                 await process.wait()
             self.pid = 0
-            if not self._ready.is_set() and self.start_count == self._first_deaths + 1:
-                self._first_deaths += 1
-                if self._first_deaths >= FIRST_DEATHS_MAX:
-                    self._hopeless.set()
+            if not self._has_served and self.start_count >= FIRST_DEATHS_MAX:
+                self._hopeless.set()
             self._ready.clear()
             self._ended.set()
         return code
@@ -195,6 +193,7 @@ class Part:
         while not await self.spec.is_ready():
             await sleep(self._clock, POLL_S)
         self._ready.set()
+        self._has_served = True
         self._tell(PartEvent(self.spec.name, "ready", self.pid))
 
     def _how_it_died(self, code: int) -> str:

@@ -69,7 +69,9 @@ class Watch:
         self._silent = False
         self._closed = False
         self._defects = 0
+        self._resuming = False
         self.resume_count = 0
+        """How often it went on after a break."""
 
     @property
     def positions(self) -> dict[str, Position]:
@@ -93,6 +95,9 @@ class Watch:
                 if gone is not None:
                     return gone
                 continue
+            if self._resuming:
+                self._resuming = False
+                self.resume_count += 1
             self._backoff.reset()
             self._defects = 0
             event = self._plan.accept(frame)
@@ -153,7 +158,7 @@ class Watch:
             self._defects += 1
         elif error.code not in _MENDABLE:
             raise error
-        self.resume_count += 1
+        self._resuming = True
         if self._on_retry is not None:
             self._on_retry(error)
         await sleep(self._clock, self._backoff.next_s(at_least_s=retry_after_s(error)))

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eddyline.client.connect import Client
-    from eddyline.core.errors import EddylineError
     from eddyline.core.record import Record
 
 SAMPLE: Final = 8
@@ -40,8 +39,9 @@ class Subscriber:
 
     async def run(self, client: Client, caught_up: asyncio.Event) -> None:
         """Watch until cancelled; `caught_up` is set when level for the first time."""
-        async with client.watch(list(self.live), start="snapshot", on_retry=self._retry) as events:
+        async with client.watch(list(self.live), start="snapshot") as events:
             async for event in events:
+                self.resume_count = events.resume_count
                 match event:
                     case SnapshotEnded():
                         self.seen_seq[event.topic] = event.position.seq
@@ -70,6 +70,3 @@ class Subscriber:
                 self.newest.append(Change(event.topic, record))
         if not event.in_snapshot:
             self.seen_seq[event.topic] = event.position.seq
-
-    def _retry(self, error: EddylineError) -> None:
-        self.resume_count += 1

@@ -1,4 +1,4 @@
-"""The drill of one part: kill it (SIGKILL) under load, several times, each time until it serves again."""
+"""The drill of one part, or of all at once: SIGKILL under load, several times, each time until it serves again."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from eddyline.core.clock import sleep
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Sequence
 
     from eddyline.cli.drill.pace import Pace
     from eddyline.cli.local_cluster import LocalCluster
@@ -20,18 +21,24 @@ SERVES_AGAIN_S: Final = 60.0
 
 
 async def kill_drill(
-    victim: str, cluster: LocalCluster, context: Context, *, pace: Pace, random_source: random.Random
+    name: str,
+    victims: Sequence[str],
+    cluster: LocalCluster,
+    context: Context,
+    *,
+    pace: Pace,
+    random_source: random.Random,
 ) -> Verdict:
-    """Kill `victim` again and again while everybody writes and watches; then look for loss."""
-    verdict = Verdict(victim)
+    """Kill `victims` again and again while everybody writes and watches; then look for loss."""
+    verdict = Verdict(name)
     started_s = context.clock.monotonic_s()
-    async with opened_scene(victim, cluster, context, random_source) as scene:
+    async with opened_scene(name, cluster, context, random_source) as scene:
         async with asyncio.TaskGroup() as group:
             for writer in scene.topic_writers:
                 group.create_task(writer.run(scene.client, scene.stop))
             group.create_task(scene.bucket_writer.run(scene.stop))
             try:
-                await _kill_rounds(victim, cluster, context, verdict, pace=pace, random_source=random_source)
+                await _kill_rounds(victims, cluster, context, verdict, pace=pace, random_source=random_source)
             finally:
                 scene.stop.set()
         verdict.findings += await scene.until_level()
@@ -42,7 +49,7 @@ async def kill_drill(
 
 
 async def _kill_rounds(
-    victim: str,
+    victims: Sequence[str],
     cluster: LocalCluster,
     context: Context,
     verdict: Verdict,
@@ -50,16 +57,19 @@ async def _kill_rounds(
     pace: Pace,
     random_source: random.Random,
 ) -> None:
-    part = cluster.supervisor.parts[victim]
+    parts = [cluster.supervisor.parts[victim] for victim in victims]
     for _ in range(pace.rounds):
         await sleep(context.clock, random_source.uniform(pace.write_s / 2, pace.write_s))
         down_s = random_source.uniform(0.0, pace.down_s)
-        await part.kill(hold=True)
-        verdict.kills += 1
+        for part in parts:
+            await part.kill(hold=True)
+            verdict.kills += 1
         await sleep(context.clock, down_s)
-        part.release()
+        for part in parts:
+            part.release()
         try:
-            await part.wait_ready(SERVES_AGAIN_S)
+            for part in parts:
+                await part.wait_ready(SERVES_AGAIN_S)
         except CommandError as error:
             verdict.findings.append(error.message)
             return

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from eddyline.core.clock import Clock
-
-SHORT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +25,7 @@ class Pace:
 
 def short_pace(rounds: int, over_s: float) -> Pace:
     """Seconds a drill."""
-    return Pace(rounds or 2, write_s=1.0, down_s=0.3, over_s=over_s)
+    return Pace(rounds or 3, write_s=1.0, down_s=0.3, over_s=over_s)
 
 
 def long_pace(rounds: int) -> Pace:

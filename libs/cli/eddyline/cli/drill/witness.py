@@ -34,8 +34,9 @@ class Witness:
     async def run(self, client: Client, level: asyncio.Event) -> None:
         """Watch until cancelled; `level` is set when it has caught up first. A final error is kept, not raised."""
         try:
-            async with client.watch(list(self.items), start=self.start, on_retry=self._retry) as events:
+            async with client.watch(list(self.items), start=self.start) as events:
                 async for event in events:
+                    self.resume_count = events.resume_count
                     match event:
                         case Records():
                             self._take(event)
@@ -66,6 +67,3 @@ class Witness:
         if not event.in_snapshot:
             self.items[event.topic].extend(event.records)
             self.seen_seq[event.topic] = event.position.seq
-
-    def _retry(self, error: EddylineError) -> None:
-        self.resume_count += 1

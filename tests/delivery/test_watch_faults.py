@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 from eddyline.core.status import unwrap
+from eddyline.delivery.watches import Point, WantedTopic, WatchRequest
 from eddyline.v1 import cluster_pb2, types_pb2
 from eddyline.v1 import delivery_pb2 as pb
 
@@ -63,6 +64,18 @@ async def test_heartbeat_comes_after_silence_with_a_token(cluster: ServedDeliver
     await append(cluster.store, "log", rows("next"))
     async with cluster.watch(tail("log"), resume_token=token) as watch:
         assert await watch.data(1) == [b"next"]
+
+
+async def test_heartbeat_that_was_long_in_sending_does_not_swallow_the_next(cluster: ServedDelivery) -> None:
+    await log_topic(cluster.store)
+    request = WatchRequest((WantedTopic("log", Point.TAIL),), heartbeat_s=1.0)
+    async with cluster.role.watches.open(request) as subscriber, asyncio.timeout(5):
+        frames = subscriber.frames()
+        assert pb.WatchTopicsResponse.FromString(await anext(frames)).HasField("caught_up")
+        for _ in range(3):
+            cluster.clock.advance(1.1)
+            assert pb.WatchTopicsResponse.FromString(await anext(frames)).HasField("heartbeat")
+        await frames.aclose()
 
 
 async def test_idle_streams_share_one_timer(cluster: ServedDelivery) -> None:

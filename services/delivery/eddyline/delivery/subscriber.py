@@ -78,6 +78,7 @@ class Subscriber:
                 self._silent = False
                 self._arm(self._heartbeat_s)
                 yield self._sent(heartbeat_frame(self._clock.now_ms(), self._token()))
+                continue  # it may have been long in sending, and the next one due meanwhile
             if not self._ready:
                 if self._left == 0:
                     return

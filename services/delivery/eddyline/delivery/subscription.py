@@ -222,9 +222,12 @@ class Subscription:
                 )
             except EddylineError as error:
                 self._failed(error, generation)
+                return
+            if result.epoch == epoch and result.next_after_seq > after_seq:
+                self._got(result, generation)
             else:
-                # another epoch: the topic was made anew, which the tail says in its turn
-                self._got(result if result.epoch == epoch else None, generation)
+                # another topic of this name, which the tail says in its turn; or a store that is behind the tail
+                self._rest(generation)
 
         self._fetching = True
         self._feeds.fetcher.submit(read)
@@ -266,14 +269,12 @@ class Subscription:
 
         async def read() -> None:
             try:
-                part = await snapshot.read() if generation == self._generation else None
+                if generation == self._generation:
+                    self._got(await snapshot.read(), generation)
             except EddylineError as error:
                 self._failed(error, generation)
                 await snapshot.close()
-                return
-            if generation == self._generation:
-                self._got(part, generation)
-            else:
+            if generation != self._generation:
                 await snapshot.close()
 
         self._fetching = True
@@ -281,26 +282,30 @@ class Subscription:
 
     # what both share ---------------------------------------------------------------------------------------------
 
-    def _got(self, fetched: ReadResult | SnapshotPart | None, generation: int) -> None:
+    def _got(self, fetched: ReadResult | SnapshotPart, generation: int) -> None:
         if generation == self._generation:
             self._fetching = False
             self._fetched = fetched
             self._backoff.reset()
-            if fetched is not None:
-                self.wake()
+            self.wake()
 
     def _failed(self, error: EddylineError, generation: int) -> None:
         if generation != self._generation:
             return
-        self._fetching = False
         self._snapshot = None
         if error.code in _PASSING or isinstance(error, TopicNotFound):
             # a topic that is not there any more: the tail says so in its turn
-            asked_s = int(error.metadata.get("retryAfterMs", "0")) / 1000
-            self._retry = self._feeds.wheel.schedule(self._backoff.next_s(at_least_s=asked_s), self._try_again)
+            self._rest(generation, asked_s=int(error.metadata.get("retryAfterMs", "0")) / 1000)
         else:
+            self._fetching = False
             self._failure = error
             self.wake()
+
+    def _rest(self, generation: int, *, asked_s: float = 0.0) -> None:
+        """Fetch again after a while."""
+        if generation == self._generation:
+            self._fetching = False
+            self._retry = self._feeds.wheel.schedule(self._backoff.next_s(at_least_s=asked_s), self._try_again)
 
     def _try_again(self) -> None:
         self._retry = None

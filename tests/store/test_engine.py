@@ -195,6 +195,23 @@ async def test_failed_fdatasync_makes_outcomes_unknown_and_the_shard_read_only(d
         assert values(await all_rows(link, "log")) == [b"a"]
 
 
+@pytest.mark.parametrize("durability", list(Durability))
+async def test_failed_write_leaves_no_append_without_an_answer(durability: Durability) -> None:
+    disk = FaultyFs(SimFs())
+    async with sim_store(disk) as link:
+        await log_topic(link, durability=durability)
+        acks = [await link.stage(AppendRequest(topic="log", batch=rows("a")))]
+        await asyncio.sleep(0)
+        acks.append(await link.stage(AppendRequest(topic="log", batch=rows("b"))))
+        disk.next_fault("pwritev", error=errno.ENOSPC)
+        for ack, error in zip(acks, (CommitUnknown, ReadOnly), strict=True):
+            with pytest.raises(error):
+                async with asyncio.timeout(5):
+                    await ack
+        with pytest.raises(ReadOnly):
+            await append(link, "log", rows("c"))
+
+
 async def test_time_in_records_never_goes_back() -> None:
     clock = ManualClock()
     async with sim_store(clock=clock) as link:

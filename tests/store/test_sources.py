@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from eddyline.core.errors import (
     InvalidArgument,
@@ -15,8 +17,9 @@ from eddyline.core.errors import (
     TopicNotFound,
 )
 from eddyline.core.source import SourceDefinition, SourceReport
+from eddyline.store.fold.memory import SimFold
 
-from tests.support.manual_clock import ManualClock
+from tests.support.manual_clock import ManualClock, settle
 from tests.support.store import append, kv_topic, puts, sim_store
 
 CERTS = SourceDefinition("certs", "kv", "certs")
@@ -99,3 +102,41 @@ async def test_topic_deletion_takes_its_source_along() -> None:
         await kv_topic(link)
         assert (await link.put_source(CERTS))[1]
         assert (await link.get_source("certs")).position == b""
+
+
+async def test_position_is_told_once_its_batch_is_applied() -> None:
+    fold, clock = SimFold(0), ManualClock()
+    async with sim_store(fold=fold, clock=clock) as link, asyncio.TaskGroup() as tasks:
+        await kv_topic(link)
+        await link.put_source(CERTS)
+        fence = (await link.acquire_lease("certs", holder="a", lease_ms=0)).fence
+        await link.apply_batch("certs", fence=fence, previous=b"", new=b"1", batch=puts(("k", "v")))
+        fold.stall(1)
+        moves = [
+            tasks.create_task(
+                link.apply_batch("certs", fence=fence, previous=previous, new=new, batch=puts(("k", "v")))
+            )
+            for previous, new in ((b"1", b"2"), (b"2", b"3"))
+        ]
+        await settle()
+        assert (await link.get_source("certs")).position == b"1"
+        taking = tasks.create_task(link.acquire_lease("certs", holder="a", lease_ms=0))
+        await settle()
+        assert not taking.done()
+        await clock.pass_time(1)
+        assert (await taking).source.position == b"3"
+        assert [(await move).last_seq for move in moves] == [2, 3]
+
+
+async def test_topic_that_gets_a_source_refuses_an_append_that_still_reads_its_keys() -> None:
+    async with sim_store() as link, asyncio.TaskGroup() as tasks:
+        await kv_topic(link)
+
+        async def late() -> None:
+            with pytest.raises(TopicHasSource):
+                await append(link, "kv", puts(("k", "v")), expected_versions=((b"k", b""),))
+
+        tasks.create_task(late())
+        await asyncio.sleep(0)
+        await link.put_source(CERTS)
+    assert link._table.get("kv").staged_seq == 0

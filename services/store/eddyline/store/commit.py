@@ -169,16 +169,18 @@ class Committer:
     async def _commit(self, frames: list[CommitFrame], group: WriteGroup) -> None:
         now = [frame for frame in frames if not frame.sync]
         synced = [frame for frame in frames if frame.sync]
+        waiting = frames
         try:
             if now:
                 await self._worker.submit(partial(self._wal.write, group))
                 self._hand_on(now)
+                waiting = synced
                 if synced:
                     await self._worker.submit(self._wal.sync)
             else:
                 await self._worker.submit(partial(_write_and_sync, self._wal, group))
         except (OSError, WalFailed) as error:
-            self._fail("SYNC_FAILED", error, [frame for frame in frames if not _settled(frame)])
+            self._fail("SYNC_FAILED", error, waiting)
             return
         if synced:
             self._hand_on(synced)
@@ -264,11 +266,6 @@ def settle_frames(frames: Sequence[CommitFrame], error: Exception) -> None:
             settle(append.ack, error)
         if frame.control is not None:
             settle(frame.control.done, error)
-
-
-def _settled(frame: CommitFrame) -> bool:
-    """True = handed on already."""
-    return not frame.sync
 
 
 def _write_and_sync(wal: Wal, group: WriteGroup) -> None:

@@ -127,6 +127,7 @@ class Engine:
         self._check_room(topic)
         if topic.closing or topic.deleted:
             raise TopicNotFound(f"no topic {topic.name}", topic=topic.name)
+        staging.check_author(topic, request)  # again: it may have got a source while this one waited at the gate
         staging.check_head(topic, request.expected_head_seq)
         ack: Ack = asyncio.get_running_loop().create_future()
         writer, key, digest = request.writer, request.idempotency_key.encode(), b""
@@ -135,9 +136,7 @@ class Engine:
             topic.keys.stage(key, digest, ack)
         mark = AppendMark(request.batch.count, key, digest)
         if writer is not None:
-            mark = mark._replace(
-                writer=writer.writer, fence=writer.fence, previous=writer.previous, new=writer.new
-            )
+            mark = mark._replace(writer=writer.writer, fence=writer.fence, previous=writer.previous, new=writer.new)
             topic.writers.stage(writer, ack)
         first_seq = topic.staged_seq + 1
         topic.staged_seq += request.batch.count
@@ -259,7 +258,8 @@ class Engine:
         """The fold is broken: its frames stay in the log, unacknowledged, until a restart applies them."""
         self._failed_reason = "FOLD_FAILED"
         unknown = CommitUnknown(
-            "the fold failed; the append is in the log and is settled at the store's restart", cause=type(error).__name__
+            "the fold failed; the append is in the log and is settled at the store's restart",
+            cause=type(error).__name__,
         )
         settle_frames(frames, unknown)
 
@@ -322,4 +322,3 @@ def _repeat(first: Ack) -> Ack:
 
     first.add_done_callback(settle_second)
     return second
-

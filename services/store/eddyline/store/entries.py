@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.batch import Batch
-from eddyline.core.errors import FoldBehind, InvalidArgument, NotKv, ScanExpired
+from eddyline.core.errors import FoldBehind, InvalidArgument, NotKv, ScanExpired, TopicNotFound
 from eddyline.core.read import EntryPage, FoldState, RangePage
 from eddyline.core.topic import Kind
 
@@ -37,7 +37,9 @@ SCAN_S_MAX: Final = 300.0
 class Entries:
     """Reads of every fold of a shard."""
 
-    def __init__(self, *, fold: Fold, fold_worker: Worker, reader_worker: Worker, clock: Clock, sources: Sources) -> None:
+    def __init__(
+        self, *, fold: Fold, fold_worker: Worker, reader_worker: Worker, clock: Clock, sources: Sources
+    ) -> None:
         self._fold = fold
         self._fold_worker = fold_worker
         self._reader_worker = reader_worker
@@ -48,17 +50,20 @@ class Entries:
         """Live entries of `keys` at one point, in their order; None where a key is not live.
 
         Raises:
-            NotKv, InvalidArgument (too many keys), FoldBehind (`min_seq` not reached in 30 s).
+            NotKv, InvalidArgument (too many keys), TopicNotFound (deleted meanwhile), FoldBehind (`min_seq` not
+                reached in 30 s).
         """
         if len(keys) > KEYS_MAX:
             raise InvalidArgument(f"at most {KEYS_MAX} keys in one call, not {len(keys)}", field="keys")
         await self._wait(topic, min_seq)
+        head_seq = topic.head_seq
 
         def read() -> tuple[list[Record | None], int]:
             return self._fold.get(topic.id, keys), self._fold.applied(topic.id)
 
         entries, fold_seq = await self._fold_worker.submit(read)
         await topic.wait_head(fold_seq, self._clock, WAIT_S_MAX)
+        _check_there(topic, fold_seq, head_seq)
         return EntryPage(self.state(topic, fold_seq), tuple(entries))
 
     async def scan(
@@ -67,9 +72,10 @@ class Entries:
         """Live entries under a prefix and above `after_key`, in byte order, all at one point; at least one page.
 
         Raises:
-            NotKv, FoldBehind, TooManyScans, ScanExpired (after 300 s).
+            NotKv, TopicNotFound (deleted meanwhile), FoldBehind, TooManyScans, ScanExpired (after 300 s).
         """
         await self._wait(topic, min_seq)
+        head_seq = topic.head_seq
 
         def open_view() -> tuple[FoldView, int]:
             view = self._fold.view(topic.id, key_prefix=key_prefix, after_key=after_key)
@@ -78,6 +84,7 @@ class Entries:
         view, fold_seq = await self._fold_worker.submit(open_view)
         try:
             await topic.wait_head(fold_seq, self._clock, WAIT_S_MAX)
+            _check_there(topic, fold_seq, head_seq)
             deadline_s = self._clock.monotonic_s() + SCAN_S_MAX
             remaining = limit or 1 << 63
             first = True
@@ -103,9 +110,17 @@ class Entries:
     async def _wait(self, topic: Topic, min_seq: int) -> None:
         if topic.kind is not Kind.KV:
             raise NotKv(f"topic {topic.name} has no fold", topic=topic.name)
-        if min_seq and not await topic.wait_head(min_seq, self._clock, WAIT_S_MAX):
-            raise FoldBehind(
-                f"the fold of topic {topic.name} is at {topic.head_seq}, not at {min_seq}",
-                topic=topic.name,
-                foldSeq=topic.head_seq,
-            )
+        if not min_seq or await topic.wait_head(min_seq, self._clock, WAIT_S_MAX):
+            return
+        _check_there(topic, topic.head_seq, topic.head_seq)
+        raise FoldBehind(
+            f"the fold of topic {topic.name} is at {topic.head_seq}, not at {min_seq}",
+            topic=topic.name,
+            foldSeq=topic.head_seq,
+        )
+
+
+def _check_there(topic: Topic, fold_seq: int, head_seq: int) -> None:
+    """Raises TopicNotFound where the fold was read after the topic's deletion had emptied it: it is below the head then."""
+    if topic.deleted or fold_seq < head_seq:
+        raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name)

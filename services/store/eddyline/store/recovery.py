@@ -23,10 +23,9 @@ from eddyline.store.fold.project import entries_of
 from eddyline.store.log.dedupe import KeyedAppend
 from eddyline.store.log.table import TopicTable
 from eddyline.store.log.topic import Topic
-from eddyline.store.storage.frame import FrameType, append_body
+from eddyline.store.storage.frame import AppendMark, FrameType, append_body
 
 if TYPE_CHECKING:
-
     from eddyline.store.fold.fold import Fold
     from eddyline.store.sources import Sources
     from eddyline.store.storage.frame import Frame
@@ -128,7 +127,8 @@ def settle_losses(*, table: TopicTable, fold: Fold, wal: Wal, bytes_lost: bool, 
     """Log what power loss took; the number of gaps written. `bytes_lost`: it may have taken something.
 
     Each DISK topic that had seqs reserved gets one UNSYNCED gap record behind its reservation: every seq that may have been
-    acknowledged is below it, so none is ever given again.
+    acknowledged is below it, so none is ever given again. Where the fold is ahead its positions move in the gap's frame, or
+    the next replay, which finds the fold level with the log, would set them back to the log's.
     """
     bodies, writes = [], list[FoldWrite]()
     for topic in table.all():
@@ -136,14 +136,14 @@ def settle_losses(*, table: TopicTable, fold: Fold, wal: Wal, bytes_lost: bool, 
         bound = max(topic.reserved_seq, applied) if topic.needs_reservation else applied
         if not bytes_lost or bound <= topic.head_seq:
             continue
-        if applied > topic.head_seq:
-            for writer, state in fold.writers(topic.id).items():
-                topic.writers.commit(writer, state.fence, state.position)
+        marks = _positions_ahead(topic, fold) if applied > topic.head_seq else ()
+        for mark in marks:
+            topic.writers.commit(mark.writer, mark.fence, mark.new)
         gap = Gap(topic.head_seq + 1, bound, GapReason.UNSYNCED)
         batch = Batch.from_rows([Record(op=Op.GAP, data=encode_gap(gap))])
         ts_ms = max(topic.last_ts_ms, now_ms)
         placed = batch.with_place(bound + 1, ts_ms)
-        bodies.append((topic, placed, append_body(topic.id, placed, ())))
+        bodies.append((topic, placed, append_body(topic.id, placed, marks)))
         if topic.kind is Kind.KV:
             writes.append(FoldWrite(topic.id, placed.last_seq, [], []))
     if not bodies:
@@ -158,6 +158,25 @@ def settle_losses(*, table: TopicTable, fold: Fold, wal: Wal, bytes_lost: bool, 
     for start in range(0, len(writes), REPLAY_ENTRIES_MAX):
         fold.apply(writes[start : start + REPLAY_ENTRIES_MAX])
     return len(bodies)
+
+
+def _positions_ahead(topic: Topic, fold: Fold) -> tuple[AppendMark, ...]:
+    """The moves that the fold has beyond the log's, as marks of a frame of one record."""
+    states = sorted(fold.writers(topic.id).items())
+    found = [(writer, topic.writers.get(writer), state) for writer, state in states]
+    moves = [
+        (w, known, state) for w, known, state in found if state.position != known.position or state.fence > known.fence
+    ]
+    return tuple(
+        AppendMark(
+            count=int(number == 0),
+            writer=writer,
+            fence=state.fence,
+            previous=known.position,
+            new=state.position,
+        )
+        for number, (writer, known, state) in enumerate(moves)
+    )
 
 
 def topic_body(name: str, kind: Kind, config: TopicConfig) -> dict[str, str | int]:
@@ -193,9 +212,7 @@ def change_writer(sources: Sources, topic: Topic, body: dict[str, str | int]) ->
     elif change == "delete":
         sources.remove(name)
     elif (source := sources.find(name)) is not None:
-        sources.leased(
-            source, fence=int(body["fence"]), holder=str(body["holder"]), lease_ms=int(body["lease_ms"])
-        )
+        sources.leased(source, fence=int(body["fence"]), holder=str(body["holder"]), lease_ms=int(body["lease_ms"]))
 
 
 def _control(frame: Frame) -> dict[str, str | int]:

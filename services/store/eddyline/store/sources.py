@@ -142,12 +142,12 @@ class Sources:
         source.deadline_s = 0.0
 
     def info(self, source: Source) -> SourceInfo:
-        """The source as others see it; the position is the newest staged one, see `link` for waiting on it."""
+        """The source as others see it; everything up to the position is applied."""
         remaining_ms = self._remaining_ms(source)
         reported_ms = -1 if source.reported_s < 0 else int((self._clock.monotonic_s() - source.reported_s) * 1000)
         return SourceInfo(
             definition=source.definition,
-            position=source.topic.writers.get(source.definition.name).position,
+            position=source.topic.writers.get(source.definition.name).stored,
             fence=source.fence,
             holder=source.holder if remaining_ms > 0 else "",
             lease_remaining_ms=max(remaining_ms, 0),

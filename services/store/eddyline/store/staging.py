@@ -40,10 +40,7 @@ def check_request(topic: Topic, request: AppendRequest) -> None:
     """
     if request.epoch and request.epoch != topic.id:
         raise EpochMismatch(f"topic {topic.name} has epoch {topic.id}", topic=topic.name, epoch=topic.id)
-    if topic.source and not request.source:
-        raise TopicHasSource(
-            f"topic {topic.name} is written by its source {topic.source} alone", topic=topic.name, source=topic.source
-        )
+    check_author(topic, request)
     if request.expected_versions and topic.kind is not Kind.KV:
         raise NotKv(f"topic {topic.name} has no fold, so no versions to expect", topic=topic.name)
     writer = request.writer
@@ -53,9 +50,19 @@ def check_request(topic: Topic, request: AppendRequest) -> None:
             raise InvalidArgument(f"a position has at most {POSITION_BYTES_MAX} bytes", field="writer")
         if not writer.new:
             raise InvalidArgument("a writer's new position is missing", field="writer.new")
+        if request.source and not writer.fence:
+            raise InvalidArgument("the fence of the caller's lease is missing", field="fence")
     if request.batch.count == 0 and not request.source:
         raise InvalidArgument("an append needs at least one record", field="batch")
     check_ops(topic.kind, request.batch, source=request.source)
+
+
+def check_author(topic: Topic, request: AppendRequest) -> None:
+    """Raises TopicHasSource where the topic is its source's alone."""
+    if topic.source and not request.source:
+        raise TopicHasSource(
+            f"topic {topic.name} is written by its source {topic.source} alone", topic=topic.name, source=topic.source
+        )
 
 
 def check_ops(kind: Kind, batch: Batch, *, source: bool) -> None:

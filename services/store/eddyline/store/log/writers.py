@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 
 
 class StagedWriter(NamedTuple):
-    """A writer after all that is staged. `ack` = the newest append's, None once it is stored."""
+    """A writer after all that is staged. `ack` = the newest append's, None once it is stored.
+
+    `stored` is the position up to which everything is applied, behind `position` while appends are under way.
+    """
 
     fence: int
     position: bytes
     ack: asyncio.Future[AppendResult] | None = None
+    stored: bytes = b""
 
 
 class Writers:
@@ -67,13 +71,15 @@ class Writers:
 
     def stage(self, move: WriterPosition, ack: asyncio.Future[AppendResult]) -> None:
         """Take a judged move over."""
-        self._staged[move.writer] = StagedWriter(move.fence, move.new, ack)
+        self._staged[move.writer] = StagedWriter(move.fence, move.new, ack, self.get(move.writer).stored)
 
     def commit(self, writer: str, fence: int, position: bytes) -> None:
         """A move is stored: its retries are answered at once, unless a newer one is under way."""
         known = self._staged.get(writer)
         if known is None or known.position == position or known.ack is None:
-            self._staged[writer] = StagedWriter(max(fence, known.fence if known else 0), position)
+            self._staged[writer] = StagedWriter(max(fence, known.fence if known else 0), position, None, position)
+        else:
+            self._staged[writer] = known._replace(stored=position)
 
     def set_fence(self, writer: str, fence: int) -> None:
         """A lease was given: older fences are refused from now on."""

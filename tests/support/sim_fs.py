@@ -3,7 +3,8 @@
 The machine stops at call `crash_at` (counted from 1): that call takes effect wholly, in part or not at all, never returns,
 and neither does any later one: all raise `Crashed`. `reboot` gives the disk as the next boot finds it, as often as asked:
 
-kill    the process died, the machine did not: every byte and name is there, and the boot id is the same.
+kill    the process died, the machine did not: every byte and name is there, and the boot id is the same. What no fsync
+        covered is with the kernel still, and a power crash after it may take it.
 power   what no fsync covered is lost, kept, torn at 512-byte sectors or kept out of order, and the boot id is another. A
         shorter length needs fsync (fdatasync alone may lose it), a name needs the fsync of its directory.
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import os
+from copy import deepcopy
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
@@ -58,7 +60,8 @@ class SimFs:
         seed = self.seed if seed is None else seed
         rebooted = SimFs(seed, crash_at=crash_at)
         rebooted.boots = self.boots + (crash == "power")
-        rebooted._root = self._root.after(Random(f"{seed}/{self.calls}") if crash == "power" else None)
+        power = Random(f"{seed}/{self.calls}") if crash == "power" else None
+        rebooted._root = self._root.after(power) if power is not None else deepcopy(self._root)
         return rebooted
 
     def open(self, path: Path, *, create: bool = False) -> File:
@@ -262,10 +265,8 @@ class _Inode:
             self._durable = data + self._durable[len(data) :]
             self._pending = [_Truncate(len(data))]
 
-    def after(self, random: Random | None) -> _Inode:
-        """The file after a crash; `random` decides a power crash."""
-        if random is None:
-            return _Inode(bytes(self.data))
+    def after(self, random: Random) -> _Inode:
+        """The file after the power went."""
         survived, style = bytearray(self._durable), random.choice(("none", "all", "prefix", "any"))
         kept_first = random.randrange(len(self._pending) + 1)
         for position, change in enumerate(self._pending):
@@ -298,20 +299,18 @@ class _Directory:
     def sync(self) -> None:
         self._durable, self._pending = dict(self.names), []
 
-    def after(self, random: Random | None) -> _Directory:
-        """The directory after a crash. Any steps are kept, but each only with those before it on its names or nodes."""
-        names = self.names
-        if random is not None:
-            names, lost_names, lost_nodes = dict(self._durable), set[str](), set[int]()
-            chance = random.choice((0.0, 0.5, 1.0))
-            for changes in self._pending:
-                nodes = {id(node) for node in changes.values() if node is not None}
-                depends = lost_names & changes.keys() or lost_nodes & nodes
-                if not depends and random.uniform(0, 1) < chance:
-                    _rename(names, changes)
-                else:
-                    lost_names |= changes.keys()
-                    lost_nodes |= nodes
+    def after(self, random: Random) -> _Directory:
+        """The directory after the power went: any steps, but each only with those before it on its names or nodes."""
+        names, lost_names, lost_nodes = dict(self._durable), set[str](), set[int]()
+        chance = random.choice((0.0, 0.5, 1.0))
+        for changes in self._pending:
+            nodes = {id(node) for node in changes.values() if node is not None}
+            depends = lost_names & changes.keys() or lost_nodes & nodes
+            if not depends and random.uniform(0, 1) < chance:
+                _rename(names, changes)
+            else:
+                lost_names |= changes.keys()
+                lost_nodes |= nodes
         survived = _Directory()
         survived.names = {name: node.after(random) for name, node in sorted(names.items())}
         survived._durable = dict(survived.names)

@@ -16,6 +16,7 @@ import grpc
 from eddyline.core.errors import EddylineError, StoreUnreachable
 from eddyline.core.grpc_follow import GrpcFollow
 from eddyline.core.read import ALL_RECORDS, EntryPage, RangePage, ReadResult
+from eddyline.core.record import effective_version
 from eddyline.core.source import Lease
 from eddyline.core.status import unwrap
 from eddyline.core.store_link import AppendResult
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.batch import Batch
     from eddyline.core.read import RecordFilter
+    from eddyline.core.record import Record
     from eddyline.core.source import SourceDefinition, SourceInfo, SourceReport
     from eddyline.core.topic import Kind, TopicConfig, TopicInfo
 
@@ -169,7 +171,7 @@ class GrpcLink:
         answer = await self._call(self._fold.BatchGetEntries, request, wait_s=wait_s)
         return EntryPage(
             state=fold_state_from_pb(answer.state),
-            entries=tuple(record_from_pb(maybe.entry) if maybe.HasField("entry") else None for maybe in answer.entries),
+            entries=tuple(_entry(maybe) for maybe in answer.entries),
         )
 
     async def range_entries(
@@ -209,3 +211,11 @@ class GrpcLink:
             return await method(request, timeout=self._timeout_s + wait_s)
         except grpc.aio.AioRpcError as error:
             raise unwrap(error, unreachable=StoreUnreachable) from error
+
+
+def _entry(maybe: fold_pb2.MaybeEntry) -> Record | None:
+    """An entry as it is stored: rows on the wire show the seq as the version where none was set."""
+    if not maybe.HasField("entry"):
+        return None
+    entry = record_from_pb(maybe.entry)
+    return entry._replace(version=b"") if entry.version == effective_version(b"", entry.seq) else entry

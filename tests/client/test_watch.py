@@ -1,0 +1,226 @@
+"""A watch against a real server that breaks: it goes on where it was, for ever, and raises what cannot be mended."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from eddyline.client.connect import Client
+from eddyline.client.events import Position, Records, SnapshotBegan, SnapshotEnded, TopicGone
+from eddyline.client.topology import Channels, Topology
+from eddyline.client.watch import DEFECTS_MAX, HEARTBEAT_MS, SILENCE_HEARTBEATS_MAX
+from eddyline.core.clock import SystemClock
+from eddyline.core.errors import (
+    CursorAhead,
+    EddylineError,
+    Internal,
+    NotReady,
+    ResumeTokenMismatch,
+    StoreUnreachable,
+    Throttled,
+    TopicNotFound,
+)
+
+from tests.support.manual_clock import ManualClock
+from tests.support.scripted_roles import (
+    ScriptedDelivery,
+    WatchScript,
+    caught_up_frame,
+    cursor,
+    deleted_frame,
+    rows_frame,
+    scripted_server,
+    snapshot_begin_frame,
+    snapshot_end_frame,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from eddyline.client.events import WatchEvent
+    from eddyline.client.watch import Watch
+    from eddyline.core.clock import Clock
+
+
+class NoJitter(random.Random):
+    """Backoff without waiting: tests have no time."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return 0.0
+
+
+@asynccontextmanager
+async def watching(*scripts: WatchScript, clock: Clock | None = None) -> AsyncIterator[tuple[Client, ScriptedDelivery]]:
+    delivery = ScriptedDelivery(list(scripts))
+    async with scripted_server(delivery=delivery) as address:
+        channels = Channels()
+        topology = Topology("test", (address,), (), (address,))
+        yield (
+            Client(topology, channels=channels, clock=clock or SystemClock(), random_source=NoJitter(1)),
+            delivery,
+        )
+        await channels.close()
+
+
+async def take(watch: Watch, count: int) -> list[WatchEvent]:
+    return [await anext(watch) for _ in range(count)]
+
+
+def seqs_of(events: list[WatchEvent]) -> list[int]:
+    return [record.seq for event in events if isinstance(event, Records) for record in event.records]
+
+
+async def test_breaks_of_every_kind_are_survived_without_loss_or_repeat() -> None:
+    scripts = [
+        WatchScript([rows_frame("a", 1, 2)], StoreUnreachable("gone")),
+        WatchScript([rows_frame("a", 3)], "end"),
+        WatchScript([], NotReady("starting")),
+        WatchScript([rows_frame("a", 4)], Throttled("busy", retryAfterMs=1)),
+        WatchScript([rows_frame("a", 5)]),
+    ]
+    async with watching(*scripts) as (client, delivery), client.watch("a", start="earliest") as events:
+        assert seqs_of(await take(events, 4)) == [1, 2, 3, 4, 5]
+        assert events.resume_count == 3
+    asked = [request.topics[0].cursor.seq for request in delivery.requests]
+    assert asked == [0, 2, 3, 3, 4]
+
+
+async def test_server_that_dies_is_left_for_another() -> None:
+    delivery = ScriptedDelivery([WatchScript([rows_frame("a", 1)]), WatchScript([rows_frame("a", 2)])])
+    channels = Channels()
+    async with scripted_server(delivery=delivery) as second, AsyncExitStack() as dying:
+        first = await dying.enter_async_context(scripted_server(delivery=delivery))
+        client = Client(
+            Topology("test", (first,), (), (first, second)),
+            channels=channels,
+            clock=SystemClock(),
+            random_source=NoJitter(1),
+        )
+        async with client.watch("a", start="earliest") as events:
+            assert seqs_of(await take(events, 1)) == [1]
+            await dying.aclose()
+            assert seqs_of(await take(events, 1)) == [2]
+        await channels.close()
+    assert delivery.requests[1].topics[0].cursor == cursor("a", 1)
+
+
+async def test_interrupted_snapshot_begins_again() -> None:
+    scripts = [
+        WatchScript([snapshot_begin_frame("a", 9), rows_frame("a", 3, in_snapshot_of=9)], NotReady("stopping")),
+        WatchScript([snapshot_begin_frame("a", 10), rows_frame("a", 3, 10, in_snapshot_of=10)], NotReady("stopping")),
+        WatchScript([snapshot_begin_frame("a", 10), snapshot_end_frame("a", 10, 0)], NotReady("stopping")),
+        WatchScript([rows_frame("a", 11)]),
+    ]
+    async with watching(*scripts) as (client, delivery), client.watch("a") as events:
+        got = await take(events, 7)
+    assert [type(event) for event in got] == [
+        SnapshotBegan,
+        Records,
+        SnapshotBegan,
+        Records,
+        SnapshotBegan,
+        SnapshotEnded,
+        Records,
+    ]
+    starts = [request.topics[0].WhichOneof("start") for request in delivery.requests]
+    assert starts == ["point", "point", "point", "cursor"]
+    assert delivery.requests[3].topics[0].cursor == cursor("a", 10)
+
+
+async def test_silent_call_is_given_up() -> None:
+    clock = ManualClock()
+    scripts = [WatchScript([rows_frame("a", 1)]), WatchScript([rows_frame("a", 2)])]
+    async with watching(*scripts, clock=clock) as (client, delivery), client.watch("a", start="earliest") as events:
+        assert seqs_of(await take(events, 1)) == [1]
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(take(events, 1))
+            while len(delivery.requests) < 2:
+                await clock.pass_time(SILENCE_HEARTBEATS_MAX * HEARTBEAT_MS / 1000)
+            assert seqs_of(await reading) == [2]
+
+
+async def test_cancelled_read_loses_nothing() -> None:
+    scripts = [WatchScript([rows_frame("a", 1)]), WatchScript([rows_frame("a", 2)])]
+    async with watching(*scripts) as (client, delivery), client.watch("a", start="earliest") as events:
+        await take(events, 1)
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(take(events, 1))
+            await asyncio.sleep(0)
+            reading.cancel()
+        assert seqs_of(await take(events, 1)) == [2]
+    assert delivery.requests[1].topics[0].cursor == cursor("a", 1)
+
+
+@pytest.mark.parametrize("final", [CursorAhead("ahead", headSeq=3), TopicNotFound("no such topic", topic="a")])
+async def test_what_another_try_cannot_mend_is_raised(final: EddylineError) -> None:
+    async with watching(WatchScript([], final)) as (client, _), client.watch("a", start="earliest") as events:
+        with pytest.raises(type(final)):
+            await anext(events)
+
+
+async def test_defects_are_tried_again_a_few_times_only() -> None:
+    scripts = [WatchScript([], Internal("defect", id="x")) for _ in range(DEFECTS_MAX + 1)]
+    async with watching(*scripts) as (client, delivery), client.watch("a", start="earliest") as events:
+        with pytest.raises(Internal):
+            await anext(events)
+    assert len(delivery.requests) == DEFECTS_MAX + 1
+
+
+async def test_topic_deleted_while_away_ends_its_watch() -> None:
+    scripts = [
+        WatchScript([rows_frame("a", 1)], NotReady("stopping")),
+        WatchScript([], TopicNotFound("no such topic", topic="a")),
+    ]
+    async with watching(*scripts) as (client, _):
+        got = [event async for event in client.watch("a", start="earliest")]
+    assert got[1:] == [TopicGone("a", 7)]
+
+
+async def test_watch_ends_when_every_topic_is_deleted() -> None:
+    scripts = [WatchScript([rows_frame("a", 1), deleted_frame("a"), deleted_frame("b")])]
+    async with watching(*scripts) as (client, _):
+        got = [event async for event in client.watch(["a", "b"], start="earliest")]
+    assert got[1:] == [TopicGone("a", 7), TopicGone("b", 7)]
+
+
+async def test_refused_token_gives_way_to_cursors() -> None:
+    scripts = [
+        WatchScript([rows_frame("a", 1), caught_up_frame(b"token")], NotReady("stopping")),
+        WatchScript([], ResumeTokenMismatch("other topics")),
+        WatchScript([rows_frame("a", 2)]),
+    ]
+    async with watching(*scripts) as (client, delivery), client.watch("a", start="earliest") as events:
+        assert seqs_of(await take(events, 3)) == [1, 2]
+        assert events.positions == {"a": Position(7, 2)}
+    assert [request.resume_token for request in delivery.requests] == [b"", b"token", b""]
+    assert delivery.requests[2].topics[0].cursor == cursor("a", 1)
+
+
+async def test_refused_token_that_alone_has_a_place_is_an_error() -> None:
+    scripts = [WatchScript([caught_up_frame(b"token")], NotReady("x")), WatchScript([], ResumeTokenMismatch("other"))]
+    async with watching(*scripts) as (client, _), client.watch("a", start="tail") as events:
+        await take(events, 1)
+        with pytest.raises(ResumeTokenMismatch):
+            await anext(events)
+
+
+async def test_on_retry_hears_why() -> None:
+    heard: list[str] = []
+    scripts = [WatchScript([], StoreUnreachable("gone")), WatchScript([rows_frame("a", 1)])]
+    async with (
+        watching(*scripts) as (client, _),
+        client.watch("a", start="earliest", on_retry=lambda error: heard.append(error.reason)) as events,
+    ):
+        await take(events, 1)
+    assert heard == ["STORE_UNREACHABLE"]
+
+
+async def test_closed_watch_gives_no_more() -> None:
+    async with watching(WatchScript([rows_frame("a", 1)])) as (client, _):
+        events = client.watch("a", start="earliest")
+        await take(events, 1)
+        await events.aclose()
+        assert [event async for event in events] == []

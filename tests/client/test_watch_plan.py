@@ -1,0 +1,149 @@
+"""Where a watch goes on: the requests of `WatchPlan` after each kind of frame."""
+
+from __future__ import annotations
+
+import pytest
+from eddyline.client.events import CaughtUp, Lost, Position, Records, SnapshotBegan, SnapshotEnded, TopicGone
+from eddyline.client.watch_plan import TOPICS_MAX, StartPoint, WatchPlan, WatchTopic
+from eddyline.core.cursor import Cursor, Resume, ResumeState, ResumeTokens, WatchedTopic
+from eddyline.core.errors import InvalidArgument, InvalidName
+from eddyline.core.record import Gap, GapReason
+from eddyline.v1 import delivery_pb2, types_pb2
+
+from tests.support.scripted_roles import (
+    caught_up_frame,
+    cursor,
+    deleted_frame,
+    heartbeat_frame,
+    rows_frame,
+    snapshot_begin_frame,
+    snapshot_end_frame,
+)
+
+
+def plan_of(*names: str, start: StartPoint = "snapshot") -> WatchPlan:
+    return WatchPlan([WatchTopic(name, start) for name in names], heartbeat_ms=1000)
+
+
+def starts(plan: WatchPlan) -> dict[str, types_pb2.Cursor | int]:
+    """What a request asks of each topic: a cursor, or a point."""
+    return {
+        topic.topic: topic.cursor if topic.WhichOneof("start") == "cursor" else topic.point
+        for topic in plan.request().topics
+    }
+
+
+@pytest.mark.parametrize(
+    ("start", "point"),
+    [
+        ("snapshot", delivery_pb2.START_POINT_SNAPSHOT),
+        ("tail", delivery_pb2.START_POINT_TAIL),
+        ("earliest", delivery_pb2.START_POINT_EARLIEST),
+    ],
+)
+def test_first_request_asks_for_the_start(start: StartPoint, point: int) -> None:
+    assert starts(plan_of("a", start=start)) == {"a": point}
+
+
+def test_position_start_is_a_cursor() -> None:
+    plan = WatchPlan([WatchTopic("a", Position(7, 3), (b"x",))], heartbeat_ms=1000)
+    assert starts(plan) == {"a": cursor("a", 3)}
+    assert list(plan.request().topics[0].key_prefixes) == [b"x"]
+
+
+def test_records_move_the_place_behind_them() -> None:
+    plan = plan_of("a", "b", start="earliest")
+    event = plan.accept(rows_frame("a", 1, 2))
+    assert isinstance(event, Records)
+    assert [record.seq for record in event.records] == [1, 2]
+    assert not event.in_snapshot
+    assert starts(plan) == {"a": cursor("a", 2), "b": delivery_pb2.START_POINT_EARLIEST}
+
+
+def test_gap_moves_the_place_behind_it() -> None:
+    plan = plan_of("a", start="earliest")
+    frame = delivery_pb2.WatchTopicsResponse(
+        topic="a",
+        cursor=cursor("a", 4),
+        gap=types_pb2.Gap(first_seq=2, last_seq=4, reason=types_pb2.GAP_REASON_UNSYNCED),
+    )
+    assert plan.accept(frame) == Lost("a", Gap(2, 4, GapReason.UNSYNCED), Position(7, 4))
+    assert starts(plan) == {"a": cursor("a", 4)}
+
+
+def test_interrupted_snapshot_starts_over() -> None:
+    plan = plan_of("a")
+    assert plan.accept(snapshot_begin_frame("a", 9)) == SnapshotBegan("a", 9)
+    event = plan.accept(rows_frame("a", 3, 5, in_snapshot_of=9))
+    assert isinstance(event, Records)
+    assert event.in_snapshot
+    assert starts(plan) == {"a": delivery_pb2.START_POINT_SNAPSHOT}
+    assert plan.positions == {}
+
+
+def test_complete_snapshot_goes_on_behind_its_point() -> None:
+    plan = plan_of("a")
+    plan.accept(snapshot_begin_frame("a", 9))
+    plan.accept(rows_frame("a", 3, in_snapshot_of=9))
+    assert plan.accept(snapshot_end_frame("a", 9, 1)) == SnapshotEnded("a", 9, 1, Position(7, 9))
+    assert starts(plan) == {"a": cursor("a", 9)}
+    assert plan.positions == {"a": Position(7, 9)}
+
+
+def test_newest_token_is_sent_with_newer_cursors() -> None:
+    plan = plan_of("a", "b", start="tail")
+    assert plan.accept(caught_up_frame(b"one")) == CaughtUp()
+    assert plan.accept(heartbeat_frame(b"two")) is None
+    plan.accept(rows_frame("b", 5))
+    assert plan.request().resume_token == b"two"
+    assert starts(plan) == {"a": delivery_pb2.START_POINT_TAIL, "b": cursor("b", 5)}
+
+
+def test_deleted_topic_is_not_asked_for_again_and_quiet_ones_keep_their_place() -> None:
+    plan = plan_of("a", "quiet", start="tail")
+    tokens = ResumeTokens([WatchedTopic("a"), WatchedTopic("quiet")])
+    token = tokens.encode(
+        {
+            "a": Resume(Cursor("a", 7, 1), ResumeState.LOG),
+            "quiet": Resume(Cursor("quiet", 8, 40), ResumeState.LOG),
+        }
+    )
+    plan.accept(caught_up_frame(token))
+    assert plan.accept(deleted_frame("a")) == TopicGone("a", 7)
+    assert plan.request().resume_token == b""
+    assert starts(plan) == {"quiet": cursor("quiet", 40, epoch=8)}
+    assert not plan.finished
+    plan.accept(deleted_frame("quiet"))
+    assert plan.finished
+
+
+def test_topic_found_missing_at_a_resume_is_gone_only_if_it_had_been_there() -> None:
+    plan = plan_of("a", start="earliest")
+    assert plan.drop("a") is None
+    plan.accept(rows_frame("a", 1))
+    assert plan.drop("a") == TopicGone("a", 7)
+
+
+def test_refused_token_is_dropped_only_where_every_topic_has_a_cursor() -> None:
+    plan = plan_of("a", "b", start="tail")
+    plan.accept(caught_up_frame(b"token"))
+    plan.accept(rows_frame("a", 1))
+    assert not plan.drop_token()
+    plan.accept(rows_frame("b", 1))
+    assert plan.drop_token()
+    assert plan.request().resume_token == b""
+
+
+def test_frames_of_topics_nobody_asked_for_say_nothing() -> None:
+    assert plan_of("a").accept(rows_frame("other", 1)) is None
+
+
+@pytest.mark.parametrize("names", [[], ["a", "a"], [f"t{number}" for number in range(TOPICS_MAX + 1)]])
+def test_wrong_number_of_topics_is_refused(names: list[str]) -> None:
+    with pytest.raises(InvalidArgument):
+        plan_of(*names)
+
+
+def test_bad_name_is_refused() -> None:
+    with pytest.raises(InvalidName):
+        plan_of("-bad")

@@ -16,7 +16,7 @@ from eddyline.core.server import make_server
 from eddyline.core.settings import CommonSettings
 from eddyline.core.status import unwrap
 from eddyline.store.__main__ import SERVICES, add_services
-from eddyline.store.config import StoreSettings
+from eddyline.store.config import CACHE_BYTES, StoreSettings
 from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.lifecycle import new_workers, open_store
 from eddyline.store.rpc.doorway import Doorway
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.errors import EddylineError
     from eddyline.store.link import LocalLink
+    from eddyline.store.storage.fs import Fs
     from eddyline.store.workers import Worker
 
 T = TypeVar("T")
@@ -73,23 +74,23 @@ class ServedStore:
         return (await self.topics.GetTopic(topic_pb2.GetTopicRequest(topic=topic))).topic.head_seq
 
 
-class DiskGate:
-    """Holds the WAL's writer thread at its next job, as a slow disk would, until it is opened again."""
+class Gate:
+    """Holds a store's thread at its next job, as a slow disk would, until it is opened again."""
 
     def __init__(self) -> None:
         self._open = threading.Event()
         self._open.set()
 
     def close(self) -> None:
-        """Let nothing be written from now on."""
+        """Let nothing pass from now on."""
         self._open.clear()
 
     def open(self) -> None:
-        """Let the disk go on."""
+        """Let everything pass."""
         self._open.set()
 
     def worker(self, name: str) -> Worker:
-        """The writer thread behind this gate."""
+        """A thread behind this gate."""
         return _GatedWorker(ThreadWorker(name), self._open)
 
 
@@ -111,12 +112,24 @@ class _GatedWorker:
 
 @asynccontextmanager
 async def served_store(
-    data_dir: Path, *, topics_max: int = 100, recovered: bool = True, disk: DiskGate | None = None
+    data_dir: Path,
+    *,
+    topics_max: int = 100,
+    cache_bytes: int = CACHE_BYTES,
+    recovered: bool = True,
+    fs: Fs | None = None,
+    disk: Gate | None = None,
+    fold: Gate | None = None,
 ) -> AsyncIterator[ServedStore]:
-    """Serve the store in `data_dir`; `recovered` False = it listens as it does while it recovers."""
+    """Serve the store in `data_dir`, behind gates where they are given; `recovered` False = as while it recovers."""
+    gates = {"wal-0": disk, "fold": fold}
     clock, host, doorway = ManualClock(), SystemHost(), Doorway()
     settings = StoreSettings(
-        listen="127.0.0.1:0", data_dir=str(data_dir), wal_file_bytes=WAL_FILE_BYTES, topics_max=topics_max
+        listen="127.0.0.1:0",
+        data_dir=str(data_dir),
+        wal_file_bytes=WAL_FILE_BYTES,
+        topics_max=topics_max,
+        cache_bytes=cache_bytes,
     )
     server = make_server(settings.listen)
     add_services(server, doorway, common=CommonSettings(), clock=clock, host=host)
@@ -124,41 +137,43 @@ async def served_store(
     try:
         async with (
             open_store(
-                fs=RealFs(),
+                fs=fs if fs is not None else RealFs(),
                 open_fold=partial(RocksFold, Layout(data_dir).fold),
                 clock=clock,
                 host=host,
                 settings=settings,
                 cluster_id="test",
-                workers=new_workers(partial(_worker, disk)),
+                workers=new_workers(partial(_worker, gates)),
             ) as link,
             open_channel(address, own_connection=True) as channel,
         ):
-            if recovered:
-                doorway.open(link)
-            yield ServedStore(
-                address=address,
-                clock=clock,
-                doorway=doorway,
-                link=link,
-                channel=channel,
-                topics=topic_pb2_grpc.TopicServiceStub(channel),
-                log=log_pb2_grpc.LogServiceStub(channel),
-                fold=fold_pb2_grpc.FoldServiceStub(channel),
-                apply=apply_pb2_grpc.ApplyServiceStub(channel),
-                cluster=cluster_pb2_grpc.ClusterServiceStub(channel),
-            )
-            await server.stop(0)
+            try:
+                if recovered:
+                    doorway.open(link)
+                yield ServedStore(
+                    address=address,
+                    clock=clock,
+                    doorway=doorway,
+                    link=link,
+                    channel=channel,
+                    topics=topic_pb2_grpc.TopicServiceStub(channel),
+                    log=log_pb2_grpc.LogServiceStub(channel),
+                    fold=fold_pb2_grpc.FoldServiceStub(channel),
+                    apply=apply_pb2_grpc.ApplyServiceStub(channel),
+                    cluster=cluster_pb2_grpc.ClusterServiceStub(channel),
+                )
+            finally:
+                await server.stop(0)
+                for gate in (disk, fold):
+                    if gate is not None:
+                        gate.open()
     finally:
-        if disk is not None:
-            disk.open()
         await server.stop(0)
 
 
-def _worker(disk: DiskGate | None, name: str, threads: int) -> Worker:
-    if disk is not None and name.startswith("wal"):
-        return disk.worker(name)
-    return ThreadWorker(name, threads=threads)
+def _worker(gates: dict[str, Gate | None], name: str, threads: int) -> Worker:
+    gate = gates.get(name)
+    return gate.worker(name) if gate is not None else ThreadWorker(name, threads=threads)
 
 
 async def answers_of(stream: AsyncIterable[M]) -> tuple[list[M], str]:

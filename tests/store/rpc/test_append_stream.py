@@ -18,7 +18,7 @@ from eddyline.v1.types_pb2 import OP_APPEND, Record, RecordBatch
 
 from tests.store.rpc.requests import append_step, keyed, keyless, rows
 from tests.support.manual_clock import settle
-from tests.support.store_server import DiskGate, answers_of, refused, served_store
+from tests.support.store_server import Gate, answers_of, refused, served_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -170,7 +170,7 @@ async def test_epoch_is_fixed_at_the_start(tmp_path: Path) -> None:
 
 
 async def test_sixteen_appends_are_read_ahead_of_their_answers(tmp_path: Path) -> None:
-    disk = DiskGate()
+    disk = Gate()
     async with served_store(tmp_path / "store", disk=disk) as store:
         await store.create("log", LOG)
         disk.close()
@@ -184,7 +184,7 @@ async def test_sixteen_appends_are_read_ahead_of_their_answers(tmp_path: Path) -
 
 
 async def test_sixteen_mebibytes_are_read_ahead_of_their_answers(tmp_path: Path) -> None:
-    disk = DiskGate()
+    disk = Gate()
     async with served_store(tmp_path / "store", disk=disk) as store:
         await store.create("log", LOG)
         disk.close()
@@ -199,7 +199,7 @@ async def test_sixteen_mebibytes_are_read_ahead_of_their_answers(tmp_path: Path)
 
 
 async def test_cancelled_stream_stops_reading_and_what_has_its_place_is_kept(tmp_path: Path) -> None:
-    disk = DiskGate()
+    disk = Gate()
     async with served_store(tmp_path / "store", disk=disk) as store:
         await store.create("log", LOG)
         disk.close()
@@ -214,7 +214,7 @@ async def test_cancelled_stream_stops_reading_and_what_has_its_place_is_kept(tmp
 
 
 async def test_expired_stream_is_cut_by_its_deadline(tmp_path: Path) -> None:
-    disk = DiskGate()
+    disk = Gate()
     async with served_store(tmp_path / "store", disk=disk) as store:
         await store.create("log", LOG)
         disk.close()
@@ -225,7 +225,7 @@ async def test_expired_stream_is_cut_by_its_deadline(tmp_path: Path) -> None:
 
 
 async def test_stopping_store_answers_what_is_staged_and_ends_the_stream(tmp_path: Path) -> None:
-    disk = DiskGate()
+    disk = Gate()
     async with served_store(tmp_path / "store", disk=disk) as store:
         await store.create("log", LOG)
         disk.close()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from eddyline.core.column import Buffer, Column, check_length, offset_list, presence
-from eddyline.core.errors import InvalidArgument, MalformedColumns
+from eddyline.core.errors import InvalidArgument, MalformedColumns, RecordTooLarge
 from eddyline.core.meta import decode_meta, encode_meta
 
 if TYPE_CHECKING:
@@ -91,7 +91,12 @@ def pack_metas(metas: Sequence[tuple[MetaEntry, ...]]) -> Column | None:
     """
     if not any(metas):
         return None
-    return pack_cells([encode_meta(meta) if meta else b"" for meta in metas], absence=False)
+    try:
+        cells = [encode_meta(meta) if meta else b"" for meta in metas]
+    except RecordTooLarge as error:
+        index = next(i for i, meta in enumerate(metas) if any(len(entry.name.encode()) > 0xFFFF for entry in meta))
+        raise RecordTooLarge(f"record {index}: {error.message}", index=index, **error.metadata) from error
+    return pack_cells(cells, absence=False)
 
 
 def metas_of(column: Column, count: int) -> list[tuple[MetaEntry, ...]]:

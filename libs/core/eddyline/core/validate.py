@@ -62,6 +62,8 @@ def validated_answer(batch: Batch) -> Batch:
     for name, buffer in (("seqs", batch.seqs), ("ts_ms_each", batch.ts_ms_each)):
         if buffer and len(buffer) != 8 * batch.count:
             raise _wrong_length(name, len(buffer), 8 * batch.count)
+    if not batch.seqs and batch.first_seq + batch.count > 1 << 64:
+        raise MalformedColumns("seqs run past the last one", field="first_seq")
     checked = _checked(batch)
     _check_records(checked, source=True)
     return checked

@@ -1,0 +1,57 @@
+"""States through protobuf and back."""
+
+from __future__ import annotations
+
+import pytest
+from eddyline.core.errors import EddylineError, InvalidArgument, InvalidConfig, NotYet
+from eddyline.core.read import FoldState
+from eddyline.core.source import SourceDefinition, SourceInfo, SourceReport
+from eddyline.core.topic import Durability, Kind, TopicConfig, TopicInfo
+from eddyline.core.wire_state import (
+    fold_state_from_pb,
+    fold_state_to_pb,
+    kind_from_pb,
+    source_info_from_pb,
+    source_info_to_pb,
+    topic_config_from_pb,
+    topic_info_from_pb,
+    topic_info_to_pb,
+)
+from eddyline.v1 import topic_pb2
+
+
+def test_topics_come_back() -> None:
+    info = TopicInfo("t", 7, Kind.KV, TopicConfig(Durability.FSYNC, 9), 5, 2, "s", 11)
+    assert topic_info_from_pb(topic_info_to_pb(info)) == info
+
+
+def test_an_unset_configuration_is_the_default() -> None:
+    assert topic_config_from_pb(topic_pb2.TopicConfig()) == TopicConfig()
+
+
+@pytest.mark.parametrize("window_ms", [0, -1, 86_400_001])
+def test_a_window_out_of_its_bounds_is_refused(window_ms: int) -> None:
+    with pytest.raises(InvalidConfig):
+        topic_config_from_pb(topic_pb2.TopicConfig(idempotency_window_ms=window_ms))
+
+
+def test_what_is_not_built_is_not_yet() -> None:
+    with pytest.raises(NotYet):
+        topic_config_from_pb(topic_pb2.TopicConfig(durability=topic_pb2.DURABILITY_EPHEMERAL))
+
+
+@pytest.mark.parametrize(("kind", "error"), [(0, InvalidArgument), (3, NotYet)])
+def test_a_kind_must_be_one_of_ours(kind: int, error: type[EddylineError]) -> None:
+    with pytest.raises(error):
+        kind_from_pb(kind)
+
+
+def test_sources_come_back() -> None:
+    report = SourceReport("LIVE", "why", 9, 1)
+    info = SourceInfo(SourceDefinition("s", "t", "b"), b"\0p", 3, "h", 400, report, -1, 8)
+    assert source_info_from_pb(source_info_to_pb(info)) == info
+
+
+def test_fold_states_come_back() -> None:
+    state = FoldState(5, 7, "LIVE", 12)
+    assert fold_state_from_pb(fold_state_to_pb(state)) == state

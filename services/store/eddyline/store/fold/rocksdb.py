@@ -108,7 +108,7 @@ class RocksFold:
             return
         database = self._opened()
         batch = WriteBatch(raw_mode=True)
-        # Puts without a family argument take 0.14 us instead of 0.19: entries go to the default, the rest names its own.
+        # A put that names no family is the cheaper one: entries go to the default, the few others name theirs.
         batch.set_default_column_family(database.data_family)
         meta_family = database.meta_family
         cursors: dict[int, _Cursor] = {}

@@ -89,9 +89,7 @@ class BareLog(log_pb2_grpc.LogServiceServicer):
                 await done
                 yield log_pb2.AppendStreamResponse()
 
-    async def ReadRecords(
-        self, request: log_pb2.ReadRecordsRequest, context: object
-    ) -> log_pb2.ReadRecordsResponse:
+    async def ReadRecords(self, request: log_pb2.ReadRecordsRequest, context: object) -> log_pb2.ReadRecordsResponse:
         raise NotImplementedError
 
 

@@ -41,8 +41,11 @@ class FanOut:
     async def watch(self, request: bytes, context: object) -> AsyncIterator[bytes]:
         queue: asyncio.Queue[bytes] = asyncio.Queue(QUEUE_FRAMES)
         self._queues.add(queue)
-        while True:
-            yield await queue.get()
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            self._queues.discard(queue)
 
 
 async def serve(fan_out: FanOut) -> grpc.aio.Server:
@@ -64,10 +67,11 @@ async def store() -> None:
 
 async def delivery(store_address: str) -> None:
     fan_out = FanOut()
-    await serve(fan_out)
+    server = await serve(fan_out)
     async with grpc.aio.insecure_channel(store_address) as channel:
         async for frame in channel.unary_stream(WATCH)(b""):
             fan_out.send(frame)
+    await server.stop(None)
 
 
 async def ingest(store_address: str, nats_url: str, subject: str) -> None:

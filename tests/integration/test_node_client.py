@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from tests.support.processes import delivery_at, free_address, store_server
 
 pytestmark = pytest.mark.integration
@@ -53,8 +54,7 @@ async def test_node_appends_reads_and_watches_across_a_killed_delivery(tmp_path:
                     first.kill()
                     break
         async with delivery_at(address, store):
-            async for line in node.stdout:
-                steps.append(json.loads(line))
+            steps += [json.loads(line) async for line in node.stdout]
             assert await node.wait() == 0, steps
     assert [step["step"] for step in steps if step["step"] != "stream ended"] == ["appended", "read", "watched", "done"]
     assert steps[-2]["count"] == COUNT

@@ -86,6 +86,7 @@ class Part:
         self._released = asyncio.Event()
         self._released.set()
         self._has_served = False
+        self._last_words = ""
         self._hopeless = asyncio.Event()
 
     async def run(self) -> None:
@@ -115,9 +116,9 @@ class Part:
             left_s = deadline_s - self._clock.monotonic_s()
             if self._hopeless.is_set() or left_s <= 0:
                 what = "keeps dying at its start" if self._hopeless.is_set() else f"is not ready after {timeout_s:g} s"
-                said = last_log_line(self._data, self.spec.name)
+                said = f": {self._last_words}" if self._last_words else ""
                 raise CommandError(
-                    f"{self.spec.name} {what}" + (f": {said}" if said else ""),
+                    f"{self.spec.name} {what}{said}",
                     f"read {log_path(self._data, self.spec.name)}",
                 )
             await wait_event(self._clock, self._ready, min(left_s, POLL_S))
@@ -183,6 +184,8 @@ class Part:
                 process.kill()
                 await process.wait()
             self.pid = 0
+            # Before the next start rotates the log.
+            self._last_words = last_log_line(self._data, self.spec.name)
             if not self._has_served and self.start_count >= FIRST_DEATHS_MAX:
                 self._hopeless.set()
             self._ready.clear()
@@ -198,8 +201,7 @@ class Part:
 
     def _how_it_died(self, code: int) -> str:
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        said = last_log_line(self._data, self.spec.name)
-        return f"{how}; last said: {said}" if said and code > 0 else how
+        return f"{how}; last said: {self._last_words}" if self._last_words and code > 0 else how
 
     def _signal(self, number: signal.Signals) -> None:
         if self.pid:

@@ -29,6 +29,8 @@ IN_FLIGHT_MAX: Final = 1_000
 """nats-py allows 4 000 by itself; 1 000 fill the wire and are repeated soon when the server dies."""
 LOAD_TIMEOUT_S: Final = 60.0
 RECONNECT_S: Final = 0.2
+FIRST_ATTEMPTS: Final = 3
+CONNECT_S: Final = 2.0
 
 _NATS_FAILURES: Final = (nats.errors.Error, OSError, TimeoutError, asyncio.InvalidStateError)
 
@@ -161,14 +163,12 @@ async def nats_connection(url: str) -> AsyncIterator[NatsConnection]:
     """
     try:
         connection = await nats.connect(
-            url,
-            error_cb=_say_nothing,
-            max_reconnect_attempts=-1,
-            reconnect_time_wait=RECONNECT_S,
-            connect_timeout=2,
+            url, error_cb=_say_nothing, max_reconnect_attempts=FIRST_ATTEMPTS, reconnect_time_wait=RECONNECT_S
         )
     except _NATS_FAILURES as error:
         raise _unreachable(error) from None
+    # Only now: nats-py would take "for ever" for the first connection too.
+    connection.options["max_reconnect_attempts"] = -1
     try:
         yield connection
     finally:

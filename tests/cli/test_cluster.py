@@ -1,0 +1,89 @@
+"""Finding the cluster, and the folder that `up` keeps: file, lock, logs, ports."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+from eddyline.cli.cluster import ROLES, ClusterFile, ClusterPart, cluster_address, read_cluster_file
+from eddyline.cli.failure import CommandError
+from eddyline.cli.folder import LOGS_KEPT, held_folder, last_log_line, log_path, open_log, write_cluster_file
+from eddyline.cli.ports import PORTS_DEFAULT, choose_ports
+from eddyline.core.clock import SystemHost
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def parts() -> dict[str, ClusterPart]:
+    return {name: ClusterPart(f"127.0.0.1:{number}", number) for number, name in enumerate(ROLES, 100)}
+
+
+def test_asked_address_comes_first_then_the_variable_then_the_folder(tmp_path: Path) -> None:
+    write_cluster_file(tmp_path, ClusterFile(parts()))
+    environ = {"EDDYLINE_ADDRESS": "env:1"}
+    assert cluster_address("asked:1", environ, tmp_path) == "asked:1"
+    assert cluster_address("", environ, tmp_path) == "env:1"
+    assert cluster_address("", {}, tmp_path) == "127.0.0.1:101,127.0.0.1:103,127.0.0.1:102"
+
+
+def test_nothing_that_names_a_cluster_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(CommandError) as caught:
+        cluster_address("", {}, tmp_path / "nothing")
+    assert "eddyline up" in caught.value.what_to_do
+
+
+def test_cluster_file_comes_back(tmp_path: Path) -> None:
+    write_cluster_file(tmp_path, ClusterFile(parts()))
+    assert read_cluster_file(tmp_path) == ClusterFile(parts())
+    assert [path.name for path in tmp_path.iterdir()] == ["cluster.json"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"nats": 1}'])
+def test_file_that_is_not_ours_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "cluster.json").write_text(text)
+    with pytest.raises(CommandError):
+        read_cluster_file(tmp_path)
+
+
+def test_second_holder_of_a_folder_is_told_the_first(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with held_folder(data, SystemHost()):
+        with pytest.raises(CommandError) as caught, held_folder(data, SystemHost()):
+            pass
+        assert f"pid {os.getpid()} on {socket.gethostname()}" in caught.value.message
+    with held_folder(data, SystemHost()):
+        pass
+
+
+def test_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CommandError), held_folder(tmp_path / "file" / "data", SystemHost()):
+        pass
+
+
+def test_logs_are_rotated_at_each_start(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    for number in range(LOGS_KEPT + 3):
+        descriptor = open_log(tmp_path, "store")
+        os.write(descriptor, b"start %d\n\n" % number)
+        os.close(descriptor)
+    assert last_log_line(tmp_path, "store") == f"start {LOGS_KEPT + 2}"
+    assert last_log_line(tmp_path, "other") == ""
+    names = sorted(path.name for path in log_path(tmp_path, "store").parent.iterdir())
+    assert names == ["store.log", "store.log.1", "store.log.2", "store.log.3"]
+
+
+def test_ports_are_remembered_and_taken_ones_avoided() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        taken = holder.getsockname()[1]
+        chosen = choose_ports({"nats": taken}, free_ports=True)
+    assert chosen["nats"] != taken
+    assert len(set(chosen.values())) == len(PORTS_DEFAULT)
+    assert not set(chosen.values()) & set(PORTS_DEFAULT.values())
+    assert choose_ports(chosen, free_ports=True) == chosen
+    assert choose_ports(chosen, free_ports=False) == chosen

@@ -1,0 +1,216 @@
+"""The command line: help with examples, exit codes, errors in one line, verbs against a whole store."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import random
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+from eddyline.cli import stdin
+from eddyline.cli.__main__ import main, parser
+from eddyline.cli.append import record_from_line
+from eddyline.cli.failure import CommandError, failure_line, known_cause
+from eddyline.cli.output import Output
+from eddyline.cli.verb import Context
+from eddyline.client.connect import Client
+from eddyline.client.topology import Channels, Topology
+from eddyline.core.clock import SystemClock, SystemHost
+from eddyline.core.errors import KeyRequired, TopicExists, TopicNotFound
+from eddyline.core.record import MetaEntry, Op, Record
+
+from tests.support.store_server import served_store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+VERBS = (
+    "up",
+    "topic create",
+    "topic get",
+    "topic list",
+    "topic delete",
+    "append",
+    "read",
+    "watch",
+    "get",
+    "ls",
+    "source create",
+    "source get",
+    "source list",
+    "source delete",
+    "source compare",
+    "status",
+    "demo",
+    "drill",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Runs command lines against one store, at its address."""
+
+    address: str
+
+    async def run(self, *words: str) -> tuple[int, list[dict[str, object]]]:
+        """The exit code, and what was said as JSON."""
+        stream = io.StringIO()
+        arguments = parser().parse_args([*words, "-o", "json", "--cluster", self.address])
+        context = Context(
+            output=Output("json", stream=stream),
+            environ={},
+            clock=SystemClock(),
+            host=SystemHost(),
+            random_source=random.Random(1),
+        )
+        code: int = await arguments.run(arguments, context)
+        return code, [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+@asynccontextmanager
+async def command_on_a_store(data: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Command]:
+    async with served_store(data) as store:
+
+        @asynccontextmanager
+        async def connect(address: str, **_options: object) -> AsyncIterator[Client]:
+            # The store was not told its port: its own topology names the default one.
+            channels = Channels()
+            topology = Topology("test", (address,), ("127.0.0.1:1",), ("127.0.0.1:1",))
+            yield Client(topology, channels=channels, clock=SystemClock(), random_source=random.Random(1))
+            await channels.close()
+
+        monkeypatch.setattr("eddyline.cli.verb.connect", connect)
+        yield Command(store.address)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([*verb.split(), "--help"])
+    assert caught.value.code == 0
+    said = capsys.readouterr().out
+    assert f"eddyline {verb}" in said.partition("example:")[2]
+    assert "--output {text,json}" in said
+
+
+@pytest.mark.parametrize("line", ["", "nothing", "topic", "topic create", "read", "read t --after -1", "up --ou json"])
+def test_wrong_usage_is_exit_code_2(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(line.split())
+    assert caught.value.code == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_no_cluster_is_one_line_that_says_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("EDDYLINE_ADDRESS", raising=False)
+    assert main(["status", "--data", str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert "eddyline up" in said.err
+
+
+def test_errors_are_one_line_with_reason_and_advice() -> None:
+    assert failure_line(TopicNotFound("no topic 'x'\n")) == (
+        "eddyline: TOPIC_NOT_FOUND: no topic 'x' (list them with `eddyline topic list`, "
+        "make it with `eddyline topic create NAME`)"
+    )
+    assert failure_line(CommandError("broken")) == "eddyline: broken"
+
+
+def test_cause_is_found_within_groups() -> None:
+    error = TopicNotFound("x")
+    assert known_cause(ExceptionGroup("g", [ExceptionGroup("h", [error])])) is error
+    assert known_cause(ExceptionGroup("g", [error, ValueError()])) is None
+    assert known_cause(ValueError()) is None
+
+
+def test_json_line_becomes_the_record_that_was_printed() -> None:
+    line = b'{"seq":3,"op":"DELETE","key_base64":"/w==","tag":"t","meta":[{"name":"m","value":"v"}],"version":"01"}'
+    wanted = Record(op=Op.DELETE, key=b"\xff", tag="t", meta=(MetaEntry("m", b"v"),))
+    assert record_from_line(line, Record(op=Op.PUT)) == wanted
+    assert record_from_line(b'{"data":""}', Record(op=Op.PUT, key=b"k")) == Record(op=Op.PUT, key=b"k", data=b"")
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"[]", b"{", b'{"key":1}', b'{"op":"NONE"}', b'{"data_base64":"?"}', b'{"meta":[1]}']
+)
+def test_json_line_that_is_no_record_is_refused(line: bytes) -> None:
+    with pytest.raises(CommandError) as caught:
+        record_from_line(line, Record())
+    assert caught.value.exit_code == 2
+
+
+async def test_verbs_do_their_work_on_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with command_on_a_store(tmp_path, monkeypatch) as command:
+        code, said = await command.run("topic", "create", "kv", "--kind", "kv", "--durability", "fsync")
+        assert (code, said[0]["kind"], said[0]["durability"]) == (0, "KV", "FSYNC")
+        assert (await command.run("append", "kv", "1", "--key", "a"))[1][0]["last_seq"] == 1
+        assert (await command.run("append", "kv", "2", "--key", "b", "--tag", "x"))[0] == 0
+        assert (await command.run("append", "kv", "--key", "b", "--op", "delete"))[0] == 0
+        _, said = await command.run("read", "kv")
+        assert [(line["op"], line["key"]) for line in said] == [("PUT", "a"), ("PUT", "b"), ("DELETE", "b")]
+        assert [line["seq"] for line in (await command.run("read", "kv", "--tag", "x"))[1]] == [2]
+        assert (await command.run("get", "kv", "a"))[1][0]["data"] == "1"
+        assert (await command.run("get", "kv", "a", "b"))[0] == 1
+        assert [line["key"] for line in (await command.run("ls", "kv"))[1]] == ["a"]
+        assert [line["name"] for line in (await command.run("topic", "list"))[1]] == ["kv"]
+        assert (await command.run("topic", "get", "kv"))[1][0]["head_seq"] == 3
+        assert (await command.run("topic", "delete", "kv"))[1][0]["deleted"] is True
+
+
+async def test_refusals_come_out_as_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with command_on_a_store(tmp_path, monkeypatch) as command:
+        with pytest.raises(TopicNotFound):
+            await command.run("append", "missing", "x")
+        await command.run("append", "kv", "x", "--key", "k", "--create", "kv")
+        with pytest.raises(KeyRequired):
+            await command.run("append", "kv", "x")
+        with pytest.raises(TopicExists):
+            await command.run("topic", "create", "kv")
+
+
+async def test_lines_of_standard_input_are_appended_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lines() -> AsyncIterator[bytes]:
+        for number in range(200):
+            yield b"line %d" % number
+
+    monkeypatch.setattr("eddyline.cli.append.stdin_lines", lines)
+    async with command_on_a_store(tmp_path, monkeypatch) as command:
+        assert (await command.run("append", "log", "--create", "log"))[1][0]["count"] == 200
+        _, said = await command.run("read", "log")
+        assert [line["data"] for line in said] == [f"line {number}" for number in range(200)]
+
+
+async def test_standard_input_is_read_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lines").write_bytes(b"a\r\nb\n\nlast")
+    with (tmp_path / "lines").open() as file:
+        monkeypatch.setattr("sys.stdin", file)
+        assert [line async for line in stdin.stdin_lines()] == [b"a", b"b", b"", b"last"]
+
+
+async def test_status_is_failure_unless_all_are_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with command_on_a_store(tmp_path, monkeypatch) as command:
+        code, said = await command.run("status")
+        assert code == 1
+        assert [(line["role"], line["reachable"]) for line in said] == [
+            ("store", True),
+            ("ingest", False),
+            ("delivery", False),
+        ]
+
+
+async def test_stopping_a_verb_is_its_cancellation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with command_on_a_store(tmp_path, monkeypatch) as command:
+        await command.run("append", "log", "x", "--create", "log")
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(command.run("read", "log", "--follow"))
+            await asyncio.sleep(0)
+            following.cancel()

@@ -1,0 +1,91 @@
+"""What verbs say: text for people, an object a line for programs."""
+
+from __future__ import annotations
+
+import io
+import json
+
+from eddyline.cli.output import (
+    Output,
+    aligned,
+    gap_fields,
+    gap_line,
+    put_bytes,
+    record_fields,
+    record_line,
+    shown_bytes,
+    shown_time,
+)
+from eddyline.core.record import Gap, GapReason, MetaEntry, Op, Record
+
+
+def test_bytes_are_text_or_base64_under_another_name() -> None:
+    fields: dict[str, object] = {}
+    put_bytes(fields, "key", "ü".encode())  # type: ignore[arg-type]
+    put_bytes(fields, "data", b"\xff\x00")  # type: ignore[arg-type]
+    put_bytes(fields, "tag", None)  # type: ignore[arg-type]
+    assert fields == {"key": "ü", "data_base64": "/wA="}
+
+
+def test_bytes_for_people_are_printable_and_cut() -> None:
+    assert shown_bytes(None) == "-"
+    assert shown_bytes(b"plain") == "plain"
+    assert shown_bytes(b"a\nb") == "a\\nb"
+    assert shown_bytes(b"\xff\x01") == "0xff01"
+    assert shown_bytes(b"0123456789", 5) == "0123…"
+
+
+def test_record_is_one_json_line() -> None:
+    record = Record(3, 1000, 7, Op.PUT, b"k", b"", "tag", "node", (MetaEntry("m", b"\xff"),), b"\x01")
+    stream = io.StringIO()
+    Output("json", stream=stream).say("text", record_fields(record))
+    assert stream.getvalue().count("\n") == 1
+    assert json.loads(stream.getvalue()) == {
+        "seq": 3,
+        "ts_ms": 1000,
+        "op": "PUT",
+        "source_ts_ns": 7,
+        "key": "k",
+        "data": "",
+        "tag": "tag",
+        "node": "node",
+        "meta": [{"name": "m", "value_base64": "/w=="}],
+        "version": "01",
+    }
+
+
+def test_absent_fields_are_left_out() -> None:
+    assert record_fields(Record(1, 2, op=Op.APPEND)) == {"seq": 1, "ts_ms": 2, "op": "APPEND"}
+
+
+def test_gap_names_its_range_and_reason() -> None:
+    gap = Gap(5, 5, GapReason.SOURCE_GAP, seq=5, source_first=10, source_last=20)
+    assert gap_fields(gap) == {
+        "gap": "SOURCE_GAP",
+        "first_seq": 5,
+        "last_seq": 5,
+        "seq": 5,
+        "source_first": 10,
+        "source_last": 20,
+    }
+    assert "source revisions 10 to 20" in gap_line(gap)
+    assert "epoch 1, now 2" in gap_line(Gap(0, 0, GapReason.RECREATED, old_epoch=1, new_epoch=2))
+
+
+def test_ops_and_reasons_of_a_newer_server_are_numbers() -> None:
+    assert "99" in record_line(Record(1, 0, op=99))
+    assert gap_fields(Gap(1, 2, 88))["gap"] == "88"
+
+
+def test_times_are_utc_to_the_millisecond() -> None:
+    assert shown_time(1_700_000_000_123) == "2023-11-14 22:13:20.123"
+
+
+def test_table_is_aligned_for_people_and_objects_for_programs() -> None:
+    assert aligned([("A", "BB"), ("ccc", "d")]) == ["A    BB", "ccc  d"]
+    people, programs = io.StringIO(), io.StringIO()
+    for output in (Output(stream=people), Output("json", stream=programs)):
+        output.table(("NAME",), [("a",), ("b",)], [{"name": "a"}, {"name": "b"}])
+        output.say_text("for people")
+    assert people.getvalue() == "NAME\na\nb\nfor people\n"
+    assert [json.loads(line) for line in programs.getvalue().splitlines()] == [{"name": "a"}, {"name": "b"}]

@@ -1,0 +1,162 @@
+"""A supervised process: readiness, restarts, kills, stops; with small programs as parts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from eddyline.cli.failure import CommandError
+from eddyline.cli.local_cluster import nats_is_ready, nats_spec
+from eddyline.cli.part import FIRST_DEATHS_MAX, PartEvent, PartSpec
+from eddyline.cli.ports import choose_ports
+from eddyline.cli.supervisor import supervised
+from eddyline.core.clock import SystemClock
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from eddyline.cli.supervisor import Supervisor
+
+STAYS = """
+import signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("here", flush=True)
+signal.pause()
+"""
+DIES = "import sys; sys.exit('cannot go on')"
+
+
+class NoJitter(random.Random):
+    def uniform(self, a: float, b: float) -> float:
+        return a
+
+
+class Told:
+    """What the supervisor told."""
+
+    def __init__(self) -> None:
+        self.events: list[PartEvent] = []
+        self.changed = asyncio.Event()
+
+    def __call__(self, event: PartEvent) -> None:
+        self.events.append(event)
+        self.changed.set()
+
+    def kinds(self, name: str) -> list[str]:
+        return [event.kind for event in self.events if event.name == name]
+
+    async def until(self, name: str, kind: str, times: int = 1) -> None:
+        while self.kinds(name).count(kind) < times:
+            self.changed.clear()
+            await self.changed.wait()
+
+
+def program(name: str, code: str, **variables: str) -> PartSpec:
+    async def ready() -> bool:
+        return True
+
+    return PartSpec(name, (sys.executable, "-c", code), "nowhere", ready, variables)
+
+
+def running(data: Path, told: Told, *stages: list[PartSpec]) -> AbstractAsyncContextManager[Supervisor]:
+    (data / "logs").mkdir(exist_ok=True)
+    return supervised(stages, data=data, clock=SystemClock(), random_source=NoJitter(1), tell=told)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_part_that_dies_is_started_again(tmp_path: Path) -> None:
+    told = Told()
+    async with running(tmp_path, told, [program("a", STAYS)]) as supervisor:
+        first = supervisor.parts["a"].pid
+        await supervisor.parts["a"].kill()
+        await told.until("a", "ready", 2)
+        assert supervisor.parts["a"].pid not in (0, first)
+    assert told.kinds("a") == ["started", "ready", "died", "started", "ready", "stopped"]
+    assert told.events[2].detail == "killed by SIGKILL"
+
+
+async def test_held_part_stays_down_until_released(tmp_path: Path) -> None:
+    told = Told()
+    async with running(tmp_path, told, [program("a", STAYS), program("b", STAYS)]) as supervisor:
+        part = supervisor.parts["a"]
+        await part.kill(hold=True)
+        await supervisor.parts["b"].kill()
+        await told.until("b", "ready", 2)
+        assert part.pid == 0
+        part.release()
+        await part.wait_ready(30.0)
+        assert part.start_count == 2
+
+
+async def test_leaving_takes_all_down_against_the_flow(tmp_path: Path) -> None:
+    told = Told()
+    names = ("nats", "store", "ingest", "delivery")
+    async with running(tmp_path, told, [program(name, STAYS) for name in names]) as supervisor:
+        pids = [part.pid for part in supervisor.parts.values()]
+    assert [event.name for event in told.events if event.kind == "stopped"] == ["ingest", "delivery", "store", "nats"]
+    assert not any(is_alive(pid) for pid in pids)
+
+
+async def test_error_of_the_body_comes_out_as_it_is_and_all_is_down(tmp_path: Path) -> None:
+    told = Told()
+    with pytest.raises(CommandError, match="enough"):
+        async with running(tmp_path, told, [program("a", STAYS)]):
+            raise CommandError("enough")
+    assert told.kinds("a")[-1] == "stopped"
+
+
+async def test_part_that_cannot_start_is_given_up_with_its_last_words(tmp_path: Path) -> None:
+    async def never() -> bool:
+        return False
+
+    told = Told()
+    spec = PartSpec("a", (sys.executable, "-c", DIES), "nowhere", never)
+    with pytest.raises(CommandError, match="keeps dying at its start: cannot go on"):
+        async with running(tmp_path, told, [spec]):
+            pass
+    assert told.kinds("a").count("died") >= FIRST_DEATHS_MAX
+    assert "cannot go on" in told.events[1].detail
+
+
+async def test_next_stage_waits_for_the_one_before(tmp_path: Path) -> None:
+    told = Told()
+    async with running(tmp_path, told, [program("a", STAYS)], [program("b", STAYS)]):
+        pass
+    order = [(event.name, event.kind) for event in told.events]
+    assert order.index(("a", "ready")) < order.index(("b", "started"))
+
+
+async def test_part_gets_its_variables_and_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "a.log"
+
+    async def has_spoken() -> bool:
+        return b"here" in log.read_bytes()
+
+    code = "import os; print(os.environ['EDDYLINE_X'], flush=True)\n" + STAYS
+    spec = PartSpec("a", (sys.executable, "-c", code), "nowhere", has_spoken, {"EDDYLINE_X": "seen"})
+    async with running(tmp_path, Told(), [spec]):
+        assert log.read_bytes() == b"seen\nhere\n"
+
+
+async def test_real_nats_server_is_ready_when_it_greets_and_keeps_its_port(tmp_path: Path) -> None:
+    told = Told()
+    address = f"127.0.0.1:{choose_ports({}, free_ports=True)['nats']}"
+    assert not await nats_is_ready(address)
+    async with running(tmp_path, told, [nats_spec(tmp_path, address)]) as supervisor:
+        assert await nats_is_ready(address)
+        await supervisor.parts["nats"].kill()
+        await told.until("nats", "ready", 2)
+        assert await nats_is_ready(address)
+    assert not await nats_is_ready(address)

@@ -122,6 +122,7 @@ class Comparer:
             start_ns=0,
             clock=self.clock,
             metadata={"eddyline_compare": stream.bucket},
+            on_lost=lambda _reason: None,
             policy="last_per_subject",
         )
         try:

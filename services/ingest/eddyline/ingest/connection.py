@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from eddyline.core.clock import sleep
 from eddyline.core.errors import NatsUnreachable
 from eddyline.core.telemetry import fields
+from eddyline.ingest.cancellation import cancellation_kept
 from eddyline.ingest.raw_client import RawClient
 from nats.errors import Error as NatsError
 
@@ -79,7 +80,8 @@ class Connection:
             self._client = client
             self._closed.clear()
             try:
-                await self._connect(client)
+                with cancellation_kept():
+                    await self._connect(client)
                 await self._closed.wait()
             except (NatsError, OSError, TimeoutError) as error:
                 log.warning("nats connect failed", extra=fields(error=str(error)))

@@ -27,11 +27,13 @@ from typing import TYPE_CHECKING, Final
 from eddyline.core.errors import EddylineError, NatsUnreachable
 from eddyline.core.record import SOURCE_DATA_META_BYTES_MAX
 from eddyline.ingest.batch import Gatherer, Jump
+from eddyline.ingest.cancellation import cancellation_kept
 from eddyline.ingest.decode import VALUE, TooLarge, Unreadable, check_fits, parse_ack, parse_headers, parse_status
 from eddyline.ingest.judge import SourceStopped
 from nats.errors import Error as NatsError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from eddyline.core.clock import Clock, Timer
@@ -70,7 +72,7 @@ class ConsumerLost(Exception):
 class Consumer:
     """One attempt at reading a stream, as `async with`: makes the consumer, and deletes it at the end.
 
-    `start_ns`: no message from `start_revision` on is older; 0 = unknown.
+    `on_lost` hears why, in the moment it is lost. `start_ns`: no message from `start_revision` on is older; 0 = unknown.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Consumer:
         start_ns: int,
         clock: Clock,
         metadata: dict[str, str],
+        on_lost: Callable[[str], None],
         policy: DeliverPolicy = "by_start_sequence",
         heartbeat_s: float = HEARTBEAT_S,
         pull_bytes_max: int = PULL_BYTES_MAX,
@@ -96,6 +99,7 @@ class Consumer:
         self._start_revision = start_revision
         self._clock = clock
         self._metadata = metadata
+        self._on_lost = on_lost
         self._policy: DeliverPolicy = policy
         self._heartbeat_s = heartbeat_s
         self._pull_bytes_max = pull_bytes_max
@@ -124,19 +128,18 @@ class Consumer:
         return self._revision + self.pending
 
     @property
+    def failed(self) -> bool:
+        """True = nothing more comes than what was gathered."""
+        return self._failure is not None
+
+    @property
     def drained(self) -> bool:
         """True = everything received was taken, and the server had nothing behind it."""
         return self.pending == 0 and self._gathered.count == 0
 
     async def __aenter__(self) -> Consumer:
         try:
-            client = self._connection.client
-            self._lost = self._connection.lost
-            self._inbox = client.new_inbox()
-            self._subscription = await client.subscribe_raw(f"{self._inbox}.*", self._receive)
-        except (NatsError, OSError) as error:
-            raise NatsUnreachable(f"cannot subscribe at NATS: {error}") from error
-        try:
+            await self._subscribe()
             self.pending = await self._jetstream.create_consumer(
                 self._stream,
                 self._name,
@@ -156,6 +159,16 @@ class Consumer:
         if self._watch is not None:
             self._watch.cancel()
         await self._end()
+
+    async def _subscribe(self) -> None:
+        try:
+            client = self._connection.client
+            self._lost = self._connection.lost
+            self._inbox = client.new_inbox()
+            with cancellation_kept():
+                self._subscription = await client.subscribe_raw(f"{self._inbox}.*", self._receive)
+        except (NatsError, OSError) as error:
+            raise NatsUnreachable(f"cannot subscribe at NATS: {error}") from error
 
     async def take(self) -> Chunk | None:
         """The next chunk, as soon as there is one; None = what had been pending is not: nothing is there to come.
@@ -202,7 +215,10 @@ class Consumer:
         request["idle_heartbeat"] = int(self._heartbeat_s * 1e9)
         try:
             client = self._connection.client
-            await client.publish(self._next_subject, json.dumps(request).encode(), reply=f"{self._inbox}.{self._pulls}")
+            with cancellation_kept():
+                await client.publish(
+                    self._next_subject, json.dumps(request).encode(), reply=f"{self._inbox}.{self._pulls}"
+                )
         except (NatsError, OSError, NatsUnreachable) as error:
             self._fail(ConsumerLost(f"cannot ask NATS for messages: {error}"))
 
@@ -240,7 +256,7 @@ class Consumer:
             except TooLarge as error:
                 shown = key[:200].decode(errors="backslashreplace")
                 raise SourceStopped(
-                    "OVERSIZE", f"revision {delivery.revision} of bucket {self._stream.bucket}, key {shown}: {error}"
+                    "OVERSIZE", f"{error}: revision {delivery.revision} of bucket {self._stream.bucket}, key {shown}"
                 ) from error
             chunk = self._gathered.add(subject, key, data, meaning, delivery)
             if delivery.revision > self._revision + 1:
@@ -286,6 +302,8 @@ class Consumer:
     def _fail(self, failure: Exception) -> None:
         if self._failure is None:
             self._failure = failure
+            if isinstance(failure, ConsumerLost):
+                self._on_lost(str(failure))
         self._wake.set()
 
     async def _end(self) -> None:

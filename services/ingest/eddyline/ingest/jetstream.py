@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypedDict
 
 from eddyline.core.errors import BucketNotFound, NatsUnreachable
+from eddyline.ingest.cancellation import cancellation_kept
 from eddyline.ingest.stream import BUCKET_PATTERN, Stream, time_ns
 from nats.errors import Error as NatsError
 
@@ -165,7 +166,8 @@ class JetStream:
         """Ask; an empty answer where the server says `absent`."""
         try:
             client = self._connection.client
-            message = await client.request(f"{self.prefix}.{path}", json.dumps(body).encode(), timeout=timeout_s)
+            with cancellation_kept():
+                message = await client.request(f"{self.prefix}.{path}", json.dumps(body).encode(), timeout=timeout_s)
             answer = json.loads(message.data)
         except (NatsError, OSError, TimeoutError) as error:
             raise NatsUnreachable(f"NATS gave no answer to {path}: {str(error) or type(error).__name__}") from error

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from eddyline.core.clock import Clock
     from eddyline.core.source import Lease
     from eddyline.core.store_link import StoreLink
-    from eddyline.ingest.batch import Chunk
     from eddyline.ingest.connection import Connection
     from eddyline.ingest.jetstream import JetStream
     from eddyline.ingest.judge import Verdict
@@ -62,10 +61,6 @@ OVERSIZE_LOOK_S: Final = 30.0
 GOOD_ATTEMPT_S: Final = 10.0
 """An attempt that was LIVE this long owes its end to something new: the backoff starts over."""
 END_TIMEOUT_S: Final = 2.0
-
-
-class Overrun(Exception):
-    """The stream dropped messages before we read them: key sets are to be compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +89,7 @@ class SourceRun:
         self._prefix = name_prefix(surroundings.cluster_id, definition.name)
         self._backoff = Backoff(surroundings.rng, cap_s=LOOK_AGAIN_S_MAX)
         self._attempt_number = 0
+        self._compare_due = False
         self._stream_name = f"KV_{definition.bucket}"
         self._forward = Forward(
             surroundings.link,
@@ -135,11 +131,10 @@ class SourceRun:
             return await self._stopped(stopped)
         except RecordTooLarge as error:
             return await self._stopped(SourceStopped("OVERSIZE", error.message))
-        except Overrun:
-            self._recover("the bucket dropped revisions before they were read")
-            return 0.0
         except ConsumerLost as lost:
             self._recover(str(lost))
+            if self._compare_due:
+                return 0.0
         except EddylineError as error:
             if not retried(error):
                 log.error("source failed", extra=fields(source=self._definition.name, error=error.message))
@@ -154,8 +149,12 @@ class SourceRun:
     async def _copy(self) -> None:
         around = self._around
         if not around.connection.connected:
-            self._recover("not connected to NATS")
+            if self._attempt_number == 1:
+                self.progress.explain("not connected to NATS")
+            else:
+                self._recover("not connected to NATS")
             await around.connection.wait_connected()
+            self.progress.explain("")
         position = decode_position(self._forward.stored)
         self.progress.position_revision = revision_of(position)
         verdict = await judge(around.jetstream, self._definition.bucket, position)
@@ -163,7 +162,7 @@ class SourceRun:
         self.progress.saw(stream.last_revision)
         name = consumer_name(self._prefix, self._fence, self._attempt_number)
         await sweep(around.jetstream, stream.name, self._prefix, fence=self._fence, keep=name)
-        if verdict.resync:
+        if verdict.resync or self._compare_due:
             position = await self._resync(verdict, position)
         start = revision_of(position) + 1
         async with Consumer(
@@ -175,6 +174,7 @@ class SourceRun:
             start_ns=stream.first_ns if start == stream.first_revision else 0,
             clock=around.clock,
             metadata={"eddyline_source": self._definition.name, "eddyline_cluster": around.cluster_id},
+            on_lost=lambda reason: self.progress.enter("RECOVERING", reason),
             heartbeat_s=around.heartbeat_s,
         ) as consumer:
             await self._consume(consumer, stream, position)
@@ -190,6 +190,7 @@ class SourceRun:
                 position=position,
                 forward=self._forward,
             )
+        self._compare_due = False
         self.progress.position_revision = revision_of(position)
         return position
 
@@ -197,22 +198,20 @@ class SourceRun:
         """Apply what comes. LIVE from the moment on that the last revision of the start is applied."""
         level = False
         while True:
-            if not level:
+            if not (level or consumer.failed):
                 level = await self._is_level(consumer, stream, position)
             chunk = await consumer.take()
             if chunk is None:
                 continue
             self.progress.saw(max(chunk.last_revision, consumer.last_seen_revision))
-            position = await self._apply(chunk, stream)
-
-    async def _apply(self, chunk: Chunk, stream: Stream) -> Position:
-        holes = await find_holes(self._around.jetstream, stream, chunk)
-        position = chunk.position(stream.created_ns)
-        await self._forward.apply(chunk.batch(holes.gaps), position)
-        self.progress.position_revision = position.revision
-        if holes.overrun:
-            raise Overrun
-        return position
+            holes = await find_holes(self._around.jetstream, stream, chunk)
+            position = chunk.position(stream.created_ns)
+            await self._forward.apply(chunk.batch(holes.gaps), position)
+            self.progress.position_revision = position.revision
+            if holes.overrun:
+                # What was received is applied first: the stream may not have it any more.
+                self._compare_due = True
+                consumer.break_off("the bucket dropped revisions before they were read")
 
     async def _is_level(self, consumer: Consumer, stream: Stream, position: Position | None) -> bool:
         """Whether everything up to the last revision of the start is applied.

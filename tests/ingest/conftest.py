@@ -1,0 +1,27 @@
+"""One nats-server for all of ingest's tests; each test has its own bucket."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from tests.support.ingest_kit import Kit, kit
+from tests.support.nats_server import NatsServer, running
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+
+@pytest.fixture(scope="session")
+def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    yield from running(tmp_path_factory.mktemp("nats"))
+
+
+@pytest_asyncio.fixture
+async def at(nats_server: NatsServer, request: pytest.FixtureRequest) -> AsyncIterator[Kit]:
+    name = re.sub(r"[^A-Za-z0-9_]", "_", request.node.name)[:60]
+    async with kit(nats_server.url, name) as made:
+        yield made

@@ -1,0 +1,216 @@
+"""What breaks while a source copies: NATS, its consumer, the store, the lease."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from eddyline.core.record import Op
+from eddyline.core.source import SourceDefinition
+from eddyline.ingest.names import consumer_name, name_prefix
+
+from tests.support.ingest_kit import kit
+from tests.support.nats_server import NatsServer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nats.js.kv import KeyValue
+
+    from tests.support.ingest_kit import Kit
+
+
+async def started(at: Kit) -> KeyValue:
+    """A bucket and a source of it."""
+    bucket = await at.make_bucket()
+    await at.make_source()
+    return bucket
+
+
+def revisions(at: Kit) -> list[int]:
+    """Revision of every record but gaps."""
+    return [int.from_bytes(record.version, "big") for record in at.records if record.op != Op.GAP]
+
+
+async def test_server_killed_and_started_again_is_gone_on_with(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path)
+    server.start()
+    try:
+        async with kit(server.url, "b") as at:
+            bucket = await started(at)
+            async with at.ingest() as role:
+                await at.reaches(await bucket.put("a", b"1"))
+                for number in range(2, 4):
+                    server.kill()
+                    await at.is_state("RECOVERING")
+                    assert not role.readiness.ready
+                    server.start()
+                    await at.is_state("LIVE")
+                    assert role.readiness.ready
+                    await asyncio.wait_for(at.reconnected.wait(), 5)
+                    at.reconnected.clear()
+                    await at.reaches(await bucket.put("a", b"%d" % number))
+                assert len(await at.consumers()) == 1
+            assert [record.data for record in at.records] == [b"1", b"2", b"3"]
+            assert await at.consumers() == []
+    finally:
+        server.stop()
+
+
+async def test_ingest_waits_for_a_server_that_comes_later(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path)
+    server.start()
+    async with kit(server.url, "b") as at:
+        bucket = await started(at)
+        last = await bucket.put("a", b"1")
+        server.stop()
+        try:
+            async with at.ingest() as role:
+                await at.link.until(lambda: at.source.report.reason == "not connected to NATS")
+                assert not role.readiness.ready
+                server.start()
+                await at.reaches(last)
+        finally:
+            server.stop()
+
+
+async def test_server_that_hangs_is_noticed_by_its_missing_heartbeat(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path)
+    server.start()
+    try:
+        async with kit(server.url, "b") as at:
+            bucket = await started(at)
+            async with at.ingest():
+                await at.reaches(await bucket.put("a", b"1"))
+                await at.is_state("LIVE")
+                server.freeze()
+                await at.is_state("RECOVERING", seconds=3)
+                assert "no heartbeat" in at.source.report.reason
+                server.thaw()
+                await at.is_state("LIVE")
+                await at.reaches(await bucket.put("a", b"2"))
+                assert len(await at.consumers()) == 1
+    finally:
+        server.thaw()
+        server.stop()
+
+
+async def test_consumer_deleted_at_the_server_is_made_anew(at: Kit) -> None:
+    bucket = await started(at)
+    async with at.ingest():
+        await at.reaches(await bucket.put("a", b"1"))
+        await at.is_state("LIVE")
+        (name,) = await at.consumers()
+        await at.js.delete_consumer(f"KV_{at.bucket}", name)
+        await at.reaches(await bucket.put("a", b"2"))
+        await at.is_state("LIVE")
+        assert len(await at.consumers()) == 1
+        assert await at.consumers() != [name]
+    assert revisions(at) == [1, 2]
+
+
+async def test_no_consumer_is_left_after_a_stop(at: Kit) -> None:
+    bucket = await started(at)
+    async with at.ingest():
+        await at.reaches(await bucket.put("a", b"1"))
+        assert len(await at.consumers()) == 1
+    assert await at.consumers() == []
+    assert at.source.holder == ""
+
+
+async def test_leftover_consumers_of_older_leases_are_swept_and_others_left(at: Kit) -> None:
+    bucket = await started(at)
+    stream = f"KV_{at.bucket}"
+    prefix = name_prefix("local", at.bucket)
+    own = [consumer_name(prefix, 0, 7), consumer_name(prefix, 1, 99)]
+    others = [consumer_name(prefix, 50, 1), consumer_name(name_prefix("local", "other"), 0, 1), "somebody"]
+    for name in own + others:
+        await at.js.add_consumer(stream, durable_name=name)
+    async with at.ingest():
+        await at.reaches(await bucket.put("a", b"1"))
+        left = await at.consumers()
+    assert set(left) & set(own) == set()
+    assert set(others) <= set(left)
+
+
+async def test_store_that_is_away_delays_and_doubles_nothing(at: Kit) -> None:
+    bucket = await started(at)
+    async with at.ingest() as role:
+        await at.reaches(await bucket.put("a", b"1"))
+        at.link.down = True
+        await bucket.put("a", b"2")
+        last = await bucket.put("a", b"3")
+        await asyncio.wait_for(_unready(role.readiness.changed, lambda: role.readiness.ready), 5)
+        assert role.readiness.reason == "STORE_UNREACHABLE"
+        at.link.down = False
+        await at.reaches(last)
+    assert revisions(at) == [1, 2, 3]
+
+
+async def _unready(changed: asyncio.Event, ready: object) -> None:
+    assert callable(ready)
+    while ready():
+        await changed.wait()
+        await asyncio.sleep(0)
+
+
+async def test_batch_applied_without_an_answer_is_not_applied_twice(at: Kit) -> None:
+    bucket = await started(at)
+    async with at.ingest():
+        await at.is_state("LIVE")
+        at.link.lose_answers = 2
+        await at.reaches(await bucket.put("a", b"1"))
+        await at.reaches(await bucket.put("b", b"2"))
+        await at.reaches(await bucket.put("c", b"3"))
+    assert revisions(at) == [1, 2, 3]
+
+
+async def test_another_stored_position_is_taken_over(at: Kit) -> None:
+    bucket = await started(at)
+    async with at.ingest():
+        await at.reaches(await bucket.put("a", b"1"))
+        await at.is_state("LIVE")
+        at.source.position = b""
+        last = await bucket.put("b", b"2")
+        await at.reaches(last)
+    assert revisions(at) == [1, 1, 2]
+
+
+async def test_two_replicas_share_no_source_and_one_takes_over_from_the_other(at: Kit) -> None:
+    bucket = await started(at)
+    async with at.ingest(holder="one") as first:
+        await at.reaches(await bucket.put("a", b"1"))
+        async with at.ingest(holder="two") as second:
+            await at.reaches(await bucket.put("a", b"2"))
+            assert list(first.ownership.held) == [at.bucket]
+            assert second.ownership.held == {}
+            # The first is cut off and somebody else is given the source: its fence is stale from now on.
+            at.source.deadline_s = 0.0
+            await at.link.acquire_lease(at.bucket, holder="third", lease_ms=50)
+            await at.link.until(lambda: at.source.fence >= 3 and at.source.holder in ("one", "two"))
+            await at.reaches(await bucket.put("a", b"3"))
+    assert revisions(at) == [1, 2, 3]
+    assert await at.consumers() == []
+
+
+async def test_source_deleted_while_it_is_copied_ends(at: Kit) -> None:
+    bucket = await started(at)
+    async with at.ingest() as role:
+        await at.reaches(await bucket.put("a", b"1"))
+        source = at.source
+        await at.link.delete_source(at.bucket)
+        await at.link.until(lambda: role.ownership.held == {})
+        assert source.position
+        assert await at.consumers() == []
+
+
+async def test_one_defect_does_not_end_the_other_sources(at: Kit) -> None:
+    bucket = await started(at)
+    await at.link.create_topic("broken", at.topic.info.kind, at.topic.info.config)
+    await at.link.put_source(SourceDefinition(name="broken", topic="broken", bucket=at.bucket))
+    at.link.sources["broken"].position = b"not a position of ours"
+    async with at.ingest() as role:
+        await at.reaches(await bucket.put("a", b"1"))
+        await at.link.until(lambda: at.link.sources["broken"].report.state == "RECOVERING")
+        assert "cannot read" in at.link.sources["broken"].report.reason
+        assert set(role.ownership.held) == {"broken", at.bucket}

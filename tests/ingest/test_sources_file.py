@@ -1,0 +1,87 @@
+"""The sources file: what it may say, and what is done about it."""
+
+from __future__ import annotations
+
+import pytest
+from eddyline.core.clock import SystemClock
+from eddyline.core.errors import StoreUnreachable
+from eddyline.core.settings import SettingsError
+from eddyline.core.source import SourceDefinition
+from eddyline.core.topic import Kind, TopicConfig
+from eddyline.ingest.sources_file import ensure_sources, parse_sources
+
+from tests.support.memory_link import MemoryLink
+
+TWO = """
+[[source]]
+name = "certs"
+bucket = "certs"
+topic = "certs"
+
+[[source]]
+name = "routes"
+bucket = "ROUTES-1"
+topic = "routes"
+"""
+
+
+def test_definitions_are_read_in_order() -> None:
+    assert parse_sources(TWO, "f") == [
+        SourceDefinition(name="certs", topic="certs", bucket="certs"),
+        SourceDefinition(name="routes", topic="routes", bucket="ROUTES-1"),
+    ]
+    assert parse_sources("", "f") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[[source]", "not TOML"),
+        ("sources = 1", "unknown sources"),
+        ("source = 1", r"\[\[source\]\]"),
+        ('[[source]]\nname = "a"\nbucket = "a"', "source 1 needs name, bucket and topic"),
+        ('[[source]]\nname = "a"\nbucket = "a"\ntopic = 1', "source 1 needs"),
+        ('[[source]]\nname = "a"\nbucket = "a"\ntopic = "a"\nkind = "x"', "unknown kind"),
+        ('[[source]]\nname = "-"\nbucket = "a"\ntopic = "a"', "source name"),
+        ('[[source]]\nname = "a"\nbucket = "a.b"\ntopic = "a"', "no bucket can be called"),
+        (TWO.replace('name = "routes"', 'name = "certs"'), "name certs to more than one"),
+        (TWO.replace('topic = "routes"', 'topic = "certs"'), "topic certs to more than one"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(text: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=words) as refusal:
+        parse_sources(text, "sources.toml")
+    assert str(refusal.value).startswith("sources.toml")
+
+
+async def test_missing_sources_and_topics_are_made_and_present_ones_left() -> None:
+    link = MemoryLink(SystemClock())
+    definitions = parse_sources(TWO, "f")
+    for _ in range(2):
+        await ensure_sources(link, definitions, "f")
+    assert [info.definition for info in await link.list_sources()] == definitions
+    assert link.topics["routes"].info.kind is Kind.KV
+
+
+async def test_a_difference_names_both_sides() -> None:
+    link = MemoryLink(SystemClock())
+    await ensure_sources(link, parse_sources(TWO, "f"), "f")
+    other = parse_sources(TWO.replace("ROUTES-1", "ROUTES-2"), "f")
+    with pytest.raises(SettingsError) as refusal:
+        await ensure_sources(link, other, "f")
+    assert "bucket ROUTES-2 to topic routes" in str(refusal.value)
+    assert "bucket ROUTES-1 to topic routes" in str(refusal.value)
+
+
+async def test_a_topic_that_cannot_be_a_sources_is_named() -> None:
+    link = MemoryLink(SystemClock())
+    await link.create_topic("certs", Kind.LOG, TopicConfig())
+    with pytest.raises(SettingsError, match="certs is a LOG"):
+        await ensure_sources(link, parse_sources(TWO, "f"), "f")
+
+
+async def test_a_store_that_is_away_is_no_difference() -> None:
+    link = MemoryLink(SystemClock())
+    link.down = True
+    with pytest.raises(StoreUnreachable):
+        await ensure_sources(link, parse_sources(TWO, "f"), "f")

@@ -1,0 +1,92 @@
+"""A real nats-server of its own port and folder, which tests may kill and start again at the same address."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+START_SECONDS_MAX: Final = 10.0
+
+
+class NatsServer:
+    """One server. `start` may follow `kill` or `stop`; data stays."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port = -1
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        return f"nats://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Start, and wait until it listens."""
+        ports = self._folder / "ports"
+        ports.mkdir(parents=True, exist_ok=True)
+        for old in ports.iterdir():
+            old.unlink()
+        binary = Path(sys.executable).parent / "nats-server"
+        command = [str(binary), "-a", "127.0.0.1", "-p", str(self._port), "-js"]
+        command += ["-sd", str(self._folder / "data"), "--ports_file_dir", str(ports)]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.perf_counter() + START_SECONDS_MAX
+        while not (found := _ports_in(ports)):
+            assert self._process.poll() is None, "nats-server ended at once"
+            assert time.perf_counter() < deadline, "nats-server did not come up"
+            # Another process comes up: there is no event to wait for.
+            subprocess.run(["/bin/sleep", "0.01"], check=True)
+        self._port = int(found[0].rpartition(":")[2])
+
+    def kill(self) -> None:
+        """End it by SIGKILL."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End it in order."""
+        self._end(signal.SIGTERM)
+
+    def freeze(self) -> None:
+        """Let it hang, connections open."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait()
+            self._process = None
+
+
+def running(folder: Path) -> Iterator[NatsServer]:
+    """A server for the life of a fixture."""
+    server = NatsServer(folder)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def _ports_in(folder: Path) -> list[str]:
+    for file in folder.glob("*.ports"):
+        try:
+            urls = json.loads(file.read_text(encoding="ascii")).get("nats", [])
+        except ValueError:
+            return []  # half written
+        return [str(url) for url in urls]
+    return []

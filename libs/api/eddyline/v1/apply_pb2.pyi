@@ -300,7 +300,7 @@ class ApplyServiceListSourcesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Sources a page: 0 = 100, at most 1 000, negative = INVALID_ARGUMENT."""
+    """Sources a page: 0 = 100, at most 1 000 (more is taken as 1 000), negative = INVALID_ARGUMENT."""
     page_token: _builtins.str
     """From the page before; empty = the first page."""
     def __init__(
@@ -587,7 +587,7 @@ Global___FollowTopicsRequest: _TypeAlias = FollowTopicsRequest  # noqa: Y015
 
 @_typing.final
 class FollowAdd(_message.Message):
-    """Adds a topic to a FollowTopics stream. A topic already followed starts anew."""
+    """Adds a topic to a FollowTopics stream. A `follow_id` already in use starts anew."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

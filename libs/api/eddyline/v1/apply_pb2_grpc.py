@@ -93,7 +93,9 @@ class ApplyServiceServicer:
         is stored, which means everything up to it is applied, as durable as the topic's class says.
         Retry: safe; a batch whose `new` position is the stored one is answered as done.
         An empty batch moves the position alone.
-        Errors: as LogService.AppendRecords; SOURCE_NOT_FOUND.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, MALFORMED_COLUMNS, BATCH_TOO_LARGE, RECORD_TOO_LARGE, INVALID_OP,
+        KEY_REQUIRED, SOURCE_NOT_FOUND, TOPIC_NOT_FOUND (deleted meanwhile), STALE_FENCE, STALE_POSITION, THROTTLED,
+        APPLY_LAG, READ_ONLY, COMMIT_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,7 +106,7 @@ class ApplyServiceServicer:
         records and no other source.
         Retry: an equal definition is answered as done.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY, SOURCE_EXISTS
-        (another definition under the name), READ_ONLY.
+        (another definition under the name), READ_ONLY, COMMIT_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -128,7 +130,7 @@ class ApplyServiceServicer:
 
     def DeleteSource(self, request, context):
         """Deletes a source's definition, position and lease; the topic and its records stay. Durable when it returns.
-        Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY.
+        Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -137,7 +139,8 @@ class ApplyServiceServicer:
     def AcquireLease(self, request, context):
         """Takes a free source, one whose lease has run out, or one that this holder has already. Gives a new fence, durable
         when it returns: whatever carries an older one is refused from then on.
-        Errors: INVALID_NAME, SOURCE_NOT_FOUND, LEASE_HELD (with the holder and the time left), READ_ONLY.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, LEASE_HELD (with the holder and the time left),
+        READ_ONLY, COMMIT_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -145,7 +148,7 @@ class ApplyServiceServicer:
 
     def RenewLease(self, request, context):
         """Prolongs a lease and reports the source's state.
-        Errors: INVALID_NAME, SOURCE_NOT_FOUND, STALE_FENCE (somebody else has it).
+        Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, STALE_FENCE (somebody else has it, or it was given back).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -153,7 +156,7 @@ class ApplyServiceServicer:
 
     def ReleaseLease(self, request, context):
         """Gives a lease back, so that another replica may take the source at once.
-        Errors: INVALID_NAME, SOURCE_NOT_FOUND, STALE_FENCE.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, STALE_FENCE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -163,8 +166,8 @@ class ApplyServiceServicer:
         """Follows topics on one stream: steps add and remove topics and grant credit; answers are ordered within a
         topic, never across. Credit starts at 0, each grant adds, at most 64 MiB may be outstanding (more is
         INVALID_ARGUMENT); an answer with records is sent while credit is above 0 and takes its size, so it may go below 0.
-        Catching up reads at most 1 MiB of a topic in turn, live topics first. A topic that cannot be added is
-        answered by `ended`, the stream goes on.
+        Catching up reads at most 1 MiB of a topic in turn, live topics first. A topic that cannot be added or read is
+        answered by `ended`, the stream goes on. At most 100 000 topics a stream.
         Errors: INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

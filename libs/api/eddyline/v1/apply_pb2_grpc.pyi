@@ -23,14 +23,16 @@ class ApplyServiceStub:
     is stored, which means everything up to it is applied, as durable as the topic's class says.
     Retry: safe; a batch whose `new` position is the stored one is answered as done.
     An empty batch moves the position alone.
-    Errors: as LogService.AppendRecords; SOURCE_NOT_FOUND.
+    Errors: INVALID_NAME, INVALID_ARGUMENT, MALFORMED_COLUMNS, BATCH_TOO_LARGE, RECORD_TOO_LARGE, INVALID_OP,
+    KEY_REQUIRED, SOURCE_NOT_FOUND, TOPIC_NOT_FOUND (deleted meanwhile), STALE_FENCE, STALE_POSITION, THROTTLED,
+    APPLY_LAG, READ_ONLY, COMMIT_UNKNOWN.
     """
     PutSource: _aio.UnaryUnaryMultiCallable[_apply_pb2.PutSourceRequest, _apply_pb2.PutSourceResponse]
     """Stores a source's definition beside its topic. Durable when it returns. The topic must exist and have no
     records and no other source.
     Retry: an equal definition is answered as done.
     Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY, SOURCE_EXISTS
-    (another definition under the name), READ_ONLY.
+    (another definition under the name), READ_ONLY, COMMIT_UNKNOWN.
     """
     GetSource: _aio.UnaryUnaryMultiCallable[_apply_pb2.ApplyServiceGetSourceRequest, _apply_pb2.ApplyServiceGetSourceResponse]
     """Reads a source's definition, position and lease.
@@ -42,27 +44,28 @@ class ApplyServiceStub:
     """
     DeleteSource: _aio.UnaryUnaryMultiCallable[_apply_pb2.ApplyServiceDeleteSourceRequest, _apply_pb2.ApplyServiceDeleteSourceResponse]
     """Deletes a source's definition, position and lease; the topic and its records stay. Durable when it returns.
-    Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY.
+    Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN.
     """
     AcquireLease: _aio.UnaryUnaryMultiCallable[_apply_pb2.AcquireLeaseRequest, _apply_pb2.AcquireLeaseResponse]
     """Takes a free source, one whose lease has run out, or one that this holder has already. Gives a new fence, durable
     when it returns: whatever carries an older one is refused from then on.
-    Errors: INVALID_NAME, SOURCE_NOT_FOUND, LEASE_HELD (with the holder and the time left), READ_ONLY.
+    Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, LEASE_HELD (with the holder and the time left),
+    READ_ONLY, COMMIT_UNKNOWN.
     """
     RenewLease: _aio.UnaryUnaryMultiCallable[_apply_pb2.RenewLeaseRequest, _apply_pb2.RenewLeaseResponse]
     """Prolongs a lease and reports the source's state.
-    Errors: INVALID_NAME, SOURCE_NOT_FOUND, STALE_FENCE (somebody else has it).
+    Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, STALE_FENCE (somebody else has it, or it was given back).
     """
     ReleaseLease: _aio.UnaryUnaryMultiCallable[_apply_pb2.ReleaseLeaseRequest, _apply_pb2.ReleaseLeaseResponse]
     """Gives a lease back, so that another replica may take the source at once.
-    Errors: INVALID_NAME, SOURCE_NOT_FOUND, STALE_FENCE.
+    Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, STALE_FENCE.
     """
     FollowTopics: _aio.StreamStreamMultiCallable[_apply_pb2.FollowTopicsRequest, _apply_pb2.FollowTopicsResponse]
     """Follows topics on one stream: steps add and remove topics and grant credit; answers are ordered within a
     topic, never across. Credit starts at 0, each grant adds, at most 64 MiB may be outstanding (more is
     INVALID_ARGUMENT); an answer with records is sent while credit is above 0 and takes its size, so it may go below 0.
-    Catching up reads at most 1 MiB of a topic in turn, live topics first. A topic that cannot be added is
-    answered by `ended`, the stream goes on.
+    Catching up reads at most 1 MiB of a topic in turn, live topics first. A topic that cannot be added or read is
+    answered by `ended`, the stream goes on. At most 100 000 topics a stream.
     Errors: INVALID_ARGUMENT.
     """
 
@@ -81,7 +84,9 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
         is stored, which means everything up to it is applied, as durable as the topic's class says.
         Retry: safe; a batch whose `new` position is the stored one is answered as done.
         An empty batch moves the position alone.
-        Errors: as LogService.AppendRecords; SOURCE_NOT_FOUND.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, MALFORMED_COLUMNS, BATCH_TOO_LARGE, RECORD_TOO_LARGE, INVALID_OP,
+        KEY_REQUIRED, SOURCE_NOT_FOUND, TOPIC_NOT_FOUND (deleted meanwhile), STALE_FENCE, STALE_POSITION, THROTTLED,
+        APPLY_LAG, READ_ONLY, COMMIT_UNKNOWN.
         """
 
     @_abc_1.abstractmethod
@@ -94,7 +99,7 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
         records and no other source.
         Retry: an equal definition is answered as done.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY, SOURCE_EXISTS
-        (another definition under the name), READ_ONLY.
+        (another definition under the name), READ_ONLY, COMMIT_UNKNOWN.
         """
 
     @_abc_1.abstractmethod
@@ -124,7 +129,7 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_apply_pb2.ApplyServiceDeleteSourceRequest, _abc.Awaitable[_apply_pb2.ApplyServiceDeleteSourceResponse]],
     ) -> _abc.Awaitable[_apply_pb2.ApplyServiceDeleteSourceResponse]:
         """Deletes a source's definition, position and lease; the topic and its records stay. Durable when it returns.
-        Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY.
+        Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN.
         """
 
     @_abc_1.abstractmethod
@@ -135,7 +140,8 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_apply_pb2.AcquireLeaseResponse]:
         """Takes a free source, one whose lease has run out, or one that this holder has already. Gives a new fence, durable
         when it returns: whatever carries an older one is refused from then on.
-        Errors: INVALID_NAME, SOURCE_NOT_FOUND, LEASE_HELD (with the holder and the time left), READ_ONLY.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, LEASE_HELD (with the holder and the time left),
+        READ_ONLY, COMMIT_UNKNOWN.
         """
 
     @_abc_1.abstractmethod
@@ -145,7 +151,7 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_apply_pb2.RenewLeaseRequest, _abc.Awaitable[_apply_pb2.RenewLeaseResponse]],
     ) -> _abc.Awaitable[_apply_pb2.RenewLeaseResponse]:
         """Prolongs a lease and reports the source's state.
-        Errors: INVALID_NAME, SOURCE_NOT_FOUND, STALE_FENCE (somebody else has it).
+        Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, STALE_FENCE (somebody else has it, or it was given back).
         """
 
     @_abc_1.abstractmethod
@@ -155,7 +161,7 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_apply_pb2.ReleaseLeaseRequest, _abc.Awaitable[_apply_pb2.ReleaseLeaseResponse]],
     ) -> _abc.Awaitable[_apply_pb2.ReleaseLeaseResponse]:
         """Gives a lease back, so that another replica may take the source at once.
-        Errors: INVALID_NAME, SOURCE_NOT_FOUND, STALE_FENCE.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, STALE_FENCE.
         """
 
     @_abc_1.abstractmethod
@@ -167,8 +173,8 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
         """Follows topics on one stream: steps add and remove topics and grant credit; answers are ordered within a
         topic, never across. Credit starts at 0, each grant adds, at most 64 MiB may be outstanding (more is
         INVALID_ARGUMENT); an answer with records is sent while credit is above 0 and takes its size, so it may go below 0.
-        Catching up reads at most 1 MiB of a topic in turn, live topics first. A topic that cannot be added is
-        answered by `ended`, the stream goes on.
+        Catching up reads at most 1 MiB of a topic in turn, live topics first. A topic that cannot be added or read is
+        answered by `ended`, the stream goes on. At most 100 000 topics a stream.
         Errors: INVALID_ARGUMENT.
         """
 

@@ -106,7 +106,7 @@ class WatchTopic(_message.Message):
 
     @_builtins.property
     def key_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Only keys that start with one of these. Empty = all, keyless records too."""
+        """Only keys that start with one of these: at most 1 000, each at most 1 KiB. Empty = all, keyless records too."""
 
     def __init__(
         self,

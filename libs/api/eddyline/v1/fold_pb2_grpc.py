@@ -58,7 +58,7 @@ class FoldServiceServicer:
 
     def GetEntry(self, request, context):
         """Reads one key. Consistent with log reads: what was acknowledged is seen.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, KEY_NOT_FOUND, FOLD_BEHIND.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, KEY_NOT_FOUND, FOLD_BEHIND, DATA_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -66,8 +66,8 @@ class FoldServiceServicer:
 
     def BatchGetEntries(self, request, context):
         """Reads keys at one point, answered in the order asked.
-        Limits: 10 000 keys.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND.
+        Limits: 10 000 keys, and what one message carries (more is INVALID_ARGUMENT: ask for fewer).
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, DATA_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -76,7 +76,8 @@ class FoldServiceServicer:
     def RangeEntries(self, request, context):
         """Streams the live entries under a prefix in byte order of their keys, all at one point, whose `fold_seq` is in
         every answer: a watch from there has no gap and no double. The stream is bounded in memory and lives at most 300 s.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, TOO_MANY_SCANS, SCAN_EXPIRED.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, TOO_MANY_SCANS, SCAN_EXPIRED,
+        DATA_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -18,17 +18,18 @@ class FoldServiceStub:
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetEntry: _aio.UnaryUnaryMultiCallable[_fold_pb2.GetEntryRequest, _fold_pb2.GetEntryResponse]
     """Reads one key. Consistent with log reads: what was acknowledged is seen.
-    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, KEY_NOT_FOUND, FOLD_BEHIND.
+    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, KEY_NOT_FOUND, FOLD_BEHIND, DATA_CORRUPT.
     """
     BatchGetEntries: _aio.UnaryUnaryMultiCallable[_fold_pb2.BatchGetEntriesRequest, _fold_pb2.BatchGetEntriesResponse]
     """Reads keys at one point, answered in the order asked.
-    Limits: 10 000 keys.
-    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND.
+    Limits: 10 000 keys, and what one message carries (more is INVALID_ARGUMENT: ask for fewer).
+    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, DATA_CORRUPT.
     """
     RangeEntries: _aio.UnaryStreamMultiCallable[_fold_pb2.RangeEntriesRequest, _fold_pb2.RangeEntriesResponse]
     """Streams the live entries under a prefix in byte order of their keys, all at one point, whose `fold_seq` is in
     every answer: a watch from there has no gap and no double. The stream is bounded in memory and lives at most 300 s.
-    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, TOO_MANY_SCANS, SCAN_EXPIRED.
+    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, TOO_MANY_SCANS, SCAN_EXPIRED,
+    DATA_CORRUPT.
     """
 
 class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -41,7 +42,7 @@ class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_fold_pb2.GetEntryRequest, _abc.Awaitable[_fold_pb2.GetEntryResponse]],
     ) -> _abc.Awaitable[_fold_pb2.GetEntryResponse]:
         """Reads one key. Consistent with log reads: what was acknowledged is seen.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, KEY_NOT_FOUND, FOLD_BEHIND.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, KEY_NOT_FOUND, FOLD_BEHIND, DATA_CORRUPT.
         """
 
     @_abc_1.abstractmethod
@@ -51,8 +52,8 @@ class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_fold_pb2.BatchGetEntriesRequest, _abc.Awaitable[_fold_pb2.BatchGetEntriesResponse]],
     ) -> _abc.Awaitable[_fold_pb2.BatchGetEntriesResponse]:
         """Reads keys at one point, answered in the order asked.
-        Limits: 10 000 keys.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND.
+        Limits: 10 000 keys, and what one message carries (more is INVALID_ARGUMENT: ask for fewer).
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, DATA_CORRUPT.
         """
 
     @_abc_1.abstractmethod
@@ -63,7 +64,8 @@ class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.AsyncIterator[_fold_pb2.RangeEntriesResponse]:
         """Streams the live entries under a prefix in byte order of their keys, all at one point, whose `fold_seq` is in
         every answer: a watch from there has no gap and no double. The stream is bounded in memory and lives at most 300 s.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, TOO_MANY_SCANS, SCAN_EXPIRED.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, TOO_MANY_SCANS, SCAN_EXPIRED,
+        DATA_CORRUPT.
         """
 
 def add_FoldServiceServicer_to_server(servicer: FoldServiceServicer, server: _aio.Server) -> None: ...

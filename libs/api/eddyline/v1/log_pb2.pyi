@@ -402,7 +402,9 @@ Global___ReadRecordsRequest: _TypeAlias = ReadRecordsRequest  # noqa: Y015
 
 @_typing.final
 class RecordFilter(_message.Message):
-    """Which records a reader wants. Every given condition must hold. Gaps are never filtered."""
+    """Which records a reader wants. Every given condition must hold; each field has at most 1 000 values. Gaps are never
+    filtered.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

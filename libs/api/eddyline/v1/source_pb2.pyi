@@ -262,7 +262,7 @@ class ListSourcesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Sources a page: 0 = 100, at most 1 000, negative = INVALID_ARGUMENT."""
+    """Sources a page: 0 = 100, at most 1 000 (more is taken as 1 000), negative = INVALID_ARGUMENT."""
     page_token: _builtins.str
     """From the page before; empty = the first page."""
     def __init__(

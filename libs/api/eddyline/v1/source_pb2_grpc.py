@@ -70,8 +70,8 @@ class SourceServiceServicer:
         """Creates a source; its KV topic is made if it is missing. Durable when it returns; copying starts within half
         a lease.
         Retry: an equal definition is answered as done.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_EXISTS, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY, NOT_KV, READ_ONLY,
-        STORE_UNREACHABLE.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, INVALID_CONFIG, NOT_YET, SOURCE_EXISTS, TOPIC_HAS_SOURCE,
+        TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_NOT_EMPTY, NOT_KV, QUOTA_TOPICS, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -95,7 +95,7 @@ class SourceServiceServicer:
 
     def DeleteSource(self, request, context):
         """Deletes a source: copying stops, the topic stays. Durable when it returns.
-        Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY, STORE_UNREACHABLE.
+        Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,7 +104,8 @@ class SourceServiceServicer:
     def CompareSource(self, request, context):
         """Compares a source's fold with its bucket, key by key and value by value. While the bucket changes, keys that
         are still under way are looked at again, for at most `settle_ms`.
-        Errors: INVALID_NAME, SOURCE_NOT_FOUND, BUCKET_NOT_FOUND, NATS_UNREACHABLE, STORE_UNREACHABLE.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, BUCKET_NOT_FOUND, NATS_UNREACHABLE, STORE_UNREACHABLE;
+        of reading the fold TOPIC_NOT_FOUND (deleted meanwhile), TOO_MANY_SCANS, SCAN_EXPIRED, DATA_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

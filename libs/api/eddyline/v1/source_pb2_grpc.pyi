@@ -20,8 +20,8 @@ class SourceServiceStub:
     """Creates a source; its KV topic is made if it is missing. Durable when it returns; copying starts within half
     a lease.
     Retry: an equal definition is answered as done.
-    Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_EXISTS, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY, NOT_KV, READ_ONLY,
-    STORE_UNREACHABLE.
+    Errors: INVALID_NAME, INVALID_ARGUMENT, INVALID_CONFIG, NOT_YET, SOURCE_EXISTS, TOPIC_HAS_SOURCE,
+    TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_NOT_EMPTY, NOT_KV, QUOTA_TOPICS, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
     """
     GetSource: _aio.UnaryUnaryMultiCallable[_source_pb2.GetSourceRequest, _source_pb2.GetSourceResponse]
     """Reads one source with its position, state and lag.
@@ -33,12 +33,13 @@ class SourceServiceStub:
     """
     DeleteSource: _aio.UnaryUnaryMultiCallable[_source_pb2.DeleteSourceRequest, _source_pb2.DeleteSourceResponse]
     """Deletes a source: copying stops, the topic stays. Durable when it returns.
-    Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY, STORE_UNREACHABLE.
+    Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
     """
     CompareSource: _aio.UnaryUnaryMultiCallable[_source_pb2.CompareSourceRequest, _source_pb2.CompareSourceResponse]
     """Compares a source's fold with its bucket, key by key and value by value. While the bucket changes, keys that
     are still under way are looked at again, for at most `settle_ms`.
-    Errors: INVALID_NAME, SOURCE_NOT_FOUND, BUCKET_NOT_FOUND, NATS_UNREACHABLE, STORE_UNREACHABLE.
+    Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, BUCKET_NOT_FOUND, NATS_UNREACHABLE, STORE_UNREACHABLE;
+    of reading the fold TOPIC_NOT_FOUND (deleted meanwhile), TOO_MANY_SCANS, SCAN_EXPIRED, DATA_CORRUPT.
     """
 
 class SourceServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -53,8 +54,8 @@ class SourceServiceServicer(metaclass=_abc_1.ABCMeta):
         """Creates a source; its KV topic is made if it is missing. Durable when it returns; copying starts within half
         a lease.
         Retry: an equal definition is answered as done.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_EXISTS, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY, NOT_KV, READ_ONLY,
-        STORE_UNREACHABLE.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, INVALID_CONFIG, NOT_YET, SOURCE_EXISTS, TOPIC_HAS_SOURCE,
+        TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_NOT_EMPTY, NOT_KV, QUOTA_TOPICS, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
         """
 
     @_abc_1.abstractmethod
@@ -84,7 +85,7 @@ class SourceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_source_pb2.DeleteSourceRequest, _abc.Awaitable[_source_pb2.DeleteSourceResponse]],
     ) -> _abc.Awaitable[_source_pb2.DeleteSourceResponse]:
         """Deletes a source: copying stops, the topic stays. Durable when it returns.
-        Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY, STORE_UNREACHABLE.
+        Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
         """
 
     @_abc_1.abstractmethod
@@ -95,7 +96,8 @@ class SourceServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_source_pb2.CompareSourceResponse]:
         """Compares a source's fold with its bucket, key by key and value by value. While the bucket changes, keys that
         are still under way are looked at again, for at most `settle_ms`.
-        Errors: INVALID_NAME, SOURCE_NOT_FOUND, BUCKET_NOT_FOUND, NATS_UNREACHABLE, STORE_UNREACHABLE.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, BUCKET_NOT_FOUND, NATS_UNREACHABLE, STORE_UNREACHABLE;
+        of reading the fold TOPIC_NOT_FOUND (deleted meanwhile), TOO_MANY_SCANS, SCAN_EXPIRED, DATA_CORRUPT.
         """
 
 def add_SourceServiceServicer_to_server(servicer: SourceServiceServicer, server: _aio.Server) -> None: ...

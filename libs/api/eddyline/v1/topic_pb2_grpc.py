@@ -64,8 +64,8 @@ class TopicServiceServicer:
     def CreateTopic(self, request, context):
         """Creates a topic. Durable (fdatasynced) when it returns, and appendable.
         Retry: a second create of the same name is ALREADY_EXISTS, whatever its configuration.
-        Errors: INVALID_NAME, INVALID_CONFIG, NOT_YET (a kind, class or setting that is not built yet),
-        TOPIC_EXISTS, QUOTA_TOPICS, READ_ONLY.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, INVALID_CONFIG, NOT_YET (a kind, class or setting that is not built yet),
+        TOPIC_EXISTS, QUOTA_TOPICS, READ_ONLY, COMMIT_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -91,7 +91,7 @@ class TopicServiceServicer:
         """Deletes a topic with its records, fold, writers and source. Durable when it returns. A topic made under the
         same name afterwards has another epoch. Watchers get `topic_deleted`.
         Retry: the second call is NOT_FOUND; pass `if_epoch` so that a retry cannot hit a successor.
-        Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_NOT_EMPTY, READ_ONLY.
+        Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_NOT_EMPTY, READ_ONLY, COMMIT_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

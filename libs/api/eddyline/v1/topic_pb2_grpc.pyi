@@ -19,8 +19,8 @@ class TopicServiceStub:
     CreateTopic: _aio.UnaryUnaryMultiCallable[_topic_pb2.CreateTopicRequest, _topic_pb2.CreateTopicResponse]
     """Creates a topic. Durable (fdatasynced) when it returns, and appendable.
     Retry: a second create of the same name is ALREADY_EXISTS, whatever its configuration.
-    Errors: INVALID_NAME, INVALID_CONFIG, NOT_YET (a kind, class or setting that is not built yet),
-    TOPIC_EXISTS, QUOTA_TOPICS, READ_ONLY.
+    Errors: INVALID_NAME, INVALID_ARGUMENT, INVALID_CONFIG, NOT_YET (a kind, class or setting that is not built yet),
+    TOPIC_EXISTS, QUOTA_TOPICS, READ_ONLY, COMMIT_UNKNOWN.
     """
     GetTopic: _aio.UnaryUnaryMultiCallable[_topic_pb2.GetTopicRequest, _topic_pb2.GetTopicResponse]
     """Reads one topic's configuration and state.
@@ -34,7 +34,7 @@ class TopicServiceStub:
     """Deletes a topic with its records, fold, writers and source. Durable when it returns. A topic made under the
     same name afterwards has another epoch. Watchers get `topic_deleted`.
     Retry: the second call is NOT_FOUND; pass `if_epoch` so that a retry cannot hit a successor.
-    Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_NOT_EMPTY, READ_ONLY.
+    Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_NOT_EMPTY, READ_ONLY, COMMIT_UNKNOWN.
     """
 
 class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -48,8 +48,8 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_topic_pb2.CreateTopicResponse]:
         """Creates a topic. Durable (fdatasynced) when it returns, and appendable.
         Retry: a second create of the same name is ALREADY_EXISTS, whatever its configuration.
-        Errors: INVALID_NAME, INVALID_CONFIG, NOT_YET (a kind, class or setting that is not built yet),
-        TOPIC_EXISTS, QUOTA_TOPICS, READ_ONLY.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, INVALID_CONFIG, NOT_YET (a kind, class or setting that is not built yet),
+        TOPIC_EXISTS, QUOTA_TOPICS, READ_ONLY, COMMIT_UNKNOWN.
         """
 
     @_abc_1.abstractmethod
@@ -81,7 +81,7 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         """Deletes a topic with its records, fold, writers and source. Durable when it returns. A topic made under the
         same name afterwards has another epoch. Watchers get `topic_deleted`.
         Retry: the second call is NOT_FOUND; pass `if_epoch` so that a retry cannot hit a successor.
-        Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_NOT_EMPTY, READ_ONLY.
+        Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_NOT_EMPTY, READ_ONLY, COMMIT_UNKNOWN.
         """
 
 def add_TopicServiceServicer_to_server(servicer: TopicServiceServicer, server: _aio.Server) -> None: ...

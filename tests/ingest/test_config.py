@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,17 @@ from eddyline.ingest.__main__ import main, masked_url, read_sources
 from eddyline.ingest.config import PREFIX, IngestSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+
+@pytest.fixture
+def logging_restored() -> Iterator[None]:
+    """A role's start takes the process's log over."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
 
 
 def test_holder_is_the_same_after_a_restart_and_another_on_another_port() -> None:
@@ -42,6 +53,7 @@ def test_credentials_are_not_shown() -> None:
     assert masked_url(IngestSettings(nats_url="nats://user:secret@127.0.0.1:4222")) == "nats://***@127.0.0.1:4222"
 
 
+@pytest.mark.usefixtures("logging_restored")
 def test_sources_file_that_is_missing_or_wrong_ends_the_start_with_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -104,15 +104,18 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
 def source_to_pb(info: SourceInfo) -> source_pb2.Source:
     """A source as its users see it."""
     report = info.report
+    position_revision = _revision(info.position)
+    # The position is the store's own, newer than the report: the bucket had got at least so far.
+    last_revision = max(report.last_revision, position_revision)
     name = _STATUS_PREFIX + report.state
     known = report.state and name in source_pb2.SourceStatus.keys()  # noqa: SIM118 - an enum wrapper is no mapping
     return source_pb2.Source(
         definition=source_definition_to_pb(info.definition),
         status=source_pb2.SourceStatus.Value(name) if known else source_pb2.SOURCE_STATUS_UNSPECIFIED,
         reason=report.reason,
-        position_revision=_revision(info.position),
-        last_revision=report.last_revision,
-        lag=report.lag,
+        position_revision=position_revision,
+        last_revision=last_revision,
+        lag=last_revision - position_revision,
         holder=info.holder,
         reported_ms=info.reported_ms,
         head_seq=info.head_seq,

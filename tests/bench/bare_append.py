@@ -72,7 +72,7 @@ class BareLog(log_pb2_grpc.LogServiceServicer):
         self._seq += request.columns.count
         return log_pb2.AppendRecordsResponse(last_seq=self._seq)
 
-    async def AppendStream(  # type: ignore[override]
+    async def AppendStream(
         self, requests: AsyncIterator[log_pb2.AppendStreamRequest], context: object
     ) -> AsyncIterator[log_pb2.AppendStreamResponse]:
         window: asyncio.Queue[asyncio.Future[None] | None] = asyncio.Queue(WINDOW)

@@ -1,4 +1,4 @@
-"""P4's baseline: the same hops, bare. NATS subscription -> unary call -> server stream -> server stream.
+"""P4's baseline: the same hops, bare. JetStream ordered consumer -> unary call -> server stream -> server stream.
 
 Four processes as in the cluster, raw bytes, no WAL, no fold, no cursors. `python -m tests.bench.bare_chain ROLE …`:
 `store`; `delivery STORE`; `ingest STORE NATS SUBJECT`. Servers print their port.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import grpc
 import nats
 import uvloop
+from nats.js.api import DeliverPolicy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -50,7 +51,7 @@ class FanOut:
 
 async def serve(fan_out: FanOut) -> grpc.aio.Server:
     server = grpc.aio.server()
-    handlers = {
+    handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
         "Apply": grpc.unary_unary_rpc_method_handler(fan_out.apply),
         "Watch": grpc.unary_stream_rpc_method_handler(fan_out.watch),
     }
@@ -69,7 +70,8 @@ async def delivery(store_address: str) -> None:
     fan_out = FanOut()
     server = await serve(fan_out)
     async with grpc.aio.insecure_channel(store_address) as channel:
-        async for frame in channel.unary_stream(WATCH)(b""):
+        watch: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(WATCH)
+        async for frame in watch(b""):
             fan_out.send(frame)
     await server.stop(None)
 
@@ -83,11 +85,10 @@ async def ingest(store_address: str, nats_url: str, subject: str) -> None:
         wake.set()
 
     client = await nats.connect(nats_url)
-    await client.subscribe(subject, cb=take)
-    await client.flush()
+    await client.jetstream().subscribe(subject, cb=take, ordered_consumer=True, deliver_policy=DeliverPolicy.NEW)
     print(0, flush=True)
     async with grpc.aio.insecure_channel(store_address) as channel:
-        call = channel.unary_unary(APPLY)
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(APPLY)
         while True:
             await wake.wait()
             wake.clear()

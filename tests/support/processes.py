@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -61,10 +61,15 @@ async def bare_append_server(directory: str) -> AsyncIterator[str]:
 async def serving(address: str) -> None:
     """Wait until the role at `address` says that it is ready."""
     async with asyncio.timeout(START_SECONDS_MAX), grpc.aio.insecure_channel(address) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
+        check: grpc.aio.UnaryUnaryMultiCallable[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse]
+        check = channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+            response_deserializer=health_pb2.HealthCheckResponse.FromString,
+        )
         while True:
             try:
-                answer = await stub.Check(health_pb2.HealthCheckRequest(), wait_for_ready=True)
+                answer = await check(health_pb2.HealthCheckRequest(), wait_for_ready=True)
                 if answer.status == health_pb2.HealthCheckResponse.SERVING:
                     return
             except grpc.aio.AioRpcError as error:

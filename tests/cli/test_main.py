@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from eddyline.cli import stdin
-from eddyline.cli.__main__ import main, parser
+from eddyline.cli.__main__ import main, parse
 from eddyline.cli.append import record_from_line
 from eddyline.cli.failure import CommandError, failure_line, known_cause
 from eddyline.cli.output import Output
@@ -60,7 +60,7 @@ class Command:
     async def run(self, *words: str) -> tuple[int, list[dict[str, object]]]:
         """The exit code, and what was said as JSON."""
         stream = io.StringIO()
-        arguments = parser().parse_args([*words, "-o", "json", "--cluster", self.address])
+        arguments = parse([*words, "-o", "json", "--cluster", self.address])
         context = Context(
             output=Output("json", stream=stream),
             environ={},
@@ -98,12 +98,40 @@ def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFi
     assert "--output {text,json}" in said
 
 
-@pytest.mark.parametrize("line", ["", "nothing", "topic", "topic create", "read", "read t --after -1", "up --ou json"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "nothing",
+        "topic",
+        "topic create",
+        "read",
+        "read t --after -1",
+        "up --ou json",
+        "append t x --nothing",
+        "ls t p x",
+    ],
+)
 def test_wrong_usage_is_exit_code_2(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(line.split())
     assert caught.value.code == 2
     assert "usage:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "wanted"),
+    [
+        ("append t --key k a b", "values", ["a", "b"]),
+        ("append t a --key k b", "values", ["a", "b"]),
+        ("append --key k t a", "values", ["a"]),
+        ("append t --key k", "values", []),
+        ("watch a --start tail b", "topics", ["a", "b"]),
+        ("get t k -o json l", "keys", ["k", "l"]),
+    ],
+)
+def test_options_may_stand_between_values(line: str, name: str, wanted: list[str]) -> None:
+    assert getattr(parse(line.split()), name) == wanted
 
 
 def test_no_cluster_is_one_line_that_says_what_to_do(

@@ -39,9 +39,22 @@ def parser() -> argparse.ArgumentParser:
     return whole
 
 
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read one command line; wrong usage ends the process with exit code 2."""
+    whole = parser()
+    arguments, rest = whole.parse_known_args(argv)
+    # argparse (before 3.13) takes a repeatable positional once only: in `append TOPIC --key K VALUE` it is left with none.
+    repeatable = getattr(arguments, "repeatable", "")
+    if rest and repeatable and not any(word.startswith("-") for word in rest):
+        setattr(arguments, repeatable, [*getattr(arguments, repeatable), *rest])
+    elif rest:
+        whole.error(f"unrecognized arguments: {' '.join(rest)}")
+    return arguments
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
-    arguments = parser().parse_args(argv)
+    arguments = parse(argv)
     context = Context(
         output=Output(arguments.output),
         environ=os.environ,

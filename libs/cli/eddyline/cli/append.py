@@ -44,6 +44,7 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("values", metavar="VALUE", nargs="*", help="all of them are one append, all or none")
+    parser.set_defaults(repeatable="values")
     parser.add_argument("--key", help="key of the records (KV topics need one)")
     parser.add_argument("--tag", help="label that readers filter by")
     parser.add_argument("--node", help="name of the node that wrote them")

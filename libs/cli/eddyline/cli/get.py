@@ -26,6 +26,7 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("keys", metavar="KEY", nargs="+")
+    parser.set_defaults(repeatable="keys")
     parser.add_argument("--min-seq", type=count, default=0, metavar="SEQ", help="wait until the fold has it")
 
 

@@ -35,6 +35,7 @@ def add(subparsers: Subparsers) -> None:
         run=run,
     )
     parser.add_argument("topics", metavar="TOPIC", nargs="+")
+    parser.set_defaults(repeatable="topics")
     parser.add_argument(
         "--start",
         choices=tuple(_STARTS),

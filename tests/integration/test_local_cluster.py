@@ -1,0 +1,206 @@
+"""`eddyline up`, `demo --once` and `drill --short` as a user runs them: real processes, killed and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = pytest.mark.integration
+
+UP_SECONDS_MAX = 60
+ROLES = {"nats", "store", "ingest", "delivery"}
+
+
+class Up:
+    """A running `eddyline up -o json`."""
+
+    def __init__(self, process: asyncio.subprocess.Process, data: Path) -> None:
+        self.process = process
+        self.data = data
+        self.pids: dict[str, int] = {}
+        self.addresses: dict[str, str] = {}
+
+    async def until_up(self) -> None:
+        """Read until every part was said to run."""
+        while self.pids.keys() != ROLES:
+            line = await self.line()
+            self.pids[line["role"]] = int(line["pid"])
+            self.addresses[line["role"]] = line["address"]
+
+    async def line(self) -> dict[str, str]:
+        """The next line it says."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(UP_SECONDS_MAX):
+            said = await self.process.stdout.readline()
+        assert said, "it ended"
+        line: dict[str, str] = json.loads(said)
+        return line
+
+    async def end(self, number: signal.Signals) -> int:
+        """Send a signal; the exit code."""
+        self.process.send_signal(number)
+        async with asyncio.timeout(UP_SECONDS_MAX):
+            assert self.process.stdout is not None
+            await self.process.stdout.read()
+            return await self.process.wait()
+
+
+@asynccontextmanager
+async def up(data: Path) -> AsyncIterator[Up]:
+    process = await asyncio.create_subprocess_exec(
+        *command("up", "--free-ports", "--data", str(data), "-o", "json"), stdout=asyncio.subprocess.PIPE
+    )
+    running = Up(process, data)
+    try:
+        yield running
+    finally:
+        if process.returncode is None:
+            await running.end(signal.SIGKILL)
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "eddyline.cli", *words]
+
+
+async def run(*words: str) -> tuple[int, str, str]:
+    """Exit code, standard output, standard error."""
+    process = await asyncio.create_subprocess_exec(
+        *command(*words), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+def is_alive(pid: int) -> bool:
+    # A zombie, which nobody here may reap, has no program any more.
+    return Path(f"/proc/{pid}/exe").exists()
+
+
+async def until_gone(pids: list[int]) -> None:
+    """Wait until none of the processes is there."""
+    async with asyncio.timeout(10):
+        for pid in pids:
+            while is_alive(pid):
+                await asyncio.sleep(0.02)
+
+
+async def test_up_serves_names_its_holder_and_stops_in_order(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with up(data) as cluster:
+        await cluster.until_up()
+        code, out, _ = await run("status", "--data", str(data), "-o", "json")
+        assert code == 0
+        assert {json.loads(line)["role"]: json.loads(line)["pid"] for line in out.splitlines()} == {
+            role: pid for role, pid in cluster.pids.items() if role != "nats"
+        }
+        code, out, err = await run("up", "--data", str(data))
+        assert code == 1
+        assert f"in use by pid {cluster.process.pid}" in err
+        assert err.count("\n") == 1
+        assert await cluster.end(signal.SIGINT) == 0
+        await until_gone(list(cluster.pids.values()))
+
+
+async def test_restarted_cluster_has_its_ports_and_its_data(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with up(data) as cluster:
+        await cluster.until_up()
+        assert (await run("append", "kv", "v", "--key", "k", "--create", "kv", "--data", str(data)))[0] == 0
+        assert await cluster.end(signal.SIGTERM) == 0
+    first = cluster.addresses
+    async with up(data) as cluster:
+        await cluster.until_up()
+        assert cluster.addresses == first
+        assert (await run("get", "kv", "k", "--data", str(data)))[1] == "v\n"
+        await cluster.end(signal.SIGINT)
+
+
+async def test_part_that_is_killed_comes_back_and_a_watch_goes_on(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with up(data) as cluster:
+        await cluster.until_up()
+        append = ("append", "log", "--create", "log", "--data", str(data))
+        assert (await run(*append, "one"))[0] == 0
+        watch = await asyncio.create_subprocess_exec(
+            *command("watch", "log", "--start", "earliest", "--data", str(data), "-o", "json"),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        assert watch.stdout is not None
+        assert json.loads(await watch.stdout.readline())["data"] == "one"
+        for role in ("delivery", "store"):
+            os.kill(cluster.pids[role], signal.SIGKILL)
+            while (line := await cluster.line())["event"] != "ready":
+                assert line["role"] == role
+        assert (await run(*append, "two"))[0] == 0
+        async with asyncio.timeout(UP_SECONDS_MAX):
+            said = [json.loads(await watch.stdout.readline()) for _ in range(1)]
+            while "data" not in said[-1]:
+                said.append(json.loads(await watch.stdout.readline()))
+        assert said[-1]["data"] == "two"
+        watch.send_signal(signal.SIGINT)
+        assert await watch.wait() == 130
+        await cluster.end(signal.SIGINT)
+
+
+async def test_parts_die_with_a_killed_supervisor(tmp_path: Path) -> None:
+    async with up(tmp_path / "data") as cluster:
+        await cluster.until_up()
+        await cluster.end(signal.SIGKILL)
+        await until_gone(list(cluster.pids.values()))
+
+
+async def test_lines_through_pipes_and_a_reader_that_goes_away(tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    async with up(tmp_path / "data") as cluster:
+        await cluster.until_up()
+        eddyline = f"{sys.executable} -m eddyline.cli"
+        script = (
+            f"seq 5000 | {eddyline} append a --create log --data {data} && "
+            f"{eddyline} read a -o json --data {data} | {eddyline} append b --json --create log --data {data} && "
+            f"{eddyline} read b --data {data} | head -1"
+        )
+        shell = await asyncio.create_subprocess_exec(
+            "bash", "-o", "pipefail", "-c", script, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        out, err = await shell.communicate()
+        assert (shell.returncode, err.decode()) == (0, "")
+        lines = out.decode().splitlines()
+        assert lines[:2] == ["appended 5000 lines, 1 to 5000"] * 2
+        assert lines[2].endswith("APPEND  1")
+        await cluster.end(signal.SIGINT)
+
+
+async def test_demo_proves_itself_and_does_not_put_equal_keys_again(tmp_path: Path) -> None:
+    words = ("demo", "--once", "--free-ports", "--data", str(tmp_path / "data"), "-o", "json")
+    code, out, _ = await run(*words)
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert (lines[-1]["event"], lines[-1]["equal"]) == ("summary", True)
+    assert lines[-1]["changes_seen"] >= lines[-1]["changes"] > 10
+    code, out, _ = await run(*words)
+    loaded = {line["bucket"]: line for line in map(json.loads, out.splitlines()) if line["event"] == "loaded"}
+    assert code == 0
+    assert loaded["certs"]["put"] == 0
+    assert loaded["routes"]["put"] < loaded["routes"]["keys"] / 10
+
+
+@pytest.mark.timeout(120)
+async def test_short_drill_finds_no_loss(tmp_path: Path) -> None:
+    code, out, _ = await run("drill", "--short", "--rounds", "1", "-o", "json")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0, out
+    assert [line["name"] for line in lines[:-1]] == ["store", "ingest", "delivery", "nats", "all", "overrun"]
+    assert lines[-1]["failed"] == 0

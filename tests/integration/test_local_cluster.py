@@ -92,7 +92,7 @@ async def until_gone(pids: list[int]) -> None:
     """Wait until none of the processes is there."""
     async with asyncio.timeout(10):
         for pid in pids:
-            while is_alive(pid):
+            while is_alive(pid):  # noqa: ASYNC110 - other processes end: there is no event
                 await asyncio.sleep(0.02)
 
 

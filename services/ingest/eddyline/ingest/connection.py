@@ -48,6 +48,8 @@ class Connection:
         self._on_change = on_change
         self._client: RawClient | None = None
         self._attempts = 0
+        self.trouble = ""
+        """The last error since the connection stood."""
         self._up = asyncio.Event()
         self._closed = asyncio.Event()
         self.lost = asyncio.Event()
@@ -127,6 +129,7 @@ class Connection:
 
     async def _on_connected(self) -> None:
         self._attempts = 0
+        self.trouble = ""
         if not self._up.is_set():
             self.lost = asyncio.Event()
             self._up.set()
@@ -142,4 +145,7 @@ class Connection:
         self._closed.set()
 
     async def _on_error(self, error: Exception) -> None:
-        log.debug("nats error", extra=fields(error=repr(error)))
+        # Each of thousands of tries fails alike: said once, until it is another reason or the connection stands.
+        level = logging.DEBUG if str(error) == self.trouble else logging.WARNING
+        self.trouble = str(error) or type(error).__name__
+        log.log(level, "nats error", extra=fields(error=repr(error)))

@@ -1,7 +1,7 @@
 """What a source is doing now: its state and figures, as reported to the store, health and status.
 
-Owns the order of states: a stop is left only by reaching LIVE or by another stop, so that looking again (for a bucket
-that appeared, a message that was removed) does not flicker.
+Owns the order of states: a stop is left by what ends it and not by looking again, which would flicker. OVERSIZE ends when
+the source is LIVE, BUCKET_MISSING when the bucket is being read, the others never under the same lease.
 Threading: event loop.
 """
 
@@ -22,6 +22,7 @@ State = Literal[
 
 COPYING: Final[frozenset[State]] = frozenset(("RESYNCING", "LIVE"))
 STOPPED: Final[frozenset[State]] = frozenset(("BUCKET_MISSING", "STREAM_RECREATED", "CURSOR_AHEAD", "OVERSIZE"))
+_ENDED_BY: Final[dict[State, tuple[State, ...]]] = {"OVERSIZE": ("LIVE",), "BUCKET_MISSING": ("RESYNCING", "LIVE")}
 REASON_CHARS_MAX: Final = 250
 """The contract takes 1 KiB; four bytes a character at most."""
 
@@ -50,7 +51,7 @@ class Progress:
 
     def enter(self, state: State, reason: str = "") -> None:
         """Be in `state` from now on."""
-        if self.state in STOPPED and state not in STOPPED and state != "LIVE":
+        if self.state in STOPPED and state not in STOPPED and state not in _ENDED_BY.get(self.state, ()):
             return
         if state != self.state:
             self.state = state

@@ -149,10 +149,12 @@ class SourceRun:
     async def _copy(self) -> None:
         around = self._around
         if not around.connection.connected:
+            trouble = around.connection.trouble
+            reason = f"not connected to NATS: {trouble}" if trouble else "not connected to NATS"
             if self._attempt_number == 1:
-                self.progress.explain("not connected to NATS")
+                self.progress.explain(reason)
             else:
-                self._recover("not connected to NATS")
+                self._recover(reason)
             await around.connection.wait_connected()
             self.progress.explain("")
         position = decode_position(self._forward.stored)

@@ -1,0 +1,155 @@
+"""Those who read in a simulation, and remember their cursor and all they were shown, over every crash.
+
+Each demands at every step what a reader is promised: nothing skipped, nothing twice, a told gap where something is missing.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from eddyline.core.batch import Batch
+from eddyline.core.clock import sleep
+from eddyline.core.errors import TopicNotFound
+from eddyline.core.follow_credit import item_bytes
+from eddyline.core.record import Gap, GapReason, Op
+from eddyline.core.store_link import FollowEnded, FollowItem, FollowStarted
+from eddyline.core.topic import Kind
+
+from tests.sim.writers import KEYS
+from tests.support.history import read_all
+
+if TYPE_CHECKING:
+    from eddyline.store.link import LocalLink
+
+    from tests.sim.world import World
+
+
+class Reader:
+    """A cursor on one topic's name, and what came by it."""
+
+    def __init__(self, world: World, topic: str) -> None:
+        self.world, self.topic = world, topic
+        self.random = world.random
+        self.epoch = self.seq = 0
+        self.shown: dict[int, dict[int, str]] = {}
+        self.gaps: dict[int, set[int]] = {}
+
+    @property
+    def content(self) -> bool:
+        book = self.world.book.current(self.topic)
+        return book is None or (self.epoch == book.epoch and self.seq >= max(book.seen, default=0))
+
+    def take(self, item: Batch | Gap, next_after_seq: int) -> None:
+        """The next of what the topic has."""
+        if isinstance(item, Gap):
+            if item.reason == GapReason.RECREATED:
+                assert (item.old_epoch, self.epoch != item.new_epoch) == (self.epoch, True)
+                self.epoch, self.seq = item.new_epoch, 0
+                return
+            assert item.first_seq <= self.seq + 1 <= item.seq
+            assert next_after_seq == item.seq
+            self.gaps.setdefault(self.epoch, set()).add(item.seq)
+        else:
+            shown, book = self.shown.setdefault(self.epoch, {}), self.world.book.topics.get(self.epoch)
+            for seq, row in enumerate(item.to_rows(), self.seq + 1):
+                assert row.seq == seq, f"{self.topic}: {seq} was to come, and {row.seq} came"
+                assert row.tag is not None
+                shown[seq] = row.tag
+                if book is not None:
+                    book.see(seq, row.tag)
+            assert next_after_seq == item.last_seq
+        self.seq = next_after_seq
+
+    def judge(self) -> None:
+        """At the end: every record that survived was shown, at its seq, and every loss was told."""
+        book = self.world.book.current(self.topic)
+        if book is None:
+            return
+        shown = self.shown.get(book.epoch, {})
+        there = {record.seq: record.tag for record in book.records}
+        missed = [seq for seq in there if shown.get(seq) != there[seq]]
+        assert not missed, f"{self.topic}: seqs {missed[:5]} were not shown"
+        told = self.gaps.get(book.epoch, set())
+        assert told == {gap.seq for gap in book.gaps}, f"{self.topic}: gaps were not told, or told by nobody"
+        assert all(seq in there or book.in_gap(seq, seq) for seq in shown), f"{self.topic}: shown, gone, and no gap"
+
+
+class Follower(Reader):
+    """Follows, with little credit; each life of the store is a new stream."""
+
+    async def run(self, link: LocalLink) -> None:
+        while True:
+            await self._stream(link)
+            await sleep(self.world.clock, self.random.uniform(0, 0.3))
+
+    async def _stream(self, link: LocalLink) -> None:
+        async with link.follow() as follow:
+            await follow.add(1, self.topic, epoch=self.epoch, after_seq=self.seq)
+            await follow.grant(self.random.choice((1, 500, 100_000)))
+            async for event in follow:
+                if isinstance(event, FollowStarted):
+                    self.epoch = self.epoch or event.topic.epoch
+                elif isinstance(event, FollowItem):
+                    self.take(event.item, event.next_after_seq)
+                    await follow.grant(item_bytes(event.item))
+                    if self.random.random() < 0.02:
+                        return
+                elif isinstance(event, FollowEnded):
+                    assert event.reason == "TOPIC_NOT_FOUND", event
+                    return
+
+
+class Poller(Reader):
+    """Reads in bounds that change, and waits where there is nothing."""
+
+    async def run(self, link: LocalLink) -> None:
+        while True:
+            with suppress(TopicNotFound):
+                await self._read(link)
+            await sleep(self.world.clock, self.random.uniform(0, 0.2))
+
+    async def _read(self, link: LocalLink) -> None:
+        self.epoch = self.epoch or (await link.get_topic(self.topic)).epoch
+        read = await link.read_records(
+            self.topic,
+            after_seq=self.seq,
+            epoch=self.epoch,
+            limit=self.random.choice((0, 1, 3, 10_000)),
+            max_bytes=self.random.choice((0, 1, 4_000)),
+            wait_ms=self.random.choice((0, 100)),
+        )
+        for item in read.items:
+            self.take(item, max(item.seq, item.last_seq) if isinstance(item, Gap) else item.last_seq)
+        assert self.seq == read.next_after_seq
+
+
+class Auditor:
+    """Compares fold and log while both move: what a fold shows at a seq is what the log gives up to it."""
+
+    def __init__(self, world: World, topic: str) -> None:
+        self.world, self.topic = world, topic
+        self.random = world.random
+
+    @property
+    def content(self) -> bool:
+        return True
+
+    async def run(self, link: LocalLink) -> None:
+        while True:
+            book = self.world.book.current(self.topic)
+            if book is not None and book.kind is Kind.KV and not book.ahead:
+                with suppress(TopicNotFound):
+                    await self._compare(link)
+            await sleep(self.world.clock, self.random.uniform(0.1, 0.5))
+
+    async def _compare(self, link: LocalLink) -> None:
+        page = await link.batch_get_entries(self.topic, list(KEYS))
+        records, _ = await read_all(link, self.topic)
+        expected = dict.fromkeys(KEYS, 0)
+        for record in records:
+            if record.seq <= page.state.fold_seq:
+                assert record.key is not None
+                expected[record.key] = record.seq if record.op == Op.PUT else 0
+        found = {key: entry.seq if entry else 0 for key, entry in zip(KEYS, page.entries, strict=True)}
+        assert found == expected, f"{self.topic}: fold and log differ at {page.state.fold_seq}"

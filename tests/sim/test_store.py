@@ -1,0 +1,82 @@
+"""A store, everything that can break it, and everybody who relies on it: seeded, on one loop.
+
+`make test-sim` runs some dozens of seeds; `SEED=n` replays one; EDDYLINE_TEST_SEEDS=n runs n of them.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from eddyline.core.source import SourceDefinition
+from eddyline.core.topic import Durability, Kind, TopicConfig
+
+from tests.sim.readers import Auditor, Follower, Poller, Reader
+from tests.sim.world import World
+from tests.sim.writers import WINDOW_MS, Churner, Compare, Keyed, Mover, Plain, Sourced
+
+if TYPE_CHECKING:
+    from eddyline.store.link import LocalLink
+
+pytestmark = pytest.mark.sim
+
+SEEDS_DEFAULT = 40
+TOPICS = {
+    "log": (Kind.LOG, Durability.DISK),
+    "safe": (Kind.LOG, Durability.FSYNC),
+    "kv": (Kind.KV, Durability.DISK),
+    "safe-kv": (Kind.KV, Durability.FSYNC),
+    "certs": (Kind.KV, Durability.DISK),
+    "safe-certs": (Kind.KV, Durability.FSYNC),
+}
+SOURCED = ("certs", "safe-certs")
+CHURNED = {"churn": (Kind.LOG, Durability.DISK), "churn-kv": (Kind.KV, Durability.DISK)}
+
+
+def seeds() -> list[int]:
+    """One that was asked for, or a number of them."""
+    asked = os.environ.get("EDDYLINE_TEST_SEED", "")
+    return [int(asked)] if asked else list(range(int(os.environ.get("EDDYLINE_TEST_SEEDS", SEEDS_DEFAULT))))
+
+
+async def found(world: World, link: LocalLink) -> None:
+    """Make the topics that last."""
+    for name, (kind, durability) in TOPICS.items():
+        info = await link.create_topic(name, kind, TopicConfig(durability, WINDOW_MS))
+        world.book.made(name, info.epoch)
+    for topic in SOURCED:
+        await link.put_source(SourceDefinition(f"source-{topic}", topic, "bucket"))
+
+
+def populate(world: World) -> None:
+    """Everybody."""
+    world.book.names.update(TOPICS | CHURNED)
+    for topic in ("log", "safe", "kv", "safe-kv"):
+        for kind in (Plain, Keyed, Mover, Compare):
+            world.actors.append(kind(world, f"{kind.__name__}-{topic}", topic))
+    world.actors.append(Compare(world, "Compare2-kv", "kv"))
+    for topic in SOURCED:
+        world.actors.append(Sourced(world, f"source-{topic}", topic))
+    for topic in CHURNED:
+        world.actors.append(Churner(world, f"Churner-{topic}", topic))
+    for topic in (*TOPICS, *CHURNED):
+        world.actors.append(Follower(world, topic))
+        world.actors.append(Poller(world, topic))
+        world.actors.append(Auditor(world, topic))
+
+
+@pytest.mark.parametrize("seed", seeds())
+async def test_store_keeps_its_promises(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+    world = World(seed, found=found)
+    populate(world)
+    try:
+        await world.play()
+        for actor in world.actors:
+            if isinstance(actor, Reader):
+                actor.judge()
+    except BaseException:
+        with capsys.disabled():
+            print(f"\nsimulation failed: make test-sim SEED={seed}")  # noqa: T201
+        raise
+    assert sum(len(topic.records) for topic in world.book.topics.values()) > 100, "the simulation did nothing"

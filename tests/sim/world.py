@@ -1,0 +1,198 @@
+"""A simulated machine that runs a store, breaks it by a seed, starts it again and judges it, with actors that use it.
+
+One loop, one seed, no thread and no real time: a ticker moves the clock for ever, whatever the rest waits for. The machine
+crashes at a file-system call drawn by the seed (in recovery too), as the death of the process or as a power failure; the
+disk errs; the fold stalls or fails; the wall clock jumps; some stops are clean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Protocol
+
+from eddyline.core.clock import sleep
+from eddyline.core.topic import Durability
+from eddyline.store.fold.fold import FoldFailed
+from eddyline.store.fold.memory import SimFold
+
+from tests.sim.book import Book
+from tests.support.faulty_fs import FaultyFs
+from tests.support.manual_clock import ManualClock, settle
+from tests.support.sim_fs import Crashed, SimFs
+from tests.support.store import sim_store
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from eddyline.core.store_link import AppendResult
+    from eddyline.store.link import LocalLink
+
+TICK_S = 0.01
+LIVES = 8
+CRASH_CALLS_MAX = 160
+START_CALLS_MAX = 25
+LIFE_S_MAX = 3.0
+PATIENCE_S = 120.0
+
+
+class Actor(Protocol):
+    """Somebody who uses the store, over all its lives."""
+
+    topic: str
+
+    async def run(self, link: LocalLink) -> None:
+        """Use this life of it, until cancelled."""
+
+    @property
+    def content(self) -> bool:
+        """True = nothing is left to be settled."""
+
+
+@dataclass
+class World:
+    """The machine; see the module."""
+
+    seed: int
+    found: Callable[[World, LocalLink], Awaitable[None]]
+    random: Random = field(init=False)
+    clock: ManualClock = field(default_factory=ManualClock)
+    book: Book = field(default_factory=Book)
+    actors: list[Actor] = field(default_factory=list)
+    acks: list[asyncio.Future[AppendResult]] = field(default_factory=list)
+    failures: list[BaseException] = field(default_factory=list)
+    crashes: int = 0
+    power: bool = False
+    resting: bool = False
+
+    def __post_init__(self) -> None:
+        self.random = Random(self.seed)
+        self.fs = SimFs(self.seed)
+        self.fold = SimFold(self.seed)
+
+    async def play(self) -> None:
+        """All lives, and a last one in which everybody comes to rest."""
+        async with asyncio.TaskGroup() as tasks:
+            ticking = tasks.create_task(self._tick())
+            async with sim_store(self.fs, self.fold, self.clock) as link:
+                await self.found(self, link)
+            self._reboot(lossless=True)
+            for _ in range(LIVES):
+                await self._life()
+            await self._life(last=True)
+            ticking.cancel()
+
+    async def _tick(self) -> None:
+        while True:
+            self.clock.advance(TICK_S)
+            await settle(2)
+
+    async def _life(self, *, last: bool = False) -> None:
+        """Start, as often as it takes; judge; run; stop or break."""
+        fold_failed = False
+        if not last and self.random.random() < 0.5:
+            self.fs.crash_at = self.fs.calls + self.random.randrange(1, START_CALLS_MAX)
+        disk = FaultyFs(self.fs)
+        clean = False
+        try:
+            async with sim_store(disk, self.fold, self.clock, boot_id=self.fs.boot_id) as link:
+                self.fs.crash_at = None
+                await self.book.judge(link, power=self.power)
+                self.power = False
+                if not last and self.random.random() < 0.7:
+                    self.fs.crash_at = self.fs.calls + self.random.randrange(1, CRASH_CALLS_MAX)
+                await self._use(link, disk, last=last)
+            clean = not link.status().read_only_reason.endswith("FAILED")
+        except FoldFailed:
+            fold_failed = True
+        except BaseException as error:
+            if self.failures:
+                raise self.failures[0] from error
+            if not (self.fs.crashed and _only_crashes(error)):
+                raise
+            self.crashes += 1
+        await settle(2)
+        if self.failures:
+            raise self.failures[0]
+        assert all(ack.done() for ack in self.acks), "an append was left without an answer"
+        self.acks.clear()
+        self._reboot(lossless=clean and not fold_failed and not self.fs.crashed)
+
+    def _reboot(self, *, lossless: bool) -> None:
+        seed = self.random.getrandbits(32)
+        if self.random.random() < 0.5:
+            self.fs, self.fold = self.fs.reboot("power", seed=seed), self.fold.power()
+            self.power = self.power or not lossless
+        else:
+            self.fs, self.fold = self.fs.reboot("kill", seed=seed), self.fold.kill()
+
+    async def _use(self, link: LocalLink, disk: FaultyFs, *, last: bool) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            present = self.actors if last else self._present()
+            running = [tasks.create_task(self._watched(actor, link)) for actor in present]
+            if last:
+                await self._until_content(link)
+            else:
+                await self._trouble(link, disk)
+            for task in running:
+                task.cancel()
+
+    def _present(self) -> list[Actor]:
+        """Who takes part in a life. Where nobody writes to FSYNC topics, power loss finds more that was never synced."""
+        loose = self.random.random() < 0.5
+        return [
+            actor
+            for actor in self.actors
+            if self.random.random() < 0.8 and not (loose and self.book.names[actor.topic][1] is Durability.FSYNC)
+        ]
+
+    async def _watched(self, actor: Actor, link: LocalLink) -> None:
+        """A crash must not hide what an actor has found."""
+        try:
+            await actor.run(link)
+        except (Exception, AssertionError) as error:
+            self.failures.append(error)
+            raise
+
+    async def _trouble(self, link: LocalLink, disk: FaultyFs) -> None:
+        random = self.random
+        left_s = random.uniform(0.2, LIFE_S_MAX)
+        while left_s > 0:
+            step_s = random.uniform(0.02, 0.4)
+            left_s -= step_s
+            await sleep(self.clock, step_s)
+            match random.randrange(12):
+                case 0 | 1:
+                    self.fold.stall(random.randrange(1, 6))
+                case 2:
+                    disk.next_fault("pwritev", short=random.randrange(1, 400))
+                case 3 if random.random() < 0.3:
+                    code = random.choice((errno.EIO, errno.ENOSPC))
+                    disk.next_fault(random.choice(("pwritev", "fdatasync")), error=code)
+                case 4 if random.random() < 0.2:
+                    self.fold.fail()
+                case 5:
+                    self.clock.set_wall_ms(self.clock.now_ms() + random.randrange(-60_000, 60_000))
+                case 6 if random.random() < 0.5:
+                    self.clock.advance(random.uniform(5, 15))
+            if link.status().read_only_reason:
+                left_s = min(left_s, 0.3)
+        self.fold.stall(0)
+
+    async def _until_content(self, link: LocalLink) -> None:
+        """Everybody settles what is open, and reads to the end; then what is there is judged once more."""
+        self.resting = True
+        end_s = self.clock.monotonic_s() + PATIENCE_S
+        while not all(actor.content for actor in self.actors):
+            open_actors = [actor for actor in self.actors if not actor.content]
+            assert self.clock.monotonic_s() < end_s, f"never content: {open_actors}"
+            await sleep(self.clock, 0.1)
+        await self.book.judge(link, power=False)
+
+
+def _only_crashes(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(_only_crashes(part) for part in error.exceptions)
+    return isinstance(error, Crashed)

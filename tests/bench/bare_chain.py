@@ -98,4 +98,10 @@ async def ingest(store_address: str, nats_url: str, subject: str) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run({"store": store, "delivery": delivery, "ingest": ingest}[sys.argv[1]](*sys.argv[2:]))
+    role, *arguments = sys.argv[1:]
+    if role == "store":
+        uvloop.run(store())
+    elif role == "delivery":
+        uvloop.run(delivery(*arguments))
+    else:
+        uvloop.run(ingest(*arguments))

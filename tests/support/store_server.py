@@ -24,6 +24,7 @@ from eddyline.store.storage.fs import RealFs
 from eddyline.store.storage.layout import Layout
 from eddyline.store.workers import ThreadWorker
 from eddyline.v1 import apply_pb2_grpc, cluster_pb2_grpc, fold_pb2_grpc, log_pb2_grpc, topic_pb2, topic_pb2_grpc
+from grpc_health.v1 import health_pb2
 
 from tests.support.manual_clock import ManualClock
 
@@ -197,6 +198,18 @@ async def refused(answer: Awaitable[object], reason: str) -> EddylineError:
         assert error.code().name == found.code.name
         return found
     raise AssertionError(f"not refused; expected {reason}")
+
+
+async def is_serving(channel: grpc.aio.Channel, service: str) -> bool:
+    """What health says of `service`."""
+    check: grpc.aio.UnaryUnaryMultiCallable[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse]
+    check = channel.unary_unary(
+        "/grpc.health.v1.Health/Check",
+        request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+        response_deserializer=health_pb2.HealthCheckResponse.FromString,
+    )
+    answer = await check(health_pb2.HealthCheckRequest(service=service))
+    return answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
 async def until(condition: Callable[[], bool]) -> None:

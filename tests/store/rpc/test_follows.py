@@ -179,3 +179,11 @@ async def test_follows_end_when_the_store_stops(tmp_path: Path) -> None:
         assert kinds(await take(aiter(call), 1)) == ["started"]
         store.doorway.close()
         assert await answers_of(call) == ([], "NOT_READY")
+
+
+async def test_stream_cut_off_in_its_first_write_still_says_why(tmp_path: Path) -> None:
+    async with served_store(tmp_path / "store") as store:
+        await store.create("a", LOG)
+        for _ in range(50):
+            _, reason = await answers_of(store.apply.FollowTopics(iter([add(1, "a"), FollowTopicsRequest()])))
+            assert reason == "INVALID_ARGUMENT"

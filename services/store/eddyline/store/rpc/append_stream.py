@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.errors import EddylineError, EpochMismatch, InvalidArgument, StreamOrder, TopicExists, TopicNotFound
 from eddyline.store.rpc.append_request import append_request
+from eddyline.store.rpc.calls import open_stream
 from eddyline.store.rpc.duplex import beside
 from eddyline.store.rpc.new_topic import new_topic
 from eddyline.v1 import log_pb2
@@ -67,6 +68,7 @@ class AppendStreamCall:
         Raises:
             the stream's first failure.
         """
+        await open_stream(self._context)
         await beside(self._read(), self._answer())
 
     async def _read(self) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, assert_never
 from eddyline.core import wire, wire_state
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.store_link import FollowEnded, FollowItem, FollowLevel, FollowStarted
+from eddyline.store.rpc.calls import open_stream
 from eddyline.store.rpc.duplex import beside
 from eddyline.v1 import apply_pb2
 
@@ -44,6 +45,7 @@ class FollowCall:
             InvalidArgument: a step is none, or grants too much. NotReady: the store stops.
         """
         async with self._doorway.enter().follow() as follow:
+            await open_stream(self._context)
             await self._doorway.until_closing(beside(self._take_steps(follow), self._send_events(follow)))
 
     async def _take_steps(self, follow: Follow) -> None:

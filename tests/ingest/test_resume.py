@@ -10,6 +10,9 @@ from eddyline.ingest.position import Position, decode_position
 from nats.js.api import DiscardPolicy
 
 if TYPE_CHECKING:
+    import pytest
+    from eddyline.core.batch import Batch
+    from eddyline.core.store_link import AppendResult
     from nats.js.api import StreamConfig
 
     from tests.support.ingest_kit import Kit
@@ -149,6 +152,37 @@ async def test_purge_of_everything_is_a_gap_and_deletes_what_is_gone(at: Kit) ->
     assert at.ops()[2:] == [(Op.GAP, None), (Op.DELETE, b"a"), (Op.DELETE, b"b")]
     assert gap_ranges(at) == [(3, 5, GapReason.SOURCE_GAP)]
     assert at.fold() == {}
+
+
+async def test_resync_cut_off_in_the_middle_starts_over_and_moves_with_its_last_batch(
+    at: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = await at.make_bucket()
+    await at.make_source()
+    for number in range(1_500):
+        await at.client.publish(f"$KV.{at.bucket}.gone.{number}", b"x")
+    await at.client.flush()
+    await copied(at, 1_500)
+    await bucket.put("lost", b"1")
+    await at.js.purge_stream(f"KV_{at.bucket}")
+    last = await bucket.put("new", b"2")
+    apply_batch = at.link.apply_batch
+
+    async def once(source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None) -> AppendResult:
+        result = await apply_batch(source, fence=fence, previous=previous, new=new, batch=batch)
+        at.link.down = True
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(at.link, "apply_batch", once)
+        async with at.ingest():
+            await at.link.until(lambda: at.link.down)
+    at.link.down = False
+    assert at.revision == 1_500
+    assert len(at.fold()) == 501
+    await copied(at, last)
+    assert gap_ranges(at) == [(1_501, 1_501, GapReason.SOURCE_GAP)] * 2
+    assert at.fold() == {"new": b"2"}
 
 
 async def test_revisions_evicted_by_limits_are_a_source_gap(at: Kit) -> None:

@@ -29,8 +29,8 @@ SYNC_INTERVAL_MS: Final = 1_000
 the last second of a DISK topic. Costs one fdatasync a second while something is written."""
 SYNC_INTERVAL_MS_MIN: Final = 10
 TOPICS_MAX: Final = 100_000
-"""Elsewhere unbounded, until a client that makes names from user input fills memory. A topic costs about 3 KiB of it, so
-this many cost 300 MiB."""
+"""Elsewhere unbounded, until a client that makes names from user input fills memory. A topic takes about 2 KiB of it
+before its first append, so this many take 200 MiB."""
 TOPICS_MAX_MAX: Final = 10_000_000
 CACHE_BYTES: Final = 64 << 20
 """Newest frames kept for followers and readers near the head, so that a live read touches no disk: half a second of

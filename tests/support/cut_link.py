@@ -29,6 +29,7 @@ class CutLink:
         self.away = False
         self.follow_count = 0
         self.read_count = 0
+        self.pages_until_cut: int | None = None
         self.reads_open = asyncio.Event()
         self.reads_open.set()
 
@@ -97,6 +98,11 @@ class CutLink:
         async for page in pages:
             await self.reads_open.wait()
             self.check()
+            if self.pages_until_cut is not None:
+                self.pages_until_cut -= 1
+                if self.pages_until_cut < 0:
+                    self.pages_until_cut = None
+                    raise StoreUnreachable("the scan was cut")
             yield page
 
     @asynccontextmanager

@@ -97,7 +97,10 @@ def _stream(behaviour: StreamBehaviour, method: str, new_id: NewId) -> Callable[
             if isinstance(answers, AsyncGenerator):
                 async with aclosing(answers):
                     async for message in answers:
-                        await context.write(message)
+                        try:
+                            await context.write(message)
+                        except grpc.aio.InternalError:
+                            return  # gRPC's word for a caller that went away within the write
             else:
                 await answers
         except grpc.aio.AbortError:

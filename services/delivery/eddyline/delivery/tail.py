@@ -44,6 +44,9 @@ GRANT_BYTES: Final = CREDIT_BYTES // 4
 """Credit is given back in quarters of the window: a message each 4 MiB instead of one a frame."""
 LINGER_S: Final = 60.0
 """How long a topic nobody watches is followed on: a subscriber that reconnects finds its ring."""
+RECONNECT_S_MAX: Final = 0.5
+"""Elsewhere 5 s and more. Between its own attempts to connect, up to 2.4 s apart, the channel refuses a probe at once, so
+one each quarter second costs nothing; and a stream that opens waits 5 s, enough to notice that the store is back."""
 PROBE_TOPIC: Final = "eddyline.probe"
 """A name to ask for when nothing else is at hand: any answer but silence means that the store is there."""
 
@@ -122,7 +125,7 @@ class Tails:
         self._budget = budget
         self._topic_bytes_max = topic_bytes_max
         self._mark = mark
-        self._backoff = Backoff(random)
+        self._backoff = Backoff(random, cap_s=RECONNECT_S_MAX)
         self._by_name: dict[str, TopicTail] = {}
         self._by_id: dict[int, TopicTail] = {}
         self._last_id = 0
@@ -170,9 +173,11 @@ class Tails:
                 async with self._link.follow() as follow:
                     self._backoff.reset()
                     self._set_up(True)
+                    _LOG.info("the store is followed", extra=fields(topics=len(self._by_id)))
                     await self._session(follow)
             except EddylineError as error:
-                _LOG.warning("following broke off", extra=fields(reason=error.reason, message=error.message))
+                if self._backoff.failures == 0:  # once an outage
+                    _LOG.warning("the store is away", extra=fields(reason=error.reason, message=error.message))
             finally:
                 self._set_up(False)
             await sleep(self._clock, self._backoff.next_s())

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from eddyline.delivery.figures import Figures
     from eddyline.delivery.subscription import Feeds
 
-START_WAIT_S: Final = 3.0
-"""Elsewhere none or 20 s. A store that restarts is back within a second or two; a client that is refused after that knows
-more than one that hangs."""
+START_WAIT_S: Final = 5.0
+"""Elsewhere none or 20 s. A store that restarts is back within a second or two, and noticed 3 s later at most; a client that
+is refused after that knows more than one that hangs."""
 RETRY_S: Final = 0.2
 HEADS_AT_ONCE: Final = 16
 """Heads asked for at the same time by one stream: 1 000 topics take about 0.4 s."""

@@ -27,7 +27,7 @@ def test_every_seq_once_is_no_finding() -> None:
 
 def test_lost_repeated_and_missing_seqs_are_found() -> None:
     assert every_seq_once("w", seqs(1, 3), after_seq=0, head_seq=3) == ["w: seq 2 to 2 lost"]
-    assert every_seq_once("w", seqs(1, 2, 2, 3), after_seq=0, head_seq=3) == ["w: seq 2 to 2 came again"]
+    assert every_seq_once("w", seqs(1, 2, 2, 3), after_seq=0, head_seq=3) == ["w: 1 seqs came again, the first 2"]
     assert every_seq_once("w", seqs(1), after_seq=0, head_seq=3) == ["w: ends at seq 1, the head is 3"]
 
 

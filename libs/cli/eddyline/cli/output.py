@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, TextIO
@@ -41,6 +42,11 @@ class Output:
     def is_terminal(self) -> bool:
         """True = a person looks, so lines may be redrawn."""
         return not self._json and self._stream.isatty()
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal, as far as it tells."""
+        return shutil.get_terminal_size().columns
 
     def say(self, text: str, fields: Mapping[str, Json]) -> None:
         """Say one thing: `text` to people, `fields` to programs."""

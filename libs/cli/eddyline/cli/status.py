@@ -50,7 +50,7 @@ def _row(status: RoleStatus) -> tuple[str, ...]:
     return (
         status.role,
         status.address,
-        f"{state}: {status.reason}" if status.reason else state,
+        f"{state}: {status.reason.partition(':')[0]}" if status.reason else state,
         str(status.pid or "-"),
         shown_duration(status.uptime_ms) if status.reachable else "-",
         status.version or "-",

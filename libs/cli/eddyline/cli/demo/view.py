@@ -67,7 +67,8 @@ class View:
         lines += ["", "newest changes, as a subscriber gets them:"]
         lines += [f"  {change_text(change)}" for change in subscriber.newest]
         lines += [f"  ! {event}" for event in moment.events]
-        return [line[:150] for line in lines]
+        # A line that wraps would count as one and be drawn as two.
+        return [line[: self._output.width] for line in lines]
 
     def _line(self, moment: Moment) -> str:
         subscriber = self._subscriber

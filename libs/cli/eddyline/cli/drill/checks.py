@@ -20,13 +20,17 @@ FINDINGS_MAX: Final = 10
 def every_seq_once(who: str, items: Iterable[Item], *, after_seq: int, head_seq: int) -> list[str]:
     """Every seq behind `after_seq` up to the head came once, in order, as a record or within a gap."""
     findings: list[str] = []
+    repeated: list[int] = []
     expected = after_seq + 1
     for item in items:
         first, last = (item.seq, item.seq) if isinstance(item, Record) else _seqs_of(item)
-        if first != expected:
-            what = "lost" if first > expected else "came again"
-            findings.append(f"{who}: seq {min(first, expected)} to {max(first, expected) - 1} {what}")
+        if first > expected:
+            findings.append(f"{who}: seq {expected} to {first - 1} lost")
+        elif first < expected:
+            repeated.append(first)
         expected = max(expected, last + 1)
+    if repeated:
+        findings.append(f"{who}: {len(repeated)} seqs came again, the first {repeated[0]}")
     if expected != head_seq + 1:
         findings.append(f"{who}: ends at seq {expected - 1}, the head is {head_seq}")
     return findings[:FINDINGS_MAX]

@@ -29,7 +29,7 @@ VICTIMS: Final = {
     "nats": ("nats",),
     "all": ("nats", "store", "ingest", "delivery"),
 }
-SHORT_DRILL_S: Final = 7.0
+SHORT_DRILL_S: Final = 6.0
 """With --short: five drills of kills, a start and an end within 60 s. No further round begins once a drill's share of the
 time since the start is over, so that a slow machine kills less often instead of taking longer."""
 

@@ -171,10 +171,5 @@ async def opened_scene(
 
 
 def _place_before(witness: Witness, topic: str) -> int:
-    """The seq behind which a witness began to see changes of a topic."""
-    if witness.start == "earliest":
-        return 0
-    if witness.start == "snapshot":
-        return witness.snapshot_seq.get(topic, 0)
-    items = witness.items[topic]
-    return items[0].seq - 1 if items else witness.seen_seq[topic]
+    """The seq behind which a witness began: its snapshot's, else 0, since all topics were empty when it was level."""
+    return witness.snapshot_seq.get(topic, 0) if witness.start == "snapshot" else 0

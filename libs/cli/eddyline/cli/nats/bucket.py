@@ -181,7 +181,7 @@ async def open_bucket(connection: NatsConnection, name: str, *, create: bool = T
     Raises:
         BucketNotFound: missing, and not to be made. NatsUnreachable.
     """
-    jetstream = connection.jetstream(publish_async_max_pending=IN_FLIGHT_MAX)
+    jetstream = connection.jetstream(timeout=PUT_TIMEOUT_S, publish_async_max_pending=IN_FLIGHT_MAX)
     try:
         try:
             key_value = await jetstream.key_value(name)

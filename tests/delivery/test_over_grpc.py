@@ -1,0 +1,99 @@
+"""Delivery over the store's gRPC services: the same promises through the link that a cluster uses, and its credit."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from eddyline.core.batch import Batch
+from eddyline.core.follow_credit import CREDIT_BYTES_MAX, item_bytes
+from eddyline.core.grpc_link import GrpcLink
+from eddyline.core.record import MetaEntry, Record
+from eddyline.delivery.config import DeliverySettings
+from eddyline.delivery.role import DeliveryRole
+from eddyline.delivery.tail import CREDIT_BYTES
+from eddyline.delivery.watches import Point, WantedTopic, WatchRequest
+from eddyline.store.follow import CREDIT_BYTES_MAX as STORE_CREDIT_BYTES_MAX
+from eddyline.store.reader import batch_bytes
+from eddyline.v1 import delivery_pb2 as pb
+
+from tests.support.store import append, kv_topic, log_topic, puts, rows
+from tests.support.store_server import ServedStore, served_store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+@pytest.fixture(name="store")
+async def _store(tmp_path: Path) -> AsyncIterator[ServedStore]:
+    async with served_store(tmp_path / "store") as store:
+        yield store
+
+
+@asynccontextmanager
+async def delivery_over(store: ServedStore) -> AsyncIterator[DeliveryRole]:
+    """A role that reaches the store by gRPC, on the store's clock."""
+    settings = DeliverySettings(topic_buffer_bytes=1 << 20)
+    role = DeliveryRole(GrpcLink(store.channel), clock=store.clock, random=Random(0), settings=settings)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(role.run())
+        await role.tails.up.wait()
+        yield role
+        running.cancel()
+
+
+async def test_snapshot_then_live_over_grpc(store: ServedStore) -> None:
+    await kv_topic(store.link)
+    await append(store.link, "kv", puts(("a", "1"), ("b", "2")))
+    request = WatchRequest((WantedTopic("kv", Point.SNAPSHOT),))
+    async with (
+        delivery_over(store) as role,
+        role.watches.open(request) as subscriber,
+        asyncio.timeout(10),
+    ):
+        frames = subscriber.frames()
+        got: list[str | None] = []
+        while "caught_up" not in got:
+            got.append(pb.WatchTopicsResponse.FromString(await anext(frames)).WhichOneof("frame"))
+        assert got == ["snapshot_begin", "rows", "snapshot_end", "caught_up"]
+        await append(store.link, "kv", puts(("c", "3")))
+        frame = pb.WatchTopicsResponse.FromString(await anext(frames))
+        assert [record.key for record in frame.rows.records] == [b"c"]
+        await frames.aclose()
+
+
+async def test_credit_is_given_back_for_ever(store: ServedStore) -> None:
+    await log_topic(store.link)
+    size = 250_000
+    count = 2 * CREDIT_BYTES // size
+    async with (
+        delivery_over(store) as role,
+        role.watches.open(WatchRequest((WantedTopic("log", Point.TAIL),))) as subscriber,
+        asyncio.timeout(30),
+    ):
+        frames = subscriber.frames()
+        await anext(frames)
+        seqs: list[int] = []
+        for _ in range(count):
+            await append(store.link, "log", rows("x" * size))
+            frame = pb.WatchTopicsResponse.FromString(await anext(frames))
+            seqs += [record.seq for record in frame.rows.records]
+        assert seqs == list(range(1, count + 1))
+        await frames.aclose()
+
+
+def test_both_ends_count_credit_alike() -> None:
+    assert CREDIT_BYTES_MAX == STORE_CREDIT_BYTES_MAX
+    batch = Batch.from_rows(
+        [
+            Record(key=b"key", data=b"data", tag="tag", node="node", version=b"1", meta=(MetaEntry("name", b"value"),)),
+            Record(data=b""),
+            Record(),
+        ]
+    )
+    for part in (batch, batch.slice(1, 3), batch.slice(0, 1)):
+        assert item_bytes(part) == batch_bytes(part)

@@ -1,0 +1,118 @@
+"""README.md followed as a newcomer follows it: its commands, its Python and its JavaScript, on a cluster they bring up.
+
+Only what a shared machine needs is changed: `eddyline up` takes any free ports, and the two programs get those addresses in
+the place of the default ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shlex
+import shutil
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMAND = ".venv/bin/eddyline"
+START_SECONDS_MAX = 60
+STEP_SECONDS_MAX = 60
+INSTALL_SECONDS_MAX = 120
+PROGRAM_LINES_MAX = 12
+
+
+def commands() -> list[list[str]]:
+    """The README's own commands, in order, without the program's name."""
+    lines = [line.strip() for line in README.splitlines() if line.startswith(f"    {COMMAND} ")]
+    return [shlex.split(line, comments=True)[1:] for line in lines]
+
+
+def program(language: str, addresses: dict[str, str]) -> str:
+    """The README's program in one language, at the cluster's addresses."""
+    (text,) = re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    assert len([line for line in text.splitlines() if line.strip()]) <= PROGRAM_LINES_MAX
+    return str(text).replace("127.0.0.1:7701", addresses["store"]).replace("127.0.0.1:7703", addresses["delivery"])
+
+
+@asynccontextmanager
+async def started(*arguments: str | Path, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A program in a folder; stopped at the end."""
+    process = await asyncio.create_subprocess_exec(
+        *arguments, cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+async def said_until(process: asyncio.subprocess.Process, last: str, *, seconds: float = STEP_SECONDS_MAX) -> str:
+    """What a program says up to the line with `last` in it."""
+    assert process.stdout is not None
+    said = ""
+    try:
+        async with asyncio.timeout(seconds):
+            while last not in said:
+                line = await process.stdout.readline()
+                assert line, f"it ended before it said {last!r}: {said}"
+                said += line.decode()
+    except TimeoutError:
+        pytest.fail(f"it never said {last!r}: {said}")
+    return said
+
+
+@asynccontextmanager
+async def cluster(folder: Path) -> AsyncIterator[dict[str, str]]:
+    """The README's cluster in a folder, with its topic and records; the addresses."""
+    eddyline = Path(sys.executable).parent / "eddyline"
+    up, *others = commands()
+    assert up == ["up"]
+    async with started(eddyline, *up, "--free-ports", folder=folder) as supervisor:
+        await said_until(supervisor, "eddyline status", seconds=START_SECONDS_MAX)
+        for words in others:
+            async with started(eddyline, *words, folder=folder) as command:
+                if words[0] == "watch":
+                    said = await said_until(command, "caught up")
+                    assert "paid" in said
+                else:
+                    said, _ = [(text or b"").decode() for text in await command.communicate()]
+                    assert command.returncode == 0, f"{words}: {said}"
+        parts = json.loads((folder / "eddyline-data" / "cluster.json").read_text(encoding="utf-8"))
+        yield {name: part["address"] for name, part in parts.items()}
+
+
+async def test_python_program_appends_and_watches(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as addresses:
+        file = tmp_path / "first.py"
+        file.write_text(program("python", addresses), encoding="utf-8")
+        async with started(sys.executable, "-u", file, folder=tmp_path) as first:
+            said = await said_until(first, "CaughtUp")
+    assert "b'paid'" in said
+
+
+async def test_javascript_program_appends_and_watches(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "tests" / "integration" / "node" / "package.json", tmp_path)
+    (tmp_path / "proto").symlink_to(ROOT / "proto")
+    npm = ("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--silent")
+    async with asyncio.timeout(INSTALL_SECONDS_MAX), started(*npm, folder=tmp_path) as install:
+        said, _ = [(text or b"").decode() for text in await install.communicate()]
+        assert install.returncode == 0, said
+    async with cluster(tmp_path) as addresses:
+        file = tmp_path / "first.js"
+        file.write_text(program("javascript", addresses), encoding="utf-8")
+        async with started("node", file, folder=tmp_path) as first:
+            said = await said_until(first, "caughtUp")
+    assert re.search(r"key: (<Buffer 31 37>|Buffer\(2\) \[Uint8Array\] \[ 49, 55 \])", said), said

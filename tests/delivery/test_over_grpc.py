@@ -8,16 +8,11 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
-from eddyline.core.batch import Batch
-from eddyline.core.follow_credit import CREDIT_BYTES_MAX, item_bytes
 from eddyline.core.grpc_link import GrpcLink
-from eddyline.core.record import MetaEntry, Record
 from eddyline.delivery.config import DeliverySettings
 from eddyline.delivery.role import DeliveryRole
 from eddyline.delivery.tail import CREDIT_BYTES
 from eddyline.delivery.watches import Point, WantedTopic, WatchRequest
-from eddyline.store.follow import CREDIT_BYTES_MAX as STORE_CREDIT_BYTES_MAX
-from eddyline.store.reader import batch_bytes
 from eddyline.v1 import delivery_pb2 as pb
 
 from tests.support.store import append, kv_topic, log_topic, puts, rows
@@ -84,16 +79,3 @@ async def test_credit_is_given_back_for_ever(store: ServedStore) -> None:
             seqs += [record.seq for record in frame.rows.records]
         assert seqs == list(range(1, count + 1))
         await frames.aclose()
-
-
-def test_both_ends_count_credit_alike() -> None:
-    assert CREDIT_BYTES_MAX == STORE_CREDIT_BYTES_MAX
-    batch = Batch.from_rows(
-        [
-            Record(key=b"key", data=b"data", tag="tag", node="node", version=b"1", meta=(MetaEntry("name", b"value"),)),
-            Record(data=b""),
-            Record(),
-        ]
-    )
-    for part in (batch, batch.slice(1, 3), batch.slice(0, 1)):
-        assert item_bytes(part) == batch_bytes(part)

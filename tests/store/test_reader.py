@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from eddyline.core.batch import Batch
 from eddyline.core.errors import CursorAhead, DataCorrupt, InvalidArgument, TopicNotFound
+from eddyline.core.follow_credit import RECORD_OVERHEAD_BYTES, batch_bytes
 from eddyline.core.read import (
     EXAMINED_BYTES_MAX,
     EXAMINED_RECORDS_MAX,
@@ -16,7 +17,7 @@ from eddyline.core.read import (
     RecordFilter,
 )
 from eddyline.core.record import Gap, GapReason, MetaEntry, Op, Record
-from eddyline.store.reader import RECORD_OVERHEAD_BYTES, batch_bytes, fitting, record_bytes
+from eddyline.store.reader import fitting, record_bytes
 
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.sim_fs import SimFs

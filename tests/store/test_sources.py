@@ -8,6 +8,7 @@ import pytest
 from eddyline.core.errors import (
     InvalidArgument,
     LeaseHeld,
+    NotKv,
     SourceExists,
     SourceNotFound,
     StaleFence,
@@ -20,7 +21,7 @@ from eddyline.core.source import SourceDefinition, SourceReport
 from eddyline.store.fold.memory import SimFold
 
 from tests.support.manual_clock import ManualClock, settle
-from tests.support.store import append, kv_topic, puts, sim_store
+from tests.support.store import append, kv_topic, log_topic, puts, sim_store
 
 CERTS = SourceDefinition("certs", "kv", "certs")
 LEASE_MS = 5_000
@@ -30,6 +31,9 @@ async def test_definition_is_kept_once_and_shields_its_topic() -> None:
     async with sim_store() as link:
         with pytest.raises(TopicNotFound):
             await link.put_source(CERTS)
+        await log_topic(link, "log")
+        with pytest.raises(NotKv):
+            await link.put_source(SourceDefinition("certs", "log", "certs"))
         await kv_topic(link)
         assert (await link.put_source(CERTS))[1]
         assert not (await link.put_source(CERTS))[1]

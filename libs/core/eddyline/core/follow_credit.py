@@ -16,14 +16,18 @@ CREDIT_BYTES_MAX: Final = 64 << 20
 """Credit that may be outstanding on one stream."""
 GAP_BYTES: Final = 64
 RECORD_OVERHEAD_BYTES: Final = 32
+"""What a record counts beside its cells: the semantics' own number."""
 
 
 def item_bytes(item: Batch | Gap) -> int:
     """Bytes of credit that an item takes."""
-    if isinstance(item, Gap):
-        return GAP_BYTES
+    return GAP_BYTES if isinstance(item, Gap) else batch_bytes(item)
+
+
+def batch_bytes(batch: Batch) -> int:
+    """A batch's bytes by the semantics: its cells and 32 a record. What `max_bytes` of a read counts too."""
     cells = 0
-    for column in (item.key, item.data, item.tag, item.node, item.meta, item.version):
+    for column in batch.columns():
         if column is not None:
             cells += len(column.values)
-    return cells + RECORD_OVERHEAD_BYTES * item.count
+    return cells + RECORD_OVERHEAD_BYTES * batch.count

@@ -144,5 +144,3 @@ def _fold_write(frame: CommitFrame) -> FoldWrite:
     if batch.count == 0:
         return FoldWrite(topic.id, frame.appends[-1].first_seq - 1, [], list(writers.items()))
     return FoldWrite(topic.id, batch.last_seq, entries_of(batch), list(writers.items()))
-
-

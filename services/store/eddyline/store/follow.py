@@ -15,10 +15,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import CursorAhead, EddylineError, InvalidArgument, TopicNotFound
+from eddyline.core.follow_credit import CREDIT_BYTES_MAX, item_bytes
 from eddyline.core.read import READ_LIMIT_MAX
 from eddyline.core.record import Gap
 from eddyline.core.store_link import FollowEnded, FollowItem, FollowLevel, FollowStarted
-from eddyline.store.reader import batch_bytes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from eddyline.store.log.topic import Topic
     from eddyline.store.reader import LogReader
 
-CREDIT_BYTES_MAX: Final = 64 << 20
 TURN_BYTES_MAX: Final = 1 << 20
-GAP_BYTES: Final = 64
 FOLLOWED_TOPICS_MAX: Final = 100_000
 
 
@@ -140,7 +138,7 @@ class LocalFollow:
         followed.epoch = topic.id
         followed.after_seq = result.next_after_seq
         for item in result.items:
-            self._credit -= GAP_BYTES if isinstance(item, Gap) else batch_bytes(item)
+            self._credit -= item_bytes(item)
             cursor = max(item.seq, item.last_seq) if isinstance(item, Gap) else item.last_seq
             events.append(FollowItem(followed.follow_id, item, cursor, result.head_seq))
         if followed.after_seq < topic.head_seq:

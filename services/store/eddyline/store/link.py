@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from eddyline.core.batch import Batch
 from eddyline.core.errors import (
     EpochMismatch,
+    NotKv,
     NotReady,
     SourceExists,
     TopicExists,
@@ -238,9 +239,7 @@ class LocalLink:
             topic = self._table.get(definition.topic)
             check_takes_source(topic)
             topic.source = definition.name  # from here on appends of others are refused
-            await self._change_writer(
-                topic, {"bucket": definition.bucket, "change": "put", "source": definition.name}
-            )
+            await self._change_writer(topic, {"bucket": definition.bucket, "change": "put", "source": definition.name})
             return self._sources.info(self._sources.get(definition.name)), True
 
     async def get_source(self, name: str) -> SourceInfo:
@@ -315,10 +314,10 @@ class LocalLink:
 
 
 def check_takes_source(topic: Topic) -> None:
-    """Raises TopicHasSource or TopicNotEmpty where a topic cannot get a source."""
+    """Raises NotKv, TopicHasSource or TopicNotEmpty where a topic cannot get a source."""
+    if topic.kind is not Kind.KV:
+        raise NotKv(f"topic {topic.name} has no fold, a bucket needs one", topic=topic.name)
     if topic.source:
         raise TopicHasSource(f"topic {topic.name} has source {topic.source}", topic=topic.name, source=topic.source)
     if topic.staged_seq:
         raise TopicNotEmpty(f"topic {topic.name} has records; a source needs an empty topic", topic=topic.name)
-
-

@@ -8,11 +8,12 @@ Threading: event loop; file reads on the reader threads.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from eddyline.core.batch import Batch
 from eddyline.core.errors import CursorAhead, InvalidArgument
+from eddyline.core.follow_credit import RECORD_OVERHEAD_BYTES, batch_bytes
 from eddyline.core.gap import split_gaps
 from eddyline.core.read import (
     ALL_RECORDS,
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
     from eddyline.store.log.topic import Topic
     from eddyline.store.storage.wal import Wal
     from eddyline.store.workers import Worker
-
-RECORD_OVERHEAD_BYTES: Final = 32
-"""What a record counts beside its cells: the semantics' own number."""
 
 
 class _Bounds(NamedTuple):
@@ -155,16 +153,6 @@ def fitting(batch: Batch, records_max: int, bytes_max: int, *, at_least_one: boo
         sizes = np.cumsum(record_bytes(batch))
         fits = min(fits, int(np.searchsorted(sizes, bytes_max, side="right")))
     return max(fits, 1) if at_least_one else max(fits, 0)
-
-
-def batch_bytes(batch: Batch) -> int:
-    """A batch's bytes by the semantics: cells and 32 a record."""
-    cells = sum(
-        len(column.values)
-        for column in (batch.key, batch.data, batch.tag, batch.node, batch.meta, batch.version)
-        if column is not None
-    )
-    return cells + RECORD_OVERHEAD_BYTES * batch.count
 
 
 def record_bytes(batch: Batch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

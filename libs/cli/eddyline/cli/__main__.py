@@ -1,7 +1,7 @@
 """The `eddyline` command: `python -m eddyline.cli`. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 
-The only place that starts a loop and takes the real clock, host and randomness. SIGINT and SIGTERM cancel the verb, whose
-`async with` blocks take down what it has; a failure is one line on stderr with its reason and what to do.
+The only place that starts a loop and takes the real clock, host and randomness. SIGINT, SIGTERM and SIGHUP cancel the
+verb, whose `async with` blocks take down what it has; a failure is one line on stderr with its reason and what to do.
 """
 
 from __future__ import annotations
@@ -82,8 +82,10 @@ async def _run(arguments: argparse.Namespace, context: Context) -> int:
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # Under nohup a hang-up is ignored, and stays so.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, task.cancel)
     code: int = await arguments.run(arguments, context)
     return code
 

@@ -231,6 +231,7 @@ class StoreStatus(_message.Message):
     APPENDED_COUNT_FIELD_NUMBER: _builtins.int
     APPLY_LAG_BYTES_FIELD_NUMBER: _builtins.int
     INSTANCE_FIELD_NUMBER: _builtins.int
+    DROPPED_KEY_COUNT_FIELD_NUMBER: _builtins.int
     shard_index: _builtins.int
     """Index of the shard."""
     shard_count: _builtins.int
@@ -247,6 +248,8 @@ class StoreStatus(_message.Message):
     """Bytes written but not yet applied."""
     instance: _builtins.int
     """How often this data directory was started."""
+    dropped_key_count: _builtins.int
+    """Idempotency keys dropped before their window was over, since the start: too many were used."""
     def __init__(
         self,
         *,
@@ -258,10 +261,11 @@ class StoreStatus(_message.Message):
         appended_count: _builtins.int = ...,
         apply_lag_bytes: _builtins.int = ...,
         instance: _builtins.int = ...,
+        dropped_key_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_count", b"appended_count", "apply_lag_bytes", b"apply_lag_bytes", "instance", b"instance", "shard_count", b"shard_count", "shard_index", b"shard_index", "source_count", b"source_count", "topic_count", b"topic_count", "wal_bytes", b"wal_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_count", b"appended_count", "apply_lag_bytes", b"apply_lag_bytes", "dropped_key_count", b"dropped_key_count", "instance", b"instance", "shard_count", b"shard_count", "shard_index", b"shard_index", "source_count", b"source_count", "topic_count", b"topic_count", "wal_bytes", b"wal_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -89,6 +89,7 @@ def _figures(answer: cluster_pb2.GetStatusResponse) -> tuple[tuple[str, int | bo
                 ("appended_count", store.appended_count),
                 ("apply_lag_bytes", store.apply_lag_bytes),
                 ("instance", store.instance),
+                ("dropped_key_count", store.dropped_key_count),
             )
         case "ingest":
             return (("source_count", len(answer.ingest.sources)), ("nats_connected", answer.ingest.nats_connected))

@@ -55,4 +55,5 @@ class StoreFigures:
     appended_count: int
     apply_lag_bytes: int
     instance: int
+    dropped_key_count: int
     read_only_reason: str

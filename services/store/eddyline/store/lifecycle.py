@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from eddyline.core.telemetry import fields
 from eddyline.store.commit import STOPPED
 from eddyline.store.engine import Engine
 from eddyline.store.entries import Entries
@@ -226,6 +227,6 @@ async def spare_files(wal: Wal, wanted: asyncio.Event, worker: Worker) -> None:
         try:
             await worker.submit(wal.prepare_spare)
         except OSError as error:
-            logger.warning("wal_spare_failed", extra={"error": str(error)})  # the rotation fills one itself
+            logger.warning("wal_spare_failed", extra=fields(error=str(error)))  # the rotation fills one itself
         await wanted.wait()
         wanted.clear()

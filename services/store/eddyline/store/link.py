@@ -122,7 +122,7 @@ class LocalLink:
         topic_id = self._table.take_id()
         now_ms = self._engine.clock.now_ms()
         body = topic_body(name, kind, config)
-        topic = topic_of(topic_id, body, now_ms)
+        topic = topic_of(topic_id, body, now_ms, self._table.key_budget)
         topic.last_ts_ms = now_ms
         topic.last_commit_s = self._engine.clock.monotonic_s()
         frame = control_body(FrameType.TOPIC_CREATE, topic_id, dict(body), ts_ms=now_ms)
@@ -297,6 +297,7 @@ class LocalLink:
             appended_count=self._engine.appended_count,
             apply_lag_bytes=self._engine.applier.lag_bytes,
             instance=self._instance,
+            dropped_key_count=self._table.key_budget.dropped_count,
             read_only_reason=self._engine.read_only_reason,
         )
 

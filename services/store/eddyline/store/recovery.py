@@ -20,7 +20,7 @@ from eddyline.core.source import SourceDefinition
 from eddyline.core.topic import Durability, Kind, TopicConfig
 from eddyline.store.fold.fold import FoldWrite, WriterState
 from eddyline.store.fold.project import entries_of
-from eddyline.store.log.dedupe import KeyedAppend
+from eddyline.store.log.dedupe import KeyBudget, KeyedAppend
 from eddyline.store.log.table import TopicTable
 from eddyline.store.log.topic import Topic
 from eddyline.store.storage.frame import AppendMark, FrameType, append_body
@@ -50,7 +50,7 @@ class Replay:
         """Apply one frame. A frame of a topic that a later frame deletes is applied too, and goes with it."""
         self.frame_count += 1
         if frame.type == FrameType.TOPIC_CREATE:
-            self._table.add(topic_of(frame.topic_id, _control(frame), frame.ts_ms))
+            self._table.add(topic_of(frame.topic_id, _control(frame), frame.ts_ms, self._table.key_budget))
             return
         topic = self._table.by_id(frame.topic_id)
         if topic is None:
@@ -189,7 +189,7 @@ def topic_body(name: str, kind: Kind, config: TopicConfig) -> dict[str, str | in
     }
 
 
-def topic_of(topic_id: int, body: dict[str, str | int], create_ts_ms: int) -> Topic:
+def topic_of(topic_id: int, body: dict[str, str | int], create_ts_ms: int, key_budget: KeyBudget) -> Topic:
     """The topic that a TopicCreate frame made."""
     config = TopicConfig(
         durability=Durability[str(body["durability"])],
@@ -201,6 +201,7 @@ def topic_of(topic_id: int, body: dict[str, str | int], create_ts_ms: int) -> To
         kind=Kind[str(body["kind"])],
         config=config,
         create_ts_ms=create_ts_ms,
+        key_budget=key_budget,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from eddyline.core.errors import TopicNotFound
 from eddyline.core.topic import check_name
+from eddyline.store.log.dedupe import KeyBudget
 from eddyline.store.log.topic import Topic
 
 SHARD_SHIFT: Final = 48
@@ -22,6 +23,7 @@ class TopicTable:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[int, Topic] = {}
         self._next_id = (shard_index << SHARD_SHIFT) + 1
+        self.key_budget = KeyBudget()
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -48,6 +50,7 @@ class TopicTable:
         del self._by_name[topic.name]
         del self._by_id[topic.id]
         topic.deleted = True
+        topic.keys.clear()
 
     def by_id(self, topic_id: int) -> Topic | None:
         """The topic with this id, if it lives."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.clock import wait_event
 from eddyline.core.topic import Durability, Kind, TopicConfig, TopicInfo
-from eddyline.store.log.dedupe import IdempotencyKeys
+from eddyline.store.log.dedupe import IdempotencyKeys, KeyBudget
 from eddyline.store.log.index import FrameIndex
 from eddyline.store.log.writers import Writers
 
@@ -30,7 +30,9 @@ beside the group commits that run anyway; power loss leaves a gap of at most thi
 class Topic:
     """A topic's state; see the module's invariants."""
 
-    def __init__(self, *, name: str, topic_id: int, kind: Kind, config: TopicConfig, create_ts_ms: int) -> None:
+    def __init__(
+        self, *, name: str, topic_id: int, kind: Kind, config: TopicConfig, create_ts_ms: int, key_budget: KeyBudget
+    ) -> None:
         self.name = name
         self.id = topic_id
         self.kind = kind
@@ -46,7 +48,7 @@ class Topic:
         self.reserved_seq = RESERVATION_SEQS
         self.staged_reserved_seq = RESERVATION_SEQS
         self.index = FrameIndex()
-        self.keys = IdempotencyKeys()
+        self.keys = IdempotencyKeys(key_budget)
         self.writers = Writers()
         self.unapplied: list[Batch] = []
         self.gate = asyncio.Lock()

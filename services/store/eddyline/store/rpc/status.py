@@ -25,4 +25,5 @@ def store_status(doorway: Doorway, *, shard_index: int, shard_count: int) -> Rol
     detail.appended_count = figures.appended_count
     detail.apply_lag_bytes = figures.apply_lag_bytes
     detail.instance = figures.instance
+    detail.dropped_key_count = figures.dropped_key_count
     return RoleStatus(ready=not figures.read_only_reason, reason=figures.read_only_reason, detail=detail)

@@ -50,7 +50,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--node", help="name of the node that wrote them")
     parser.add_argument("--op", choices=tuple(_OPS), help="default: append on a log, put on a KV topic")
     parser.add_argument("--json", action="store_true", help="lines are objects as `read -o json` prints them")
-    parser.add_argument("--create", choices=("log", "kv"), help="make the topic if it is missing")
+    parser.add_argument("--create", type=str.lower, choices=("log", "kv"), help="make the topic if it is missing")
     parser.add_argument("--idempotency-key", default="", metavar="KEY", help="makes a repeat of this append harmless")
 
 

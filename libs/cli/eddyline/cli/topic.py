@@ -25,9 +25,16 @@ def add(subparsers: Subparsers) -> None:
         verbs, "create", what="Create a topic.", example="eddyline topic create prices --kind kv", run=create
     )
     parser.add_argument("name", metavar="NAME")
-    parser.add_argument("--kind", choices=("log", "kv"), default="log", help="kv = a live value per key (default: log)")
+    parser.add_argument(
+        "--kind",
+        type=str.lower,
+        choices=("log", "kv"),
+        default="log",
+        help="kv = a live value per key (default: log)",
+    )
     parser.add_argument(
         "--durability",
+        type=str.lower,
         choices=("disk", "fsync"),
         default="disk",
         help="acknowledge when the kernel has it, or when the disk has it (default: disk)",

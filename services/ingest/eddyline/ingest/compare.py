@@ -10,7 +10,7 @@ Threading: event loop.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -82,13 +82,18 @@ class Comparer:
     connection: Connection
     jetstream: JetStream
     clock: Clock
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def compare(self, source: SourceDefinition, *, name: str, settle_s: float, limit: int) -> Comparison:
-        """Compare, for at most `settle_s` beside the time that reading takes.
+        """Compare, for at most `settle_s` beside the time that reading takes; one comparison at a time, others wait.
 
         Raises:
             BucketNotFound, NatsUnreachable, and what the store's reads raise.
         """
+        async with self.turn:
+            return await self._compare(source, name, settle_s, limit)
+
+    async def _compare(self, source: SourceDefinition, name: str, settle_s: float, limit: int) -> Comparison:
         stream = await self.jetstream.stream(source.bucket)
         bucket = await self._bucket(stream, name)
         fold = await self._fold(source.topic)

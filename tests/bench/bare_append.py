@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 import uvloop
+
 from eddyline.v1 import log_pb2, log_pb2_grpc
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import grpc
 import numpy as np
-from eddyline.v1 import log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc, types_pb2
 
+from eddyline.v1 import log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc, types_pb2
 from tests.bench.harness import Figure, alternate
 from tests.support.processes import bare_append_server, store_server
 

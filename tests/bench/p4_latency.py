@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import grpc
 import nats
-from eddyline.v1 import delivery_pb2, delivery_pb2_grpc, types_pb2
 from nats.js.api import KeyValueConfig
 
+from eddyline.v1 import delivery_pb2, delivery_pb2_grpc, types_pb2
 from tests.bench.bare_chain import WATCH
 from tests.bench.harness import Figure
 from tests.support.processes import bare_chain, delivery_server, ingest_server, nats_server, store_server

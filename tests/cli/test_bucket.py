@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.cli.nats.bucket import HISTORY, nats_connection, open_bucket
 from eddyline.core.errors import BucketNotFound, NatsUnreachable
-
 from tests.support.nats_server import NatsServer, running
 
 if TYPE_CHECKING:

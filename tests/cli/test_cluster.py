@@ -7,6 +7,7 @@ import socket
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.cli.cluster import ROLES, ClusterFile, ClusterPart, cluster_address, read_cluster_file
 from eddyline.cli.failure import CommandError
 from eddyline.cli.folder import LOGS_KEPT, held_folder, last_log_line, log_path, open_log, write_cluster_file

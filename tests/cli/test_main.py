@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.cli import stdin
 from eddyline.cli.__main__ import main, parse
 from eddyline.cli.append import record_from_line
@@ -22,7 +23,6 @@ from eddyline.client.topology import Channels, Topology
 from eddyline.core.clock import SystemClock, SystemHost
 from eddyline.core.errors import KeyRequired, TopicExists, TopicNotFound
 from eddyline.core.record import MetaEntry, Op, Record
-
 from tests.support.store_server import served_store
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.cli.failure import CommandError
 from eddyline.cli.local_cluster import nats_is_ready, nats_spec
 from eddyline.cli.part import FIRST_DEATHS_MAX, PartEvent, PartSpec

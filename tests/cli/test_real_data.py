@@ -7,6 +7,7 @@ import re
 import ssl
 
 import pytest
+
 from eddyline.cli.demo.real_data import certificates, rule_key, suffix_rules
 
 NATS_KEY = re.compile(r"[-/_=a-zA-Z0-9]+(\.[-/_=a-zA-Z0-9]+)*")

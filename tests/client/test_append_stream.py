@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.client.append_stream import IN_FLIGHT_MAX
 from eddyline.client.connect import Client
 from eddyline.client.topology import Channels, Topology
 from eddyline.core.clock import SystemClock
 from eddyline.core.errors import CommitUnknown, HeadMismatch
 from eddyline.core.record import Record
-
 from tests.support.scripted_roles import ScriptedLog, scripted_server
 
 if TYPE_CHECKING:

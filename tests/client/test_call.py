@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+
 from eddyline.client.call import Retry
 from eddyline.core.errors import EddylineError, NotReady, Throttled, TopicNotFound
 from eddyline.core.status import to_status
-
 from tests.support.manual_clock import ManualClock
 
 if TYPE_CHECKING:

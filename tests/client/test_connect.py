@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.client.connect import Client, connect
 from eddyline.client.events import Position
 from eddyline.client.topology import Channels, Topology
@@ -23,7 +24,6 @@ from eddyline.core.errors import (
 from eddyline.core.read import RecordFilter
 from eddyline.core.record import Gap, GapReason, MetaEntry, Op, Record
 from eddyline.core.topic import Durability, Kind, TopicConfig
-
 from tests.support.store_server import served_store
 
 if TYPE_CHECKING:

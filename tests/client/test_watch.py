@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.client.connect import Client
 from eddyline.client.events import Position, Records, SnapshotBegan, SnapshotEnded, TopicGone
 from eddyline.client.topology import Channels, Topology
@@ -23,7 +24,6 @@ from eddyline.core.errors import (
     Throttled,
     TopicNotFound,
 )
-
 from tests.support.manual_clock import ManualClock
 from tests.support.scripted_roles import (
     ScriptedDelivery,

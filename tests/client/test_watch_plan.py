@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+
 from eddyline.client.events import CaughtUp, Lost, Position, Records, SnapshotBegan, SnapshotEnded, TopicGone
 from eddyline.client.watch_plan import TOPICS_MAX, StartPoint, WatchPlan, WatchTopic
 from eddyline.core.cursor import Cursor, Resume, ResumeState, ResumeTokens, WatchedTopic
 from eddyline.core.errors import InvalidArgument, InvalidName
 from eddyline.core.record import Gap, GapReason
 from eddyline.v1 import delivery_pb2, types_pb2
-
 from tests.support.scripted_roles import (
     caught_up_frame,
     cursor,

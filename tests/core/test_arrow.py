@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 import pyarrow as pa
+from hypothesis import given
+
 from eddyline.core.arrow import to_arrow
 from eddyline.core.batch import Batch
 from eddyline.core.meta import encode_meta
 from eddyline.core.record import MetaEntry, Record
-from hypothesis import given
-
 from tests.support.batches import placed
 
 ROWS = [

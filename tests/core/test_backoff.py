@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+
 from eddyline.core.backoff import Backoff
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from eddyline.core.batch import Batch, Column
-from eddyline.core.errors import EddylineError, InvalidArgument, InvalidOp, MalformedColumns
-from eddyline.core.record import MetaEntry, Op, Record
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eddyline.core.batch import Batch, Column
+from eddyline.core.errors import EddylineError, InvalidArgument, InvalidOp, MalformedColumns
+from eddyline.core.record import MetaEntry, Op, Record
 from tests.support.batches import appends, buffers_of, placed
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from eddyline.core.clock import sleep, wait_event
 
+from eddyline.core.clock import sleep, wait_event
 from tests.support.manual_clock import START_MS, ManualClock, settle
 
 

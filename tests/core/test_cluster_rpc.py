@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+
 from eddyline.core.channel import open_channel
 from eddyline.core.cluster_rpc import CONTRACT_VERSION, SERVICE, ClusterService, RoleStatus
 from eddyline.core.server import make_server
 from eddyline.core.settings import CommonSettings
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
-
 from tests.support.manual_clock import ManualClock
 
 

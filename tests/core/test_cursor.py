@@ -5,10 +5,11 @@ from __future__ import annotations
 import struct
 
 import pytest
-from eddyline.core.cursor import Cursor, Resume, ResumeState, ResumeTokens, WatchedTopic
-from eddyline.core.errors import ResumeTokenInvalid, ResumeTokenMismatch
 from hypothesis import given
 from hypothesis import strategies as st
+
+from eddyline.core.cursor import Cursor, Resume, ResumeState, ResumeTokens, WatchedTopic
+from eddyline.core.errors import ResumeTokenInvalid, ResumeTokenMismatch
 
 U64 = st.integers(0, 2**64 - 1)
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,20}", fullmatch=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from eddyline.core.batch import Batch
 from eddyline.core.errors import MalformedColumns
 from eddyline.core.gap import encode_gap, gap_of, split_gaps
 from eddyline.core.record import Gap, GapReason, Op, Record
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.batches import gap_record
 
 

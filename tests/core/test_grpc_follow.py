@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.core.batch import Batch
 from eddyline.core.channel import open_channel
 from eddyline.core.errors import InvalidArgument, StoreUnreachable
@@ -17,7 +18,6 @@ from eddyline.core.server import RawMethod, make_server
 from eddyline.core.store_link import FollowEnded, FollowItem, FollowLevel, FollowStarted
 from eddyline.core.wire import batch_to_columns, gap_to_pb
 from eddyline.v1 import apply_pb2, log_pb2, topic_pb2
-
 from tests.support.manual_clock import settle
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.core.batch import Batch
 from eddyline.core.channel import open_channel
 from eddyline.core.errors import Deadline, EddylineError, NotReady, StalePosition, StoreUnreachable, TooManyScans
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     import grpc
-    from eddyline.core.store_link import StoreLink
     from google.protobuf.message import Message
+
+    from eddyline.core.store_link import StoreLink
 
     Handler = Callable[[Message, grpc.aio.ServicerContext[object, object]], Awaitable[Message]]
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from eddyline.core import meta as meta_module
 from eddyline.core.cells import pack_cells
 from eddyline.core.column import offset_array
 from eddyline.core.errors import EddylineError, MalformedColumns, RecordTooLarge
 from eddyline.core.meta import check_meta_cells, decode_meta, encode_meta
 from eddyline.core.record import META_ENTRIES_MAX, MetaEntry
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.batches import metas
 
 

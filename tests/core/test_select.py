@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from eddyline.core.batch import Batch
 from eddyline.core.read import ALL_RECORDS, RecordFilter
 from eddyline.core.record import Op, Record
 from eddyline.core.select import matching
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.batches import gap_record
 
 

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+from grpc_channelz.v1 import channelz_pb2
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
+
 from eddyline.core.channel import CHANNEL_OPTIONS, open_channel
 from eddyline.core.errors import TopicNotFound
 from eddyline.core.server import SERVER_OPTIONS, RawMethod, RoleServer, check_loopback, make_server
 from eddyline.core.settings import SettingsError
 from eddyline.core.status import unwrap
 from eddyline.v1 import topic_pb2, topic_pb2_grpc
-from grpc_channelz.v1 import channelz_pb2
-from grpc_health.v1 import health_pb2
-from grpc_reflection.v1alpha import reflection_pb2
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+
 from eddyline.core.settings import SettingsError, check_range, load, load_common, masked
 
 PREFIX = "EDDYLINE_ROLE_"

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # no py.typed in it
+
 from eddyline.core import errors
 from eddyline.core.errors import (
     Code,
@@ -25,8 +27,6 @@ from eddyline.core.errors import (
 )
 from eddyline.core.status import DETAILS_KEY, MESSAGE_BYTES_MAX, to_status, unwrap
 from eddyline.v1 import errors_pb2
-from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # no py.typed in it
-
 from tests.support.rpc import serving
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.core.batch import Batch
 from eddyline.core.errors import EddylineError
 from eddyline.core.gap import encode_gap
@@ -15,7 +16,6 @@ from eddyline.core.record import Gap, GapReason, MetaEntry, Op, Record
 from eddyline.core.source import SourceDefinition, SourceReport
 from eddyline.core.store_link import FollowEnded, FollowItem, FollowLevel
 from eddyline.core.topic import Durability, Kind, TopicConfig
-
 from tests.support.both_links import LinkedStore, linked_store
 from tests.support.store import append
 

@@ -9,9 +9,10 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
 from eddyline.core import telemetry
 from eddyline.core.telemetry import JsonFormatter, PlainFormatter, fields, make_meters, set_up_logging
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,6 +5,9 @@ from __future__ import annotations
 import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from eddyline.core.batch import Batch, Buffer, Column
 from eddyline.core.errors import BatchTooLarge, EddylineError, InvalidOp, MalformedColumns, RecordTooLarge
 from eddyline.core.meta import encode_meta
@@ -21,9 +24,6 @@ from eddyline.core.record import (
     Record,
 )
 from eddyline.core.validate import check_limits, validated, validated_answer
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.batches import appends, buffers_of, gap_record, placed
 
 FIELDS = ["key", "data", "tag", "node", "meta", "version"]

@@ -5,6 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from eddyline.core.batch import Batch
 from eddyline.core.errors import (
     BatchTooLarge,
@@ -33,9 +36,6 @@ from eddyline.core.wire import (
     record_to_pb,
 )
 from eddyline.v1 import log_pb2, types_pb2
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.support.batches import appends, buffers_of, placed
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from eddyline.core.errors import EddylineError, InvalidArgument, InvalidConfig, NotYet
 from eddyline.core.read import FoldState
 from eddyline.core.source import SourceDefinition, SourceInfo, SourceReport

@@ -10,10 +10,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.core.topic import Durability, Kind, TopicConfig
 from eddyline.store.append import AppendRequest
 from eddyline.store.fold.memory import SimFold
-
 from tests.support.history import Asked, History, TopicHistory, judge, read_all
 from tests.support.manual_clock import ManualClock
 from tests.support.sim_fs import SimFs
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from eddyline.store.link import LocalLink
-
     from tests.support.sim_fs import CrashKind
 
     Scenario = Callable[[LocalLink, History], Awaitable[None]]

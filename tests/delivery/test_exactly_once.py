@@ -8,8 +8,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
-from eddyline.v1 import types_pb2 as types
 
+from eddyline.v1 import types_pb2 as types
 from tests.support.delivery import ServedDelivery, at, served_delivery
 from tests.support.store import append, log_topic, rows
 

@@ -8,13 +8,13 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.core.grpc_link import GrpcLink
 from eddyline.delivery.config import DeliverySettings
 from eddyline.delivery.role import DeliveryRole
 from eddyline.delivery.tail import CREDIT_BYTES
 from eddyline.delivery.watches import Point, WantedTopic, WatchRequest
 from eddyline.v1 import delivery_pb2 as pb
-
 from tests.support.store import append, kv_topic, log_topic, puts, rows
 from tests.support.store_server import ServedStore, served_store
 

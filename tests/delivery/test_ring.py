@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from eddyline.core.batch import Batch
 from eddyline.core.follow_credit import item_bytes
 from eddyline.core.record import Gap, GapReason, Record
 from eddyline.delivery.encode import NOTHING, View, view_of
 from eddyline.delivery.pieces import FRAME_BYTES, pieces
 from eddyline.delivery.ring import FRAME_OVERHEAD_BYTES, Ring, RingBudget
-from hypothesis import given
-from hypothesis import strategies as st
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+
 from eddyline.core.status import unwrap
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import types_pb2 as types
-
 from tests.support.delivery import ServedDelivery, Watch, served_delivery, snapshot
 from tests.support.manual_clock import settle
 from tests.support.store import append, kv_topic, log_topic, puts

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.core.batch import Batch
 from eddyline.core.gap import encode_gap
 from eddyline.core.record import Gap, GapReason, Op, Record
 from eddyline.core.source import SourceDefinition
 from eddyline.v1 import types_pb2 as types
-
 from tests.support.delivery import ServedDelivery, at, earliest, served_delivery, snapshot, tail
 from tests.support.store import append, kv_topic, log_topic, puts, rows
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+
 from eddyline.core.status import unwrap
 from eddyline.delivery.watches import Point, WantedTopic, WatchRequest
 from eddyline.v1 import cluster_pb2, types_pb2
 from eddyline.v1 import delivery_pb2 as pb
-
 from tests.support.delivery import ServedDelivery, at, earliest, served_delivery, snapshot, tail
 from tests.support.store import append, kv_topic, log_topic, rows
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from eddyline.delivery.wheel import TICK_S, Wheel
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eddyline.delivery.wheel import TICK_S, Wheel
 from tests.support.manual_clock import ManualClock
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+
 from eddyline.cli.__main__ import parse, parser
 from eddyline.cli.cluster import ADDRESS_VARIABLE
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings

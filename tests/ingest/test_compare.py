@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, cast
 
 import pytest
+
 from eddyline.core.errors import (
     BucketNotFound,
     InvalidArgument,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from eddyline.ingest.role import IngestRole
-
     from tests.support.ingest_kit import Kit
 
 

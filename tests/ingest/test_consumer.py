@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.core.clock import SystemClock
 from eddyline.ingest.connection import Connection
 from eddyline.ingest.consumer import WINDOW_RECORDS, Consumer, ConsumerLost
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from eddyline.ingest.stream import Stream
-
     from tests.support.ingest_kit import Kit
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from eddyline.core.meta import decode_meta
 from eddyline.core.record import MetaEntry, Op
 from eddyline.ingest.decode import (
@@ -15,8 +18,6 @@ from eddyline.ingest.decode import (
     parse_status,
 )
 from eddyline.ingest.stream import time_ns
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def block(*lines: bytes) -> bytes:

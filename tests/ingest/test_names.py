@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from eddyline.core.topic import check_name
-from eddyline.ingest.names import consumer_name, fence_in, name_prefix
 from hypothesis import given
 from hypothesis import strategies as st
+
+from eddyline.core.topic import check_name
+from eddyline.ingest.names import consumer_name, fence_in, name_prefix
 
 
 @given(

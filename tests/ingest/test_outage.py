@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from eddyline.core.record import Op
 from eddyline.core.source import SourceDefinition
 from eddyline.ingest.names import consumer_name, name_prefix
-
 from tests.support.ingest_kit import kit
 from tests.support.nats_server import NatsServer
 

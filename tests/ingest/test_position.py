@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.record import POSITION_BYTES_MAX
 from eddyline.ingest.position import POSITION_BYTES, Position, decode_position, revision_of, sample_of
-from hypothesis import given
-from hypothesis import strategies as st
 
 positions = st.builds(
     Position,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from eddyline.ingest.progress import Progress, State
 from eddyline.v1 import source_pb2
-
 from tests.support.manual_clock import ManualClock
 
 STATES: tuple[State, ...] = (

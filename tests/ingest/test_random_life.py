@@ -10,19 +10,19 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
-from eddyline.core.record import Op
-from eddyline.core.source import SourceDefinition
 from nats.js.errors import KeyNotFoundError
 
+from eddyline.core.record import Op
+from eddyline.core.source import SourceDefinition
 from tests.support.ingest_kit import kit
 from tests.support.nats_server import NatsServer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eddyline.ingest.role import IngestRole
     from nats.js.kv import KeyValue
 
+    from eddyline.ingest.role import IngestRole
     from tests.support.ingest_kit import Kit
 
 STEPS = 100

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nats.js.api import DiscardPolicy
+
 from eddyline.core.gap import gap_of
 from eddyline.core.record import GapReason, Op
 from eddyline.ingest.position import Position, decode_position
-from nats.js.api import DiscardPolicy
 
 if TYPE_CHECKING:
     import pytest
-    from eddyline.core.batch import Batch
-    from eddyline.core.store_link import AppendResult
     from nats.js.api import StreamConfig
 
+    from eddyline.core.batch import Batch
+    from eddyline.core.store_link import AppendResult
     from tests.support.ingest_kit import Kit
 
 

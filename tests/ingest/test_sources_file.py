@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+
 from eddyline.core.clock import SystemClock
 from eddyline.core.errors import StoreUnreachable
 from eddyline.core.settings import SettingsError
 from eddyline.core.source import SourceDefinition
 from eddyline.core.topic import Kind, TopicConfig
 from eddyline.ingest.sources_file import ensure_sources, parse_sources
-
 from tests.support.memory_link import MemoryLink
 
 TWO = """

@@ -71,7 +71,8 @@ class Reader:
         missed = [seq for seq in there if shown.get(seq) != there[seq]]
         assert not missed, f"{self.topic}: seqs {missed[:5]} were not shown"
         told = self.gaps.get(book.epoch, set())
-        assert told == {gap.seq for gap in book.gaps}, f"{self.topic}: gaps were not told, or told by nobody"
+        gaps = {gap.seq for gap in book.gaps}
+        assert told == gaps, f"{self.topic}: gaps at {sorted(gaps)}, told {sorted(told)}"
         assert all(seq in there or book.in_gap(seq, seq) for seq in shown), f"{self.topic}: shown, gone, and no gap"
 
 

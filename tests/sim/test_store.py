@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +12,7 @@ from eddyline.core.source import SourceDefinition
 from eddyline.core.topic import Durability, Kind, TopicConfig
 
 from tests.sim.readers import Auditor, Follower, Poller, Reader
+from tests.sim.seeds import naming, seeds
 from tests.sim.world import World
 from tests.sim.writers import WINDOW_MS, Churner, Compare, Keyed, Mover, Plain, Sourced
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.sim
 
-SEEDS_DEFAULT = 40
+SEEDS = 40
 TOPICS = {
     "log": (Kind.LOG, Durability.DISK),
     "safe": (Kind.LOG, Durability.FSYNC),
@@ -32,12 +32,6 @@ TOPICS = {
 }
 SOURCED = ("certs", "safe-certs")
 CHURNED = {"churn": (Kind.LOG, Durability.DISK), "churn-kv": (Kind.KV, Durability.DISK)}
-
-
-def seeds() -> list[int]:
-    """One that was asked for, or a number of them."""
-    asked = os.environ.get("EDDYLINE_TEST_SEED", "")
-    return [int(asked)] if asked else list(range(int(os.environ.get("EDDYLINE_TEST_SEEDS", SEEDS_DEFAULT))))
 
 
 async def found(world: World, link: LocalLink) -> None:
@@ -66,17 +60,13 @@ def populate(world: World) -> None:
         world.actors.append(Auditor(world, topic))
 
 
-@pytest.mark.parametrize("seed", seeds())
+@pytest.mark.parametrize("seed", seeds(SEEDS))
 async def test_store_keeps_its_promises(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
-    world = World(seed, found=found)
-    populate(world)
-    try:
+    with naming(seed, capsys):
+        world = World(seed, found=found)
+        populate(world)
         await world.play()
         for actor in world.actors:
             if isinstance(actor, Reader):
                 actor.judge()
-    except BaseException:
-        with capsys.disabled():
-            print(f"\nsimulation failed: make test-sim SEED={seed}")  # noqa: T201
-        raise
-    assert sum(len(topic.records) for topic in world.book.topics.values()) > 100, "the simulation did nothing"
+        assert sum(len(topic.records) for topic in world.book.topics.values()) > 100, "the simulation did nothing"

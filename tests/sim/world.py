@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 TICK_S = 0.01
 LIVES = 8
-CRASH_CALLS_MAX = 160
+CRASH_CALLS_MAX = 300
 START_CALLS_MAX = 25
 LIFE_S_MAX = 3.0
 PATIENCE_S = 120.0
@@ -51,6 +51,17 @@ class Actor(Protocol):
         """True = nothing is left to be settled."""
 
 
+class Companion(Protocol):
+    """Somebody who outlives the store's lives."""
+
+    async def live(self) -> None:
+        """Go on until cancelled."""
+
+    @property
+    def content(self) -> bool:
+        """True = nothing is left to come."""
+
+
 @dataclass
 class World:
     """The machine; see the module."""
@@ -66,6 +77,8 @@ class World:
     crashes: int = 0
     power: bool = False
     resting: bool = False
+    always_present: list[Actor] = field(default_factory=list)
+    companions: list[Companion] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
@@ -75,14 +88,16 @@ class World:
     async def play(self) -> None:
         """All lives, and a last one in which everybody comes to rest."""
         async with asyncio.TaskGroup() as tasks:
-            ticking = tasks.create_task(self._tick())
+            always = [tasks.create_task(self._tick())]
+            always += [tasks.create_task(companion.live()) for companion in self.companions]
             async with sim_store(self.fs, self.fold, self.clock) as link:
                 await self.found(self, link)
             self._reboot(lossless=True)
             for _ in range(LIVES):
                 await self._life()
             await self._life(last=True)
-            ticking.cancel()
+            for task in always:
+                task.cancel()
 
     async def _tick(self) -> None:
         while True:
@@ -130,9 +145,10 @@ class World:
 
     async def _use(self, link: LocalLink, disk: FaultyFs, *, last: bool) -> None:
         async with asyncio.TaskGroup() as tasks:
-            present = self.actors if last else self._present()
+            present = self.always_present + (self.actors if last else self._present())
             running = [tasks.create_task(self._watched(actor, link)) for actor in present]
             if last:
+                await sleep(self.clock, LIFE_S_MAX)
                 await self._until_content(link)
             else:
                 await self._trouble(link, disk)
@@ -140,12 +156,14 @@ class World:
                 task.cancel()
 
     def _present(self) -> list[Actor]:
-        """Who takes part in a life. Where nobody writes to FSYNC topics, power loss finds more that was never synced."""
-        loose = self.random.random() < 0.5
+        """Who takes part in a life.
+
+        Where only DISK topics are written, power loss finds more that was never synced; where only FSYNC topics are,
+        nobody else's fdatasync hides one that is missing.
+        """
+        classes = self.random.choice(((Durability.DISK,), (Durability.FSYNC,), tuple(Durability)))
         return [
-            actor
-            for actor in self.actors
-            if self.random.random() < 0.8 and not (loose and self.book.names[actor.topic][1] is Durability.FSYNC)
+            actor for actor in self.actors if self.random.random() < 0.8 and self.book.names[actor.topic][1] in classes
         ]
 
     async def _watched(self, actor: Actor, link: LocalLink) -> None:
@@ -185,9 +203,10 @@ class World:
         """Everybody settles what is open, and reads to the end; then what is there is judged once more."""
         self.resting = True
         end_s = self.clock.monotonic_s() + PATIENCE_S
-        while not all(actor.content for actor in self.actors):
-            open_actors = [actor for actor in self.actors if not actor.content]
-            assert self.clock.monotonic_s() < end_s, f"never content: {open_actors}"
+        everybody: list[Actor | Companion] = [*self.actors, *self.companions]
+        while not all(one.content for one in everybody):
+            still = [one for one in everybody if not one.content]
+            assert self.clock.monotonic_s() < end_s, f"never content: {still}"
             await sleep(self.clock, 0.1)
         await self.book.judge(link, power=False)
 

@@ -6,6 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.core.batch import Batch
 from eddyline.core.errors import CommitUnknown, EddylineError, NotReady, ReadOnly, TopicNotFound
 from eddyline.core.record import Gap, Op, Record, effective_version
@@ -13,7 +14,6 @@ from eddyline.core.topic import Durability, Kind, TopicConfig
 from eddyline.store.append import AppendRequest, WriterPosition
 from eddyline.store.fold.memory import SimFold
 from eddyline.store.workers import SimulatedStop
-
 from tests.support.manual_clock import ManualClock
 from tests.support.oracle import Oracle, Seen, Staged, Topic
 from tests.support.sim_fs import SimFs
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from eddyline.core.store_link import AppendResult
     from eddyline.store.link import LocalLink
-
     from tests.support.sim_fs import CrashKind
 
 QUICK_SEEDS = 30

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from eddyline.core.settings import SettingsError, load
 from eddyline.store.config import PREFIX, StoreSettings
 

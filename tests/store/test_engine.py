@@ -6,6 +6,7 @@ import asyncio
 import errno
 
 import pytest
+
 from eddyline.core.batch import Batch
 from eddyline.core.errors import (
     CommitUnknown,
@@ -24,7 +25,6 @@ from eddyline.core.errors import (
 from eddyline.core.record import Op, Record
 from eddyline.core.topic import Durability, Kind, TopicConfig
 from eddyline.store.append import AppendRequest, NewTopic, WriterPosition
-
 from tests.support.faulty_fs import FaultyFs
 from tests.support.manual_clock import ManualClock
 from tests.support.sim_fs import SimFs

@@ -7,13 +7,13 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.core.errors import FoldBehind, InvalidArgument, NotKv, ScanExpired, TooManyScans, TopicNotFound
 from eddyline.core.source import SourceDefinition, SourceReport
 from eddyline.store.append import AppendRequest
 from eddyline.store.entries import KEYS_MAX, PAGE_ENTRIES
 from eddyline.store.fold.fold import VIEWS_MAX
 from eddyline.store.fold.memory import SimFold
-
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.store import append, kv_topic, log_topic, puts, sim_store
 

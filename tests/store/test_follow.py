@@ -6,11 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.core.batch import Batch
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.record import Gap, GapReason
 from eddyline.core.store_link import FollowEnded, FollowItem, FollowLevel, FollowStarted
-
 from tests.support.manual_clock import settle
 from tests.support.store import append, log_topic, rows, sim_store
 

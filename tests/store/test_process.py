@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+
 from eddyline.core.channel import open_channel
 from eddyline.store.__main__ import main
 from eddyline.store.storage.fs import RealFs
 from eddyline.store.storage.layout import Layout
 from eddyline.v1 import apply_pb2, apply_pb2_grpc, log_pb2, log_pb2_grpc, topic_pb2
 from eddyline.v1.types_pb2 import Record, RecordBatch
-
 from tests.support.store_server import is_serving, served_store
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.core.batch import Batch
 from eddyline.core.errors import CursorAhead, DataCorrupt, InvalidArgument, TopicNotFound
 from eddyline.core.follow_credit import RECORD_OVERHEAD_BYTES, batch_bytes
@@ -18,7 +19,6 @@ from eddyline.core.read import (
 )
 from eddyline.core.record import Gap, GapReason, MetaEntry, Op, Record
 from eddyline.store.reader import fitting, record_bytes
-
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.sim_fs import SimFs
 from tests.support.store import all_rows, append, kv_topic, log_topic, puts, rows, sim_store, values

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.core.batch import Batch
 from eddyline.core.errors import CommitUnknown, DataCorrupt, IdempotencyConflict, StaleFence, StalePosition
 from eddyline.core.record import Gap, GapReason, Record
@@ -17,7 +18,6 @@ from eddyline.store.lifecycle import IdentityMismatch, new_workers, open_store
 from eddyline.store.log.topic import RESERVATION_SEQS
 from eddyline.store.storage.fs import Locked
 from eddyline.store.workers import InlineWorker
-
 from tests.support.history import read_all
 from tests.support.manual_clock import ManualClock
 from tests.support.sim_fs import Crashed, SimFs
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from eddyline.store.link import LocalLink
-
     from tests.support.sim_fs import CrashKind
 
 CERTS = SourceDefinition("certs", "kv", "bucket")

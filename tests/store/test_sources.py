@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from eddyline.core.errors import (
     InvalidArgument,
     LeaseHeld,
@@ -19,7 +20,6 @@ from eddyline.core.errors import (
 )
 from eddyline.core.source import SourceDefinition, SourceReport
 from eddyline.store.fold.memory import SimFold
-
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.store import append, kv_topic, log_topic, puts, sim_store
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from hypothesis import strategies as st
+
 from eddyline.core.batch import Batch
 from eddyline.core.gap import encode_gap
 from eddyline.core.record import Gap, GapReason, MetaEntry, Op, Record
-from hypothesis import strategies as st
 
 CLIENT_OPS = [Op.APPEND, Op.PUT, Op.DELETE, Op.PURGE]
 cells = st.none() | st.binary(max_size=5)

@@ -17,7 +17,6 @@ from eddyline.core.settings import CommonSettings
 from eddyline.store.__main__ import SERVICES, add_services
 from eddyline.store.fold.memory import SimFold
 from eddyline.store.rpc.doorway import Doorway
-
 from tests.support.faulty_fs import FaultyFs
 from tests.support.manual_clock import ManualClock
 from tests.support.sim_fs import SimFs

@@ -9,6 +9,8 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 import grpc
+from grpc_health.v1 import health, health_pb2
+
 from eddyline.core.channel import open_channel
 from eddyline.core.clock import SystemHost
 from eddyline.core.server import make_server
@@ -18,8 +20,6 @@ from eddyline.delivery.role import SERVICES, DeliveryRole, add_services, keep_he
 from eddyline.v1 import cluster_pb2_grpc, delivery_pb2_grpc
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import types_pb2 as types
-from grpc_health.v1 import health, health_pb2
-
 from tests.support.cut_link import CutLink
 from tests.support.manual_clock import ManualClock
 from tests.support.store import sim_store

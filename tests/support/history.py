@@ -20,7 +20,6 @@ from eddyline.core.topic import Durability, Kind
 
 if TYPE_CHECKING:
     from eddyline.store.link import LocalLink
-
     from tests.support.sim_fs import CrashKind
 
 

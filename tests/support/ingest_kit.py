@@ -8,6 +8,8 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 import nats
+from nats.js.api import KeyValueConfig
+
 from eddyline.core.clock import SystemClock, SystemHost
 from eddyline.core.health import HealthBoard
 from eddyline.core.record import Op
@@ -18,18 +20,16 @@ from eddyline.ingest.config import IngestSettings
 from eddyline.ingest.position import decode_position, revision_of
 from eddyline.ingest.role import IngestRole
 from eddyline.ingest.sources_file import ensure_topic
-from nats.js.api import KeyValueConfig
-
 from tests.support.memory_link import MemoryLink
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from eddyline.core.record import Record
     from nats.aio.client import Client
     from nats.js.client import JetStreamContext
     from nats.js.kv import KeyValue
 
+    from eddyline.core.record import Record
     from tests.support.memory_link import MemorySource, MemoryTopic
 
 LEASE_MS: Final = 600

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import grpc
+
 from eddyline.core.channel import open_channel
 from eddyline.core.server import RoleServer, make_server
 

@@ -13,7 +13,6 @@ from eddyline.store.config import StoreSettings
 from eddyline.store.fold.memory import SimFold
 from eddyline.store.lifecycle import new_workers, open_store
 from eddyline.store.workers import InlineWorker
-
 from tests.support.manual_clock import ManualClock
 from tests.support.sim_fs import SimFs
 

@@ -10,6 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
+from grpc_health.v1 import health_pb2
+
 from eddyline.core.channel import open_channel
 from eddyline.core.clock import SystemHost
 from eddyline.core.server import make_server
@@ -24,8 +26,6 @@ from eddyline.store.storage.fs import RealFs
 from eddyline.store.storage.layout import Layout
 from eddyline.store.workers import ThreadWorker
 from eddyline.v1 import apply_pb2_grpc, cluster_pb2_grpc, fold_pb2_grpc, log_pb2_grpc, topic_pb2, topic_pb2_grpc
-from grpc_health.v1 import health_pb2
-
 from tests.support.manual_clock import ManualClock
 
 if TYPE_CHECKING:

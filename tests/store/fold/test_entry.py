@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.record import MetaEntry, Op, Record
 from eddyline.store.fold.entry import HEAD_BYTES, decode_entry, encode_entry

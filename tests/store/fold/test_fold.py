@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.core.batch import Batch
 from eddyline.core.errors import TooManyScans
 from eddyline.core.record import MetaEntry, Op, Record

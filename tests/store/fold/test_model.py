@@ -7,14 +7,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
 from eddyline.core.record import Op, Record
 from eddyline.store.fold.entry import encode_entry
 from eddyline.store.fold.fold import FoldWrite, WriterState
 from eddyline.store.fold.memory import SimFold
 from eddyline.store.fold.rocksdb import RocksFold
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 if TYPE_CHECKING:
     from eddyline.store.fold.fold import Fold

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from eddyline.core.batch import Batch
 from eddyline.core.record import MetaEntry, Op, Record
 from eddyline.store.fold.entry import encode_entry
 from eddyline.store.fold.project import entries_of
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def by_rows(batch: Batch) -> dict[bytes, bytes | None]:

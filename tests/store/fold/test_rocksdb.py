@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.record import Op, Record
 from eddyline.store.fold.entry import encode_entry
 from eddyline.store.fold.fold import FoldFailed, FoldStalled, FoldWrite, WriterState
 from eddyline.store.fold.profile import PROFILES, Profile
 from eddyline.store.fold.rocksdb import RocksFold
-
 from tests.support import fold_writer
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from eddyline.core.record import Op, Record
 from eddyline.store.fold.entry import encode_entry
 from eddyline.store.fold.fold import FoldFailed, FoldStalled, FoldWrite, WriterState

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.core.errors import HeadMismatch
 from eddyline.v1 import topic_pb2
 from eddyline.v1.log_pb2 import (
@@ -15,7 +16,6 @@ from eddyline.v1.log_pb2 import (
     ReadRecordsRequest,
 )
 from eddyline.v1.types_pb2 import OP_APPEND, Record, RecordBatch
-
 from tests.store.rpc.requests import append_step, keyed, keyless, rows
 from tests.support.manual_clock import settle
 from tests.support.store_server import Gate, answers_of, refused, served_store

@@ -6,6 +6,7 @@ from struct import pack
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.v1 import apply_pb2, log_pb2, topic_pb2
 from eddyline.v1.log_pb2 import AppendRecordsRequest, CreateIfMissing, ExpectedVersion, ReadRecordsRequest
 from eddyline.v1.types_pb2 import (
@@ -20,7 +21,6 @@ from eddyline.v1.types_pb2 import (
     RecordBatch,
     WriterPosition,
 )
-
 from tests.store.rpc.requests import column, columns, keyed, keyless, rows
 from tests.support.store_server import refused, served_store
 

@@ -6,6 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 import grpc
+from grpc_reflection.v1alpha import reflection_pb2
+
 from eddyline.v1 import topic_pb2
 from eddyline.v1.apply_pb2 import (
     ApplyServiceListSourcesRequest,
@@ -16,8 +18,6 @@ from eddyline.v1.apply_pb2 import (
 from eddyline.v1.cluster_pb2 import ROLE_STORE, GetStatusRequest, GetTopologyRequest
 from eddyline.v1.fold_pb2 import GetEntryRequest, RangeEntriesRequest
 from eddyline.v1.log_pb2 import AppendRecordsRequest, AppendStreamRequest, ReadRecordsRequest
-from grpc_reflection.v1alpha import reflection_pb2
-
 from tests.store.rpc.requests import keyed, rows
 from tests.support.store_server import answers_of, is_serving, refused, served_store
 

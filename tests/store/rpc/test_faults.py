@@ -7,6 +7,7 @@ import errno
 from typing import TYPE_CHECKING
 
 import grpc
+
 from eddyline.core.errors import ApplyLag, DataCorrupt, Throttled
 from eddyline.core.status import unwrap
 from eddyline.store.storage.fs import RealFs
@@ -14,7 +15,6 @@ from eddyline.store.storage.layout import Layout
 from eddyline.v1 import cluster_pb2, fold_pb2, topic_pb2
 from eddyline.v1.log_pb2 import AppendStart, AppendStreamRequest, ReadRecordsRequest
 from eddyline.v1.types_pb2 import Record
-
 from tests.store.rpc.requests import append_step, keyless, rows
 from tests.support.faulty_fs import FaultyFs
 from tests.support.store_server import Gate, answers_of, refused, served_store, until
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
+
     from eddyline.core.errors import EddylineError
     from eddyline.v1.log_pb2 import AppendRecordsRequest
-
     from tests.support.store_server import ServedStore
 
 LOG, FSYNC = topic_pb2.TOPIC_KIND_LOG, topic_pb2.DURABILITY_FSYNC

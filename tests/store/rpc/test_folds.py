@@ -6,11 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.core.errors import FoldBehind
 from eddyline.v1 import apply_pb2, topic_pb2
 from eddyline.v1.fold_pb2 import BatchGetEntriesRequest, GetEntryRequest, RangeEntriesRequest
 from eddyline.v1.types_pb2 import BATCH_FORMAT_COLUMNS, OP_DELETE, Record
-
 from tests.store.rpc.requests import keyed, keyless, rows
 from tests.support.store_server import answers_of, refused, served_store, until
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from eddyline.v1 import topic_pb2
 from eddyline.v1.apply_pb2 import FollowAdd, FollowRemove, FollowTopicsRequest, FollowTopicsResponse
 from eddyline.v1.types_pb2 import GAP_REASON_RECREATED
-
 from tests.store.rpc.requests import keyless, rows
 from tests.support.store_server import answers_of, served_store
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.core.errors import CursorAhead
 from eddyline.v1 import topic_pb2
 from eddyline.v1.log_pb2 import ReadRecordsRequest, RecordFilter
@@ -17,7 +18,6 @@ from eddyline.v1.types_pb2 import (
     OP_PUT,
     Record,
 )
-
 from tests.store.rpc.requests import keyed, keyless, rows
 from tests.support.store_server import refused, served_store, until
 

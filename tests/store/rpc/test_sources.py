@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.core.gap import encode_gap
 from eddyline.core.record import Gap, GapReason
 from eddyline.v1 import topic_pb2
@@ -21,7 +22,6 @@ from eddyline.v1.apply_pb2 import (
 )
 from eddyline.v1.log_pb2 import ReadRecordsRequest
 from eddyline.v1.types_pb2 import OP_GAP, OP_PUT, BinaryColumn, ColumnarBatch
-
 from tests.store.rpc.requests import column, columns, keyed, rows
 from tests.support.store_server import refused, served_store
 

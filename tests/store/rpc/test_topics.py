@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.v1 import apply_pb2, topic_pb2
 from eddyline.v1.topic_pb2 import (
     CreateTopicRequest,
@@ -14,7 +15,6 @@ from eddyline.v1.topic_pb2 import (
     Topic,
     TopicConfig,
 )
-
 from tests.store.rpc.requests import keyed, rows
 from tests.support.store_server import refused, served_store
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest, xxh3_128_digest
+
 from eddyline.core.batch import Batch
 from eddyline.core.record import MetaEntry, Op, Record
 from eddyline.store.storage.columns import content_hash
@@ -20,10 +24,6 @@ from eddyline.store.storage.frame import (
     parse,
     seal,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-from xxhash import xxh3_64_intdigest, xxh3_128_digest
-
 from tests.support.reseal import reseal
 from tests.support.wal_frames import TS_MS, every_body, every_record
 

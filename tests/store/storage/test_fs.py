@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+
 from eddyline.store.storage.fs import BUFFERS_MAX, Locked, RealFs, write_all
 from eddyline.store.storage.layout import Layout, wal_file, wal_numbers
-
 from tests.support.faulty_fs import Fault, FaultyFs
 from tests.support.sim_fs import SimFs
 

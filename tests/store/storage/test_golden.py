@@ -8,7 +8,6 @@ from eddyline.store.storage.frame import FrameType
 from eddyline.store.storage.fs import write_all
 from eddyline.store.storage.identity import Identity, decode_identity, encode_identity
 from eddyline.store.storage.layout import wal_file
-
 from tests.support.golden import golden
 from tests.support.sim_fs import SimFs
 from tests.support.wal_frames import DIRECTORY, every_body, every_record, put, recover

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from eddyline.core.errors import DataCorrupt
 from eddyline.store.storage.identity import Identity, decode_identity, encode_identity, read_identity, write_identity
 from eddyline.store.storage.layout import Layout
-
 from tests.support.sim_fs import Crashed, SimFs
 
 LAYOUT = Layout(Path("/data"))

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
 from eddyline.core.errors import DataCorrupt
 from eddyline.store.storage.frame import FrameType, seal
 from eddyline.store.storage.scan import Location, scan
-
 from tests.support.reseal import reseal
 from tests.support.wal_frames import append_of, every_body
 

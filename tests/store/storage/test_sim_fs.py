@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from eddyline.store.storage.fs import write_all
 
+from eddyline.store.storage.fs import write_all
 from tests.support.sim_fs import SECTOR_BYTES, Crashed, SimFs
 
 A, B = Path("/a"), Path("/b")

@@ -8,11 +8,11 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+
 from eddyline.core.errors import DataCorrupt
 from eddyline.store.storage.fs import RealFs, write_all
 from eddyline.store.storage.layout import wal_file, wal_spare
 from eddyline.store.storage.wal import Location, WalFailed
-
 from tests.support.faulty_fs import Fault, FaultyFs
 from tests.support.sim_fs import SimFs
 from tests.support.wal_frames import (

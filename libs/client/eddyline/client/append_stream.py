@@ -14,6 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import grpc
+
 from eddyline.core.errors import EddylineError, NotReady
 from eddyline.core.status import unwrap
 from eddyline.core.store_link import AppendResult

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
+
 from eddyline.core.backoff import Backoff
 from eddyline.core.clock import sleep
 from eddyline.core.errors import Code, EddylineError

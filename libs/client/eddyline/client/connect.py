@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     import grpc
+
     from eddyline.client.status import RoleStatus
     from eddyline.client.topology import Topology
     from eddyline.client.watch_plan import Start

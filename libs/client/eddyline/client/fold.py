@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import grpc
+
 from eddyline.client.call import CALL_TIMEOUT_S
 from eddyline.core.read import EntryPage
 from eddyline.core.status import unwrap

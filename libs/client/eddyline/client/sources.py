@@ -12,6 +12,7 @@ from eddyline.v1.source_pb2_grpc import SourceServiceStub
 
 if TYPE_CHECKING:
     import grpc
+
     from eddyline.client.call import Retry
 
 PAGE_SIZE: Final = 1_000

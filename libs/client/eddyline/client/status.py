@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 import grpc
+from grpc_health.v1 import health_pb2
+
 from eddyline.client.call import call_once
 from eddyline.core.errors import EddylineError
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
-from grpc_health.v1 import health_pb2
 
 if TYPE_CHECKING:
     from eddyline.client.topology import Channels, Topology

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import grpc
+
     from eddyline.client.call import Retry
 
 ASK_TIMEOUT_S = 5.0

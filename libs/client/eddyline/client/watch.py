@@ -12,6 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, Self
 
 import grpc
+
 from eddyline.client.call import RETRY_CAP_S, retry_after_s
 from eddyline.core.backoff import Backoff
 from eddyline.core.clock import sleep

@@ -17,10 +17,12 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from eddyline.core.record import Op
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
     from eddyline.core.batch import Batch, Buffer
     from eddyline.core.column import Column
 

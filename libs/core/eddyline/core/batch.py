@@ -22,6 +22,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+
 from eddyline.core.cells import (
     cells_of,
     metas_of,
@@ -59,8 +60,9 @@ from eddyline.core.record import Op, Record
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eddyline.core.record import MetaEntry
     from numpy.typing import NDArray
+
+    from eddyline.core.record import MetaEntry
 
 __all__ = ["Batch", "Buffer", "Column", "RowFields"]
 

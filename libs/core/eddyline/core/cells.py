@@ -11,6 +11,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+
 from eddyline.core.column import Buffer, Column, check_length, offset_list, presence
 from eddyline.core.errors import InvalidArgument, MalformedColumns, RecordTooLarge
 from eddyline.core.meta import decode_meta, encode_meta

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 import grpc
+
 from eddyline.core.record import MESSAGE_BYTES_MAX
 
 KEEPALIVE_MS: Final = 20_000

@@ -24,6 +24,7 @@ from array import array
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+
 from eddyline.core.errors import MalformedColumns
 
 if TYPE_CHECKING:

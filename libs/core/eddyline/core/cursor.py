@@ -19,6 +19,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import xxhash
+
 from eddyline.core.errors import ResumeTokenInvalid, ResumeTokenMismatch
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from eddyline.core.cells import pack_numbers
 from eddyline.core.errors import InvalidOp
 from eddyline.core.record import Op
@@ -15,8 +16,9 @@ from eddyline.core.record import Op
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eddyline.core.column import Buffer
     from numpy.typing import NDArray
+
+    from eddyline.core.column import Buffer
 
 APPEND_BYTE: Final = bytes([Op.APPEND])
 

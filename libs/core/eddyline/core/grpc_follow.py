@@ -13,6 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 import grpc
+
 from eddyline.core.errors import StoreUnreachable
 from eddyline.core.status import unwrap
 from eddyline.core.store_link import FollowEnded, FollowItem, FollowLevel, FollowStarted

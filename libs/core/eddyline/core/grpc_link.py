@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
+
 from eddyline.core.errors import EddylineError, StoreUnreachable
 from eddyline.core.grpc_follow import GrpcFollow
 from eddyline.core.read import ALL_RECORDS, EntryPage, RangePage, ReadResult

@@ -18,6 +18,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import grpc
+
 from eddyline.core.errors import EddylineError, Internal
 from eddyline.core.status import to_status
 from eddyline.core.telemetry import fields

@@ -14,6 +14,7 @@ from struct import error as StructError
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from eddyline.core.column import Buffer, Column, offset_array, offset_list
 from eddyline.core.errors import MalformedColumns, RecordTooLarge
 from eddyline.core.record import META_BYTES_MAX, META_ENTRIES_MAX, MetaEntry

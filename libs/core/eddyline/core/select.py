@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from eddyline.core.cells import cells_of
 from eddyline.core.column import offset_array, presence
 from eddyline.core.record import Op
@@ -16,10 +17,11 @@ from eddyline.core.record import Op
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from eddyline.core.batch import Batch
     from eddyline.core.column import Column
     from eddyline.core.read import RecordFilter
-    from numpy.typing import NDArray
 
 PATTERNS_AT_ONCE: Final = 8
 """A pattern costs 10 to 50 us a 1 000 cells, looking the cells up 100 to 300 us whatever the number."""

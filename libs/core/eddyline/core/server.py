@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import grpc
+from grpc_channelz.v1 import channelz
+from grpc_health.v1 import health, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
 from eddyline.core.channel import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS
 from eddyline.core.health import HealthBoard
 from eddyline.core.interceptor import ErrorInterceptor, random_id
 from eddyline.core.record import MESSAGE_BYTES_MAX
 from eddyline.core.settings import SettingsError, check_address
-from grpc_channelz.v1 import channelz
-from grpc_health.v1 import health, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,11 +15,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import grpc
-from eddyline.core import errors
-from eddyline.core.errors import Code, Deadline, EddylineError, NotReady
 from google.protobuf import any_pb2, duration_pb2
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # no py.typed in it
+
+from eddyline.core import errors
+from eddyline.core.errors import Code, Deadline, EddylineError, NotReady
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from eddyline.core.batch import Batch
 from eddyline.core.column import COLUMN_BYTES_END, Column, canonical_column, offset_array, presence, size_array
 from eddyline.core.errors import BatchTooLarge, InvalidOp, MalformedColumns, RecordTooLarge

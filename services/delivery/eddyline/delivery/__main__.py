@@ -17,6 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 import uvloop
+
 from eddyline.core.channel import open_channel
 from eddyline.core.clock import SystemClock, SystemHost
 from eddyline.core.grpc_link import GrpcLink

@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
 from eddyline.core.follow_credit import RECORD_OVERHEAD_BYTES, item_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eddyline.core.batch import Batch
     from numpy.typing import NDArray
+
+    from eddyline.core.batch import Batch
 
 FRAME_BYTES: Final = 64 << 10
 """Elsewhere a message as large as the writer made it. 64 KiB: 640 MiB for 10 000 streams that all stand still; 25 000 frames

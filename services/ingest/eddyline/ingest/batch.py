@@ -12,6 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+
 from eddyline.core.batch import Batch
 from eddyline.core.cells import pack_cells, pack_numbers
 from eddyline.core.column import Column, sizes_to_offsets

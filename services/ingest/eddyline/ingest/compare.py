@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from xxhash import xxh3_128_digest
+
 from eddyline.core.clock import sleep
 from eddyline.core.errors import NatsUnreachable
 from eddyline.core.record import Op
@@ -22,7 +24,6 @@ from eddyline.ingest.decode import TooLarge, parse_headers
 from eddyline.ingest.jetstream import nameable
 from eddyline.ingest.judge import SourceStopped
 from eddyline.ingest.position import decode_position, revision_of
-from xxhash import xxh3_128_digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,19 +12,21 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from nats.errors import Error as NatsError
+
 from eddyline.core.clock import sleep
 from eddyline.core.errors import NatsUnreachable
 from eddyline.core.telemetry import fields
 from eddyline.ingest.cancellation import cancellation_kept
 from eddyline.ingest.raw_client import RawClient
-from nats.errors import Error as NatsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from eddyline.core.clock import Clock
     from nats.aio.client import Server
+
+    from eddyline.core.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -24,13 +24,14 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Final
 
+from nats.errors import Error as NatsError
+
 from eddyline.core.errors import EddylineError, NatsUnreachable
 from eddyline.core.record import SOURCE_DATA_META_BYTES_MAX
 from eddyline.ingest.batch import Gatherer, Jump
 from eddyline.ingest.cancellation import cancellation_kept
 from eddyline.ingest.decode import VALUE, TooLarge, Unreadable, check_fits, parse_ack, parse_headers, parse_status
 from eddyline.ingest.judge import SourceStopped
-from nats.errors import Error as NatsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,10 +13,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypedDict
 
+from nats.errors import Error as NatsError
+
 from eddyline.core.errors import BucketNotFound, NatsUnreachable
 from eddyline.ingest.cancellation import cancellation_kept
 from eddyline.ingest.stream import BUCKET_PATTERN, Stream, time_ns
-from nats.errors import Error as NatsError
 
 if TYPE_CHECKING:
     from eddyline.ingest.connection import Connection

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
-from eddyline.core.errors import InvalidArgument
 from xxhash import xxh3_128_digest
+
+from eddyline.core.errors import InvalidArgument
 
 _LAYOUT: Final = Struct("<BqQ16s")
 _FORMAT: Final = 1

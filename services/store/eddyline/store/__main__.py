@@ -19,6 +19,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 import uvloop
+
 from eddyline.core.clock import SystemClock, SystemHost, sleep
 from eddyline.core.cluster_rpc import SERVICE as CLUSTER_SERVICE
 from eddyline.core.cluster_rpc import ClusterService

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
 from eddyline.core.batch import Batch
 from eddyline.core.errors import CursorAhead, InvalidArgument
 from eddyline.core.follow_credit import RECORD_OVERHEAD_BYTES, batch_bytes

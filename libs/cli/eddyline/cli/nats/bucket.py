@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import nats
 import nats.errors
 import nats.js.errors
+
 from eddyline.core.errors import BucketNotFound, EddylineError, NatsUnreachable
 
 if TYPE_CHECKING:

@@ -24,18 +24,6 @@ from struct import Struct
 from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eddyline.core.errors import DataCorrupt, TooManyScans
-from eddyline.store.fold import profile as sizes
-from eddyline.store.fold.entry import decode_entry
-from eddyline.store.fold.fold import (
-    RETRY_AFTER_MS,
-    VIEWS_MAX,
-    FoldFailed,
-    FoldStalled,
-    WriterState,
-    key_after,
-    prefix_end,
-)
 from rocksdict import (
     BlockBasedIndexType,
     BlockBasedOptions,
@@ -49,6 +37,19 @@ from rocksdict import (
     ReadOptions,
     WriteBatch,
     WriteOptions,
+)
+
+from eddyline.core.errors import DataCorrupt, TooManyScans
+from eddyline.store.fold import profile as sizes
+from eddyline.store.fold.entry import decode_entry
+from eddyline.store.fold.fold import (
+    RETRY_AFTER_MS,
+    VIEWS_MAX,
+    FoldFailed,
+    FoldStalled,
+    WriterState,
+    key_after,
+    prefix_end,
 )
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from google.protobuf.unknown_fields import UnknownFieldSet
+
 from eddyline.core.errors import NotYet
 from eddyline.core.wire_state import kind_from_pb, topic_config_from_pb
 from eddyline.store.append import NewTopic
-from google.protobuf.unknown_fields import UnknownFieldSet
 
 if TYPE_CHECKING:
     from eddyline.v1 import log_pb2, topic_pb2

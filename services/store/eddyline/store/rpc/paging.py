@@ -10,8 +10,9 @@ from __future__ import annotations
 import base64
 from typing import Final
 
-from eddyline.core.errors import InvalidArgument, PageTokenInvalid
 from xxhash import xxh3_64_digest
+
+from eddyline.core.errors import InvalidArgument, PageTokenInvalid
 
 PAGE_SIZE_DEFAULT: Final = 100
 PAGE_SIZE_MAX: Final = 1_000

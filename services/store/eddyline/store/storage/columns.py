@@ -11,8 +11,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eddyline.core.batch import Batch, Column
 from xxhash import xxh3_128
+
+from eddyline.core.batch import Batch, Column
 
 if TYPE_CHECKING:
     from eddyline.store.storage.fs import Buffer

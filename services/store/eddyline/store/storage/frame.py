@@ -16,9 +16,10 @@ import struct
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from xxhash import xxh3_64, xxh3_64_intdigest
+
 from eddyline.store.storage.columns import COLUMN_FLAGS, BadColumns, decode_columns, encode_columns, padding
 from eddyline.store.storage.marks import AppendMark, BadMarks, decode_marks, encode_marks
-from xxhash import xxh3_64, xxh3_64_intdigest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,9 +14,10 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Final
 
+from xxhash import xxh3_64_hexdigest
+
 from eddyline.core.errors import DataCorrupt
 from eddyline.store.storage.fs import write_all
-from xxhash import xxh3_64_hexdigest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,6 +8,8 @@ UV := $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt
 MEMBERS := libs/api libs/core libs/client libs/cli services/store services/ingest services/delivery
 PINS := constraints.txt pyproject.toml $(wildcard libs/*/pyproject.toml services/*/pyproject.toml)
 export UV_NO_SYNC := 1
+# gRPC's own chatter (goaway, fork) says nothing that a status does not
+export GRPC_VERBOSITY ?= ERROR
 
 help: ## What each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'

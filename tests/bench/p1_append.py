@@ -1,7 +1,8 @@
 """P1: durable append (FSYNC, LOG topic, null keys), 1 000 records of 100 bytes a batch, over gRPC.
 
 AppendStream with 8 in flight, and AppendRecords from 8 callers, against the same messages at a bare handler that
-group-commits them (`bare_append`). Beside it: writev and fdatasync alone.
+group-commits them (`bare_append`). Beside it, for the eye: writev and fdatasync alone, and JetStream's asynchronous
+publish of single messages of the same size with this language's client, which is what a producer would do without us.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
+import nats
 import numpy as np
+from nats.js.api import StorageType, StreamConfig
 
 from eddyline.v1 import log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc, types_pb2
 from tests.bench.harness import Figure, alternate
-from tests.support.processes import bare_append_server, store_server
+from tests.support.processes import bare_append_server, nats_server, store_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,6 +31,9 @@ RECORD_BYTES = 100
 IN_FLIGHT = 8
 BATCHES = 1_500
 TARGET = 0.5
+JETSTREAM_MESSAGES = 40_000
+JETSTREAM_PENDING = 4_096
+JETSTREAM_STALL_S = 5.0
 OPTIONS = [("grpc.max_send_message_length", 64 << 20), ("grpc.max_receive_message_length", 64 << 20)]
 
 
@@ -86,6 +92,21 @@ def disk_alone(directory: str) -> float:
     return BATCHES * RECORDS / seconds
 
 
+async def jetstream_publish(url: str) -> float:
+    """Messages a second, asynchronously published to a stream on files, default sync."""
+    client = await nats.connect(url)
+    jetstream = client.jetstream(publish_async_max_pending=JETSTREAM_PENDING)
+    await jetstream.add_stream(StreamConfig(name="bench", subjects=["bench"], storage=StorageType.FILE))
+    data = os.urandom(RECORD_BYTES)
+    started = time.perf_counter()
+    for _ in range(JETSTREAM_MESSAGES):
+        await jetstream.publish_async("bench", data, wait_stall=JETSTREAM_STALL_S)
+    await jetstream.publish_async_completed()
+    seconds = time.perf_counter() - started
+    await client.close()
+    return JETSTREAM_MESSAGES / seconds
+
+
 async def measure() -> list[Figure]:
     """The row's figures."""
     with tempfile.TemporaryDirectory() as directory:
@@ -102,10 +123,13 @@ async def measure() -> list[Figure]:
             stream = await alternate(lambda: stream_round(ours, "bench"), lambda: stream_round(other, "bench"))
             unary = await alternate(lambda: unary_round(ours, "bench"), lambda: unary_round(other, "bench"))
         alone = disk_alone(directory)
+        async with nats_server(Path(directory)) as url:
+            published = await jetstream_publish(url)
     return [
         Figure("P1", "append_stream", stream[0], "records/s", stream[0] / stream[1], TARGET),
         Figure("P1", "append_stream_bare", stream[1], "records/s"),
         Figure("P1", "append_records", unary[0], "records/s", unary[0] / unary[1], TARGET),
         Figure("P1", "append_records_bare", unary[1], "records/s"),
         Figure("P1", "disk_alone", alone, "records/s"),
+        Figure("P1", "jetstream_publish_async", published, "records/s"),
     ]

@@ -70,6 +70,11 @@ class TopicBook:
             f"{self.name}: seq {seq} was {self.seen[seq]} and is {record_id}"
         )
 
+    @property
+    def last_seq(self) -> int:
+        """The last that was shown to anybody, a gap's own seq included."""
+        return max([0, *self.seen, *(gap.seq for gap in self.gaps)])
+
     def in_gap(self, first_seq: int, last_seq: int) -> bool:
         """True = power loss of these seqs was told."""
         return any(

@@ -38,7 +38,7 @@ class Reader:
     @property
     def content(self) -> bool:
         book = self.world.book.current(self.topic)
-        return book is None or (self.epoch == book.epoch and self.seq >= max(book.seen, default=0))
+        return book is None or (self.epoch == book.epoch and self.seq >= book.last_seq)
 
     def take(self, item: Batch | Gap, next_after_seq: int) -> None:
         """The next of what the topic has."""

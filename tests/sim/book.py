@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Literal
 from eddyline.core.errors import TopicNotFound
 from eddyline.core.record import Gap, GapReason, Op, Record
 from eddyline.core.topic import Durability, Kind
-
 from tests.support.history import read_all
 
 if TYPE_CHECKING:

@@ -15,13 +15,11 @@ from eddyline.core.follow_credit import item_bytes
 from eddyline.core.record import Gap, GapReason, Op
 from eddyline.core.store_link import FollowEnded, FollowItem, FollowStarted
 from eddyline.core.topic import Kind
-
 from tests.sim.writers import KEYS
 from tests.support.history import read_all
 
 if TYPE_CHECKING:
     from eddyline.store.link import LocalLink
-
     from tests.sim.world import World
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from eddyline.core.source import SourceDefinition
 from eddyline.core.topic import Durability, Kind, TopicConfig
-
 from tests.sim.readers import Auditor, Follower, Poller, Reader
 from tests.sim.seeds import naming, seeds
 from tests.sim.world import World

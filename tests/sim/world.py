@@ -17,7 +17,6 @@ from eddyline.core.clock import sleep
 from eddyline.core.topic import Durability
 from eddyline.store.fold.fold import FoldFailed
 from eddyline.store.fold.memory import SimFold
-
 from tests.sim.book import Book
 from tests.support.faulty_fs import FaultyFs
 from tests.support.manual_clock import ManualClock, settle

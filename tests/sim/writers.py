@@ -32,13 +32,11 @@ from eddyline.core.errors import (
 from eddyline.core.record import Op, Record, effective_version
 from eddyline.core.topic import Durability, Kind, TopicConfig
 from eddyline.store.append import AppendRequest, WriterPosition
-
 from tests.sim.book import Ask, TopicBook, number_of, position_of
 
 if TYPE_CHECKING:
     from eddyline.core.store_link import AppendResult
     from eddyline.store.link import LocalLink
-
     from tests.sim.world import World
 
 KEYS = tuple(f"k{i}".encode() for i in range(5))

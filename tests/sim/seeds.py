@@ -1,0 +1,29 @@
+"""Which seeds a simulation runs, and how a failing one is named."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pytest
+
+
+def seeds(count: int) -> list[int]:
+    """The one of EDDYLINE_TEST_SEED, else as many as EDDYLINE_TEST_SEEDS says, else `count` of them."""
+    asked = os.environ.get("EDDYLINE_TEST_SEED", "")
+    return [int(asked)] if asked else list(range(int(os.environ.get("EDDYLINE_TEST_SEEDS", count))))
+
+
+@contextmanager
+def naming(seed: int, capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """Print the seed of a simulation that fails, with the command that replays it."""
+    try:
+        yield
+    except BaseException:
+        with capsys.disabled():
+            print(f"\nsimulation failed; replay it: make test-sim SEED={seed}")  # noqa: T201
+        raise

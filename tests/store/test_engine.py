@@ -231,3 +231,36 @@ async def test_append_above_a_reservation_given_back_waits_for_the_next_ones_fda
         disk.next_fault("fdatasync", error=errno.EIO)
         with pytest.raises(CommitUnknown):
             await append(link, "log", rows("b"))
+
+
+async def test_append_keeps_its_place_behind_one_whose_keys_are_being_read() -> None:
+    async with sim_store() as link, asyncio.TaskGroup() as tasks:
+        await kv_topic(link)
+        first = tasks.create_task(append(link, "kv", puts(("k", "1")), expected_versions=((b"k", b""),)))
+        second = tasks.create_task(append(link, "kv", puts(("k", "2"))))
+        third = tasks.create_task(
+            append(link, "kv", puts(("k", "3")), expected_versions=((b"k", (2).to_bytes(8, "big")),))
+        )
+        assert [(await task).first_seq for task in (first, second, third)] == [1, 2, 3]
+
+
+async def test_retry_of_a_versioned_append_is_answered_though_its_version_has_moved() -> None:
+    async with sim_store() as link:
+        await kv_topic(link)
+        for deduplicated in (False, True):
+            done = await append(link, "kv", puts(("k", "1")), expected_versions=((b"k", b""),), idempotency_key="once")
+            assert (done.first_seq, done.deduplicated) == (1, deduplicated)
+        with pytest.raises(VersionMismatch):
+            await append(link, "kv", puts(("k", "1")), expected_versions=((b"k", b""),), idempotency_key="other")
+
+
+async def test_reservation_is_renewed_at_its_half_so_that_no_append_waits_for_it() -> None:
+    disk = FaultyFs(SimFs())
+    async with sim_store(disk) as link:
+        await log_topic(link)
+        topic = link._table.get("log")
+        for _ in range(10):
+            before = topic.reserved_seq
+            await append(link, "log", rows(*["v"] * 10_000))
+            assert topic.head_seq <= before, "acknowledged within what was reserved when it was staged"
+        assert topic.reserved_seq > 100_000

@@ -240,11 +240,12 @@ async def test_clean_stop_before_a_power_failure_loses_nothing() -> None:
     await machine.run(look)
 
 
-async def test_head_moves_past_a_fold_that_is_ahead_and_its_positions_win_for_good() -> None:
+@pytest.mark.parametrize("durability", list(Durability))
+async def test_head_moves_past_a_fold_that_is_ahead_and_its_positions_win_for_good(durability: Durability) -> None:
     machine, topic_id = Machine(), 1
 
     async def make(link: LocalLink) -> None:
-        assert await kv_topic(link) == topic_id
+        assert await kv_topic(link, durability=durability) == topic_id
         await append(link, "kv", puts(("k1", "v")), writer=move(b"", b"1"))
 
     async def look(link: LocalLink) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from eddyline.core.errors import InvalidArgument
+from eddyline.core.paging import name_after, page_limit, token_after
 from eddyline.core.topic import TopicConfig, check_name
 from eddyline.core.wire_state import source_definition_from_pb, source_definition_to_pb, topic_config_from_pb
 from eddyline.ingest.position import decode_position, revision_of
-from eddyline.ingest.rpc.paging import name_after, page_limit, token_after
 from eddyline.ingest.sources_file import ensure_topic
 from eddyline.ingest.stream import BUCKET_PATTERN
 from eddyline.v1 import source_pb2, source_pb2_grpc
@@ -26,6 +26,7 @@ SETTLE_MS_MAX: Final = 60_000
 DIFFERENCES_DEFAULT: Final = 100
 DIFFERENCES_MAX: Final = 10_000
 
+_LIST: Final = "SourceService.ListSources"
 _STATUS_PREFIX: Final = "SOURCE_STATUS_"
 
 
@@ -69,13 +70,13 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         self, request: source_pb2.ListSourcesRequest, context: object
     ) -> source_pb2.ListSourcesResponse:
         limit = page_limit(request.page_size)
-        after = name_after(request.page_token).encode()
+        after = name_after(request.page_token, call=_LIST).encode()
         known = sorted(await self._link.list_sources(), key=lambda info: info.definition.name.encode())
         found = [info for info in known if info.definition.name.encode() > after]
         page = found[:limit]
         return source_pb2.ListSourcesResponse(
             sources=[source_to_pb(info) for info in page],
-            next_page_token=token_after(page[-1].definition.name) if len(found) > limit else "",
+            next_page_token=token_after(page[-1].definition.name, call=_LIST) if len(found) > limit else "",
         )
 
     async def DeleteSource(

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core import wire, wire_state
 from eddyline.core.errors import InvalidArgument, MalformedColumns
+from eddyline.core.paging import name_after, page_limit, token_after
 from eddyline.core.record import POSITION_BYTES_MAX
 from eddyline.core.source import SourceDefinition, SourceReport
 from eddyline.core.topic import check_name
 from eddyline.store.rpc.append_request import default_op
 from eddyline.store.rpc.follow import FollowCall
-from eddyline.store.rpc.paging import name_after, page_limit, token_after
 from eddyline.v1 import apply_pb2, apply_pb2_grpc
 
 if TYPE_CHECKING:

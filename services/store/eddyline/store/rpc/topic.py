@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core import wire_state
 from eddyline.core.errors import InvalidArgument
+from eddyline.core.paging import name_after, page_limit, token_after
 from eddyline.core.topic import check_name
 from eddyline.store.rpc.new_topic import new_topic
-from eddyline.store.rpc.paging import name_after, page_limit, token_after
 from eddyline.v1 import topic_pb2, topic_pb2_grpc
 
 if TYPE_CHECKING:

@@ -120,7 +120,12 @@ class Poller(Reader):
         )
         for item in read.items:
             self.take(item, max(item.seq, item.last_seq) if isinstance(item, Gap) else item.last_seq)
-        assert self.seq == read.next_after_seq
+        if (
+            self.seq != read.next_after_seq
+        ):  # a bound cut the read before a gap's record: what it covers is behind already
+            book = self.world.book.topics[self.epoch]
+            assert book.in_gap(self.seq + 1, read.next_after_seq)
+            self.seq = read.next_after_seq
 
 
 class Auditor:

@@ -264,3 +264,36 @@ async def test_reservation_is_renewed_at_its_half_so_that_no_append_waits_for_it
             await append(link, "log", rows(*["v"] * 10_000))
             assert topic.head_seq <= before, "acknowledged within what was reserved when it was staged"
         assert topic.reserved_seq > 100_000
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+async def test_topic_takes_nothing_once_its_deletion_is_under_way(kind: Kind) -> None:
+    async with sim_store() as link, asyncio.TaskGroup() as tasks:
+        await link.create_topic("t", kind, TopicConfig())
+        batch = rows("a") if kind is Kind.LOG else puts(("k", "v"))
+        before = await link.stage(AppendRequest(topic="t", batch=batch))
+        tasks.create_task(link.delete_topic("t"))
+        await asyncio.sleep(0)
+        assert (await link.get_topic("t")).name == "t"
+        with pytest.raises(TopicNotFound):
+            await link.stage(AppendRequest(topic="t", batch=batch))
+        assert (await before).first_seq == 1
+
+
+async def test_moves_of_one_writer_may_follow_each_other_before_the_first_is_stored() -> None:
+    async with sim_store() as link:
+        await log_topic(link)
+        writers = link._table.get("log").writers
+
+        def request(previous: bytes, new: bytes) -> AppendRequest:
+            return AppendRequest(topic="log", batch=rows("a"), writer=WriterPosition("w", 1, previous, new))
+
+        first = await link.stage(request(b"", b"1"))
+        await asyncio.sleep(0)  # the first is on its way to the disk: the second goes with the next group
+        second = await link.stage(request(b"1", b"2"))
+        await first
+        assert not second.done()
+        assert (writers.get("w").stored, writers.get("w").position) == (b"1", b"2")
+        third = await link.stage(request(b"2", b"3"))
+        assert [(await ack).first_seq for ack in (second, third)] == [2, 3]
+        assert writers.get("w").stored == b"3"

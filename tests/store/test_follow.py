@@ -123,3 +123,20 @@ async def test_cursor_of_another_epoch_gets_a_gap_then_the_whole_log() -> None:
         assert gap.item == Gap(0, 0, GapReason.RECREATED, old_epoch=old, new_epoch=new)
         assert isinstance(item, FollowItem)
         assert item.next_after_seq == 1
+
+
+async def test_topic_removed_while_it_is_being_read_says_no_more() -> None:
+    async with sim_store(cache_bytes=0) as link, link.follow() as follow, asyncio.TaskGroup() as tasks:
+        await log_topic(link)
+        await append(link, "log", rows("a"))
+        await follow.grant(CREDIT)
+        await follow.add(1, "log", after_seq=0)
+        events = aiter(follow)
+        await take(events, 1)
+        waiting = tasks.create_task(take(events, 1))
+        await settle(2)
+        await follow.remove(1)
+        await settle()
+        assert not waiting.done()
+        await follow.add(2, "log", after_seq=1)
+        assert (await waiting)[0].follow_id == 2

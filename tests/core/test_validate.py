@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from eddyline.core.batch import Batch, Buffer, Column
 from eddyline.core.errors import BatchTooLarge, EddylineError, InvalidOp, MalformedColumns, RecordTooLarge
+from eddyline.core.gap import encode_gap
 from eddyline.core.meta import encode_meta
 from eddyline.core.record import (
     APPEND_RECORDS_MAX,
@@ -19,12 +20,14 @@ from eddyline.core.record import (
     NODE_BYTES_MAX,
     TAG_BYTES_MAX,
     VERSION_BYTES_MAX,
+    Gap,
+    GapReason,
     MetaEntry,
     Op,
     Record,
 )
 from eddyline.core.validate import check_limits, validated, validated_answer
-from tests.support.batches import appends, buffers_of, gap_record, placed
+from tests.support.batches import appends, buffers_of, placed
 
 FIELDS = ["key", "data", "tag", "node", "meta", "version"]
 
@@ -201,10 +204,21 @@ def test_a_source_may_bring_larger_records() -> None:
 
 
 def test_a_source_brings_only_gap_records_that_tell_a_gap() -> None:
-    batch = Batch.from_rows([gap_record(0, 1, 2), Record(op=Op.PUT, key=b"a")])
-    assert validated(batch, source=True) == batch
+    for reason in (GapReason.SOURCE_GAP, GapReason.SUPERSEDED):
+        gap = Record(op=Op.GAP, data=encode_gap(Gap(0, 0, reason, source_first=1, source_last=(1 << 64) - 1)))
+        batch = Batch.from_rows([gap, Record(op=Op.PUT, key=b"a")])
+        assert validated(batch, source=True) == batch
     with pytest.raises(MalformedColumns):
         validated(Batch.from_rows([Record(op=Op.GAP, data=b"?")]), source=True)
+
+
+@pytest.mark.parametrize("reason", [0, GapReason.RECREATED, GapReason.UNSYNCED, 99])
+def test_a_source_tells_no_gap_of_the_store_s(reason: int) -> None:
+    told = Record(op=Op.GAP, data=encode_gap(Gap(1, (1 << 64) - 1, reason)))
+    for check in (validated, check_limits):
+        with pytest.raises(MalformedColumns) as raised:
+            check(Batch.from_rows([Record(op=Op.PUT, key=b"a"), told]), source=True)
+        assert (raised.value.metadata["index"], raised.value.metadata["reason"]) == ("1", str(int(reason)))
 
 
 def test_an_append_has_a_bound_of_records() -> None:

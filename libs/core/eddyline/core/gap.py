@@ -12,14 +12,15 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import MalformedColumns
-from eddyline.core.record import Gap, GapReason, Op
+from eddyline.core.record import Gap, GapReason, Op, reason_of
 
 if TYPE_CHECKING:
     from eddyline.core.batch import Batch
 
 _HEAD: Final = Struct("<BBHIQQ")
 _FORMAT: Final = 1
-_OF_SOURCE: Final = (GapReason.SOURCE_GAP, GapReason.SUPERSEDED)
+OF_SOURCE: Final = (GapReason.SOURCE_GAP, GapReason.SUPERSEDED)
+"""What a source may tell: its own stream's revisions. The other reasons are the store's."""
 
 
 def encode_gap(gap: Gap) -> bytes:
@@ -31,7 +32,7 @@ def encode_gap(gap: Gap) -> bytes:
     identity = gap.source_identity
     if len(identity) > 0xFFFF:
         raise MalformedColumns(f"a gap's source identity has {len(identity)} bytes, at most 65 535", field="data")
-    of_source = gap.reason in _OF_SOURCE
+    of_source = gap.reason in OF_SOURCE
     first, last = (gap.source_first, gap.source_last) if of_source else (gap.first_seq, gap.last_seq)
     return _HEAD.pack(_FORMAT, gap.reason, len(identity), 0, first, last) + identity
 
@@ -48,11 +49,12 @@ def gap_of(record_seq: int, data: bytes) -> Gap:
     if version != _FORMAT or zero != 0 or len(data) != _HEAD.size + identity_length or last < first:
         raise MalformedColumns("a gap payload does not follow its grammar", field="data")
     identity = data[_HEAD.size :]
-    if reason in _OF_SOURCE:
+    known = reason_of(reason)
+    if known in OF_SOURCE:
         return Gap(
-            record_seq, record_seq, reason, record_seq, source_identity=identity, source_first=first, source_last=last
+            record_seq, record_seq, known, record_seq, source_identity=identity, source_first=first, source_last=last
         )
-    return Gap(first, last, reason, record_seq, source_identity=identity)
+    return Gap(first, last, known, record_seq, source_identity=identity)
 
 
 def split_gaps(batch: Batch) -> list[Batch | Gap]:

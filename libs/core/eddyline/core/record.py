@@ -48,6 +48,20 @@ class GapReason(IntEnum):
     UNSYNCED = 4
 
 
+_OPS: Final[dict[int, Op]] = {op.value: op for op in Op}
+_REASONS: Final[dict[int, GapReason]] = {reason.value: reason for reason in GapReason}
+
+
+def op_of(number: int) -> int:
+    """The op of this number; a number that this version does not know stays one."""
+    return _OPS.get(number, number)
+
+
+def reason_of(number: int) -> int:
+    """The reason of this number; a number that this version does not know stays one."""
+    return _REASONS.get(number, number)
+
+
 class MetaEntry(NamedTuple):
     """One named value of a record's meta."""
 
@@ -58,6 +72,7 @@ class MetaEntry(NamedTuple):
 class Record(NamedTuple):
     """One record as a row. `seq` and `ts_ms` are 0 until the store assigns them; None = absent, b"" = empty.
 
+    `op` is a member of `Op`, or the number where it is unset (0) or of a later version.
     `version` empty means: the seq in 8 bytes, big-endian (`effective_version`).
     """
 
@@ -77,6 +92,7 @@ class Gap(NamedTuple):
     """A lost range: `first_seq` to `last_seq`, both inclusive; 0 to 0 with RECREATED, which has no range.
 
     `seq` is the one that a gap record itself takes, 0 where none does. `source_*` only with SOURCE_GAP and SUPERSEDED.
+    `reason` is a member of `GapReason`, or the number of a later version's.
     """
 
     first_seq: int

@@ -17,7 +17,7 @@ import numpy as np
 from eddyline.core.batch import Batch
 from eddyline.core.column import COLUMN_BYTES_END, Column, canonical_column, offset_array, presence, size_array
 from eddyline.core.errors import BatchTooLarge, InvalidOp, MalformedColumns, RecordTooLarge
-from eddyline.core.gap import gap_of
+from eddyline.core.gap import OF_SOURCE, gap_of
 from eddyline.core.meta import check_meta_cells
 from eddyline.core.record import (
     APPEND_RECORDS_MAX,
@@ -76,7 +76,7 @@ def check_limits(batch: Batch, *, source: bool = False) -> None:
     Raises:
         RecordTooLarge, BatchTooLarge: as `validated`.
         InvalidOp: an op is none of the contract's.
-        MalformedColumns: a source's gap record has no gap in it.
+        MalformedColumns: a source's gap record has no gap in it, or one that is not a source's.
     """
     check_count(batch.count)
     check_ops(batch)
@@ -224,8 +224,12 @@ def _check_sizes(sizes: NDArray[np.int64] | NDArray[np.uint32], field: str, limi
 
 
 def _check_gaps(batch: Batch) -> None:
+    # Any other reason would tell a range of seqs, by which readers move their cursors.
     for index in (batch.ops_array() == Op.GAP).nonzero()[0].tolist():
-        gap_of(0, batch.slice(index, index + 1).to_rows()[0].data or b"")
+        gap = gap_of(0, batch.slice(index, index + 1).to_rows()[0].data or b"")
+        if gap.reason not in OF_SOURCE:
+            message = f"record {index}: a gap of reason {gap.reason} is not a source's to tell"
+            raise MalformedColumns(message, field="data", index=index, reason=gap.reason)
 
 
 def _wrong_length(field: str, length: int, expected: int) -> MalformedColumns:

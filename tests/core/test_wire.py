@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eddyline.core import wire
 from eddyline.core.batch import Batch
 from eddyline.core.errors import (
     BatchTooLarge,
@@ -17,8 +18,9 @@ from eddyline.core.errors import (
     MalformedColumns,
     RecordTooLarge,
 )
-from eddyline.core.read import ALL_RECORDS, RecordFilter
-from eddyline.core.record import Gap, GapReason, Op, Record, effective_version
+from eddyline.core.gap import encode_gap, gap_of
+from eddyline.core.read import ALL_RECORDS, EXAMINED_RECORDS_MAX, RecordFilter
+from eddyline.core.record import META_ENTRIES_MAX, Gap, GapReason, Op, Record, effective_version
 from eddyline.core.wire import (
     answer_from_columns,
     answer_from_rows,
@@ -154,3 +156,49 @@ def test_filters_come_back() -> None:
 def test_a_filter_of_an_unknown_op_is_refused() -> None:
     with pytest.raises(InvalidArgument):
         filter_from_pb(log_pb2.RecordFilter(ops=[types_pb2.OP_UNSPECIFIED]))
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_too_many_meta_entries_are_refused_before_they_are_made(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def touched(*_: object) -> None:
+        raise AssertionError("an entry was made of a batch that is refused")
+
+    monkeypatch.setattr(wire, "MetaEntry", touched)
+    entries = META_ENTRIES_MAX + 1
+    over = types_pb2.Record(meta=[types_pb2.MetaEntry()] * entries)
+    rows = types_pb2.RecordBatch(records=[types_pb2.Record()] * (count - 1) + [over])
+    for take in (batch_from_rows, answer_from_rows):
+        with pytest.raises(RecordTooLarge) as raised:
+            take(rows)
+        assert raised.value.metadata == {
+            "index": str(count - 1),
+            "field": "meta",
+            "sizeEntries": str(entries),
+            "limitEntries": str(META_ENTRIES_MAX),
+        }
+
+
+def test_an_answer_of_more_rows_than_a_read_examines_is_malformed() -> None:
+    row = types_pb2.Record(op=types_pb2.OP_PUT)
+    with pytest.raises(MalformedColumns):
+        answer_from_rows(types_pb2.RecordBatch(records=[row] * (EXAMINED_RECORDS_MAX + 1)))
+
+
+@pytest.mark.parametrize("op", list(Op))
+def test_ops_of_rows_are_members(op: Op) -> None:
+    row = record_from_pb(types_pb2.Record(op=types_pb2.Op.ValueType(op)))
+    (unpacked,) = Batch.from_rows([Record(op=op)]).to_rows()
+    assert row.op is op
+    assert unpacked.op is op
+
+
+def test_an_op_that_is_none_of_ours_stays_a_number() -> None:
+    assert record_from_pb(types_pb2.Record()).op == 0
+    assert record_from_pb(types_pb2.Record.FromString(b"\x20" + _varint(300))).op == 300
+
+
+@pytest.mark.parametrize("reason", list(GapReason))
+def test_known_gap_reasons_are_members(reason: GapReason) -> None:
+    gap = Gap(1, 2, reason)
+    assert gap_from_pb(gap_to_pb(gap)).reason is reason
+    assert gap_of(3, encode_gap(gap)).reason is reason

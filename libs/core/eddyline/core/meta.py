@@ -92,6 +92,18 @@ def check_meta_cells(column: Column) -> None:
             raise _too_many_entries(index)
 
 
+def check_entry_counts(counts: Iterable[int]) -> None:
+    """Check the numbers of entries of the metas of rows, before anything is made of them.
+
+    Raises:
+        RecordTooLarge: a record has too many.
+    """
+    for index, count in enumerate(counts):
+        if count > META_ENTRIES_MAX:
+            message = f"record {index}: meta has {count} entries, at most {META_ENTRIES_MAX}"
+            raise RecordTooLarge(message, field="meta", index=index, sizeEntries=count, limitEntries=META_ENTRIES_MAX)
+
+
 def _check_in_rounds(values: Buffer, bounds: NDArray[np.int64]) -> None:
     raw = np.frombuffer(values, dtype=np.uint8)
     cells = np.flatnonzero(bounds[1:] > bounds[:-1])

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from eddyline.core.batch import Batch, Column, RowFields
 from eddyline.core.errors import InvalidArgument, MalformedColumns
+from eddyline.core.meta import check_entry_counts
 from eddyline.core.read import ALL_RECORDS, EXAMINED_RECORDS_MAX, RecordFilter
-from eddyline.core.record import Gap, MetaEntry, Op, Record
+from eddyline.core.record import Gap, MetaEntry, Op, Record, op_of, reason_of
 from eddyline.core.validate import check_count, check_limits, check_ops, validated, validated_answer
 from eddyline.v1 import log_pb2, types_pb2
 
@@ -28,6 +29,7 @@ ROWS_BY_FIELD_MIN: Final = 8
 
 _PLAIN_FIELDS: Final = attrgetter("seq", "ts_ms", "source_ts_ns", "op", "version")
 _KEY: Final[Callable[[types_pb2.Record], bytes]] = attrgetter("key")
+_META: Final[Callable[[types_pb2.Record], Sequence[types_pb2.MetaEntry]]] = attrgetter("meta")
 _DATA: Final[Callable[[types_pb2.Record], bytes]] = attrgetter("data")
 _TAG: Final[Callable[[types_pb2.Record], str]] = attrgetter("tag")
 _NODE: Final[Callable[[types_pb2.Record], str]] = attrgetter("node")
@@ -114,8 +116,7 @@ def answer_from_columns(columns: types_pb2.ColumnarBatch) -> Batch:
     Raises:
         MalformedColumns, RecordTooLarge: as `validated_answer`.
     """
-    if columns.count > EXAMINED_RECORDS_MAX:
-        raise MalformedColumns(f"{columns.count} records in an answer, at most {EXAMINED_RECORDS_MAX}", field="count")
+    _check_answer_count(columns.count)
     return validated_answer(_batch_of(columns, columns.ops))
 
 
@@ -123,8 +124,10 @@ def answer_from_rows(rows: types_pb2.RecordBatch) -> Batch:
     """The rows of a store's answer, with their seqs and commit times.
 
     Raises:
+        MalformedColumns: more rows than a read examines. RecordTooLarge: as `check_entry_counts`.
         InvalidOp: an op that this version does not know.
     """
+    _check_answer_count(len(rows.records))
     batch = _packed(rows.records, default_op=0)
     check_ops(batch)
     return batch
@@ -182,7 +185,7 @@ def wants_columns(batch_format: int) -> bool:
         return True
     if batch_format in (types_pb2.BATCH_FORMAT_UNSPECIFIED, types_pb2.BATCH_FORMAT_ROWS):
         return False
-    raise InvalidArgument(f"format {batch_format} is none of the contract's", field="format")
+    raise InvalidArgument(f"format {batch_format} is none of the contract's", field="format", format=batch_format)
 
 
 # --- records, gaps, filters -------------------------------------------------------------------------------------------
@@ -208,13 +211,13 @@ def record_to_pb(record: Record) -> types_pb2.Record:
 
 
 def record_from_pb(row: types_pb2.Record) -> Record:
-    """A row as it is; its op is 0 where it is unset."""
+    """A row as it is, in a store's answer; its op is 0 where it is unset."""
     has = row.HasField
     return Record(
         row.seq,
         row.ts_ms,
         row.source_ts_ns,
-        row.op,
+        op_of(row.op),
         row.key if has("key") else None,
         row.data if has("data") else None,
         row.tag if has("tag") else None,
@@ -244,7 +247,7 @@ def gap_from_pb(gap: types_pb2.Gap) -> Gap:
     return Gap(
         gap.first_seq,
         gap.last_seq,
-        gap.reason,
+        reason_of(gap.reason),
         gap.seq,
         gap.old_epoch,
         gap.new_epoch,
@@ -273,7 +276,7 @@ def filter_from_pb(record_filter: log_pb2.RecordFilter) -> RecordFilter:
     ops = tuple(int(op) for op in record_filter.ops)
     unknown = set(ops).difference(Op)
     if unknown:
-        raise InvalidArgument(f"op {min(unknown)} is none of the contract's", field="filter.ops")
+        raise InvalidArgument(f"op {min(unknown)} is none of the contract's", field="filter.ops", op=min(unknown))
     found = RecordFilter(
         tuple(record_filter.key_prefixes), tuple(record_filter.tags), tuple(record_filter.exclude_nodes), ops
     )
@@ -286,6 +289,8 @@ def _seq_version(seq: int) -> bytes:
 
 def _packed(records: Sequence[types_pb2.Record], default_op: int) -> Batch:
     rows = list(records)
+    # The counts first: an entry on the wire may take 2 bytes, and as an object 100 times that.
+    check_entry_counts(map(len, map(_META, rows)))
     if len(rows) < ROWS_BY_FIELD_MIN:
         return Batch.from_rows([_with_op(record_from_pb(row), default_op) for row in rows])
     seqs, times, source_times, ops, versions = zip(*map(_PLAIN_FIELDS, rows), strict=True)
@@ -303,6 +308,16 @@ def _packed(records: Sequence[types_pb2.Record], default_op: int) -> Batch:
             versions,
         )
     )
+
+
+def _check_answer_count(count: int) -> None:
+    if count > EXAMINED_RECORDS_MAX:
+        raise MalformedColumns(
+            f"{count} records in an answer, at most {EXAMINED_RECORDS_MAX}",
+            field="count",
+            count=count,
+            limit=EXAMINED_RECORDS_MAX,
+        )
 
 
 def _with_op(record: Record, default_op: int) -> Record:

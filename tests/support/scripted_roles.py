@@ -76,7 +76,7 @@ class ScriptedLog(log_pb2_grpc.LogServiceServicer):
 
 @asynccontextmanager
 async def scripted_server(
-    *, delivery: ScriptedDelivery | None = None, log: ScriptedLog | None = None
+    *, delivery: ScriptedDelivery | None = None, log: log_pb2_grpc.LogServiceServicer | None = None
 ) -> AsyncIterator[str]:
     """Serve the scripts; the address."""
     server = make_server("127.0.0.1:0", new_id=lambda: "the-id")

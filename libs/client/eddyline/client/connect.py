@@ -11,6 +11,7 @@ import random
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
+from eddyline.client.append_run import AppendRun
 from eddyline.client.append_stream import AppendStream
 from eddyline.client.call import CALL_TIMEOUT_S, Retry, call_once
 from eddyline.client.events import Position
@@ -50,6 +51,10 @@ if TYPE_CHECKING:
 
 PAGE_SIZE: Final = 1_000
 START: Final = Position(epoch=0, seq=0)
+
+
+def _nothing(*_: object) -> None:
+    """What is done where nobody wants to hear."""
 
 
 @asynccontextmanager
@@ -185,14 +190,18 @@ class Client:
         return AppendResult(answer.first_seq, answer.last_seq, answer.epoch, answer.ts_ms, answer.deduplicated)
 
     @asynccontextmanager
-    async def append_stream(self, topic: str, *, create: Kind | None = None) -> AsyncIterator[AppendStream]:
+    async def append_stream(
+        self, topic: str, *, create: Kind | None = None, epoch: int = 0
+    ) -> AsyncIterator[AppendStream]:
         """Open a stream of appends to one topic, many in flight; leaving it waits for every outcome.
+
+        `epoch`: only to the topic of this epoch; 0 = whichever it is.
 
         Raises:
             EddylineError: what the stream failed with.
         """
         call = LogServiceStub(self._store(topic)).AppendStream()
-        start = log_pb2.AppendStart(topic=topic)
+        start = log_pb2.AppendStart(topic=topic, epoch=epoch)
         if create is not None:
             start.create.kind = _kind_to_pb(create)
         stream = AppendStream(call)
@@ -202,6 +211,29 @@ class Client:
             await stream.finish()
         finally:
             call.cancel()
+
+    def append_run(
+        self,
+        topic: str,
+        *,
+        run_id: str,
+        create: Kind | None = None,
+        on_away: Callable[[EddylineError], None] = _nothing,
+        on_back: Callable[[], None] = _nothing,
+    ) -> AppendRun:
+        """A run of single appends, each stored once, across restarts of the store; `AppendRun.run` does it.
+
+        `run_id`: what its idempotency keys begin with; another run with the same one goes on where this one broke off.
+        """
+        return AppendRun(
+            # A topic that was there once is not made again: its records would be gone.
+            lambda epoch: self.append_stream(topic, create=None if epoch else create, epoch=epoch),
+            run_id=run_id,
+            clock=self._clock,
+            random_source=self._random,
+            on_away=on_away,
+            on_back=on_back,
+        )
 
     def read(
         self,

@@ -11,14 +11,18 @@ import pytest
 from eddyline.core.errors import FoldBehind, InvalidArgument, NotKv, ScanExpired, TooManyScans, TopicNotFound
 from eddyline.core.source import SourceDefinition, SourceReport
 from eddyline.store.append import AppendRequest
-from eddyline.store.entries import KEYS_MAX, PAGE_ENTRIES
+from eddyline.store.entries import PAGE_ENTRIES
 from eddyline.store.fold.fold import VIEWS_MAX
 from eddyline.store.fold.memory import SimFold
+from eddyline.store.point_read import ANSWER_BYTES_MAX, CHUNK_KEYS, KEYS_MAX, PointRead
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.store import append, kv_topic, log_topic, puts, sim_store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from eddyline.core.read import RangePage
+    from eddyline.core.record import Record
 
 MANY = PAGE_ENTRIES * 3
 
@@ -73,8 +77,10 @@ async def test_log_has_no_fold_and_keys_are_bounded() -> None:
             await link.batch_get_entries("log", [b"k"])
         with pytest.raises(NotKv):
             await anext(link.range_entries("log"))
-        with pytest.raises(InvalidArgument):
-            await link.batch_get_entries("kv", [b"k"] * (KEYS_MAX + 1))
+        for keys in ([], [b"k"] * (KEYS_MAX + 1), [b"k", bytes(1025)]):
+            with pytest.raises(InvalidArgument) as refused:
+                await link.batch_get_entries("kv", keys)
+            assert refused.value.metadata["field"] == "keys"
         assert len((await link.batch_get_entries("kv", [b"k"] * KEYS_MAX)).entries) == KEYS_MAX
 
 
@@ -220,3 +226,81 @@ async def test_state_tells_how_old_the_sources_report_is() -> None:
         clock.advance(2)
         state = (await link.batch_get_entries("kv", [b"k"])).state
         assert (state.source_state, state.staleness_ms) == ("LIVE", 2_000)
+
+
+class CountingFold(SimFold):
+    """Counts the values that were read, and may do something at a read."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.read_counts: list[int] = []
+        self.at_read: Callable[[], None] = lambda: None
+
+    def get(self, topic_id: int, keys: Sequence[bytes]) -> list[Record | None]:
+        self.read_counts.append(len(keys))
+        self.at_read()
+        return super().get(topic_id, keys)
+
+
+async def test_repeated_keys_are_read_once_and_counted_each_time() -> None:
+    fold = CountingFold()
+    async with sim_store(fold=fold) as link:
+        await kv_topic(link)
+        await append(link, "kv", puts(("a", "x" * 1_000_000), ("b", "y")))
+        page = await link.batch_get_entries("kv", [b"a", b"b", b"c", b"a", b"b"])
+        assert [entry and entry.seq for entry in page.entries] == [1, 2, None, 1, 2]
+        with pytest.raises(InvalidArgument) as refused:
+            await link.batch_get_entries("kv", [b"a"] * 4_000)
+        assert refused.value.metadata["answerBytesMax"] == str(ANSWER_BYTES_MAX)
+        assert fold.read_counts == [3, 1]
+
+
+async def test_read_of_more_than_a_message_stops_where_it_is_full() -> None:
+    fold = CountingFold()
+    async with sim_store(fold=fold) as link:
+        await kv_topic(link)
+        for i in range(5 * CHUNK_KEYS):
+            await append(link, "kv", puts((f"{i:02}", "x" * 1_000_000)))
+        keys = [f"{i:02}".encode() for i in range(100)]
+        with pytest.raises(InvalidArgument):
+            await link.batch_get_entries("kv", keys)
+        assert sum(fold.read_counts) <= ANSWER_BYTES_MAX // 1_000_000 + CHUNK_KEYS
+        assert max(fold.read_counts) == CHUNK_KEYS
+
+
+async def test_read_stops_at_its_next_chunk_when_its_caller_has_gone() -> None:
+    fold = CountingFold()
+    async with sim_store(fold=fold) as link:
+        await kv_topic(link)
+        keys = [f"{i}".encode() for i in range(10 * CHUNK_KEYS)]
+        reading = PointRead(fold, 1, keys)
+        fold.at_read = reading.give_up
+        reading.run()
+        assert fold.read_counts == [CHUNK_KEYS]
+        fold.read_counts.clear()
+        async with asyncio.TaskGroup() as tasks:
+            calling = tasks.create_task(link.batch_get_entries("kv", keys))
+            await settle(2)
+            calling.cancel()
+        await settle()
+        assert fold.read_counts == []
+
+
+@pytest.mark.parametrize("turns", range(20))
+async def test_scan_that_is_cancelled_lets_its_view_go(turns: int) -> None:
+    fold = SimFold(0)
+    async with sim_store(fold=fold) as link:
+        await kv_topic(link)
+        await append(link, "kv", puts(*pairs(MANY, "v")))
+
+        async def scan() -> None:
+            async with aclosing(link.range_entries("kv")) as pages:
+                async for _ in pages:
+                    pass
+
+        async with asyncio.TaskGroup() as tasks:
+            scanning = tasks.create_task(scan())
+            await settle(turns)
+            scanning.cancel()
+        await settle()
+        assert not fold._views

@@ -8,24 +8,23 @@ Threading: event loop; RocksDB calls off it.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.batch import Batch
-from eddyline.core.errors import FoldBehind, InvalidArgument, NotKv, ScanExpired, TopicNotFound
+from eddyline.core.errors import FoldBehind, NotKv, ScanExpired, TopicNotFound
 from eddyline.core.read import EntryPage, FoldState, RangePage
 from eddyline.core.topic import Kind
+from eddyline.store.point_read import PointRead, check_keys
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from eddyline.core.clock import Clock
-    from eddyline.core.record import Record
     from eddyline.store.fold.fold import Fold, FoldView
     from eddyline.store.log.topic import Topic
     from eddyline.store.sources import Sources
     from eddyline.store.workers import Worker
 
-KEYS_MAX: Final = 10_000
 WAIT_S_MAX: Final = 30.0
 PAGE_ENTRIES: Final = 256
 PAGE_BYTES: Final = 256 << 10
@@ -50,21 +49,20 @@ class Entries:
         """Live entries of `keys` at one point, in their order; None where a key is not live.
 
         Raises:
-            NotKv, InvalidArgument (too many keys), TopicNotFound (deleted meanwhile), FoldBehind (`min_seq` not
-                reached in 30 s).
+            NotKv, InvalidArgument (no key, too many, one too long, or more than one message of entries), TopicNotFound
+                (deleted meanwhile), FoldBehind (`min_seq` not reached in 30 s).
         """
-        if len(keys) > KEYS_MAX:
-            raise InvalidArgument(f"at most {KEYS_MAX} keys in one call, not {len(keys)}", field="keys")
+        check_keys(keys)
         await self._wait(topic, min_seq)
         head_seq = topic.head_seq
-
-        def read() -> tuple[list[Record | None], int]:
-            return self._fold.get(topic.id, keys), self._fold.applied(topic.id)
-
-        entries, fold_seq = await self._fold_worker.submit(read)
+        reading = PointRead(self._fold, topic.id, keys)
+        try:
+            entries, fold_seq = await self._fold_worker.submit(reading.run)
+        finally:
+            reading.give_up()
         await topic.wait_head(fold_seq, self._clock, WAIT_S_MAX)
         _check_there(topic, fold_seq, head_seq)
-        return EntryPage(self.state(topic, fold_seq), tuple(entries))
+        return EntryPage(self.state(topic, fold_seq), entries)
 
     async def scan(
         self, topic: Topic, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0
@@ -77,12 +75,9 @@ class Entries:
         await self._wait(topic, min_seq)
         head_seq = topic.head_seq
 
-        def open_view() -> tuple[FoldView, int]:
-            view = self._fold.view(topic.id, key_prefix=key_prefix, after_key=after_key)
-            return view, self._fold.applied(topic.id)
-
-        view, fold_seq = await self._fold_worker.submit(open_view)
+        opening = _Opening(self._fold, topic.id)
         try:
+            view, fold_seq = await self._fold_worker.submit(partial(opening.run, key_prefix, after_key))
             await topic.wait_head(fold_seq, self._clock, WAIT_S_MAX)
             _check_there(topic, fold_seq, head_seq)
             deadline_s = self._clock.monotonic_s() + SCAN_S_MAX
@@ -90,7 +85,10 @@ class Entries:
             first = True
             while True:
                 if self._clock.monotonic_s() > deadline_s:
-                    raise ScanExpired("the scan took longer than 300 s; go on after the last key")
+                    raise ScanExpired(
+                        f"the scan took longer than {SCAN_S_MAX:.0f} s; go on after the last key",
+                        scanMsMax=round(SCAN_S_MAX * 1000),
+                    )
                 page = partial(view.next_page, min(PAGE_ENTRIES, remaining), PAGE_BYTES)
                 rows = await self._reader_worker.submit(page)
                 remaining -= len(rows)
@@ -100,7 +98,7 @@ class Entries:
                 if not rows or remaining <= 0:
                     return
         finally:
-            view.close()
+            opening.close()
 
     def state(self, topic: Topic, fold_seq: int) -> FoldState:
         """Where the fold and its source stand."""
@@ -117,7 +115,39 @@ class Entries:
             f"the fold of topic {topic.name} is at {topic.head_seq}, not at {min_seq}",
             topic=topic.name,
             foldSeq=topic.head_seq,
+            minSeq=min_seq,
         )
+
+
+class _Opened(NamedTuple):
+    view: FoldView
+    fold_seq: int
+
+
+class _Opening:
+    """A view on its way from the fold's thread to a scan that may be cancelled meanwhile: nobody else would close it then.
+
+    Whoever comes second, the job or the scan's end, sees what the other has left; closing twice does no harm.
+    """
+
+    def __init__(self, fold: Fold, topic_id: int) -> None:
+        self._fold = fold
+        self._topic_id = topic_id
+        self._view: FoldView | None = None
+        self._ended = False
+
+    def run(self, key_prefix: bytes, after_key: bytes) -> _Opened:
+        """Open the view, on the fold's thread."""
+        view = self._view = self._fold.view(self._topic_id, key_prefix=key_prefix, after_key=after_key)
+        if self._ended:
+            view.close()
+        return _Opened(view, self._fold.applied(self._topic_id))
+
+    def close(self) -> None:
+        """The scan has ended."""
+        self._ended = True
+        if self._view is not None:
+            self._view.close()
 
 
 def _check_there(topic: Topic, fold_seq: int, head_seq: int) -> None:

@@ -12,12 +12,12 @@ from eddyline.core import wire, wire_state
 from eddyline.core.errors import FoldBehind, InvalidArgument, KeyNotFound, NotKv
 from eddyline.core.record import (
     KEY_BYTES_MAX,
-    MESSAGE_BYTES_MAX,
     VERSION_BYTES_MAX,
     compare_versions,
     effective_version,
 )
 from eddyline.core.topic import Kind
+from eddyline.store.point_read import check_keys
 from eddyline.store.rpc.calls import patience_s
 from eddyline.v1 import fold_pb2, fold_pb2_grpc
 
@@ -31,12 +31,7 @@ if TYPE_CHECKING:
     from eddyline.store.rpc.calls import CallContext
     from eddyline.store.rpc.doorway import Doorway
 
-KEYS_MAX: Final = 10_000
 WAIT_S_MAX: Final = 30.0
-ENTRY_OVERHEAD_BYTES: Final = 64
-"""What a row's tags, lengths and fixed fields take beside its cells, at most."""
-ANSWER_BYTES_MAX: Final = MESSAGE_BYTES_MAX - (64 << 10)
-"""A message, less what is around the entries."""
 
 
 class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
@@ -51,7 +46,10 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
         _check_key(request.key, "key", bytes_min=1)
         if len(request.min_version) > VERSION_BYTES_MAX:
             raise InvalidArgument(
-                f"a version has at most {VERSION_BYTES_MAX} bytes, not {len(request.min_version)}", field="min_version"
+                f"a version has at most {VERSION_BYTES_MAX} bytes, not {len(request.min_version)}",
+                field="min_version",
+                versionBytes=len(request.min_version),
+                versionBytesMax=VERSION_BYTES_MAX,
             )
         if request.min_seq or request.min_version:
             page = await self._doorway.until_closing(self._get_at(door, request, patience_s(context, WAIT_S_MAX)))
@@ -71,13 +69,9 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
         self, request: fold_pb2.BatchGetEntriesRequest, context: CallContext
     ) -> fold_pb2.BatchGetEntriesResponse:
         door = self._doorway.enter()
-        if not 1 <= len(request.keys) <= KEYS_MAX:
-            raise InvalidArgument(f"a call names 1 to {KEYS_MAX} keys, not {len(request.keys)}", field="keys")
-        for key in request.keys:
-            _check_key(key, "keys")
+        check_keys(request.keys)
         await self._reach(door, request.topic, request.min_seq, context)
         page = await door.batch_get_entries(request.topic, list(request.keys))
-        _check_answer(page.entries)
         answers = [
             fold_pb2.MaybeEntry(entry=wire.record_to_pb(entry)) if entry is not None else fold_pb2.MaybeEntry()
             for entry in page.entries
@@ -135,24 +129,13 @@ def _has_version(entry: Record | None, version: bytes) -> bool:
 
 def _check_key(key: bytes, field: str, *, bytes_min: int = 0) -> None:
     if not bytes_min <= len(key) <= KEY_BYTES_MAX:
-        raise InvalidArgument(f"{field} has {bytes_min} to {KEY_BYTES_MAX} bytes, not {len(key)}", field=field)
-
-
-def _check_answer(entries: tuple[Record | None, ...]) -> None:
-    """Refuse an answer larger than a message here, where the caller is told what to do about it."""
-    size_bytes = sum(_entry_bytes(entry) for entry in entries if entry is not None)
-    if size_bytes > ANSWER_BYTES_MAX:
         raise InvalidArgument(
-            f"the entries of these keys take {size_bytes} bytes, more than one answer carries: ask for fewer keys",
-            field="keys",
-            answerBytes=size_bytes,
+            f"{field} has {bytes_min} to {KEY_BYTES_MAX} bytes, not {len(key)}",
+            field=field,
+            keyBytes=len(key),
+            keyBytesMin=bytes_min,
+            keyBytesMax=KEY_BYTES_MAX,
         )
-
-
-def _entry_bytes(entry: Record) -> int:
-    meta = sum(len(item.name.encode()) + len(item.value) + ENTRY_OVERHEAD_BYTES for item in entry.meta)
-    text = len((entry.tag or "").encode()) + len((entry.node or "").encode())
-    return len(entry.key or b"") + len(entry.data or b"") + text + meta + ENTRY_OVERHEAD_BYTES
 
 
 def _range_answer(page: RangePage, *, as_columns: bool) -> fold_pb2.RangeEntriesResponse:

@@ -10,6 +10,7 @@ from threading import Thread
 import pytest
 
 from eddyline.core.errors import DataCorrupt
+from eddyline.core.telemetry import PlainFormatter
 from eddyline.store.storage.fs import RealFs, write_all
 from eddyline.store.storage.layout import wal_file, wal_spare
 from eddyline.store.storage.wal import Location, WalFailed
@@ -90,6 +91,17 @@ def test_every_start_cuts_the_newest_file_and_opens_the_next_number() -> None:
     recover(fs)
     assert len(raw(fs, 2)) == 0
     assert fs.listdir(DIRECTORY) == [f"000000000000000{number}.wal" for number in (1, 2, 3)]
+
+
+def test_torn_tail_is_logged_with_its_file_and_offset(caplog: pytest.LogCaptureFixture) -> None:
+    fs = SimFs()
+    (location,) = put(recover(fs).wal, [append_of(b"1")])
+    path = wal_file(DIRECTORY, 1)
+    fs.open(path).pwritev([b"torn"], location.length)
+    recover(fs)
+    (warning,) = caplog.records
+    line = PlainFormatter("store").format(warning)
+    assert line.endswith(f"wal_tail_cut file={path} offset={location.length}")
 
 
 def test_rotation_cuts_the_full_file_to_its_last_frame_and_syncs_it() -> None:

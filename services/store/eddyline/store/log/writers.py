@@ -89,7 +89,3 @@ class Writers:
     def forget(self, writer: str) -> None:
         """A writer is gone with its source."""
         self._staged.pop(writer, None)
-
-    def names(self) -> list[str]:
-        """All writers, by name."""
-        return sorted(self._staged)

@@ -15,6 +15,7 @@ import errno
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
+from eddyline.core.telemetry import fields
 from eddyline.store.storage.frame import BadFrame, parse, seal
 from eddyline.store.storage.fs import write_all
 from eddyline.store.storage.layout import wal_file, wal_numbers
@@ -264,7 +265,7 @@ def _replay(
         end = scan(data, path, shard=shard, file_number=number, complete=complete, on_frame=on_frame)
         if not complete:
             if data.count(b"\0", end) != len(data) - end:
-                logger.warning("wal_tail_cut", extra={"file": str(path), "offset": end})
+                logger.warning("wal_tail_cut", extra=fields(file=str(path), offset=end))
             if end < len(data):
                 file.truncate(end)
             file.fsync()

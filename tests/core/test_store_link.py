@@ -82,7 +82,7 @@ async def test_topic_is_created_and_read_with_all_it_has(store: LinkedStore) -> 
 async def test_topic_refusals(store: LinkedStore) -> None:
     with pytest.raises(InvalidName) as invalid:
         await store.link.create_topic("/", Kind.LOG, TopicConfig())
-    assert invalid.value.metadata == {"field": "topic"}
+    assert invalid.value.metadata == {"field": "topic", "name": "/"}
     with pytest.raises(InvalidName):
         await store.link.get_topic("/")
     with pytest.raises(TopicNotFound) as missing:

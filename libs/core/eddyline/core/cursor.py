@@ -101,7 +101,7 @@ class ResumeTokens:
             raise _invalid("its length is wrong")
         version, fingerprint = _HEADER.unpack_from(token, 0)
         if version != TOKEN_VERSION:
-            raise _invalid(f"its version is {version}, known is {TOKEN_VERSION}")
+            raise _invalid(f"its version is {version}, known is {TOKEN_VERSION}", version=version)
         entries = list(_ENTRY.iter_unpack(memoryview(token)[_HEADER.size :]))
         if len(entries) > TOPICS_MAX or not all(_fits(*entry) for entry in entries):
             raise _invalid("an entry is none of ours")
@@ -135,5 +135,5 @@ def _fits(epoch: int, seq: int, state: int) -> bool:
     return state in (ResumeState.SNAPSHOT, ResumeState.LOG) and epoch != 0
 
 
-def _invalid(why: str) -> ResumeTokenInvalid:
-    return ResumeTokenInvalid(f"not a resume token of Eddyline: {why}", field="resume_token")
+def _invalid(why: str, **metadata: int) -> ResumeTokenInvalid:
+    return ResumeTokenInvalid(f"not a resume token of Eddyline: {why}", field="resume_token", **metadata)

@@ -31,7 +31,8 @@ def encode_gap(gap: Gap) -> bytes:
     """
     identity = gap.source_identity
     if len(identity) > 0xFFFF:
-        raise MalformedColumns(f"a gap's source identity has {len(identity)} bytes, at most 65 535", field="data")
+        message = f"a gap's source identity has {len(identity)} bytes, at most 65 535"
+        raise MalformedColumns(message, field="data", lengthBytes=len(identity), limitBytes=0xFFFF)
     of_source = gap.reason in OF_SOURCE
     first, last = (gap.source_first, gap.source_last) if of_source else (gap.first_seq, gap.last_seq)
     return _HEAD.pack(_FORMAT, gap.reason, len(identity), 0, first, last) + identity
@@ -44,7 +45,8 @@ def gap_of(record_seq: int, data: bytes) -> Gap:
         MalformedColumns: `data` does not follow the grammar.
     """
     if len(data) < _HEAD.size:
-        raise MalformedColumns(f"a gap payload of {len(data)} bytes, at least {_HEAD.size}", field="data")
+        message = f"a gap payload of {len(data)} bytes, at least {_HEAD.size}"
+        raise MalformedColumns(message, field="data", lengthBytes=len(data), leastBytes=_HEAD.size)
     version, reason, identity_length, zero, first, last = _HEAD.unpack_from(data)
     if version != _FORMAT or zero != 0 or len(data) != _HEAD.size + identity_length or last < first:
         raise MalformedColumns("a gap payload does not follow its grammar", field="data")

@@ -60,4 +60,5 @@ def check_name(name: str, what: str) -> None:
         raise InvalidName(
             f"{what} name {shown!r} is not a letter or digit followed by at most 254 letters, digits or . _ : -",
             field=what,
+            name=shown,
         )

@@ -100,8 +100,9 @@ def check_ops(batch: Batch) -> None:
     Raises:
         InvalidOp: one is none of the contract's.
     """
-    if batch.ops is not None and bytes(batch.ops).translate(None, _KNOWN_OPS):
-        raise InvalidOp("an op is none of the contract's", field="op")
+    unknown = b"" if batch.ops is None else bytes(batch.ops).translate(None, _KNOWN_OPS)
+    if unknown:
+        raise InvalidOp(f"op {unknown[0]} is none of the contract's", field="op", op=unknown[0])
 
 
 def _checked(batch: Batch) -> Batch:
@@ -110,8 +111,9 @@ def _checked(batch: Batch) -> Batch:
     if batch.ops:
         if len(batch.ops) != count:
             raise _wrong_length("ops", len(batch.ops), count)
-        if bytes(batch.ops).translate(None, _KNOWN_OPS):
-            raise MalformedColumns("ops has a number that is no op", field="ops")
+        unknown = bytes(batch.ops).translate(None, _KNOWN_OPS)
+        if unknown:
+            raise MalformedColumns(f"ops has {unknown[0]}, which is no op", field="ops", op=unknown[0])
     if batch.source_ts_ns and len(batch.source_ts_ns) != 8 * count:
         raise _wrong_length("source_ts_ns", len(batch.source_ts_ns), 8 * count)
     return Batch(
@@ -142,14 +144,20 @@ def _fitting(column: Column, count: int, field: str, *, absence: bool = True) ->
     if len(offsets) != 4 * count + 4:
         raise _wrong_length(f"{field}.offsets", len(offsets), 4 * count + 4)
     if length >= COLUMN_BYTES_END:
-        raise MalformedColumns(f"{field} has {length} bytes; its end is {COLUMN_BYTES_END}", field=field)
+        raise MalformedColumns(
+            f"{field} has {length} bytes; its end is {COLUMN_BYTES_END}",
+            field=field,
+            lengthBytes=length,
+            limitBytes=COLUMN_BYTES_END,
+        )
     if count < 2:
         fits = offsets == bytes(4 * count) + length.to_bytes(4, "little")
     else:
         bounds = offset_array(offsets)
         fits = bounds[0] == 0 and bounds[-1] == length and not (bounds[1:] < bounds[:-1]).any()
     if not fits:
-        raise MalformedColumns(f"{field}.offsets do not ascend from 0 to the values' length {length}", field=field)
+        message = f"{field}.offsets do not ascend from 0 to the values' length {length}"
+        raise MalformedColumns(message, field=field, lengthBytes=length)
     if not validity:
         return canonical_column(Column(offsets, values, None), count, absence=absence)
     return _fitting_validity(Column(offsets, values, validity), count, field, absence=absence)
@@ -233,4 +241,5 @@ def _check_gaps(batch: Batch) -> None:
 
 
 def _wrong_length(field: str, length: int, expected: int) -> MalformedColumns:
-    return MalformedColumns(f"{field} has {length} bytes where the count asks for {expected}", field=field)
+    message = f"{field} has {length} bytes where the count asks for {expected}"
+    return MalformedColumns(message, field=field, lengthBytes=length, expectedBytes=expected)

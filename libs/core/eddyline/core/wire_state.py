@@ -32,7 +32,7 @@ def kind_from_pb(kind: int) -> Kind:
     try:
         return Kind(kind)
     except ValueError as error:
-        raise NotYet(f"topic kind {kind} is not built yet", field="kind") from error
+        raise NotYet(f"topic kind {kind} is not built yet", field="kind", kind=kind) from error
 
 
 def topic_config_to_pb(config: TopicConfig) -> topic_pb2.TopicConfig:
@@ -55,13 +55,19 @@ def topic_config_from_pb(config: topic_pb2.TopicConfig) -> TopicConfig:
         try:
             durability = Durability(config.durability)
         except ValueError as error:
-            raise NotYet(f"durability {config.durability} is not built yet", field="config.durability") from error
+            raise NotYet(
+                f"durability {config.durability} is not built yet",
+                field="config.durability",
+                durability=config.durability,
+            ) from error
     if config.HasField("idempotency_window_ms"):
         window_ms = config.idempotency_window_ms
         if not 1 <= window_ms <= IDEMPOTENCY_WINDOW_MS_MAX:
             raise InvalidConfig(
                 f"an idempotency window of {window_ms} ms is not within 1 and {IDEMPOTENCY_WINDOW_MS_MAX}",
                 field="config.idempotency_window_ms",
+                windowMs=window_ms,
+                limitMs=IDEMPOTENCY_WINDOW_MS_MAX,
             )
     return TopicConfig(durability, window_ms)
 

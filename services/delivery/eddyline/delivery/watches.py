@@ -96,7 +96,9 @@ class Watches:
         tokens = ResumeTokens(WatchedTopic(wanted.topic, wanted.key_prefixes) for wanted in request.topics)
         resumes = tokens.decode(request.resume_token) if request.resume_token else {}
         if self._figures.watch_count >= self._watches_max:
-            raise QuotaWatches(f"this replica serves at most {self._watches_max} watch streams")
+            raise QuotaWatches(
+                f"this replica serves at most {self._watches_max} watch streams", limit=self._watches_max
+            )
         self._figures.watch_count += 1
         subscriber = Subscriber(
             tokens=tokens,
@@ -224,5 +226,6 @@ def _at_cursor(cursor: Cursor, found: TopicInfo) -> Begin:
             f"the head of topic {found.name} is {found.head_seq}, below the cursor {cursor.seq}",
             topic=found.name,
             headSeq=found.head_seq,
+            cursorSeq=cursor.seq,
         )
     return Begin(Phase.LOG, found.epoch, cursor.seq, found.head_seq)

@@ -60,17 +60,26 @@ def request_from_pb(request: pb.WatchTopicsRequest) -> WatchRequest:
         InvalidName, InvalidArgument: with the field that is wrong.
     """
     if not 1 <= len(request.topics) <= TOPICS_MAX:
-        raise InvalidArgument(f"a watch has 1 to {TOPICS_MAX} topics, not {len(request.topics)}", field="topics")
+        raise InvalidArgument(
+            f"a watch has 1 to {TOPICS_MAX} topics, not {len(request.topics)}",
+            field="topics",
+            count=len(request.topics),
+            limit=TOPICS_MAX,
+        )
     topics = tuple(_wanted(topic, f"topics[{index}]") for index, topic in enumerate(request.topics))
     names: set[str] = set()
     for index, wanted in enumerate(topics):
         if wanted.topic in names:
-            raise InvalidArgument(f"topic {wanted.topic} is named twice", field=f"topics[{index}].topic")
+            raise InvalidArgument(
+                f"topic {wanted.topic} is named twice", field=f"topics[{index}].topic", topic=wanted.topic
+            )
         names.add(wanted.topic)
     heartbeat_ms = request.heartbeat_ms or HEARTBEAT_MS_DEFAULT
     if not HEARTBEAT_MS_MIN <= heartbeat_ms <= HEARTBEAT_MS_MAX:
         raise InvalidArgument(
-            f"heartbeat_ms is 0 or {HEARTBEAT_MS_MIN} to {HEARTBEAT_MS_MAX}, not {heartbeat_ms}", field="heartbeat_ms"
+            f"heartbeat_ms is 0 or {HEARTBEAT_MS_MIN} to {HEARTBEAT_MS_MAX}, not {heartbeat_ms}",
+            field="heartbeat_ms",
+            heartbeatMs=heartbeat_ms,
         )
     return WatchRequest(
         topics=topics,
@@ -86,11 +95,16 @@ def _wanted(wanted: pb.WatchTopic, field: str) -> WantedTopic:
         raise InvalidArgument(
             f"a topic has at most {PREFIXES_MAX} key prefixes, not {len(wanted.key_prefixes)}",
             field=f"{field}.key_prefixes",
+            count=len(wanted.key_prefixes),
+            limit=PREFIXES_MAX,
         )
     for prefix in wanted.key_prefixes:
         if len(prefix) > KEY_BYTES_MAX:
             raise InvalidArgument(
-                f"a key prefix has at most {KEY_BYTES_MAX} bytes, not {len(prefix)}", field=f"{field}.key_prefixes"
+                f"a key prefix has at most {KEY_BYTES_MAX} bytes, not {len(prefix)}",
+                field=f"{field}.key_prefixes",
+                sizeBytes=len(prefix),
+                limitBytes=KEY_BYTES_MAX,
             )
     return WantedTopic(wanted.topic, _start(wanted, field), tuple(wanted.key_prefixes))
 
@@ -100,10 +114,13 @@ def _start(wanted: pb.WatchTopic, field: str) -> Cursor | Point:
         cursor = wanted.cursor
         if cursor.topic not in ("", wanted.topic):
             raise InvalidArgument(
-                f"the cursor is of topic {cursor.topic}, not of {wanted.topic}", field=f"{field}.cursor.topic"
+                f"the cursor is of topic {cursor.topic}, not of {wanted.topic}",
+                field=f"{field}.cursor.topic",
+                cursorTopic=cursor.topic,
+                topic=wanted.topic,
             )
         return Cursor(wanted.topic, cursor.epoch, cursor.seq)
     point = _POINTS.get(wanted.point)
     if point is None:
-        raise InvalidArgument(f"{wanted.point} is no start point", field=f"{field}.point")
+        raise InvalidArgument(f"{wanted.point} is no start point", field=f"{field}.point", point=wanted.point)
     return point

@@ -105,6 +105,11 @@ class Gap(NamedTuple):
     source_first: int = 0
     source_last: int = 0
 
+    @property
+    def own_seq(self) -> int:
+        """Seq a reader stands at after it: its record's, whatever range it tells; without a record the range's last."""
+        return self.seq or self.last_seq
+
 
 def effective_version(version: bytes, seq: int) -> bytes:
     """The version readers see: the stored one, or the seq in 8 bytes where none was set."""

@@ -194,7 +194,7 @@ class Subscription:
         frames: list[Frame] = []
         last = len(result.items) - 1
         for index, item in enumerate(result.items):
-            own_seq = max(item.seq, item.last_seq) if isinstance(item, Gap) else item.last_seq
+            own_seq = item.own_seq if isinstance(item, Gap) else item.last_seq
             seq = result.next_after_seq if index == last else own_seq
             found = item_frame(Place(self.topic, self.epoch, seq), item, self.view)
             if found.data:

@@ -4,8 +4,9 @@ A topic is followed from the first subscriber that wants it until some time afte
 its ring, and credit is granted again as soon as they are there, never when a subscriber has read them. When the stream
 breaks, all topics are added again from where their rings end, so a ring has neither gap nor double.
 
-I1: `ring.end_seq` of `ring.epoch` is exactly what the store was heard to say. I2: the ring's epoch only grows; a topic made
-anew under its name begins a new one. I3: an ended tail gets nothing more, and a new subscriber a new tail.
+I1: `ring.end_seq` of `ring.epoch` is exactly what the store was heard to say, never above the head it said with it. I2: the
+ring's epoch only grows; a topic made anew under its name begins a new one. I3: an ended tail gets nothing more, and a new
+subscriber a new tail; it holds frames only while somebody listens.
 Failure: while the store is away the loop retries for ever, with backoff; rings keep what they have.
 Threading: event loop only; `run` is one task.
 """
@@ -74,7 +75,7 @@ class TopicTail:
     def error(self) -> EddylineError:
         """Why it ended, as an error of the caller's own."""
         assert self.ended is not None
-        return _error(self.ended)
+        return _error(self.ended, self.name)
 
     def start(self, started: FollowStarted) -> None:
         """The store follows it. After a broken stream the ring knows better where it stands."""
@@ -89,7 +90,10 @@ class TopicTail:
         if isinstance(item, Gap):
             if item.reason == GapReason.RECREATED:
                 self.ring.reset(item.new_epoch, end_seq)
-            elif end_seq > self.ring.end_seq:
+                return
+            # whatever range a gap tells: past the head nothing would ever be new again
+            end_seq = min(item.own_seq or end_seq, event.head_seq)
+            if end_seq > self.ring.end_seq:
                 self.ring.push(item, end_seq)
             return
         if end_seq <= self.ring.end_seq:
@@ -103,6 +107,10 @@ class TopicTail:
         """No more of it."""
         self.ended = ended
         self.settled.set()
+
+    def free(self) -> None:
+        """Let go of the frames: it is followed no more, and nobody listens."""
+        self.ring.reset(self.ring.epoch, self.ring.end_seq)
 
 
 class Tails:
@@ -159,7 +167,7 @@ class Tails:
         if tail.listeners or tail.expiry is not None:
             return
         if tail.follow_id not in self._by_id:
-            tail.ring.reset(tail.ring.epoch, tail.ring.end_seq)
+            tail.free()
         elif tail.settled.is_set():
             tail.expiry = self._wheel.schedule(LINGER_S, lambda: self._unfollow(tail))
         else:
@@ -243,7 +251,7 @@ class Tails:
         elif isinstance(event, FollowStarted):
             tail.start(event)
         elif isinstance(event, FollowEnded):
-            error = _error(event)
+            error = _error(event, tail.name)
             if error.code in _AWAY:
                 raise error  # the store is going: all topics are added again, none is forgotten
             self._forget(tail)
@@ -255,7 +263,6 @@ class Tails:
     def _unfollow(self, tail: TopicTail) -> None:
         if tail.follow_id in self._by_id:
             self._forget(tail)
-            tail.ring.reset(0, 0)
             self._step(tail.follow_id)
 
     def _forget(self, tail: TopicTail) -> None:
@@ -264,6 +271,8 @@ class Tails:
             del self._by_name[tail.name]
         if tail.expiry is not None:
             tail.expiry.cancel()
+        if not tail.listeners:
+            tail.free()
 
     def _step(self, follow_id: int) -> None:
         if self.up.is_set():  # else the next stream begins with all topics
@@ -276,5 +285,5 @@ class Tails:
         fallen.clear()
 
 
-def _error(ended: FollowEnded) -> EddylineError:
-    return _CLASSES.get(ended.reason, EddylineError)(ended.message)
+def _error(ended: FollowEnded, topic: str) -> EddylineError:
+    return _CLASSES.get(ended.reason, EddylineError)(ended.message, topic=topic)

@@ -51,19 +51,46 @@ async def test_heartbeat_comes_after_silence_with_a_token(cluster: ServedDeliver
     await append(cluster.store, "log", rows("a"))
     async with cluster.watch(earliest("log"), heartbeat_ms=1000) as watch:
         await watch.until_kind("caught_up")
-        for number in range(3):
-            cluster.clock.advance(0.9)
-            await append(cluster.store, "log", rows("busy"))
-            assert await watch.data(1) == [b"busy"], number
-        cluster.clock.advance(0.9)
-        cluster.clock.advance(0.15)
-        frame = await watch.kind("heartbeat")
-        assert frame.heartbeat.ts_ms == cluster.clock.now_ms()
-        cluster.clock.advance(1.05)
-        token = (await watch.kind("heartbeat")).resume_token
+        for _ in range(3):
+            cluster.clock.advance(1.0)
+            frame = await watch.kind("heartbeat")
+            assert frame.heartbeat.ts_ms == cluster.clock.now_ms()
     await append(cluster.store, "log", rows("next"))
-    async with cluster.watch(tail("log"), resume_token=token) as watch:
+    async with cluster.watch(tail("log"), resume_token=frame.resume_token) as watch:
         assert await watch.data(1) == [b"next"]
+
+
+async def test_token_does_not_get_old_on_a_busy_stream(cluster: ServedDelivery) -> None:
+    await log_topic(cluster.store)
+    async with cluster.watch(tail("log"), heartbeat_ms=1000) as watch:
+        await watch.kind("caught_up")
+        for number in range(50):
+            cluster.clock.advance(0.2)
+            await append(cluster.store, "log", rows(f"{number}"))
+            await watch.until_kind("rows")
+        kinds = [frame.WhichOneof("frame") for frame in watch.frames]
+        assert kinds.count("heartbeat") == 10
+        # Between steps: never more than a heartbeat's records are behind a token.
+        last = len(kinds) - 1 - kinds[::-1].index("heartbeat")
+        assert kinds[last:].count("rows") <= 5
+        token, seen = watch.token, kinds[:last].count("rows")
+    async with cluster.watch(tail("log"), resume_token=token) as watch:
+        assert await watch.data(50 - seen) == [b"%d" % number for number in range(seen, 50)]
+
+
+async def test_reader_slower_than_its_heartbeats_gets_on(cluster: ServedDelivery) -> None:
+    await log_topic(cluster.store)
+    await append(cluster.store, "log", rows("a"))
+    request = WatchRequest((WantedTopic("log", Point.EARLIEST),), heartbeat_s=0.1)
+    async with cluster.role.watches.open(request) as subscriber, asyncio.timeout(5):
+        frames = subscriber.frames()
+        kinds: list[str | None] = []
+        while "rows" not in kinds or "caught_up" not in kinds:
+            kinds.append(pb.WatchTopicsResponse.FromString(await anext(frames)).WhichOneof("frame"))
+            cluster.clock.advance(1.0)
+            await asyncio.sleep(0)
+            assert len(kinds) < 10
+        await frames.aclose()
 
 
 async def test_heartbeat_that_was_long_in_sending_does_not_swallow_the_next(cluster: ServedDelivery) -> None:
@@ -180,6 +207,19 @@ async def test_deleted_topic_is_told_after_its_last_record_and_the_others_go_on(
         assert kinds == {"topic_deleted", "caught_up"}
         await append(cluster.store, "two", rows("again"))
         assert await watch.data(1) == [b"again"]
+
+
+async def test_topic_deleted_while_nobody_watches_leaves_nothing_behind(cluster: ServedDelivery) -> None:
+    await log_topic(cluster.store)
+    async with cluster.watch(tail("log")) as watch:
+        await watch.kind("caught_up")
+        await append(cluster.store, "log", rows("x" * 10_000))
+        await watch.kind("rows")
+    await cluster.until(lambda: cluster.role.figures.watch_count == 0)
+    assert cluster.role.budget.nbytes > 10_000
+    await cluster.store.delete_topic("log")
+    await cluster.until(lambda: len(cluster.role.tails) == 0)
+    assert cluster.role.budget.nbytes == 0
 
 
 async def test_stream_ends_when_all_its_topics_are_deleted(cluster: ServedDelivery) -> None:
@@ -308,6 +348,33 @@ async def test_bad_request_is_refused_with_its_reason(
     error = await cluster.refusal(*topics, **options)
     assert unwrap(error).reason == reason
     assert cluster.role.figures.watch_count == 0
+
+
+@pytest.mark.parametrize(
+    ("topics", "options", "metadata"),
+    [
+        (MANY, {}, {"count": "1001", "limit": "1000"}),
+        ([tail("log"), at("log", 0)], {}, {"topic": "log"}),
+        ([tail("/etc/passwd")], {}, {"name": "/etc/passwd"}),
+        ([tail("absent")], {}, {"topic": "absent"}),
+        ([at("log", 2)], {}, {"topic": "log", "headSeq": "1", "cursorSeq": "2"}),
+        ([pb.WatchTopic(topic="log", cursor=types_pb2.Cursor(topic="kv"))], {}, {"topic": "log", "cursorTopic": "kv"}),
+        ([pb.WatchTopic(topic="log", point=9)], {}, {"point": "9"}),  # type: ignore[arg-type]  # an open enum
+        ([tail("log", b"x" * 1025)], {}, {"sizeBytes": "1025", "limitBytes": "1024"}),
+        ([tail("log", *[b"%d" % number for number in range(1001)])], {}, {"count": "1001", "limit": "1000"}),
+        ([tail("log")], {"heartbeat_ms": 99}, {"heartbeatMs": "99"}),
+        ([tail("log")], {"format": 7}, {"format": "7"}),
+        ([tail("log")], {"resume_token": b"\x09" + bytes(25)}, {"version": "9"}),
+    ],
+    ids=lambda value: "",
+)
+async def test_refusal_has_what_it_says_in_its_metadata(
+    cluster: ServedDelivery, topics: list[pb.WatchTopic], options: dict[str, object], metadata: dict[str, str]
+) -> None:
+    await log_topic(cluster.store)
+    await append(cluster.store, "log", rows("a"))
+    error = unwrap(await cluster.refusal(*topics, **options))
+    assert metadata.items() <= error.metadata.items()
 
 
 async def test_token_of_other_filters_is_a_mismatch(cluster: ServedDelivery) -> None:

@@ -6,6 +6,8 @@ costs its positions and one frame.
 
 I1: caught_up comes once, after everything up to the heads of the start was sent; heartbeats only between steps. So neither
 ever overtakes a record, and every token says exactly what was sent.
+I2: a token is due each heartbeat, however busy the stream is, so that a resume with a token alone repeats no more than a
+heartbeat's time; and after each heartbeat a topic has its turn, so that a reader slower than its heartbeats gets on.
 Threading: event loop only; `frames` is iterated by one task.
 """
 
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING
 from eddyline.core.cursor import Cursor, Resume, ResumeState
 from eddyline.delivery.encode import caught_up_frame, heartbeat_frame
 from eddyline.delivery.subscription import Phase
+from eddyline.delivery.wheel import TICK_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -37,7 +40,8 @@ class Subscriber:
         self, *, tokens: ResumeTokens, heartbeat_s: float, clock: Clock, wheel: Wheel, figures: Figures
     ) -> None:
         self._tokens = tokens
-        self._heartbeat_s = heartbeat_s
+        # The wheel is up to a tick late, and the contract says: at most.
+        self._heartbeat_s = heartbeat_s - TICK_S
         self._clock = clock
         self._wheel = wheel
         self._figures = figures
@@ -46,8 +50,8 @@ class Subscriber:
         self._left = 0
         self._ready: deque[Subscription] = deque()
         self._wake = asyncio.Event()
-        self._sent_s = clock.monotonic_s()
-        self._silent = False
+        self._token_s = clock.monotonic_s()
+        self._due = False
         self._heartbeat: Deadline | None = None
 
     def add(self, subscription: Subscription) -> None:
@@ -64,7 +68,7 @@ class Subscriber:
     async def frames(self) -> AsyncGenerator[bytes, None]:
         """What the stream sends, until every topic is gone or the caller goes away. Raises what ends it."""
         self._behind = {topic for topic in self._topics if not topic.level}
-        self._sent_s = self._clock.monotonic_s()
+        self._token_s = self._clock.monotonic_s()
         self._arm(self._heartbeat_s)
         caught_up = False
         self._left = len(self._topics)
@@ -74,11 +78,12 @@ class Subscriber:
             if not caught_up and not self._behind:
                 caught_up = True
                 yield self._sent(caught_up_frame(self._token()))
-            if self._silent:
-                self._silent = False
+            if self._due:
+                self._due = False
                 self._arm(self._heartbeat_s)
                 yield self._sent(heartbeat_frame(self._clock.now_ms(), self._token()))
-                continue  # it may have been long in sending, and the next one due meanwhile
+                if not self._ready:
+                    continue  # it may have been long in sending, and the next one due meanwhile
             if not self._ready:
                 if self._left == 0:
                     return
@@ -96,10 +101,7 @@ class Subscriber:
                 self.mark(topic)
                 if not step.frames:
                     await asyncio.sleep(0)  # all of it was hidden by the filter: others have their turn too
-            if topic.level:
-                self._behind.discard(topic)
-            if topic.phase is Phase.GONE:
-                self._left -= 1
+            self._settle(topic)
 
     def close(self) -> None:
         """Let go of every topic."""
@@ -108,8 +110,13 @@ class Subscriber:
         for topic in self._topics:
             topic.close()
 
+    def _settle(self, topic: Subscription) -> None:
+        if topic.level:
+            self._behind.discard(topic)
+        if topic.phase is Phase.GONE:
+            self._left -= 1
+
     def _sent(self, frame: Frame) -> bytes:
-        self._sent_s = self._clock.monotonic_s()
         self._figures.delivered_count += frame.records
         return frame.data
 
@@ -117,15 +124,16 @@ class Subscriber:
         self._heartbeat = self._wheel.schedule(delay_s, self._beat)
 
     def _beat(self) -> None:
-        """Due, unless a frame went out meanwhile: then due that much later."""
-        remaining_s = self._sent_s + self._heartbeat_s - self._clock.monotonic_s()
+        """Due, unless caught_up brought a token meanwhile: then due that much later."""
+        remaining_s = self._token_s + self._heartbeat_s - self._clock.monotonic_s()
         if remaining_s > 0:
             self._arm(remaining_s)
         else:
-            self._silent = True
+            self._due = True
             self._wake.set()
 
     def _token(self) -> bytes:
+        self._token_s = self._clock.monotonic_s()
         return self._tokens.encode({topic.topic: _resume(topic) for topic in self._topics})
 
 

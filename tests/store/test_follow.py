@@ -11,6 +11,7 @@ from eddyline.core.batch import Batch
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.record import Gap, GapReason
 from eddyline.core.store_link import FollowEnded, FollowItem, FollowLevel, FollowStarted
+from eddyline.store.follow import ANSWERS_MAX, TURN_BYTES_MAX
 from tests.support.manual_clock import settle
 from tests.support.store import append, log_topic, rows, sim_store
 
@@ -140,3 +141,96 @@ async def test_topic_removed_while_it_is_being_read_says_no_more() -> None:
         assert not waiting.done()
         await follow.add(2, "log", after_seq=1)
         assert (await waiting)[0].follow_id == 2
+
+
+async def test_level_and_end_need_no_credit_where_nothing_is_unread() -> None:
+    async with sim_store() as link, link.follow() as follow:
+        await log_topic(link)
+        await append(link, "log", rows("a"))
+        await follow.add(1, "log", after_seq=1)
+        events = aiter(follow)
+        started, level = await take(events, 2)
+        assert isinstance(started, FollowStarted)
+        assert level == FollowLevel(1, 1)
+        await link.delete_topic("log")
+        (ended,) = await take(events, 1)
+        assert isinstance(ended, FollowEnded)
+        assert ended.reason == "TOPIC_NOT_FOUND"
+
+
+async def test_end_of_a_deleted_topic_waits_for_credit_behind_its_records() -> None:
+    async with sim_store() as link, link.follow() as follow, asyncio.TaskGroup() as tasks:
+        await log_topic(link)
+        for value in ("a", "b", "c"):
+            await append(link, "log", rows(value * TURN_BYTES_MAX))
+        await follow.add(1, "log", after_seq=0)
+        events = aiter(follow)
+        await take(events, 1)
+        await link.delete_topic("log")
+        waiting = tasks.create_task(take(events, 5))
+        await settle()
+        await follow.grant(2 * TURN_BYTES_MAX)
+        await settle()
+        assert not waiting.done()
+        await follow.grant(TURN_BYTES_MAX)
+        assert [type(event) for event in await waiting] == [FollowItem] * 3 + [FollowLevel, FollowEnded]
+
+
+async def test_level_follows_the_last_record_though_it_took_all_credit() -> None:
+    async with sim_store() as link, link.follow() as follow:
+        await log_topic(link)
+        await append(link, "log", rows("a" * 1000))
+        await follow.grant(1)
+        await follow.add(1, "log", after_seq=0)
+        assert [type(event) for event in await take(aiter(follow), 3)] == [FollowStarted, FollowItem, FollowLevel]
+
+
+async def test_add_waits_while_too_many_answers_are_not_taken() -> None:
+    async with sim_store() as link, link.follow() as follow, asyncio.TaskGroup() as tasks:
+        await log_topic(link)
+        for number in range(ANSWERS_MAX):
+            await follow.add(number, "log" if number % 2 else "missing", after_seq=0)
+        adding = tasks.create_task(follow.add(ANSWERS_MAX, "log", after_seq=0))
+        await settle()
+        assert not adding.done()
+        await take(aiter(follow), 1)
+        await adding
+        adding = tasks.create_task(follow.add(ANSWERS_MAX + 1, "log", after_seq=0))
+        await settle()
+        assert not adding.done()
+        follow.close()
+        await adding
+
+
+async def test_topics_added_and_removed_again_leave_nothing_behind() -> None:
+    async with sim_store() as link, link.follow() as follow:
+        await log_topic(link)
+        await append(link, "log", rows("a"))
+        topic = link._table.get("log")
+        for number in range(1_000):
+            await follow.add(number % 3, "log", after_seq=number % 2)
+        assert len(follow._behind) + len(follow._tellable) == 3
+        for number in range(3):
+            await follow.remove(number)
+        assert not follow._behind
+        assert not follow._tellable
+        assert not topic._listeners
+
+
+async def test_many_follows_of_one_topic_are_closed_as_one() -> None:
+    async with sim_store() as link:
+        await log_topic(link)
+        topic, unlistened = link._table.get("log"), 0
+
+        class Counted(dict[object, None]):
+            def __delitem__(self, key: object) -> None:
+                nonlocal unlistened
+                unlistened += 1
+                super().__delitem__(key)
+
+        topic._listeners = Counted()  # type: ignore[assignment]
+        async with link.follow() as follow:
+            for number in range(ANSWERS_MAX):
+                await follow.add(number, "log")
+        assert unlistened == 1
+        assert not follow._followed

@@ -54,7 +54,7 @@ class Topic:
         self.gate = asyncio.Lock()
         self.overlays: list[list[Batch]] = []
         self._waiters: list[tuple[int, asyncio.Event]] = []
-        self._listeners: list[Callable[[Topic], None]] = []
+        self._listeners: dict[Callable[[Topic], None], None] = {}
 
     @property
     def earliest_seq(self) -> int:
@@ -81,11 +81,11 @@ class Topic:
 
     def listen(self, listener: Callable[[Topic], None]) -> None:
         """Call `listener` whenever the head moves or the topic goes."""
-        self._listeners.append(listener)
+        self._listeners[listener] = None
 
     def unlisten(self, listener: Callable[[Topic], None]) -> None:
         """Stop calling it."""
-        self._listeners.remove(listener)
+        del self._listeners[listener]
 
     def moved(self) -> None:
         """The head moved, or the topic went: wake who waits for that."""

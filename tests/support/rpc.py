@@ -27,10 +27,15 @@ class Kinds:
 
 
 @asynccontextmanager
-async def serving(handler: Callable[[bytes, int], Awaitable[bytes]]) -> AsyncIterator[Kinds]:
-    """Serve `handler(request, n)`, which gives the n-th answer, for all four kinds; streams ask it until it raises."""
+async def serving(
+    handler: Callable[[bytes, int], Awaitable[bytes]], *, decode: Callable[[bytes], bytes] | None = None
+) -> AsyncIterator[Kinds]:
+    """Serve `handler(request, n)`, which gives the n-th answer, for all four kinds; streams ask it until it raises.
+
+    `decode` stands for generated code's request deserializer.
+    """
     server = make_server("127.0.0.1:0", new_id=lambda: "the-id")
-    server.grpc.add_generic_rpc_handlers((_generic(handler),))
+    server.grpc.add_generic_rpc_handlers((_generic(handler, decode),))
     address = await server.start()
     try:
         async with open_channel(address, own_connection=True) as channel:
@@ -39,7 +44,9 @@ async def serving(handler: Callable[[bytes, int], Awaitable[bytes]]) -> AsyncIte
         await server.stop(0)
 
 
-def _generic(handler: Callable[[bytes, int], Awaitable[bytes]]) -> grpc.GenericRpcHandler:
+def _generic(
+    handler: Callable[[bytes, int], Awaitable[bytes]], decode: Callable[[bytes], bytes] | None
+) -> grpc.GenericRpcHandler:
     async def unary(request: bytes, _context: object) -> bytes:
         return await handler(request, 0)
 
@@ -64,10 +71,10 @@ def _generic(handler: Callable[[bytes, int], Awaitable[bytes]]) -> grpc.GenericR
     return grpc.method_handlers_generic_handler(
         SERVICE,
         {
-            "UnaryUnary": grpc.unary_unary_rpc_method_handler(unary),
-            "StreamUnary": grpc.stream_unary_rpc_method_handler(unary_of_stream),
-            "UnaryStream": grpc.unary_stream_rpc_method_handler(stream),
-            "StreamStream": grpc.stream_stream_rpc_method_handler(stream_of_stream),
+            "UnaryUnary": grpc.unary_unary_rpc_method_handler(unary, decode),
+            "StreamUnary": grpc.stream_unary_rpc_method_handler(unary_of_stream, decode),
+            "UnaryStream": grpc.unary_stream_rpc_method_handler(stream, decode),
+            "StreamStream": grpc.stream_stream_rpc_method_handler(stream_of_stream, decode),
         },
     )
 

@@ -2,15 +2,18 @@
 
 A domain error becomes its status (`eddyline.core.status`), also after the first messages of a stream, and also where a
 task group wrapped it. An exception nobody expected becomes INTERNAL with a random id, and is logged once with the same
-id: nothing internal leaks.
+id: nothing internal leaks. Bytes that are not a message of the call are InvalidArgument, raised where the handler would have
+got the message: in a stream of requests by its iterator, so that what came before them is dealt with first.
 `CancelledError` is never eaten: it is how an expired or cancelled call stops its work. An abort that gRPC's own
-servicers (health, reflection) asked for passes as it is.
+servicers (health, reflection) asked for passes as it is. What gRPC itself raises of a call that is over, where its
+cancellation has not arrived yet, ends the call as that would: nobody is there to be told, and nothing is logged.
 Streams are written from one coroutine, so an asynchronous generator costs no second layer, and it is closed
 (its `finally` has run) before the call ends.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import AsyncGenerator
@@ -18,8 +21,9 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import grpc
+from google.protobuf.message import DecodeError
 
-from eddyline.core.errors import EddylineError, Internal
+from eddyline.core.errors import EddylineError, Internal, InvalidArgument
 from eddyline.core.status import to_status
 from eddyline.core.telemetry import fields
 
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     UnaryBehaviour = Callable[[object, Context], Awaitable[object]]
     StreamBehaviour = Callable[[object, Context], AsyncGenerator[object, None] | Awaitable[None]]
     NewId = Callable[[], str]
+    Decode = Callable[[bytes], "Request"]
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -62,26 +67,62 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
     def _wrapped(
         self, handler: grpc.RpcMethodHandler[Request, Response], method: str
     ) -> grpc.RpcMethodHandler[Request, Response]:
-        request, response = handler.request_deserializer, handler.response_serializer
+        decode, response = handler.request_deserializer, handler.response_serializer
         # The casts: gRPC's types know only synchronous handlers, an aio server has only asynchronous ones.
         if handler.unary_unary is not None:
             unary = _unary(cast("UnaryBehaviour", handler.unary_unary), method, self._new_id)
-            return grpc.unary_unary_rpc_method_handler(unary, request, response)
+            return grpc.unary_unary_rpc_method_handler(unary, _late(decode), response)
         if handler.stream_unary is not None:
             unary = _unary(cast("UnaryBehaviour", handler.stream_unary), method, self._new_id)
-            return grpc.stream_unary_rpc_method_handler(unary, request, response)
+            return grpc.stream_unary_rpc_method_handler(unary, _checked(decode), response)
         if handler.unary_stream is not None:
             stream = _stream(cast("StreamBehaviour", handler.unary_stream), method, self._new_id)
-            return grpc.unary_stream_rpc_method_handler(stream, request, response)
+            return grpc.unary_stream_rpc_method_handler(stream, _late(decode), response)
         assert handler.stream_stream is not None
         stream = _stream(cast("StreamBehaviour", handler.stream_stream), method, self._new_id)
-        return grpc.stream_stream_rpc_method_handler(stream, request, response)
+        return grpc.stream_stream_rpc_method_handler(stream, _checked(decode), response)
+
+
+def _checked(decode: Decode[Request] | None) -> Decode[Request] | None:
+    """Decode, or raise what the caller is told. A stream's iterator raises it in the handler."""
+    if decode is None:
+        return None
+
+    def checked(message: bytes) -> Request:
+        try:
+            return decode(message)
+        except DecodeError as error:
+            raise InvalidArgument("the request is not a message of this call") from error
+
+    return checked
+
+
+def _late(decode: Decode[Request] | None) -> Decode[Request] | None:
+    """Decode, or give the error in place of the message: gRPC decodes a single request outside of the handler."""
+    checked = _checked(decode)
+    if checked is None:
+        return None
+
+    def late(message: bytes) -> Request:
+        try:
+            return checked(message)
+        except InvalidArgument as error:
+            return cast("Request", error)  # never seen by the handler: see `_message`
+
+    return late
+
+
+def _message(request: object) -> object:
+    """A handler's request. Raises the error that stands in its place."""
+    if isinstance(request, InvalidArgument):
+        raise request
+    return request
 
 
 def _unary(behaviour: UnaryBehaviour, method: str, new_id: NewId) -> UnaryBehaviour:
     async def answer(request: object, context: Context) -> object:
         try:
-            return await behaviour(request, context)
+            return await behaviour(_message(request), context)
         except grpc.aio.AbortError:
             raise
         except Exception as error:
@@ -94,14 +135,11 @@ def _unary(behaviour: UnaryBehaviour, method: str, new_id: NewId) -> UnaryBehavi
 def _stream(behaviour: StreamBehaviour, method: str, new_id: NewId) -> Callable[[object, Context], Awaitable[None]]:
     async def answer(request: object, context: Context) -> None:
         try:
-            answers = behaviour(request, context)
+            answers = behaviour(_message(request), context)
             if isinstance(answers, AsyncGenerator):
                 async with aclosing(answers):
                     async for message in answers:
-                        try:
-                            await context.write(message)
-                        except grpc.aio.InternalError:
-                            return  # gRPC's word for a caller that went away within the write
+                        await context.write(message)
             else:
                 await answers
         except grpc.aio.AbortError:
@@ -113,18 +151,30 @@ def _stream(behaviour: StreamBehaviour, method: str, new_id: NewId) -> Callable[
 
 
 async def _abort(context: Context, error: Exception, method: str, new_id: NewId) -> None:
+    """Tell the caller, if it is still there. Raises what ends the call in gRPC's eyes."""
     error = _ungrouped(error)
-    if context.done() or context.cancelled():
-        # The caller is gone, so there is nobody to tell; a defect is logged all the same.
-        if not isinstance(error, EddylineError | grpc.aio.UsageError):
-            _log(error, method, new_id())
-        return
+    if _says_over(error, context):
+        raise asyncio.CancelledError from error
     if not isinstance(error, EddylineError):
         error_id = new_id()
         _log(error, method, error_id)
         error = Internal(f"internal error; the role's log has it under the id {error_id}", id=error_id)
     code, message, trailing_metadata = to_status(error)
-    await context.abort(code, message, trailing_metadata)
+    try:
+        await context.abort(code, message, trailing_metadata)
+    except grpc.aio.AbortError:
+        raise
+    except grpc.aio.BaseError as over:
+        raise asyncio.CancelledError from over
+
+
+def _says_over(error: Exception, context: Context) -> bool:
+    """True = gRPC's own word for a call that was cancelled, has expired or was ended with its server."""
+    if isinstance(error, ExceptionGroup):
+        return all(_says_over(one, context) for one in error.exceptions)
+    if isinstance(error, grpc.aio.UsageError):
+        return context.done()  # of a call that is not over it is a misuse of ours
+    return isinstance(error, grpc.aio.BaseError)
 
 
 def _ungrouped(error: Exception) -> Exception:

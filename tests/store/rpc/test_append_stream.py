@@ -12,6 +12,7 @@ from eddyline.v1.log_pb2 import (
     AppendBatch,
     AppendStart,
     AppendStreamRequest,
+    AppendStreamResponse,
     CreateIfMissing,
     ReadRecordsRequest,
 )
@@ -22,6 +23,8 @@ from tests.support.store_server import Gate, answers_of, refused, served_store
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import grpc
 
     from tests.support.store_server import ServedStore
 
@@ -60,6 +63,19 @@ async def test_answers_come_one_an_append_in_order(tmp_path: Path) -> None:
         read = await store.log.ReadRecords(ReadRecordsRequest(topic="log", limit=400))
         stored = [record.data for item in read.items for record in item.rows.records]
         assert stored[::2] == [str(number).encode() for number in range(200)]
+
+
+async def test_bytes_that_are_no_step_end_the_stream_after_what_was_before_them(tmp_path: Path) -> None:
+    async with served_store(tmp_path / "store") as store:
+        await store.create("log", LOG)
+        call: grpc.aio.StreamStreamMultiCallable[bytes, AppendStreamResponse] = store.channel.stream_stream(
+            "/eddyline.v1.LogService/AppendStream", response_deserializer=AppendStreamResponse.FromString
+        )
+        before = [step.SerializeToString() for step in (start("log"), append_step(keyless("a")))]
+        after = append_step(keyless("b")).SerializeToString()
+        answers, reason = await answers_of(call(iter([*before, b"\xff\xff", after])))
+        assert ([answer.last_seq for answer in answers], reason) == ([1], "INVALID_ARGUMENT")
+        assert await store.head("log") == 1
 
 
 async def test_stream_without_appends_ends_well(tmp_path: Path) -> None:

@@ -56,3 +56,15 @@ def test_sources_come_back() -> None:
 def test_fold_states_come_back() -> None:
     state = FoldState(5, 7, "LIVE", 12)
     assert fold_state_from_pb(fold_state_to_pb(state)) == state
+
+
+UNKNOWN_SETTING = b"\x18\x05"
+
+
+def test_a_setting_of_a_newer_contract_is_not_yet_in_a_request_and_passed_over_in_an_answer() -> None:
+    config = topic_pb2.TopicConfig.FromString(UNKNOWN_SETTING)
+    with pytest.raises(NotYet) as raised:
+        topic_config_from_pb(config)
+    assert raised.value.metadata == {"field": "config", "fieldNumber": "3"}
+    answer = topic_pb2.Topic(name="t", kind=topic_pb2.TOPIC_KIND_KV, config=config)
+    assert topic_info_from_pb(answer).config == TopicConfig()

@@ -17,9 +17,9 @@ from eddyline.core.settings import CommonSettings
 from eddyline.core.source import SourceDefinition
 from eddyline.core.topic import TopicConfig
 from eddyline.ingest.config import IngestSettings
+from eddyline.ingest.creation import ensure_topic
 from eddyline.ingest.position import decode_position, revision_of
 from eddyline.ingest.role import IngestRole
-from eddyline.ingest.sources_file import ensure_topic
 from tests.support.memory_link import MemoryLink
 
 if TYPE_CHECKING:

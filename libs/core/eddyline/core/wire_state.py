@@ -6,6 +6,8 @@ with the contract's error, whoever sent it.
 
 from __future__ import annotations
 
+from google.protobuf.unknown_fields import UnknownFieldSet
+
 from eddyline.core.errors import InvalidArgument, InvalidConfig, NotYet
 from eddyline.core.read import FoldState
 from eddyline.core.source import SourceDefinition, SourceInfo, SourceReport
@@ -44,32 +46,20 @@ def topic_config_to_pb(config: TopicConfig) -> topic_pb2.TopicConfig:
 
 
 def topic_config_from_pb(config: topic_pb2.TopicConfig) -> TopicConfig:
-    """A topic's settings; what is unset has its default.
+    """The settings that a request asks for; what is unset has its default.
+
+    A setting that this version does not know arrives as an unknown field, since a newer contract has it: passing it over
+    would make a topic that does not do what its owner was told.
 
     Raises:
-        NotYet: a class that this version does not know.
+        NotYet: a setting or a class that this version does not know.
         InvalidConfig: a window out of its bounds.
     """
-    durability, window_ms = Durability.DISK, IDEMPOTENCY_WINDOW_MS_DEFAULT
-    if config.durability != topic_pb2.DURABILITY_UNSPECIFIED:
-        try:
-            durability = Durability(config.durability)
-        except ValueError as error:
-            raise NotYet(
-                f"durability {config.durability} is not built yet",
-                field="config.durability",
-                durability=config.durability,
-            ) from error
-    if config.HasField("idempotency_window_ms"):
-        window_ms = config.idempotency_window_ms
-        if not 1 <= window_ms <= IDEMPOTENCY_WINDOW_MS_MAX:
-            raise InvalidConfig(
-                f"an idempotency window of {window_ms} ms is not within 1 and {IDEMPOTENCY_WINDOW_MS_MAX}",
-                field="config.idempotency_window_ms",
-                windowMs=window_ms,
-                limitMs=IDEMPOTENCY_WINDOW_MS_MAX,
-            )
-    return TopicConfig(durability, window_ms)
+    unknown = UnknownFieldSet(config)
+    if len(unknown):
+        number = unknown[0].field_number
+        raise NotYet(f"setting {number} of a topic is not built yet", field="config", fieldNumber=number)
+    return _known_settings(config)
 
 
 def topic_info_to_pb(info: TopicInfo) -> topic_pb2.Topic:
@@ -87,16 +77,16 @@ def topic_info_to_pb(info: TopicInfo) -> topic_pb2.Topic:
 
 
 def topic_info_from_pb(topic: topic_pb2.Topic) -> TopicInfo:
-    """A topic of a store's answer.
+    """A topic of a store's answer. Settings of a newer contract are passed over: they are the store's to keep.
 
     Raises:
-        InvalidArgument, NotYet, InvalidConfig: as `kind_from_pb` and `topic_config_from_pb`.
+        InvalidArgument, NotYet, InvalidConfig: a kind or class that this version does not know, or a wrong window.
     """
     return TopicInfo(
         name=topic.name,
         epoch=topic.epoch,
         kind=kind_from_pb(topic.kind),
-        config=topic_config_from_pb(topic.config),
+        config=_known_settings(topic.config),
         head_seq=topic.head_seq,
         earliest_seq=topic.earliest_seq,
         source=topic.source,
@@ -158,3 +148,26 @@ def fold_state_to_pb(state: FoldState) -> fold_pb2.FoldState:
 def fold_state_from_pb(state: fold_pb2.FoldState) -> FoldState:
     """Where a fold stands."""
     return FoldState(state.fold_seq, state.epoch, state.source_state, state.staleness_ms)
+
+
+def _known_settings(config: topic_pb2.TopicConfig) -> TopicConfig:
+    durability, window_ms = Durability.DISK, IDEMPOTENCY_WINDOW_MS_DEFAULT
+    if config.durability != topic_pb2.DURABILITY_UNSPECIFIED:
+        try:
+            durability = Durability(config.durability)
+        except ValueError as error:
+            raise NotYet(
+                f"durability {config.durability} is not built yet",
+                field="config.durability",
+                durability=config.durability,
+            ) from error
+    if config.HasField("idempotency_window_ms"):
+        window_ms = config.idempotency_window_ms
+        if not 1 <= window_ms <= IDEMPOTENCY_WINDOW_MS_MAX:
+            raise InvalidConfig(
+                f"an idempotency window of {window_ms} ms is not within 1 and {IDEMPOTENCY_WINDOW_MS_MAX}",
+                field="config.idempotency_window_ms",
+                windowMs=window_ms,
+                limitMs=IDEMPOTENCY_WINDOW_MS_MAX,
+            )
+    return TopicConfig(durability, window_ms)

@@ -13,18 +13,17 @@ from __future__ import annotations
 import tomllib
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core.errors import EddylineError, InvalidName, NotKv, SourceExists, TopicExists, TopicNotFound
+from eddyline.core.errors import EddylineError, SourceExists
 from eddyline.core.settings import SettingsError
 from eddyline.core.source import SourceDefinition
-from eddyline.core.topic import Kind, TopicConfig, check_name
+from eddyline.core.topic import TopicConfig
+from eddyline.ingest.creation import check_definition, create_source
 from eddyline.ingest.forward import retried
-from eddyline.ingest.stream import BUCKET_PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eddyline.core.store_link import StoreLink
-    from eddyline.core.topic import TopicInfo
 
 FIELDS: Final = ("name", "bucket", "topic")
 
@@ -61,8 +60,7 @@ async def ensure_sources(link: StoreLink, definitions: Sequence[SourceDefinition
     """
     for definition in definitions:
         try:
-            await ensure_topic(link, definition.topic, TopicConfig())
-            await link.put_source(definition)
+            await create_source(link, definition, TopicConfig())
         except SourceExists as error:
             raise SettingsError(
                 f"source {definition.name}: {where} says bucket {definition.bucket} to topic {definition.topic}, "
@@ -74,24 +72,6 @@ async def ensure_sources(link: StoreLink, definitions: Sequence[SourceDefinition
             raise SettingsError(f"source {definition.name} of {where}: {error.message}") from error
 
 
-async def ensure_topic(link: StoreLink, name: str, config: TopicConfig) -> TopicInfo:
-    """The topic, made as a KV topic if it is missing.
-
-    Raises:
-        InvalidName, NotKv, QuotaTopics, and what tells that the store cannot answer.
-    """
-    try:
-        info = await link.get_topic(name)
-    except TopicNotFound:
-        try:
-            info = await link.create_topic(name, Kind.KV, config)
-        except TopicExists:
-            info = await link.get_topic(name)
-    if info.kind is not Kind.KV:
-        raise NotKv(f"topic {name} is a LOG; a source needs a KV topic", topic=name)
-    return info
-
-
 def _definition(entry: object, where: str) -> SourceDefinition:
     if not isinstance(entry, dict) or any(not isinstance(entry.get(field), str) for field in FIELDS):
         raise SettingsError(f"{where} needs name, bucket and topic, each a text")
@@ -100,10 +80,7 @@ def _definition(entry: object, where: str) -> SourceDefinition:
         raise SettingsError(f"{where} has unknown {', '.join(unknown)}; it takes {', '.join(FIELDS)}")
     definition = SourceDefinition(name=entry["name"], topic=entry["topic"], bucket=entry["bucket"])
     try:
-        check_name(definition.name, "source")
-        check_name(definition.topic, "topic")
-    except InvalidName as error:
+        check_definition(definition)
+    except EddylineError as error:
         raise SettingsError(f"{where}: {error.message}") from error
-    if not BUCKET_PATTERN.fullmatch(definition.bucket):
-        raise SettingsError(f"{where}: no bucket can be called {definition.bucket!r}")
     return definition

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-BUCKET_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]+")
-"""JetStream's own rule for buckets."""
+BUCKET_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,255}")
+"""JetStream's own rule for buckets, and the store's bound."""
 NO_BOUND_NS: Final = 0
 MSG_TTL_NS_MIN: Final = 1_000_000_000
 """The shortest time to live that the server takes for one message."""

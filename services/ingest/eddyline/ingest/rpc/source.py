@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.paging import name_after, page_limit, token_after
-from eddyline.core.topic import TopicConfig, check_name
+from eddyline.core.topic import TopicConfig
 from eddyline.core.wire_state import source_definition_from_pb, source_definition_to_pb, topic_config_from_pb
+from eddyline.ingest.creation import check_definition, create_source
 from eddyline.ingest.position import decode_position, revision_of
-from eddyline.ingest.sources_file import ensure_topic
-from eddyline.ingest.stream import BUCKET_PATTERN
 from eddyline.v1 import source_pb2, source_pb2_grpc
 
 if TYPE_CHECKING:
@@ -53,13 +52,9 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         self, request: source_pb2.CreateSourceRequest, context: object
     ) -> source_pb2.CreateSourceResponse:
         definition = source_definition_from_pb(request.definition)
-        check_name(definition.name, "source")
-        check_name(definition.topic, "topic")
-        if not BUCKET_PATTERN.fullmatch(definition.bucket):
-            raise InvalidArgument(f"no bucket can be called {definition.bucket!r}", field="bucket")
+        check_definition(definition)
         config = topic_config_from_pb(request.topic_config) if request.HasField("topic_config") else TopicConfig()
-        await ensure_topic(self._link, definition.topic, config)
-        info, _ = await self._link.put_source(definition)
+        info = await create_source(self._link, definition, config)
         self._owner.look()
         return source_pb2.CreateSourceResponse(source=source_to_pb(info))
 
@@ -91,10 +86,10 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
     ) -> source_pb2.CompareSourceResponse:
         settle_ms = request.settle_ms or SETTLE_MS_DEFAULT
         if settle_ms > SETTLE_MS_MAX:
-            raise InvalidArgument(f"settle_ms is at most {SETTLE_MS_MAX}", field="settle_ms")
+            raise InvalidArgument(f"settle_ms is at most {SETTLE_MS_MAX}", field="settle_ms", limitMs=SETTLE_MS_MAX)
         limit = request.limit or DIFFERENCES_DEFAULT
         if limit > DIFFERENCES_MAX:
-            raise InvalidArgument(f"limit is at most {DIFFERENCES_MAX}", field="limit")
+            raise InvalidArgument(f"limit is at most {DIFFERENCES_MAX}", field="limit", limit=DIFFERENCES_MAX)
         info = await self._link.get_source(request.source)
         comparison = await self._comparer.compare(
             info.definition, name=self._new_name(), settle_s=settle_ms / 1000, limit=limit

@@ -10,19 +10,26 @@ import pytest
 from eddyline.core.batch import Batch
 from eddyline.core.errors import (
     CommitUnknown,
+    EddylineError,
     EpochMismatch,
     HeadMismatch,
     IdempotencyConflict,
+    InvalidArgument,
+    InvalidName,
     InvalidOp,
     KeyRequired,
+    NotKv,
     ReadOnly,
     StaleFence,
     StalePosition,
     TopicExists,
+    TopicNotEmpty,
     TopicNotFound,
     VersionMismatch,
 )
-from eddyline.core.record import Op, Record
+from eddyline.core.gap import encode_gap
+from eddyline.core.record import Gap, GapReason, Op, Record
+from eddyline.core.source import SourceDefinition
 from eddyline.core.topic import Durability, Kind, TopicConfig
 from eddyline.store.append import AppendRequest, NewTopic, WriterPosition
 from tests.support.faulty_fs import FaultyFs
@@ -61,6 +68,43 @@ async def test_missing_topic_is_refused_unless_the_append_makes_it() -> None:
         assert made.first_seq == 1
         with pytest.raises(TopicExists):
             await log_topic(link, "new")
+
+
+@pytest.mark.parametrize(
+    ("conditions", "refusal"),
+    [
+        ({"epoch": 7}, EpochMismatch),
+        ({"expected_head_seq": 1}, HeadMismatch),
+        ({"expected_versions": ((b"k", b"\x01"),)}, VersionMismatch),
+        ({"writer": WriterPosition("w", 1, b"1", b"2")}, StalePosition),
+        ({"writer": WriterPosition("no name", 1, b"", b"2")}, InvalidName),
+        ({"batch": rows("a")}, InvalidOp),
+        ({"batch": Batch.from_rows([])}, InvalidArgument),
+    ],
+)
+async def test_append_that_is_refused_makes_no_topic(
+    conditions: dict[str, object], refusal: type[EddylineError]
+) -> None:
+    async with sim_store() as link:
+        asked = {"batch": puts(("k", "v")), "create": NewTopic(Kind.KV, TopicConfig()), **conditions}
+        with pytest.raises(refusal):
+            await append(link, "new", **asked)  # type: ignore[arg-type]
+        assert await link.list_topics("", "", 1) == []
+        taken = {
+            "expected_head_seq": 0,
+            "expected_versions": ((b"k", b""),),
+            "writer": WriterPosition("w", 0, b"", b"1"),
+        }
+        made = await append(link, "new", puts(("k", "v")), create=NewTopic(Kind.KV, TopicConfig()), **taken)
+        assert made.first_seq == 1
+
+
+async def test_versions_of_a_log_to_make_are_refused_before_it_is_made() -> None:
+    async with sim_store() as link:
+        create = NewTopic(Kind.LOG, TopicConfig())
+        with pytest.raises(NotKv):
+            await append(link, "new", rows("a"), create=create, expected_versions=((b"k", b""),))
+        assert await link.list_topics("", "", 1) == []
 
 
 async def test_two_creates_at_once_make_one_topic() -> None:
@@ -297,3 +341,56 @@ async def test_moves_of_one_writer_may_follow_each_other_before_the_first_is_sto
         third = await link.stage(request(b"2", b"3"))
         assert [(await ack).first_seq for ack in (second, third)] == [2, 3]
         assert writers.get("w").stored == b"3"
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+async def test_larger_fence_of_a_move_already_done_shuts_smaller_ones_out(kind: Kind) -> None:
+    async with sim_store() as link:
+        await link.create_topic("t", kind, TopicConfig())
+        batch = rows("a") if kind is Kind.LOG else puts(("k", "v"))
+        await append(link, "t", batch, writer=WriterPosition("w", 1, b"", b"1"), idempotency_key="once")
+        again = await append(link, "t", batch, writer=WriterPosition("w", 5, b"", b"1"))
+        assert (again.first_seq, again.deduplicated) == (0, True)
+        with pytest.raises(StaleFence) as fenced:
+            await append(link, "t", batch, writer=WriterPosition("w", 4, b"1", b"2"))
+        assert fenced.value.metadata == {"writer": "w", "fence": "5", "carriedFence": "4"}
+        by_key = await append(link, "t", batch, writer=WriterPosition("w", 6, b"", b"1"), idempotency_key="once")
+        assert (by_key.first_seq, by_key.last_seq, by_key.deduplicated) == (1, 1, True)
+        with pytest.raises(StaleFence):
+            await append(link, "t", batch, writer=WriterPosition("w", 5, b"1", b"2"))
+        done = await append(link, "t", batch, writer=WriterPosition("w", 6, b"1", b"2"))
+        assert done.first_seq == 2
+
+
+async def test_larger_fence_of_a_move_already_done_is_answered_when_it_is_durable() -> None:
+    disk = FaultyFs(SimFs())
+    async with sim_store(disk) as link:
+        await log_topic(link)
+        first = await link.stage(AppendRequest(topic="log", batch=rows("a"), writer=WriterPosition("w", 1, b"", b"1")))
+        raised = [
+            await link.stage(AppendRequest(topic="log", batch=rows("a"), writer=WriterPosition("w", fence, b"", b"1")))
+            for fence in (2, 2, 3)
+        ]
+        assert (await first).first_seq == 1
+        assert not any(ack.done() for ack in raised)
+        assert [(await ack).deduplicated for ack in raised] == [True] * 3
+        disk.next_fault("fdatasync", error=errno.EIO)
+        with pytest.raises(CommitUnknown):
+            await append(link, "log", rows("a"), writer=WriterPosition("w", 4, b"", b"1"))
+
+
+async def test_topic_of_gaps_alone_is_empty_and_one_record_fills_it() -> None:
+    async with sim_store() as link:
+        await kv_topic(link)
+        await link.put_source(SourceDefinition("s", "kv", "b"))
+        fence = (await link.acquire_lease("s", holder="h", lease_ms=0)).fence
+        gap = Batch.from_rows([Record(op=Op.GAP, data=encode_gap(Gap(1, 1, GapReason.SOURCE_GAP)))])
+        await link.apply_batch("s", fence=fence, previous=b"", new=b"1", batch=gap)
+        await link.delete_source("s")
+        await link.put_source(SourceDefinition("s", "kv", "b"))
+        await link.delete_source("s")
+        await append(link, "kv", puts(("k", None)))
+        with pytest.raises(TopicNotEmpty):
+            await link.put_source(SourceDefinition("s", "kv", "b"))
+        with pytest.raises(TopicNotEmpty):
+            await link.delete_topic("kv", if_empty=True)

@@ -100,7 +100,8 @@ async def test_terminated_store_ends_its_streams_stops_clean_and_keeps_all(tmp_p
             follow = apply_pb2_grpc.ApplyServiceStub(channel).FollowTopics()
             step = apply_pb2.FollowAdd(follow_id=1, topic="a")
             await follow.write(apply_pb2.FollowTopicsRequest(add=step))
-            await anext(aiter(follow))
+            answers = aiter(follow)
+            assert [(await anext(answers)).WhichOneof("event") for _ in range(2)] == ["started", "level"]
             store.send_signal(signal.SIGTERM)
             code = await follow.code()
             assert code is grpc.StatusCode.UNAVAILABLE

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from eddyline.core.batch import Batch
 from eddyline.core.errors import CommitUnknown, DataCorrupt, IdempotencyConflict, StaleFence, StalePosition
-from eddyline.core.record import Gap, GapReason, Record
+from eddyline.core.gap import encode_gap
+from eddyline.core.record import Gap, GapReason, Op, Record
 from eddyline.core.source import SourceDefinition, SourceReport
 from eddyline.core.topic import Durability, Kind, TopicConfig
 from eddyline.store.append import AppendRequest, WriterPosition
 from eddyline.store.fold.fold import FoldWrite, WriterState
 from eddyline.store.fold.memory import SimFold
 from eddyline.store.lifecycle import IdentityMismatch, new_workers, open_store
+from eddyline.store.log.table import TopicTable
 from eddyline.store.log.topic import RESERVATION_SEQS
+from eddyline.store.recovery import check_follows, topic_body, topic_of
 from eddyline.store.storage.fs import Locked
+from eddyline.store.storage.wal import Location
 from eddyline.store.workers import InlineWorker
 from tests.support.history import read_all
 from tests.support.manual_clock import ManualClock
@@ -346,3 +351,44 @@ async def test_each_start_has_a_number_of_its_own() -> None:
     for then in ("kill", "power", None, "kill"):
         await machine.run(look, then)
     assert instances == [1, 2, 3, 4]
+
+
+async def test_missing_frame_in_the_middle_of_a_topic_is_corruption() -> None:
+    table = TopicTable(0)
+    topic = topic_of(1, dict(topic_body("log", Kind.LOG, TopicConfig())), 0, table.key_budget)
+    topic.head_seq = 3
+    with pytest.raises(DataCorrupt, match="frames between them are missing"):
+        check_follows(topic, rows("a").with_place(5, 0), Location(2, 80, 96))
+    check_follows(topic, rows("a").with_place(4, 0), Location(2, 80, 96))
+    gap = Batch.from_rows([Record(op=Op.GAP, data=encode_gap(Gap(4, 9, GapReason.UNSYNCED)))])
+    check_follows(topic, gap.with_place(10, 0), Location(2, 80, 96))
+    with pytest.raises(DataCorrupt):
+        check_follows(topic, gap.with_place(11, 0), Location(2, 80, 96))
+
+
+@pytest.mark.parametrize("durability", list(Durability))
+async def test_clean_stop_whose_last_frame_is_damaged_is_refused(durability: Durability) -> None:
+    fs, fold = SimFs(), SimFold(0)
+    async with sim_store(fs, fold) as link:
+        await log_topic(link, durability=durability)
+        await append(link, "log", rows("a"))
+    directory = Path("/data/wal/00")
+    newest = fs.open(directory / sorted(fs.listdir(directory))[0])
+    last = len(newest.pread(newest.size(), 0).rstrip(b"\0")) - 1
+    newest.pwritev([b"\0"], last)
+    with pytest.raises(DataCorrupt):
+        async with sim_store(fs, fold.kill()):
+            pass
+
+
+async def test_directory_that_was_started_before_and_has_no_wal_is_refused() -> None:
+    fs, fold = SimFs(), SimFold(0)
+    async with sim_store(fs, fold) as link:
+        await log_topic(link)
+        await append(link, "log", rows("a"))
+    directory = Path("/data/wal/00")
+    for name in fs.listdir(directory):
+        fs.unlink(directory / name)
+    with pytest.raises(DataCorrupt, match="missing"):
+        async with sim_store(fs, fold.kill()):
+            pass

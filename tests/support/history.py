@@ -127,6 +127,8 @@ async def _judge_fold(topic: TopicHistory, link: LocalLink, records: list[Record
         assert record.key is not None
         expected[record.key] = record.seq if record.op == Op.PUT else 0
     written = {key for append in topic.appends for key in append.keys} | set(expected)
+    if not written:
+        return
     page = await link.batch_get_entries(topic.name, sorted(written))
     for key, entry in zip(sorted(written), page.entries, strict=True):
         seq = entry.seq if entry is not None else 0

@@ -9,7 +9,7 @@ from eddyline.core.batch import Batch
 from eddyline.core.gap import encode_gap
 from eddyline.core.record import Gap, GapReason, MetaEntry, Op, Record
 from eddyline.store.storage.frame import AppendMark, FrameBody, FrameType, append_body, control_body
-from eddyline.store.storage.wal import Location, Wal
+from eddyline.store.storage.wal import Location, Wal, WalEnd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,14 @@ class Replayed:
         return [payload_of(frame) for frame in self.frames if frame.type is FrameType.APPEND]
 
 
-def recover(fs: Fs, *, directory: Path = DIRECTORY, shard: int = SHARD, file_bytes: int = FILE_BYTES) -> Replayed:
+def recover(
+    fs: Fs,
+    *,
+    directory: Path = DIRECTORY,
+    shard: int = SHARD,
+    file_bytes: int = FILE_BYTES,
+    expected: WalEnd | None = None,
+) -> Replayed:
     """Recover the WAL of `directory`, made if it is missing."""
     if not fs.exists(directory):
         fs.mkdir(directory)
@@ -48,7 +55,7 @@ def recover(fs: Fs, *, directory: Path = DIRECTORY, shard: int = SHARD, file_byt
         frames.append(frame)
         locations.append(location)
 
-    return Replayed(Wal.recover(fs, directory, shard, file_bytes, on_frame), frames, locations)
+    return Replayed(Wal.recover(fs, directory, shard, file_bytes, on_frame, expected=expected), frames, locations)
 
 
 def append_of(data: bytes, *, seq: int = 1, topic_id: int = 1) -> FrameBody:

@@ -171,6 +171,13 @@ async def test_append_of_a_key_in_flight_gets_that_ones_answer(tmp_path: Path) -
         assert [(answer.first_seq, answer.deduplicated) for answer in answers] == [(1, False), (1, True)]
 
 
+async def test_start_with_an_epoch_that_is_gone_makes_no_topic(tmp_path: Path) -> None:
+    async with served_store(tmp_path / "store") as store:
+        steps = [start("new", epoch=99, create=CreateIfMissing(kind=LOG)), append_step(keyless("1"))]
+        assert await answers_of(store.log.AppendStream(iter(steps))) == ([], "EPOCH_MISMATCH")
+        assert store.link.status().topic_count == 0
+
+
 async def test_epoch_is_fixed_at_the_start(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         await store.create("log", LOG)

@@ -15,8 +15,10 @@ while keys are read for `expected_versions`.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from eddyline.core.batch import Batch
 from eddyline.core.errors import ApplyLag, CommitUnknown, QuotaTopics, Throttled, TopicNotFound
 from eddyline.core.store_link import AppendResult
 from eddyline.core.topic import Kind
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from eddyline.core.clock import Clock
-    from eddyline.store.append import AppendRequest
+    from eddyline.store.append import AppendRequest, WriterPosition
     from eddyline.store.fold.fold import Fold
     from eddyline.store.log.cache import FrameCache
     from eddyline.store.log.table import TopicTable
@@ -50,6 +52,7 @@ APPLY_LAG_BYTES_MAX: Final = 64 << 20
 """Bounds of what waits for the disk and for the fold. 64 MiB is a second of a slow disk; two of them are what a store
 may hold of appends not yet acknowledged, whatever its clients do."""
 RETRY_AFTER_MS: Final = 100
+_NO_RECORDS: Final = Batch.from_rows([])
 
 
 class Engine:
@@ -124,10 +127,7 @@ class Engine:
         known = self._known(topic, request)
         if known is not None:
             return known
-        self._check_room(topic)
-        if topic.closing or topic.deleted:
-            raise TopicNotFound(f"no topic {topic.name}", topic=topic.name)
-        staging.check_author(topic, request)  # again: it may have got a source while this one waited at the gate
+        self._check_open(topic, request)
         staging.check_head(topic, request.expected_head_seq)
         ack: Ack = asyncio.get_running_loop().create_future()
         writer, key, digest = request.writer, request.idempotency_key.encode(), b""
@@ -140,6 +140,7 @@ class Engine:
             topic.writers.stage(writer, ack)
         first_seq = topic.staged_seq + 1
         topic.staged_seq += request.batch.count
+        topic.hold(request.batch)
         if topic.kind is Kind.KV and request.batch.count:
             placed = request.batch.with_place(first_seq, 0)
             topic.unapplied.append(placed)
@@ -151,26 +152,63 @@ class Engine:
         )
         return ack
 
+    def check_new(self, topic: Topic, request: AppendRequest) -> None:
+        """Judge an append to a topic that it would make, before it does.
+
+        Raises:
+            whatever `stage` would: the topic is not made then.
+        """
+        staging.check_new(topic, request)
+        self._check_room(topic)
+
     def _known(self, topic: Topic, request: AppendRequest) -> Ack | None:
         """The acknowledgement of an append that this one repeats, by key or by position."""
-        if request.idempotency_key:
-            found = topic.keys.find(
-                request.idempotency_key.encode(),
-                content_hash(request.batch),
-                now_ms=self.clock.now_ms(),
-                window_ms=topic.config.idempotency_window_ms,
-            )
-            if isinstance(found, PendingAppend):
-                return _repeat(found.ack)
-            if found is not None:
-                return _done(AppendResult(found.first_seq, found.last_seq, topic.id, found.ts_ms, deduplicated=True))
-        if request.writer is not None:
-            writer = topic.writers.check(request.writer, leased=request.source)
-            if writer is not None:
-                if writer.ack is not None:
-                    return _repeat(writer.ack)
-                return _done(AppendResult(0, 0, topic.id, topic.last_ts_ms, deduplicated=True))
+        known = self._known_by_key(topic, request)
+        move = request.writer
+        if move is None:
+            return known
+        writer = topic.writers.get(move.writer)
+        if known is None:
+            found = topic.writers.check(move, leased=request.source)
+            if found is None:
+                return None
+            writer = found
+            known = _repeat(writer.ack) if writer.ack is not None else _done(_deduplicated(topic))
+        if move.new == writer.position and move.fence > writer.fence:
+            return _repeat(self._raise_fence(topic, request, move), known)
+        return known
+
+    def _known_by_key(self, topic: Topic, request: AppendRequest) -> Ack | None:
+        if not request.idempotency_key:
+            return None
+        found = topic.keys.find(
+            request.idempotency_key.encode(),
+            content_hash(request.batch),
+            now_ms=self.clock.now_ms(),
+            window_ms=topic.config.idempotency_window_ms,
+        )
+        if isinstance(found, PendingAppend):
+            return _repeat(found.ack)
+        if found is not None:
+            return _done(AppendResult(found.first_seq, found.last_seq, topic.id, found.ts_ms, deduplicated=True))
         return None
+
+    def _raise_fence(self, topic: Topic, request: AppendRequest, move: WriterPosition) -> Ack:
+        """Stage a larger fence for a writer that is where it wants to be: an append of no record, always fdatasynced."""
+        self._check_open(topic, request)
+        ack: Ack = asyncio.get_running_loop().create_future()
+        topic.writers.stage(move, ack)
+        mark = AppendMark(0, writer=move.writer, fence=move.fence, previous=move.new, new=move.new)
+        self.committer.stage(
+            StagedAppend(topic=topic, batch=_NO_RECORDS, first_seq=topic.staged_seq + 1, mark=mark, ack=ack, sync=True)
+        )
+        return ack
+
+    def _check_open(self, topic: Topic, request: AppendRequest) -> None:
+        self._check_room(topic)
+        if topic.closing or topic.deleted:
+            raise TopicNotFound(f"no topic {topic.name}", topic=topic.name)
+        staging.check_author(topic, request)  # again: it may have got a source while this one waited at the gate
 
     def _check_room(self, topic: Topic) -> None:
         if self.read_only_reason:
@@ -288,7 +326,7 @@ def _remember(topic: Topic, append: StagedAppend, ts_ms: int) -> None:
         last_seq = append.first_seq + mark.count - 1
         topic.keys.commit(mark.idempotency_key, KeyedAppend(mark.content_hash, append.first_seq, last_seq, ts_ms))
     if mark.has_writer:
-        topic.writers.commit(mark.writer, mark.fence, mark.new)
+        topic.writers.commit(mark.writer, mark.fence, mark.new, append.ack)
 
 
 def _result(topic: Topic, append: StagedAppend, ts_ms: int) -> AppendResult:
@@ -297,14 +335,20 @@ def _result(topic: Topic, append: StagedAppend, ts_ms: int) -> AppendResult:
     return AppendResult(append.first_seq, append.first_seq + append.batch.count - 1, topic.id, ts_ms)
 
 
+def _deduplicated(topic: Topic) -> AppendResult:
+    """The answer to a move that is stored: its seqs are not known any more."""
+    return AppendResult(0, 0, topic.id, topic.last_ts_ms, deduplicated=True)
+
+
 def _done(result: AppendResult) -> Ack:
     ack: Ack = asyncio.get_running_loop().create_future()
     ack.set_result(result)
     return ack
 
 
-def _repeat(first: Ack) -> Ack:
-    """A second acknowledgement of an append under way, marked as such."""
+def _repeat(awaited: Ack, answer: Ack | None = None) -> Ack:
+    """A second acknowledgement of an append under way, marked as such: when `awaited` is settled, with its result or that
+    of `answer`, which was staged before it and is settled then."""
     second: Ack = asyncio.get_running_loop().create_future()
 
     def settle_second(done: Ack) -> None:
@@ -315,10 +359,7 @@ def _repeat(first: Ack) -> Ack:
         elif (error := done.exception()) is not None:
             settle(second, error if isinstance(error, Exception) else RuntimeError("append failed"))
         else:
-            result = done.result()
-            second.set_result(
-                AppendResult(result.first_seq, result.last_seq, result.epoch, result.ts_ms, deduplicated=True)
-            )
+            second.set_result(replace((answer or done).result(), deduplicated=True))
 
-    first.add_done_callback(settle_second)
+    awaited.add_done_callback(settle_second)
     return second

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -17,6 +17,7 @@ from eddyline.core.telemetry import fields
 from eddyline.store.commit import STOPPED
 from eddyline.store.engine import Engine
 from eddyline.store.entries import Entries
+from eddyline.store.fold.fold import FoldFailed
 from eddyline.store.link import LocalLink
 from eddyline.store.log.cache import FrameCache
 from eddyline.store.log.table import TopicTable
@@ -25,7 +26,7 @@ from eddyline.store.recovery import Replay, settle_losses
 from eddyline.store.sources import Sources
 from eddyline.store.storage.identity import Identity, read_identity, write_identity
 from eddyline.store.storage.layout import Layout
-from eddyline.store.storage.wal import Wal
+from eddyline.store.storage.wal import Wal, WalEnd
 from eddyline.store.upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -137,12 +138,18 @@ async def _recovered(
         table, sources = TopicTable(SHARD_INDEX), Sources(clock)
         replay = Replay(table=table, sources=sources, fold=fold)
         recover = partial(
-            Wal.recover, fs, layout.wal_shard(SHARD_INDEX), SHARD_INDEX, settings.wal_file_bytes, replay.frame
+            Wal.recover,
+            fs,
+            layout.wal_shard(SHARD_INDEX),
+            SHARD_INDEX,
+            settings.wal_file_bytes,
+            replay.frame,
+            expected=WalEnd(before.wal_number, before.wal_bytes) if before is not None else None,
         )
         wal = await workers.wal.submit(recover)
         opened.callback(wal.close)
         await workers.fold.submit(replay.finish)
-        bytes_lost = before is not None and not before.clean and before.boot_id != boot_id
+        bytes_lost = lost_bytes(before, boot_id, replay)
         settle_losses(table=table, fold=fold, wal=wal, bytes_lost=bytes_lost, now_ms=clock.now_ms())
         identity = Identity(
             cluster_id=cluster_id,
@@ -151,6 +158,7 @@ async def _recovered(
             instance=before.instance + 1 if before is not None else 1,
             boot_id=boot_id,
             clean=False,
+            wal_number=wal.end.file_number,
         )
         write_identity(fs, layout, identity)
         cache = FrameCache(settings.cache_bytes)
@@ -176,9 +184,12 @@ async def _recovered(
         )
         async with _serving(engine, link, wal, workers, sync_interval_ms=settings.sync_interval_ms):
             yield link
-        await workers.fold.submit(fold.flush)
+        with suppress(FoldFailed):  # a broken fold is brought up from the log again
+            await workers.fold.submit(fold.flush)
         if engine.read_only_reason in ("", STOPPED):
-            write_identity(fs, layout, replace(identity, clean=True))
+            end = wal.end
+            clean = replace(identity, clean=True, wal_number=end.file_number, wal_bytes=end.file_bytes)
+            write_identity(fs, layout, clean)
 
 
 @asynccontextmanager
@@ -219,6 +230,13 @@ def check_identity(identity: Identity | None, cluster_id: str) -> None:
             f"the data directory is shard {theirs[1]} of {theirs[2]} of cluster {theirs[0]!r}, "
             f"the configuration says shard {ours[1]} of {ours[2]} of cluster {ours[0]!r}"
         )
+
+
+def lost_bytes(before: Identity | None, boot_id: str, replay: Replay) -> bool:
+    """Whether bytes handed to the kernel may be gone: after a power-up, where nobody knows, or where the fold proves it."""
+    if before is None:
+        return replay.frame_count > 0
+    return (not before.clean and before.boot_id != boot_id) or replay.fold_is_ahead
 
 
 async def spare_files(wal: Wal, wanted: asyncio.Event, worker: Worker) -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from eddyline.core.batch import Batch
 from eddyline.core.errors import (
-    EpochMismatch,
     NotKv,
     NotReady,
     SourceExists,
@@ -31,6 +30,7 @@ from eddyline.store.keyed_locks import KeyedLocks
 from eddyline.store.log.topic import Topic
 from eddyline.store.recovery import change_writer, topic_body, topic_of
 from eddyline.store.sources import check_definition
+from eddyline.store.staging import check_epoch
 from eddyline.store.storage.frame import FrameType, control_body
 
 if TYPE_CHECKING:
@@ -102,9 +102,8 @@ class LocalLink:
         self._check_open()
         async with self._locks.hold(name):
             topic = self._table.get(name)
-            if if_epoch and if_epoch != topic.id:
-                raise EpochMismatch(f"topic {name} has epoch {topic.id}", topic=name, epoch=topic.id)
-            if if_empty and topic.staged_seq:
+            check_epoch(name, topic.id, if_epoch)
+            if if_empty and topic.has_records:
                 raise TopicNotEmpty(f"topic {name} has records", topic=name)
 
             def committed() -> None:
@@ -140,6 +139,8 @@ class LocalLink:
         self._check_open()
         topic = self._table.find(request.topic)
         if topic is None and request.create is not None:
+            check_name(request.topic, "topic")
+            self._engine.check_new(self._would_be(request.topic, *request.create), request)
             topic = await self._create_if_missing(request.topic, *request.create)
         return await self._engine.stage(topic or self._table.get(request.topic), request)
 
@@ -157,9 +158,12 @@ class LocalLink:
         return await asyncio.shield(await self._engine.stage(found.topic, request))
 
     async def _create_if_missing(self, name: str, kind: Kind, config: TopicConfig) -> Topic:
-        check_name(name, "topic")
         async with self._locks.hold(name):
             return self._table.find(name) or await self._create(name, kind, config)
+
+    def _would_be(self, name: str, kind: Kind, config: TopicConfig) -> Topic:
+        """A topic as it would be, with id 0: what an append that makes it is judged against first."""
+        return topic_of(0, topic_body(name, kind, config), 0, self._table.key_budget)
 
     # reads -------------------------------------------------------------------------------------------------------
 
@@ -234,6 +238,8 @@ class LocalLink:
                         source=definition.name,
                         bucket=known.definition.bucket,
                         topic=known.definition.topic,
+                        askedBucket=definition.bucket,
+                        askedTopic=definition.topic,
                     )
                 return self._sources.info(known), False
             topic = self._table.get(definition.topic)
@@ -320,5 +326,5 @@ def check_takes_source(topic: Topic) -> None:
         raise NotKv(f"topic {topic.name} has no fold, a bucket needs one", topic=topic.name)
     if topic.source:
         raise TopicHasSource(f"topic {topic.name} has source {topic.source}", topic=topic.name, source=topic.source)
-    if topic.staged_seq:
+    if topic.has_records:
         raise TopicNotEmpty(f"topic {topic.name} has records; a source needs an empty topic", topic=topic.name)

@@ -84,6 +84,7 @@ class LogReader:
                 f"the head of topic {topic.name} is {topic.head_seq}, below the cursor {after_seq}",
                 topic=topic.name,
                 headSeq=topic.head_seq,
+                afterSeq=after_seq,
             )
         if not items and after_seq == topic.head_seq and wait_ms:
             await topic.wait_head(after_seq + 1, self._clock, wait_ms / 1000)
@@ -168,5 +169,5 @@ def record_bytes(batch: Batch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 def _bounded(value: int, default: int, largest: int, field: str) -> int:
     if not 0 <= value <= largest:
-        raise InvalidArgument(f"{field} is 0 to {largest}, not {value}", field=field)
+        raise InvalidArgument(f"{field} is 0 to {largest}, not {value}", field=field, value=value, valueMax=largest)
     return value or default

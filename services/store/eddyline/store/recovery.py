@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.batch import Batch
 from eddyline.core.errors import DataCorrupt
-from eddyline.core.gap import encode_gap
+from eddyline.core.gap import encode_gap, split_gaps
 from eddyline.core.record import Gap, GapReason, Op, Record
 from eddyline.core.source import SourceDefinition
 from eddyline.core.topic import Durability, Kind, TopicConfig
@@ -45,6 +45,7 @@ class Replay:
         self._pending: list[FoldWrite] = []
         self._pending_entries = 0
         self.frame_count = 0
+        self.fold_is_ahead = False
 
     def frame(self, frame: Frame, location: Location) -> None:
         """Apply one frame. A frame of a topic that a later frame deletes is applied too, and goes with it."""
@@ -68,6 +69,8 @@ class Replay:
     def finish(self) -> None:
         """Bring the fold up and forget in it what the log has deleted.
 
+        A topic whose log lost all its records is not empty where its fold has kept some.
+
         Raises:
             DataCorrupt: the fold knows a topic that the log never made.
         """
@@ -82,11 +85,18 @@ class Replay:
                     offset=0,
                 )
             self._fold.delete_topic(topic_id)
+        for topic in self._table.all():
+            if not topic.has_records and self._fold.applied(topic.id):
+                topic.has_records = _has_entries(self._fold, topic.id)
+        kv_topics = [topic for topic in self._table.all() if topic.kind is Kind.KV]
+        self.fold_is_ahead = any(self._applied.get(topic.id, 0) > topic.head_seq for topic in kv_topics)
 
     def _append(self, topic: Topic, frame: Frame, location: Location) -> None:
         batch = frame.batch
         assert batch is not None
+        topic.hold(batch)
         if batch.count:
+            check_follows(topic, batch, location)
             topic.index.add(batch.first_seq, batch.last_seq, location)
             topic.head_seq = topic.staged_seq = batch.last_seq
         first_seq = frame.first_seq
@@ -121,6 +131,26 @@ class Replay:
             self._applied.update({write.topic_id: write.applied_seq for write in self._pending})
             self._pending = []
             self._pending_entries = 0
+
+
+def check_follows(topic: Topic, batch: Batch, location: Location) -> None:
+    """A frame's records follow those before it, or it is the gap record that says what lies between.
+
+    Raises:
+        DataCorrupt: a frame before this one is missing from the log.
+    """
+    if batch.first_seq == topic.head_seq + 1:
+        return
+    if batch.count == 1 and batch.ops is not None:
+        gap = split_gaps(batch)[0]
+        if isinstance(gap, Gap) and (gap.first_seq, gap.last_seq + 1) == (topic.head_seq + 1, batch.first_seq):
+            return
+    raise DataCorrupt(
+        f"WAL file {location.file_number:016x}, offset {location.offset}: seq {batch.first_seq} of topic {topic.name} "
+        f"follows {topic.head_seq}: frames between them are missing",
+        file=f"{location.file_number:016x}.wal",
+        offset=location.offset,
+    )
 
 
 def settle_losses(*, table: TopicTable, fold: Fold, wal: Wal, bytes_lost: bool, now_ms: int) -> int:
@@ -158,6 +188,14 @@ def settle_losses(*, table: TopicTable, fold: Fold, wal: Wal, bytes_lost: bool, 
     for start in range(0, len(writes), REPLAY_ENTRIES_MAX):
         fold.apply(writes[start : start + REPLAY_ENTRIES_MAX])
     return len(bodies)
+
+
+def _has_entries(fold: Fold, topic_id: int) -> bool:
+    view = fold.view(topic_id)
+    try:
+        return bool(view.next_page(1, 1))
+    finally:
+        view.close()
 
 
 def _positions_ahead(topic: Topic, fold: Fold) -> tuple[AppendMark, ...]:

@@ -95,9 +95,17 @@ class Sources:
             InvalidArgument: holder or time out of bounds. LeaseHeld: somebody else's lease still runs.
         """
         if not holder or len(holder.encode()) > HOLDER_BYTES_MAX:
-            raise InvalidArgument(f"a holder has 1 to {HOLDER_BYTES_MAX} bytes", field="holder")
+            raise InvalidArgument(
+                f"a holder has 1 to {HOLDER_BYTES_MAX} bytes", field="holder", holderBytesMax=HOLDER_BYTES_MAX
+            )
         if lease_ms and not LEASE_MS_MIN <= lease_ms <= LEASE_MS_MAX:
-            raise InvalidArgument(f"lease_ms is {LEASE_MS_MIN} to {LEASE_MS_MAX}", field="lease_ms")
+            raise InvalidArgument(
+                f"lease_ms is {LEASE_MS_MIN} to {LEASE_MS_MAX}, not {lease_ms}",
+                field="lease_ms",
+                leaseMs=lease_ms,
+                leaseMsMin=LEASE_MS_MIN,
+                leaseMsMax=LEASE_MS_MAX,
+            )
         remaining_ms = self._remaining_ms(source)
         if source.holder and source.holder != holder and remaining_ms > 0:
             raise LeaseHeld(
@@ -167,7 +175,10 @@ class Sources:
         source = self.get(name)
         if fence != source.fence or not source.holder:
             raise StaleFence(
-                f"source {name} has fence {source.fence}, the call carries {fence}", source=name, fence=source.fence
+                f"source {name} has fence {source.fence}, the call carries {fence}",
+                source=name,
+                fence=source.fence,
+                carriedFence=fence,
             )
         return source
 
@@ -180,4 +191,6 @@ def check_definition(definition: SourceDefinition) -> None:
     check_name(definition.name, "source")
     check_name(definition.topic, "topic")
     if not definition.bucket or len(definition.bucket.encode()) > BUCKET_BYTES_MAX:
-        raise InvalidArgument(f"a bucket's name has 1 to {BUCKET_BYTES_MAX} bytes", field="bucket")
+        raise InvalidArgument(
+            f"a bucket's name has 1 to {BUCKET_BYTES_MAX} bytes", field="bucket", bucketBytesMax=BUCKET_BYTES_MAX
+        )

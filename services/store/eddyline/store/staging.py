@@ -38,8 +38,7 @@ def check_request(topic: Topic, request: AppendRequest) -> None:
     Raises:
         EpochMismatch, TopicHasSource, InvalidArgument, InvalidOp, KeyRequired, NotKv.
     """
-    if request.epoch and request.epoch != topic.id:
-        raise EpochMismatch(f"topic {topic.name} has epoch {topic.id}", topic=topic.name, epoch=topic.id)
+    check_epoch(topic.name, topic.id, request.epoch)
     check_author(topic, request)
     if request.expected_versions and topic.kind is not Kind.KV:
         raise NotKv(f"topic {topic.name} has no fold, so no versions to expect", topic=topic.name)
@@ -47,7 +46,11 @@ def check_request(topic: Topic, request: AppendRequest) -> None:
     if writer is not None:
         check_name(writer.writer, "writer")
         if max(len(writer.previous), len(writer.new)) > POSITION_BYTES_MAX:
-            raise InvalidArgument(f"a position has at most {POSITION_BYTES_MAX} bytes", field="writer")
+            raise InvalidArgument(
+                f"a position has at most {POSITION_BYTES_MAX} bytes",
+                field="writer",
+                positionBytesMax=POSITION_BYTES_MAX,
+            )
         if not writer.new:
             raise InvalidArgument("a writer's new position is missing", field="writer.new")
         if request.source and not writer.fence:
@@ -55,6 +58,28 @@ def check_request(topic: Topic, request: AppendRequest) -> None:
     if request.batch.count == 0 and not request.source:
         raise InvalidArgument("an append needs at least one record", field="batch")
     check_ops(topic.kind, request.batch, source=request.source)
+
+
+def check_new(topic: Topic, request: AppendRequest) -> None:
+    """Judge all of an append to a topic that it would make: `topic` is what that would be, with id 0.
+
+    Raises:
+        what the append would be refused with, by its request or by an empty topic's state.
+    """
+    check_request(topic, request)
+    check_versions(request.expected_versions, [None] * len(request.expected_versions), ())
+    check_head(topic, request.expected_head_seq)
+    if request.writer is not None:
+        topic.writers.check(request.writer, leased=False)
+
+
+def check_epoch(name: str, epoch: int, expected: int) -> None:
+    """Raises EpochMismatch where one is expected and it is not the topic's; `epoch` 0 = there is no such topic."""
+    if expected and expected != epoch:
+        found = f"topic {name} has epoch {epoch}" if epoch else f"there is no topic {name}"
+        raise EpochMismatch(
+            f"{found}, the request says epoch {expected}", topic=name, epoch=epoch, expectedEpoch=expected
+        )
 
 
 def check_author(topic: Topic, request: AppendRequest) -> None:
@@ -82,7 +107,7 @@ def check_ops(kind: Kind, batch: Batch, *, source: bool) -> None:
     found = {Op.APPEND} if batch.ops is None else set(bytes(batch.ops))
     if not found <= allowed:
         named = ", ".join(sorted(Op(op).name for op in found - allowed))
-        raise InvalidOp(f"records of a KV topic have op PUT, DELETE or PURGE, not {named}", field="op")
+        raise InvalidOp(f"records of a KV topic have op PUT, DELETE or PURGE, not {named}", field="op", ops=named)
     if Op.GAP in found:
         ops = batch.ops_array()
         keyed = batch.select((ops != Op.GAP).nonzero()[0])
@@ -100,6 +125,7 @@ def check_head(topic: Topic, expected_head_seq: int | None) -> None:
             f"the head of topic {topic.name} is {topic.staged_seq}, not {expected_head_seq}",
             topic=topic.name,
             headSeq=topic.staged_seq,
+            expectedHeadSeq=expected_head_seq,
         )
 
 
@@ -126,4 +152,5 @@ def check_versions(
                 f"key {key[:64]!r} {'is not live' if not versions[key] else 'has another version'}",
                 key=key.hex(),
                 version=versions[key].hex(),
+                expectedVersion=version.hex(),
             )

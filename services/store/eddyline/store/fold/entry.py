@@ -86,4 +86,4 @@ def decode_entry(key: bytes, value: bytes) -> Record:
 
 
 def _corrupt(key: bytes, cause: str) -> DataCorrupt:
-    return DataCorrupt(f"fold entry of key {key.hex()}: {cause}", file="fold", offset=0)
+    return DataCorrupt(f"fold entry of key {key.hex()}: {cause}", file="fold", offset=0, key=key.hex())

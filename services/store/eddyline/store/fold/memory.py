@@ -67,7 +67,7 @@ class SimFold:
     def view(self, topic_id: int, *, key_prefix: bytes = b"", after_key: bytes = b"") -> _SimView:
         self._check_open()
         if len(self._views) >= VIEWS_MAX:
-            raise TooManyScans(f"{VIEWS_MAX} scans are open", retryAfterMs=RETRY_AFTER_MS)
+            raise TooManyScans(f"{VIEWS_MAX} scans are open", scansMax=VIEWS_MAX, retryAfterMs=RETRY_AFTER_MS)
         entries, first = self._entries(topic_id), key_after(key_prefix, after_key)
         keys = sorted(key for key in entries if key >= first and key.startswith(key_prefix))
         view = _SimView([(key, entries[key]) for key in keys], on_close=self._views.discard)

@@ -158,7 +158,7 @@ class RocksFold:
 
     def view(self, topic_id: int, *, key_prefix: bytes = b"", after_key: bytes = b"") -> _RocksView:
         if len(self._views) >= VIEWS_MAX:
-            raise TooManyScans(f"{VIEWS_MAX} scans are open", retryAfterMs=RETRY_AFTER_MS)
+            raise TooManyScans(f"{VIEWS_MAX} scans are open", scansMax=VIEWS_MAX, retryAfterMs=RETRY_AFTER_MS)
         prefix = _TOPIC.pack(topic_id)
         with _translated():
             first = prefix + key_after(key_prefix, after_key)

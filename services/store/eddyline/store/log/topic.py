@@ -1,7 +1,8 @@
 """One topic in memory: identity, heads, index, keys, writers, and who waits for it.
 
 I1: `head_seq` <= `staged_seq`: visible, then staged. I2: a seq of a DISK topic above `reserved_seq` is acknowledged only
-after the fdatasync that covers a larger reservation. I3: `last_ts_ms` never goes back.
+after the fdatasync that covers a larger reservation. I3: `last_ts_ms` never goes back. I4: `has_records` is True
+from the first record on that is staged or replayed and is no gap: gaps alone leave a topic empty, whatever its head.
 Threading: event loop only; the engine and recovery change it, everybody else reads.
 """
 
@@ -11,6 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.clock import wait_event
+from eddyline.core.record import Op
 from eddyline.core.topic import Durability, Kind, TopicConfig, TopicInfo
 from eddyline.store.log.dedupe import IdempotencyKeys, KeyBudget
 from eddyline.store.log.index import FrameIndex
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from eddyline.core.batch import Batch
     from eddyline.core.clock import Clock
 
+_GAP: Final = bytes((Op.GAP,))
 RESERVATION_SEQS: Final = 65_536
 """Seqs reserved at a time. A reservation costs one 56-byte frame and one fdatasync: at 1 M records/s that is 15 a second
 beside the group commits that run anyway; power loss leaves a gap of at most this many."""
@@ -42,6 +45,7 @@ class Topic:
         self.closing = False
         self.deleted = False
         self.staged_seq = 0
+        self.has_records = False
         self.head_seq = 0
         self.last_ts_ms = 0
         self.last_commit_s = 0.0
@@ -65,6 +69,11 @@ class Topic:
     def needs_reservation(self) -> bool:
         """True = seqs are reserved ahead; an FSYNC topic's are synced themselves."""
         return self.config.durability is Durability.DISK
+
+    def hold(self, batch: Batch) -> None:
+        """A batch is staged or replayed: from its first record on the topic is not empty."""
+        if not self.has_records and batch.count:
+            self.has_records = batch.ops is None or bool(bytes(batch.ops).strip(_GAP))
 
     def info(self) -> TopicInfo:
         """The topic as readers see it."""

@@ -43,7 +43,7 @@ class Writers:
         return self._staged.get(writer) or StagedWriter(0, b"")
 
     def check(self, move: WriterPosition, *, leased: bool) -> StagedWriter | None:
-        """Judge a move. None = go on; a writer = this very move is staged or stored already.
+        """Judge a move. None = go on; a writer = this very move is staged or stored already, but perhaps not its fence.
 
         `leased` writers (sources) get their fence from a lease and must carry exactly it; any other writer takes over
         by carrying a larger one.
@@ -58,6 +58,7 @@ class Writers:
                 f"writer {move.writer} has fence {known.fence}, the append carries {move.fence}",
                 writer=move.writer,
                 fence=known.fence,
+                carriedFence=move.fence,
             )
         if move.new == known.position and move.new:
             return known
@@ -73,10 +74,11 @@ class Writers:
         """Take a judged move over."""
         self._staged[move.writer] = StagedWriter(move.fence, move.new, ack, self.get(move.writer).stored)
 
-    def commit(self, writer: str, fence: int, position: bytes) -> None:
-        """A move is stored: its retries are answered at once, unless a newer one is under way."""
+    def commit(self, writer: str, fence: int, position: bytes, ack: asyncio.Future[AppendResult] | None = None) -> None:
+        """The move with this `ack` (None on replay) is stored: its retries are answered at once, unless a newer one is
+        under way."""
         known = self._staged.get(writer)
-        if known is None or known.position == position or known.ack is None:
+        if known is None or known.ack is ack or known.ack is None:
             self._staged[writer] = StagedWriter(max(fence, known.fence if known else 0), position, None, position)
         else:
             self._staged[writer] = known._replace(stored=position)

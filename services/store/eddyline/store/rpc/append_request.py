@@ -40,7 +40,9 @@ def append_request(
     key = request.idempotency_key
     if len(key.encode()) > IDEMPOTENCY_KEY_BYTES_MAX:
         raise InvalidArgument(
-            f"an idempotency key has at most {IDEMPOTENCY_KEY_BYTES_MAX} bytes", field="idempotency_key"
+            f"an idempotency key has at most {IDEMPOTENCY_KEY_BYTES_MAX} bytes",
+            field="idempotency_key",
+            keyBytesMax=IDEMPOTENCY_KEY_BYTES_MAX,
         )
     return AppendRequest(
         topic=topic,
@@ -79,6 +81,8 @@ def _expected_versions(
         raise InvalidArgument(
             f"at most {EXPECTED_VERSIONS_MAX} expected versions, not {len(request.expected_versions)}",
             field="expected_versions",
+            versions=len(request.expected_versions),
+            versionsMax=EXPECTED_VERSIONS_MAX,
         )
     expected = tuple((condition.key, condition.version) for condition in request.expected_versions)
     for key, version in expected:
@@ -86,11 +90,15 @@ def _expected_versions(
             raise InvalidArgument(
                 f"an expected version's key has 1 to {KEY_BYTES_MAX} bytes, not {len(key)}",
                 field="expected_versions.key",
+                keyBytes=len(key),
+                keyBytesMax=KEY_BYTES_MAX,
             )
         if len(version) > VERSION_BYTES_MAX:
             raise InvalidArgument(
                 f"a version has at most {VERSION_BYTES_MAX} bytes, not {len(version)}",
                 field="expected_versions.version",
+                versionBytes=len(version),
+                versionBytesMax=VERSION_BYTES_MAX,
             )
     return expected
 

@@ -13,11 +13,12 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eddyline.core.errors import EddylineError, EpochMismatch, InvalidArgument, StreamOrder, TopicExists, TopicNotFound
+from eddyline.core.errors import EddylineError, InvalidArgument, StreamOrder, TopicExists, TopicNotFound
 from eddyline.store.rpc.append_request import append_request
 from eddyline.store.rpc.calls import open_stream
 from eddyline.store.rpc.duplex import beside
 from eddyline.store.rpc.new_topic import new_topic
+from eddyline.store.staging import check_epoch
 from eddyline.v1 import log_pb2
 
 if TYPE_CHECKING:
@@ -97,8 +98,7 @@ class AppendStreamCall:
 
     async def _start(self, start: log_pb2.AppendStart) -> TopicInfo:
         topic = await self._find_or_create(start)
-        if start.epoch and start.epoch != topic.epoch:
-            raise EpochMismatch(f"topic {topic.name} has epoch {topic.epoch}", topic=topic.name, epoch=topic.epoch)
+        check_epoch(topic.name, topic.epoch, start.epoch)
         return topic
 
     async def _find_or_create(self, start: log_pb2.AppendStart) -> TopicInfo:
@@ -108,7 +108,7 @@ class AppendStreamCall:
         try:
             return await self._door.get_topic(start.topic)
         except TopicNotFound:
-            pass
+            check_epoch(start.topic, 0, start.epoch)
         try:
             return await self._door.create_topic(start.topic, asked.kind, asked.config)
         except TopicExists:

@@ -139,10 +139,14 @@ def _check_fence(fence: int) -> None:
 def _check_position(position: bytes, field: str, *, bytes_min: int = 0) -> None:
     if not bytes_min <= len(position) <= POSITION_BYTES_MAX:
         raise InvalidArgument(
-            f"a position has {bytes_min} to {POSITION_BYTES_MAX} bytes, `{field}` has {len(position)}", field=field
+            f"a position has {bytes_min} to {POSITION_BYTES_MAX} bytes, `{field}` has {len(position)}",
+            field=field,
+            positionBytes=len(position),
+            positionBytesMin=bytes_min,
+            positionBytesMax=POSITION_BYTES_MAX,
         )
 
 
 def _check_text(text: str, field: str, bytes_max: int) -> None:
     if len(text.encode()) > bytes_max:
-        raise InvalidArgument(f"{field} has at most {bytes_max} bytes", field=field)
+        raise InvalidArgument(f"{field} has at most {bytes_max} bytes", field=field, bytesMax=bytes_max)

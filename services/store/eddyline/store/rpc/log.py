@@ -66,7 +66,10 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         record_filter = _filter(request.filter)
         if request.wait_ms > READ_WAIT_MS_MAX:
             raise InvalidArgument(
-                f"wait_ms is 0 to {READ_WAIT_MS_MAX}, not {request.wait_ms}", field="wait_ms", waitMs=request.wait_ms
+                f"wait_ms is 0 to {READ_WAIT_MS_MAX}, not {request.wait_ms}",
+                field="wait_ms",
+                value=request.wait_ms,
+                valueMax=READ_WAIT_MS_MAX,
             )
         reading = door.read_records(
             request.topic,
@@ -94,6 +97,9 @@ def _filter(asked: log_pb2.RecordFilter) -> RecordFilter:
         count = len(getattr(asked, field))
         if count > FILTER_CONDITIONS_MAX:
             raise InvalidArgument(
-                f"at most {FILTER_CONDITIONS_MAX} of {field} in a filter, not {count}", field=f"filter.{field}"
+                f"at most {FILTER_CONDITIONS_MAX} of {field} in a filter, not {count}",
+                field=f"filter.{field}",
+                conditions=count,
+                conditionsMax=FILTER_CONDITIONS_MAX,
             )
     return wire.filter_from_pb(asked)

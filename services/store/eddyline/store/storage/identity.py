@@ -31,7 +31,11 @@ IDENTITY_BYTES_MAX: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the file says. `catalog` is false until there is one."""
+    """What the file says. `catalog` is false until there is one.
+
+    `wal_number` is the newest WAL file, `wal_bytes` the bytes of its frames: where a clean stop left the log, and any other
+    end is corruption. While the store runs the number is that of the file it opened, and the bytes are 0.
+    """
 
     cluster_id: str
     shard_index: int
@@ -39,6 +43,8 @@ class Identity:
     instance: int
     boot_id: str
     clean: bool
+    wal_number: int = 0
+    wal_bytes: int = 0
     catalog: bool = False
     format: int = FORMAT
 

@@ -1,7 +1,8 @@
 """One WAL shard: frames get their places, are written, synced, read back, and recovered.
 
 I1: a file gets its first frame only after its predecessor was fdatasynced, cut to its last frame and fsynced, and its own
-name was made durable. So a numbered successor proves a file complete. I2: files are never reused: every start opens the
+name was made durable. So a numbered successor proves a file complete, and its first frame says how long that file was: a
+file that was shortened is noticed. I2: files are never reused: every start opens the
 next number. I3: after a failed write, fdatasync or rotation nothing is written any more (`failed`): what the kernel still
 holds of it is unknown, and a second fdatasync would lie. Reads go on.
 Threading: `place`, `unsynced_bytes` and `bytes_total` on the event loop, which owns positions; `write` and `sync` on one
@@ -13,10 +14,10 @@ from __future__ import annotations
 
 import errno
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.telemetry import fields
-from eddyline.store.storage.frame import BadFrame, parse, seal
+from eddyline.store.storage.frame import BadFrame, FrameType, control_body, parse, seal
 from eddyline.store.storage.fs import write_all
 from eddyline.store.storage.layout import wal_file, wal_numbers
 from eddyline.store.storage.scan import Location, corrupt, scan
@@ -29,9 +30,12 @@ if TYPE_CHECKING:
     from eddyline.store.storage.frame import Frame, FrameBody
     from eddyline.store.storage.fs import File, Fs
 
-__all__ = ["Location", "Wal", "WalFailed", "WriteGroup"]
+__all__ = ["Location", "Wal", "WalEnd", "WalFailed", "WriteGroup"]
 
 logger = logging.getLogger(__name__)
+
+MARK_BYTES_MAX: Final = 104
+"""A mark: header, a body of at most 48 bytes, checksum."""
 
 
 class WalFailed(Exception):
@@ -58,6 +62,13 @@ class WriteGroup(NamedTuple):
     pieces: list[_Piece]
 
 
+class WalEnd(NamedTuple):
+    """Where a log ends: the newest file and the bytes of its frames."""
+
+    file_number: int
+    file_bytes: int
+
+
 class _Mark(NamedTuple):
     """A point of the log: in a file, and in bytes of frames since this start."""
 
@@ -70,7 +81,16 @@ class Wal:
     """One shard's log; see the module's invariants. Made by `recover`."""
 
     def __init__(
-        self, fs: Fs, directory: Path, shard: int, *, file_bytes: int, spare: Spare, number: int, bytes_before: int
+        self,
+        fs: Fs,
+        directory: Path,
+        shard: int,
+        *,
+        file_bytes: int,
+        spare: Spare,
+        number: int,
+        bytes_before: int,
+        before: WalEnd | None,
     ) -> None:
         self._fs = fs
         self._directory = directory
@@ -81,6 +101,7 @@ class Wal:
         # the loop's: where the next frame goes
         self._next = _Mark(number, 0, 0)
         self._next_file_bytes = file_bytes
+        self._predecessor = before
         # the writer's: where the last written one ends
         self._file: File = spare.take(number, file_bytes)
         # told by the writer, read by the loop
@@ -97,24 +118,34 @@ class Wal:
         on_frame: Callable[[Frame, Location], None],
         *,
         first_number: int = 1,
+        expected: WalEnd | None = None,
     ) -> Wal:
         """Replay every frame in order, cut the newest file at its end, and open the next number.
 
-        `directory` exists; its files are those from `first_number` on. Blocking.
+        `directory` exists; its files are those from `first_number` on. `expected` = where a clean stop left the log: any
+        other end is corruption, and nothing is cut; a file number alone (0 bytes) = a file there must be, at least that.
+        Blocking.
 
         Raises:
             DataCorrupt: by the cut-or-corruption rule, or where a file is missing.
             OSError: the disk failed; nothing was served or lost, the next start recovers again.
         """
         numbers = wal_numbers(fs.listdir(directory))
-        for expected, number in enumerate(numbers, first_number):
-            if number != expected:
-                raise corrupt(wal_file(directory, expected), 0, f"the file is missing, {number:016x} is there")
-        bytes_before = 0
+        for due, number in enumerate(numbers, first_number):
+            if number != due:
+                raise corrupt(wal_file(directory, due), 0, f"the file is missing, {number:016x} is there")
+        if expected is not None and (not numbers or numbers[-1] < expected.file_number):
+            raise corrupt(wal_file(directory, expected.file_number), 0, "the file is missing")
+        bytes_before, before = 0, None
         for number in numbers:
-            bytes_before += _replay(
-                fs, directory, shard, number=number, complete=number != numbers[-1], on_frame=on_frame
-            )
+            is_newest = number == numbers[-1]
+            scanned = _Scanned(fs, directory, shard, number=number, complete=not is_newest, before=before)
+            before = scanned.replay(on_frame)
+            if is_newest:
+                if expected is not None and expected.file_bytes and before != expected:
+                    raise corrupt(wal_file(directory, number), before.file_bytes, f"a clean stop left it at {expected}")
+                scanned.cut(before)
+            bytes_before += before.file_bytes
         return cls(
             fs,
             directory,
@@ -123,6 +154,7 @@ class Wal:
             spare=Spare(fs, directory, file_bytes),
             number=first_number + len(numbers),
             bytes_before=bytes_before,
+            before=before,
         )
 
     # the loop's ---------------------------------------------------------------------------------------------------
@@ -142,27 +174,43 @@ class Wal:
         """False = the next rotation would have to fill a file itself: call `prepare_spare` soon."""
         return self._spare.ready
 
+    @property
+    def end(self) -> WalEnd:
+        """Where all that has a place ends."""
+        return WalEnd(self._next.file_number, self._next.offset)
+
     def place(self, bodies: Sequence[FrameBody]) -> WriteGroup:
         """Give each body the next place and seal it there. Groups must be written in the order they were placed."""
         locations, pieces = list[Location](), list[_Piece]()
-        number, offset, total = self._next
-        synced = self._synced
         for body in bodies:
-            length = body.length_bytes
-            if offset + length > self._next_file_bytes:
-                number, offset = number + 1, 0
-                self._next_file_bytes = max(self._file_bytes, length)
-            if not pieces or pieces[-1].number != number:
-                pieces.append(_Piece(number, offset, self._next_file_bytes))
-            synced_to = synced.offset if synced.file_number == number else 0
-            pieces[-1].buffers.append(
-                seal(body, shard=self._shard, file_number=number, offset=offset, synced_to=synced_to)
-            )
-            pieces[-1].bytes += length
-            locations.append(Location(number, offset, length))
-            offset, total = offset + length, total + length
-        self._next = _Mark(number, offset, total)
+            if self._next.offset == 0:
+                self._put_mark(body.ts_ms, pieces)
+            if self._next.offset + body.length_bytes > self._next_file_bytes:
+                self._predecessor = self.end
+                self._next = _Mark(self._next.file_number + 1, 0, self._next.total)
+                self._next_file_bytes = max(self._file_bytes, MARK_BYTES_MAX + body.length_bytes)
+                self._put_mark(body.ts_ms, pieces)
+            locations.append(self._put(body, pieces))
         return WriteGroup(locations, pieces)
+
+    def _put_mark(self, ts_ms: int, pieces: list[_Piece]) -> None:
+        """A file's first frame: how long its predecessor was, where it has one."""
+        if self._predecessor is not None:
+            body = {"previous_bytes": self._predecessor.file_bytes}
+            mark = control_body(FrameType.CHECKPOINT_MARK, 0, body, ts_ms=ts_ms)
+            assert mark.length_bytes <= MARK_BYTES_MAX
+            self._put(mark, pieces)
+
+    def _put(self, body: FrameBody, pieces: list[_Piece]) -> Location:
+        number, offset, total = self._next
+        if not pieces or pieces[-1].number != number:
+            pieces.append(_Piece(number, offset, self._next_file_bytes))
+        synced = self._synced
+        synced_to = synced.offset if synced.file_number == number else 0
+        pieces[-1].buffers.append(seal(body, shard=self._shard, file_number=number, offset=offset, synced_to=synced_to))
+        pieces[-1].bytes += body.length_bytes
+        self._next = _Mark(number, offset + body.length_bytes, total + body.length_bytes)
+        return Location(number, offset, body.length_bytes)
 
     # the writer thread's ------------------------------------------------------------------------------------------
 
@@ -254,21 +302,60 @@ class Wal:
         self._file.close()
 
 
-def _replay(
-    fs: Fs, directory: Path, shard: int, *, number: int, complete: bool, on_frame: Callable[[Frame, Location], None]
-) -> int:
-    """Scan one file; cut and fsync it where it is the newest. The bytes of its frames."""
-    path = wal_file(directory, number)
-    file = fs.open(path)
-    try:
-        data = file.pread(file.size(), 0)
-        end = scan(data, path, shard=shard, file_number=number, complete=complete, on_frame=on_frame)
-        if not complete:
-            if data.count(b"\0", end) != len(data) - end:
-                logger.warning("wal_tail_cut", extra=fields(file=str(path), offset=end))
-            if end < len(data):
-                file.truncate(end)
+class _Scanned:
+    """One file at start: replayed, held against its successor's mark, and cut where it is the newest."""
+
+    def __init__(
+        self, fs: Fs, directory: Path, shard: int, *, number: int, complete: bool, before: WalEnd | None
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._shard = shard
+        self._number = number
+        self._complete = complete
+        self._before = before
+        self._data = b""
+
+    def replay(self, on_frame: Callable[[Frame, Location], None]) -> WalEnd:
+        """Give every frame to `on_frame`, but marks; where they end."""
+        path = wal_file(self._directory, self._number)
+        file = self._fs.open(path)
+        try:
+            self._data = file.pread(file.size(), 0)
+        finally:
+            file.close()
+
+        def take(frame: Frame, location: Location) -> None:
+            if frame.type is FrameType.CHECKPOINT_MARK:
+                self._check_mark(frame)
+            else:
+                on_frame(frame, location)
+
+        end = scan(
+            self._data, path, shard=self._shard, file_number=self._number, complete=self._complete, on_frame=take
+        )
+        return WalEnd(self._number, end)
+
+    def cut(self, end: WalEnd) -> None:
+        """Cut the newest file at its end, durably."""
+        path, data = wal_file(self._directory, self._number), self._data
+        if data.count(b"\0", end.file_bytes) != len(data) - end.file_bytes:
+            logger.warning("wal_tail_cut", extra=fields(file=str(path), offset=end.file_bytes))
+        file = self._fs.open(path)
+        try:
+            if end.file_bytes < len(data):
+                file.truncate(end.file_bytes)
             file.fsync()
-        return end
-    finally:
-        file.close()
+        finally:
+            file.close()
+
+    def _check_mark(self, frame: Frame) -> None:
+        before, control = self._before, frame.control
+        if before is None or control is None or "previous_bytes" not in control:
+            return
+        if control["previous_bytes"] != before.file_bytes:
+            raise corrupt(
+                wal_file(self._directory, before.file_number),
+                min(before.file_bytes, int(control["previous_bytes"])),
+                f"it has {before.file_bytes} bytes of frames, its successor says {control['previous_bytes']}",
+            )

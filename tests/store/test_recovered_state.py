@@ -1,0 +1,104 @@
+"""What a restart knows of a topic beside its records: fences raised alone, and whether there is anything in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eddyline.core.errors import StaleFence, TopicNotEmpty
+from eddyline.core.source import SourceDefinition
+from eddyline.core.topic import Durability, Kind, TopicConfig
+from eddyline.store.append import WriterPosition
+from eddyline.store.fold.fold import FoldWrite
+from tests.store.test_recovery import GAP_SEQ, Machine, nothing
+from tests.support.store import append, kv_topic, log_topic, puts, rows
+
+if TYPE_CHECKING:
+    from eddyline.store.link import LocalLink
+    from tests.support.sim_fs import CrashKind
+
+CERTS = SourceDefinition("certs", "kv", "bucket")
+
+
+@pytest.mark.parametrize("then", ["kill", "power"])
+@pytest.mark.parametrize("durability", list(Durability))
+@pytest.mark.parametrize("kind", list(Kind))
+async def test_fence_raised_alone_survives(then: CrashKind, durability: Durability, kind: Kind) -> None:
+    machine = Machine()
+    batch = rows("a") if kind is Kind.LOG else puts(("k", "v"))
+
+    async def fill(link: LocalLink) -> None:
+        await link.create_topic("t", kind, TopicConfig(durability))
+        await append(link, "t", batch, writer=WriterPosition("w", 1, b"", b"1"))
+        assert (await append(link, "t", batch, writer=WriterPosition("w", 5, b"", b"1"))).deduplicated
+
+    async def look(link: LocalLink) -> None:
+        with pytest.raises(StaleFence) as stale:
+            await append(link, "t", batch, writer=WriterPosition("w", 4, b"1", b"2"))
+        assert stale.value.fence == 5
+        assert (await append(link, "t", batch, writer=WriterPosition("w", 5, b"", b"1"))).deduplicated
+
+    async def go_on(link: LocalLink) -> None:
+        assert (await append(link, "t", batch, writer=WriterPosition("w", 5, b"1", b"2"))).first_seq
+
+    await machine.run(fill, then)
+    await machine.run(look, "kill")
+    await machine.run(look)
+    await machine.run(go_on)
+
+
+async def test_gap_of_a_power_failure_leaves_an_empty_topic_empty() -> None:
+    machine = Machine()
+
+    async def make(link: LocalLink) -> None:
+        await kv_topic(link)
+        await log_topic(link)
+
+    async def use(link: LocalLink) -> None:
+        assert (await link.get_topic("kv")).head_seq == GAP_SEQ
+        assert (await link.put_source(CERTS))[1]
+        await link.delete_topic("log", if_empty=True)
+
+    await machine.run(make, "power")
+    await machine.run(nothing, "kill")
+    await machine.run(use)
+
+
+async def test_topic_with_records_is_not_empty_after_a_restart() -> None:
+    machine = Machine()
+
+    async def fill(link: LocalLink) -> None:
+        await kv_topic(link)
+        await append(link, "kv", puts(("k", None)))
+
+    async def refuse(link: LocalLink) -> None:
+        with pytest.raises(TopicNotEmpty):
+            await link.put_source(CERTS)
+        with pytest.raises(TopicNotEmpty):
+            await link.delete_topic("kv", if_empty=True)
+
+    await machine.run(fill, "kill")
+    await machine.run(refuse)
+
+
+async def test_topic_whose_fold_outlived_its_log_is_not_empty() -> None:
+    machine = Machine()
+
+    async def fill(link: LocalLink) -> None:
+        await kv_topic(link)
+        await append(link, "kv", puts(("k", "v")))
+        await link.delete_topic("kv")
+        assert await kv_topic(link) == 2
+
+    async def refuse(link: LocalLink) -> None:
+        assert (await link.batch_get_entries("kv", [b"k"])).entries[0] is not None
+        with pytest.raises(TopicNotEmpty):
+            await link.put_source(CERTS)
+
+    entry = bytes((1, 1)) + bytes(14) + (1).to_bytes(8, "little") + bytes(16) + b"v"
+    await machine.run(fill, "kill")
+    machine.fold.apply([FoldWrite(2, 1, [(b"k", entry)], [])])
+    machine.fs.boots += 1
+    await machine.run(refuse, "kill")
+    await machine.run(refuse)

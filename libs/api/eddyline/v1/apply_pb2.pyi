@@ -42,7 +42,7 @@ class ApplyBatchRequest(_message.Message):
     """Position after the batch, at most 256 bytes. Required."""
     @_builtins.property
     def batch(self) -> _types_pb2.ColumnarBatch:
-        """Records, as columns. OP_GAP is allowed here. Unset or count 0 = moves the position alone."""
+        """Records, as columns. OP_GAP is allowed here, of reason SOURCE_GAP or SUPERSEDED. Unset or count 0 = moves the position alone."""
 
     def __init__(
         self,
@@ -101,7 +101,13 @@ Global___ApplyBatchResponse: _TypeAlias = ApplyBatchResponse  # noqa: Y015
 
 @_typing.final
 class SourceDefinition(_message.Message):
-    """What a source copies, and where to."""
+    """What a source copies, and where to. A bucket keeps the newest revisions of a key, as many as its `history`: one that
+    a newer write of its key replaced before it was read is passed over in silence while the source reads on, since the
+    newer write follows. Told as one gap is the range between what was read and the bucket's first revision: when the
+    source begins or resumes, SUPERSEDED where only newer writes of the same keys can have removed it, else SOURCE_GAP;
+    while it reads on, SOURCE_GAP where limits, age or a purge may have. Of a stream that keeps every revision each
+    missing one is a SOURCE_GAP.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

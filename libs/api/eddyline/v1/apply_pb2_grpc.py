@@ -105,8 +105,8 @@ class ApplyServiceServicer:
         """Stores a source's definition beside its topic. Durable when it returns. The topic must exist and have no
         records and no other source.
         Retry: an equal definition is answered as done.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY, SOURCE_EXISTS
-        (another definition under the name), READ_ONLY, COMMIT_UNKNOWN.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY,
+        SOURCE_EXISTS (another definition under the name), READ_ONLY, COMMIT_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -31,8 +31,8 @@ class ApplyServiceStub:
     """Stores a source's definition beside its topic. Durable when it returns. The topic must exist and have no
     records and no other source.
     Retry: an equal definition is answered as done.
-    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY, SOURCE_EXISTS
-    (another definition under the name), READ_ONLY, COMMIT_UNKNOWN.
+    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY,
+    SOURCE_EXISTS (another definition under the name), READ_ONLY, COMMIT_UNKNOWN.
     """
     GetSource: _aio.UnaryUnaryMultiCallable[_apply_pb2.ApplyServiceGetSourceRequest, _apply_pb2.ApplyServiceGetSourceResponse]
     """Reads a source's definition, position and lease.
@@ -98,8 +98,8 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
         """Stores a source's definition beside its topic. Durable when it returns. The topic must exist and have no
         records and no other source.
         Retry: an equal definition is answered as done.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY, SOURCE_EXISTS
-        (another definition under the name), READ_ONLY, COMMIT_UNKNOWN.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY,
+        SOURCE_EXISTS (another definition under the name), READ_ONLY, COMMIT_UNKNOWN.
         """
 
     @_abc_1.abstractmethod

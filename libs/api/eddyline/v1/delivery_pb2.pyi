@@ -60,12 +60,15 @@ class WatchTopicsRequest(_message.Message):
     HEARTBEAT_MS_FIELD_NUMBER: _builtins.int
     resume_token: _builtins.bytes
     """From an earlier stream over the same topics and filters; takes the place of each topic's `start`. Where a
-    `start` is a cursor of the same epoch and newer than the token's, the cursor wins. Empty = none.
+    `start` is a cursor of the same epoch and newer than the token's, the cursor wins. What came after the token is
+    sent again by a resume with it alone: keep the newest cursors beside it. Empty = none.
     """
     format: _types_pb2.BatchFormat.ValueType
     """How records travel. UNSPECIFIED = rows."""
     heartbeat_ms: _builtins.int
-    """Time without a frame after which a heartbeat comes, in milliseconds: 0 = 10 000, 100 to 60 000."""
+    """At most this time passes between two frames that carry a resume token, in milliseconds: 0 = 10 000, 100 to
+    60 000. Busy or not, a heartbeat comes where caught_up has brought none.
+    """
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchTopic]:
         """The topics, 1 to 1 000, each named once."""
@@ -146,7 +149,9 @@ class WatchTopicsResponse(_message.Message):
     topic: _builtins.str
     """Topic the frame is about. Empty for heartbeat and caught_up."""
     resume_token: _builtins.bytes
-    """Resumes all topics of this stream. Only with caught_up and heartbeat."""
+    """Resumes all topics of this stream. Only with caught_up and heartbeat. What comes after it is sent again by a
+    resume with it alone: keep the newest cursors beside it.
+    """
     @_builtins.property
     def cursor(self) -> _types_pb2.Cursor:
         """Position in that topic after this frame: resume there. Within a snapshot it does not move."""
@@ -177,7 +182,7 @@ class WatchTopicsResponse(_message.Message):
 
     @_builtins.property
     def heartbeat(self) -> Global___Heartbeat:
-        """Nothing came for a while; all is well."""
+        """A sign of life, and a newer resume token."""
 
     @_builtins.property
     def topic_deleted(self) -> Global___TopicDeleted:

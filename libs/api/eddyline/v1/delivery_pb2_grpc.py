@@ -48,8 +48,8 @@ class DeliveryServiceServicer:
 
     def WatchTopics(self, request, context):
         """Watches up to 1 000 topics on one stream. Per topic: everything after its start, in order, once, with gaps in
-        the places of what was lost; never an order across topics. Resuming by token or cursors neither loses nor
-        repeats. A slow reader loses nothing and delays nobody.
+        the places of what was lost; never an order across topics. Resuming by cursors, or by a token and the
+        cursors that came after it, neither loses nor repeats. A slow reader loses nothing and delays nobody.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV (a snapshot of a topic without fold),
         CURSOR_AHEAD, RESUME_TOKEN_INVALID, RESUME_TOKEN_MISMATCH, QUOTA_WATCHES, STORE_UNREACHABLE, DATA_CORRUPT.
         """

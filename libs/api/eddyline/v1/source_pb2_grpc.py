@@ -68,7 +68,7 @@ class SourceServiceServicer:
 
     def CreateSource(self, request, context):
         """Creates a source; its KV topic is made if it is missing. Durable when it returns; copying starts within half
-        a lease.
+        a lease. The source is judged before its topic is made.
         Retry: an equal definition is answered as done.
         Errors: INVALID_NAME, INVALID_ARGUMENT, INVALID_CONFIG, NOT_YET, SOURCE_EXISTS, TOPIC_HAS_SOURCE,
         TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_NOT_EMPTY, NOT_KV, QUOTA_TOPICS, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.

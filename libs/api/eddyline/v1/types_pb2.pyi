@@ -66,9 +66,11 @@ class _GapReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GapReason.V
     GAP_REASON_RECREATED: _GapReason.ValueType  # 1
     """Another topic of the same name: nothing of the old one can be read."""
     GAP_REASON_SOURCE_GAP: _GapReason.ValueType  # 2
-    """The source had lost these revisions before they were read."""
+    """The source had lost these revisions before they were read: by its limits, by age or by a purge."""
     GAP_REASON_SUPERSEDED: _GapReason.ValueType  # 3
-    """The source had replaced these revisions by newer ones of the same keys."""
+    """The source had replaced these revisions by newer ones of the same keys: a range before the first one that was
+    still there. Single ones further on are passed over in silence, see `SourceDefinition`.
+    """
     GAP_REASON_UNSYNCED: _GapReason.ValueType  # 4
     """Not yet synced when power failed."""
 
@@ -80,9 +82,11 @@ GAP_REASON_UNSPECIFIED: GapReason.ValueType  # 0
 GAP_REASON_RECREATED: GapReason.ValueType  # 1
 """Another topic of the same name: nothing of the old one can be read."""
 GAP_REASON_SOURCE_GAP: GapReason.ValueType  # 2
-"""The source had lost these revisions before they were read."""
+"""The source had lost these revisions before they were read: by its limits, by age or by a purge."""
 GAP_REASON_SUPERSEDED: GapReason.ValueType  # 3
-"""The source had replaced these revisions by newer ones of the same keys."""
+"""The source had replaced these revisions by newer ones of the same keys: a range before the first one that was
+still there. Single ones further on are passed over in silence, see `SourceDefinition`.
+"""
 GAP_REASON_UNSYNCED: GapReason.ValueType  # 4
 """Not yet synced when power failed."""
 Global___GapReason: _TypeAlias = GapReason  # noqa: Y015
@@ -382,7 +386,7 @@ class Gap(_message.Message):
     reason: Global___GapReason.ValueType
     """Why."""
     seq: _builtins.int
-    """The `seq` that a gap record itself takes (reasons SOURCE_GAP, SUPERSEDED, SOURCE_TRIM, UNSYNCED). 0 = none."""
+    """The `seq` that a gap record itself takes (reasons SOURCE_GAP, SUPERSEDED, UNSYNCED). 0 = none."""
     old_epoch: _builtins.int
     """With RECREATED: the epoch the reader asked for."""
     new_epoch: _builtins.int

@@ -237,7 +237,13 @@ async def test_source_refusals(store: LinkedStore) -> None:
     await store.link.put_source(CERTS)
     with pytest.raises(SourceExists) as exists:
         await store.link.put_source(replace(CERTS, bucket="other"))
-    assert exists.value.metadata == {"source": "certs", "bucket": "bucket", "topic": "kv"}
+    assert exists.value.metadata == {
+        "source": "certs",
+        "bucket": "bucket",
+        "topic": "kv",
+        "askedBucket": "other",
+        "askedTopic": "kv",
+    }
     with pytest.raises(TopicHasSource):
         await store.link.put_source(replace(CERTS, name="second"))
     with pytest.raises(InvalidArgument):

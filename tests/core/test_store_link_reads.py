@@ -294,7 +294,7 @@ async def test_one_scan_too_many_is_refused_with_a_time(store: LinkedStore) -> N
     views = [store.fold.view(1) for _ in range(VIEWS_MAX)]
     with pytest.raises(TooManyScans) as refused:
         await pages_of(store.link.range_entries("kv"))
-    assert refused.value.metadata == {"retryAfterMs": "1000"}
+    assert refused.value.metadata == {"scansMax": "64", "retryAfterMs": "1000"}
     for view in views:
         view.close()
     await pages_of(store.link.range_entries("kv"))

@@ -111,6 +111,11 @@ class State:
             self.writers[request.writer.writer] = WriterState(request.writer.fence, request.writer.new)
             self.positions[request.writer.writer] = attempt
 
+    @property
+    def is_empty(self) -> bool:
+        """True = no record is there, in the log or, where the log lost it, in the fold; gaps are none."""
+        return not self.fold and not any(isinstance(item, Record) for item in self.items)
+
     def copy(self) -> State:
         """An independent one over the same attempts."""
         return replace(
@@ -181,7 +186,7 @@ class Oracle:
         topic = self._get(name)
         if if_epoch and if_epoch != topic.epoch:
             raise EpochMismatch(f"epoch is {topic.epoch}")
-        if if_empty and topic.staged.head_seq:
+        if if_empty and not topic.staged.is_empty:
             raise TopicNotEmpty(f"topic {name} has records")
         topic.going = True
         return topic

@@ -13,7 +13,7 @@ from eddyline.core.clock import SystemClock
 from eddyline.ingest.connection import Connection
 from eddyline.ingest.consumer import WINDOW_RECORDS, Consumer, ConsumerLost
 from eddyline.ingest.jetstream import JetStream, Subjects
-from eddyline.ingest.resync import _vanished
+from eddyline.ingest.resync import vanished
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -128,5 +128,5 @@ async def test_candidates_of_a_paged_listing_are_confirmed_one_by_one(at: Kit, m
             return Subjects(frozenset((stream.prefix + b"kept",)), paged=True)
 
         monkeypatch.setattr(jetstream, "subjects", paged)
-        found = await _vanished(jetstream, stream, at.link.range_entries(at.bucket))
+        found = await vanished(jetstream, stream, at.link.range_entries(at.bucket))
     assert found == [b"gone"]

@@ -16,6 +16,7 @@ from eddyline.core.record import Op
 from eddyline.core.settings import CommonSettings
 from eddyline.core.source import SourceDefinition
 from eddyline.core.topic import TopicConfig
+from eddyline.ingest.audit import LOOK_S
 from eddyline.ingest.config import IngestSettings
 from eddyline.ingest.creation import ensure_topic
 from eddyline.ingest.position import decode_position, revision_of
@@ -78,7 +79,9 @@ class Kit:
         await self.link.put_source(SourceDefinition(name=self.bucket, topic=self.bucket, bucket=self.bucket))
 
     @asynccontextmanager
-    async def ingest(self, *, holder: str = "one", lease_ms: int = LEASE_MS) -> AsyncIterator[IngestRole]:
+    async def ingest(
+        self, *, holder: str = "one", lease_ms: int = LEASE_MS, look_s: float = LOOK_S
+    ) -> AsyncIterator[IngestRole]:
         """An ingest replica, from start to stop."""
         role = IngestRole(
             self.link,
@@ -88,6 +91,7 @@ class Kit:
             rng=Random(1),
             host=SystemHost(),
             health=HealthBoard(),
+            look_s=look_s,
         )
         for source in self.link.sources.values():
             source.reported_fence = 0

@@ -114,7 +114,7 @@ class Consumer:
         self._failure: Exception | None = None
         self._asked = 0
         self._alone = False
-        self._dried_up = False
+        self._woken = False
         self._pulls = 0
         self._quiet = 0
         self._consumer_seq = 0
@@ -172,7 +172,9 @@ class Consumer:
             raise NatsUnreachable(f"cannot subscribe at NATS: {error}") from error
 
     async def take(self) -> Chunk | None:
-        """The next chunk, as soon as there is one; None = what had been pending is not: nothing is there to come.
+        """The next chunk, as soon as there is one; None = nothing is there to come, or it was woken.
+
+        Nothing is there to come where what had been pending was removed before it could be sent.
 
         Raises:
             ConsumerLost. SourceStopped: the next message is larger than a record. NatsUnreachable.
@@ -188,10 +190,15 @@ class Consumer:
                 return chunk
             if self._failure is not None:
                 raise self._failure
-            if self._dried_up:
-                self._dried_up = False
+            if self._woken:
+                self._woken = False
                 return None
             await self._wake.wait()
+
+    def wake(self) -> None:
+        """Let `take` return None once, where nothing is there to hand out."""
+        self._woken = True
+        self._wake.set()
 
     def break_off(self, reason: str) -> None:
         """Fail from outside: what was gathered is still handed out, then ConsumerLost."""
@@ -275,7 +282,7 @@ class Consumer:
             elif self.pending:
                 # The server waits for messages: what was pending was removed before it could be sent.
                 self.pending = 0
-                self._dried_up = True
+                self._woken = True
                 self._wake.set()
             return
         if status.code in (_NO_MESSAGES, _TIMED_OUT) or (

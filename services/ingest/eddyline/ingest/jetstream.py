@@ -220,6 +220,10 @@ def _stream_of(bucket: str, answer: Json) -> Stream:
         discard_new=config.get("discard") == "new",
         max_age_ns=_number(config, "max_age"),
         msg_ttl=config.get("allow_msg_ttl") is True,
+        expiry_markers=_number(config, "subject_delete_marker_ttl") > 0,
+        limited=_number(config, "max_msgs") > 0 or _number(config, "max_bytes") > 0,
+        message_count=_number(state, "messages"),
+        subject_count=_number(state, "num_subjects"),
     )
 
 

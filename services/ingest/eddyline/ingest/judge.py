@@ -32,7 +32,7 @@ class SourceStopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The stream may be read on from the position. `resync` = it moved past it, so key sets are to be compared."""
+    """The stream may be read on from the position. `resync` = there may be something to bring in step before."""
 
     stream: Stream
     resync: bool
@@ -70,4 +70,5 @@ async def judge(jetstream: JetStream, bucket: str, position: Position | None) ->
                     f"bucket {bucket} was rolled back and written again: revision {position.revision} is not the "
                     "message that was applied",
                 )
-    return Verdict(stream, resync=stream.last_revision > position.revision)
+    # Also where the stream did not get further: a purge moves no revision.
+    return Verdict(stream, resync=True)

@@ -1,4 +1,4 @@
-"""Resync: what a source does before it reads on, where the stream moved while nobody read it.
+"""Resync: what a source does before it reads on from a position: messages may have left while nobody read.
 
 Messages can have left in the meantime with nothing behind them to say so (a purge, an expiry without marker, a marker
 that was itself removed), so the fold's keys are compared with the stream's subjects: a key without a subject gets a
@@ -48,12 +48,12 @@ async def resync(
     Raises:
         BucketNotFound, NatsUnreachable, and what the store's calls raise: nothing or a part of it was done.
     """
-    vanished = await _vanished(jetstream, stream, link.range_entries(topic)) if position is not None else []
+    gone = await vanished(jetstream, stream, link.range_entries(topic)) if position is not None else []
     at = revision_of(position)
     lost = stream.first_revision > at + 1
     resume = stream.first_revision - 1 if lost else at
     version = resume.to_bytes(VERSION_BYTES, "big")
-    rows = [Record(op=Op.DELETE, key=key, version=version) for key in vanished]
+    rows = [Record(op=Op.DELETE, key=key, version=version) for key in gone]
     if lost:
         reason = GapReason.SOURCE_GAP if stream.may_evict else GapReason.SUPERSEDED
         rows.insert(0, gap_record(source_gap(stream, at + 1, resume, reason)))
@@ -67,7 +67,12 @@ async def resync(
     return position
 
 
-async def _vanished(jetstream: JetStream, stream: Stream, pages: AsyncIterator[RangePage]) -> list[bytes]:
+async def vanished(jetstream: JetStream, stream: Stream, pages: AsyncIterator[RangePage]) -> list[bytes]:
+    """Keys of the fold, as `pages` tell it, without a message in the bucket.
+
+    Raises:
+        BucketNotFound, NatsUnreachable, and what reading the pages raises.
+    """
     subjects = await jetstream.subjects(stream)
     candidates: list[bytes] = []
     async for page in pages:

@@ -15,6 +15,7 @@ from eddyline.core.clock import sleep
 from eddyline.core.cluster_rpc import SERVICE as CLUSTER_SERVICE
 from eddyline.core.cluster_rpc import ClusterService
 from eddyline.core.errors import EddylineError
+from eddyline.ingest.audit import LOOK_S
 from eddyline.ingest.compare import Comparer
 from eddyline.ingest.connection import Connection
 from eddyline.ingest.jetstream import JetStream
@@ -56,6 +57,7 @@ class IngestRole:
         rng: Random,
         host: Host,
         health: HealthBoard,
+        look_s: float = LOOK_S,
     ) -> None:
         self._clock = clock
         self._rng = rng
@@ -81,6 +83,7 @@ class IngestRole:
             cluster_id=common.cluster_id,
             resyncs=asyncio.Semaphore(RESYNCS_AT_ONCE),
             heartbeat_s=settings.heartbeat_ms / 1000,
+            look_s=look_s,
         )
         self.ownership = Ownership(
             surroundings,

@@ -4,7 +4,7 @@ Each attempt starts at the stored position and ends with a reason; the next one 
 the reason is a stop. Nothing survives an attempt but the position.
 
     STARTING -> judge -> [RESYNCING -> key sets, gap, messages up to the last revision of the start] -> LIVE
-    anything lost -> RECOVERING -> judge ...
+    LIVE -> keys left without a word (seen by a look) -> RESYNCING      anything lost -> RECOVERING -> judge ...
     no bucket -> BUCKET_MISSING (looked for again)      too large -> OVERSIZE (looked at again)
     STREAM_RECREATED, CURSOR_AHEAD -> nothing more under this lease: the stream may come to look right again
 
@@ -31,6 +31,7 @@ from eddyline.core.errors import (
     TopicNotFound,
 )
 from eddyline.core.telemetry import fields
+from eddyline.ingest.audit import LOOK_S, Audit
 from eddyline.ingest.consumer import Consumer, ConsumerLost
 from eddyline.ingest.forward import Forward, retried
 from eddyline.ingest.holes import find_holes
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from eddyline.core.clock import Clock
     from eddyline.core.source import Lease
     from eddyline.core.store_link import StoreLink
+    from eddyline.ingest.batch import Chunk
     from eddyline.ingest.connection import Connection
     from eddyline.ingest.jetstream import JetStream
     from eddyline.ingest.judge import Verdict
@@ -75,6 +77,7 @@ class Surroundings:
     cluster_id: str
     resyncs: asyncio.Semaphore
     heartbeat_s: float
+    look_s: float = LOOK_S
 
 
 class SourceRun:
@@ -132,9 +135,10 @@ class SourceRun:
         except RecordTooLarge as error:
             return await self._stopped(SourceStopped("OVERSIZE", error.message))
         except ConsumerLost as lost:
-            self._recover(str(lost))
             if self._compare_due:
+                log.info("source resyncs", extra=fields(source=self._definition.name, reason=str(lost)))
                 return 0.0
+            self._recover(str(lost))
         except EddylineError as error:
             if not retried(error):
                 log.error("source failed", extra=fields(source=self._definition.name, error=error.message))
@@ -176,13 +180,13 @@ class SourceRun:
             start_ns=stream.first_ns if start == stream.first_revision else 0,
             clock=around.clock,
             metadata={"eddyline_source": self._definition.name, "eddyline_cluster": around.cluster_id},
-            on_lost=lambda reason: self.progress.enter("RECOVERING", reason),
+            on_lost=lambda reason: self.progress.enter("RESYNCING" if self._compare_due else "RECOVERING", reason),
             heartbeat_s=around.heartbeat_s,
         ) as consumer:
             await self._consume(consumer, stream, position)
 
     async def _resync(self, verdict: Verdict, position: Position | None) -> Position | None:
-        self.progress.enter("RESYNCING")
+        self.progress.enter("RESYNCING", self.progress.reason if self._compare_due else "")
         async with self._around.resyncs:
             position = await resync(
                 jetstream=self._around.jetstream,
@@ -199,10 +203,23 @@ class SourceRun:
     async def _consume(self, consumer: Consumer, stream: Stream, position: Position | None) -> None:
         """Apply what comes. LIVE from the moment on that the last revision of the start is applied."""
         level = False
+        audit = Audit(
+            stream,
+            jetstream=self._around.jetstream,
+            link=self._around.link,
+            topic=self._definition.topic,
+            resyncs=self._around.resyncs,
+            clock=self._around.clock,
+            look_s=self._around.look_s,
+        )
         while True:
             if not (level or consumer.failed):
                 level = await self._is_level(consumer, stream, position)
-            chunk = await consumer.take()
+            if level and not consumer.failed:
+                reason = await audit.check(self.progress.position_revision, drained=consumer.drained)
+                if reason:
+                    self._resync_for(reason, consumer)
+            chunk = await (self._taken(consumer, audit.wait_s) if level else consumer.take())
             if chunk is None:
                 continue
             self.progress.saw(max(chunk.last_revision, consumer.last_seen_revision))
@@ -211,9 +228,20 @@ class SourceRun:
             await self._forward.apply(chunk.batch(holes.gaps), position)
             self.progress.position_revision = position.revision
             if holes.overrun:
-                # What was received is applied first: the stream may not have it any more.
-                self._compare_due = True
-                consumer.break_off("the bucket dropped revisions before they were read")
+                self._resync_for("the bucket dropped revisions before they were read", consumer)
+
+    async def _taken(self, consumer: Consumer, wait_s: float) -> Chunk | None:
+        """The next chunk; None = nothing is there, or none came within `wait_s`."""
+        timer = self._around.clock.call_later(wait_s, consumer.wake)
+        try:
+            return await consumer.take()
+        finally:
+            timer.cancel()
+
+    def _resync_for(self, reason: str, consumer: Consumer) -> None:
+        # What was received is applied first: the stream may not have it any more.
+        self._compare_due = True
+        consumer.break_off(reason)
 
     async def _is_level(self, consumer: Consumer, stream: Stream, position: Position | None) -> bool:
         """Whether everything up to the last revision of the start is applied.
@@ -228,6 +256,9 @@ class SourceRun:
                 return False
             following = await self._around.jetstream.next_message(stream, at + 1)
             if following is not None and following["seq"] <= target:
+                return False
+            if following is None and (await self._around.jetstream.stream(stream.bucket)).first_revision > at + 1:
+                self._resync_for("the bucket was purged before it was read", consumer)
                 return False
             if consumer.drained:  # nothing came while we asked
                 await self._forward.apply(None, Position(stream.created_ns, target))

@@ -25,7 +25,8 @@ class Stream:
     """The stream of one bucket at one moment of the server.
 
     `plain` = it has the bucket's subjects and no others, so that revisions are missing only where messages are gone.
-    `history` = newest messages kept of each subject, 0 = all. `last_revision` 0 = it never had a message.
+    `history` = newest messages kept of each subject, 0 = all. `last_revision` 0 = it never had a message. `limited` = the
+    number or the bytes of its messages have a bound. `expiry_markers` = the server says when a key's last message aged out.
     """
 
     name: str
@@ -41,6 +42,10 @@ class Stream:
     discard_new: bool
     max_age_ns: int
     msg_ttl: bool
+    expiry_markers: bool
+    limited: bool
+    message_count: int
+    subject_count: int
 
     @property
     def may_evict(self) -> bool:

@@ -1,0 +1,153 @@
+"""The look at a live source's stream: did messages leave with nothing behind them to say so?
+
+A purge, an expiry without markers, an eviction: the consumer hears of none of them. So while a source is LIVE the stream's
+own figures are asked for at a low rate and compared with those of the last look; a look that cannot be explained by
+newer writes leads to a comparison of key sets, and only where keys are really gone the source goes through a resync.
+
+What may lead to a comparison:
+* fewer subjects, or fewer messages than at the last look;
+* the oldest message of then is past its age by now (without markers), or was evicted by a limit;
+* messages left, in a way that newer revisions of their keys explain: mostly nothing, as for every hot key; but a key that
+  left while another one came looks the same. So this too is compared, rarely.
+
+I1: a look is judged only once everything up to its last revision is applied, and is then what the next one is compared
+with: a key that leaves later shows in that one, one that left before in this one's comparison. A sign stays until key
+sets were compared.
+I2: a comparison costs at most a twentieth of the time, whatever the bucket holds.
+Failure: what does not answer is asked again at the next look; while disconnected the consumer is lost, and nothing looks.
+Threading: event loop.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.errors import EddylineError
+from eddyline.ingest.forward import retried
+from eddyline.ingest.resync import vanished
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from eddyline.core.clock import Clock
+    from eddyline.core.store_link import StoreLink
+    from eddyline.ingest.jetstream import JetStream
+    from eddyline.ingest.stream import Stream
+
+LOOK_S: Final = 10.0
+"""Elsewhere never: a fold would be wrong for good without a word. One STREAM.INFO of 1 KiB a source each 10 s: 1 000 sources
+ask NATS 100 times a second, of some 50 000 that it answers."""
+DOUBT_LOOKS: Final = 6
+"""A change that newer writes explain is compared all the same, each minute: a hundredth of the time where it takes 0.6 s,
+as 100 000 keys do."""
+SHARE: Final = 20
+"""Between two comparisons lies this many times what the last one took; five times more where there is only doubt."""
+SHARE_DOUBT: Final = 5 * SHARE
+
+
+class Sign(IntEnum):
+    """What a look says, the graver the higher: nothing left; perhaps only superseded messages; or others."""
+
+    STILL = 0
+    DOUBT = 1
+    LOSS = 2
+
+
+def read_sign(before: Stream, now: Stream) -> Sign:
+    """Compare two looks at one stream, the newer of which has everything up to its last revision applied."""
+    if now.subject_count < before.subject_count or now.message_count < before.message_count:
+        return Sign.LOSS
+    removed = before.message_count + (now.last_revision - before.last_revision) - now.message_count
+    if removed <= 0:
+        return Sign.STILL
+    aged = 0 < before.max_age_ns <= now.server_ns - before.first_ns and before.message_count > 0
+    if aged and not before.expiry_markers:
+        return Sign.LOSS
+    if not now.discard_new and now.limited and now.first_revision > before.first_revision:
+        return Sign.LOSS
+    return Sign.DOUBT
+
+
+class Audit:
+    """The looks of one attempt at a source. `base` is the stream as the resume found it; `resyncs` as for resyncs."""
+
+    def __init__(
+        self,
+        base: Stream,
+        *,
+        jetstream: JetStream,
+        link: StoreLink,
+        topic: str,
+        resyncs: asyncio.Semaphore,
+        clock: Clock,
+        look_s: float = LOOK_S,
+    ) -> None:
+        assert look_s > 0
+        self._base = base
+        self._jetstream = jetstream
+        self._link = link
+        self._topic = topic
+        self._resyncs = resyncs
+        self._clock = clock
+        self._look_s = look_s
+        now_s = clock.monotonic_s()
+        self._look_at_s = now_s + look_s
+        self._compare_at_s = now_s
+        self._doubt_at_s = now_s + DOUBT_LOOKS * look_s
+        self._look: Stream | None = None
+        self._sign = Sign.STILL
+
+    @property
+    def wait_s(self) -> float:
+        """Time until `check` has something to do, where nothing is applied meanwhile."""
+        return max(self._look_at_s - self._clock.monotonic_s(), 0.0)
+
+    async def check(self, at_revision: int, *, drained: bool) -> str:
+        """Look, judge and compare what is due, everything up to `at_revision` being applied; why to resync, "" = no need.
+
+        `drained` = nothing received is left to apply. While NATS or the store does not answer, it is put off.
+
+        Raises:
+            BucketNotFound, and what the store's reads raise where a retry is of no use.
+        """
+        due = self.wait_s == 0
+        if self._look is None and not due:
+            return ""
+        try:
+            if self._look is None:
+                self._postpone()
+                look = self._look = await self._jetstream.stream(self._base.bucket)
+                if look.created_ns != self._base.created_ns or look.last_revision < at_revision:
+                    return "the stream is another one"
+            elif due:
+                self._postpone()
+                if drained and at_revision < self._look.last_revision:
+                    return "messages left the bucket before they were read"
+            if at_revision < self._look.last_revision:
+                return ""
+            return await self._judge(self._look)
+        except EddylineError as error:
+            if not retried(error):
+                raise
+            return ""
+
+    async def _judge(self, look: Stream) -> str:
+        self._look = None
+        self._sign = max(self._sign, read_sign(self._base, look))
+        self._base = look
+        started_s = self._clock.monotonic_s()
+        if self._sign is Sign.STILL or started_s < (
+            self._compare_at_s if self._sign is Sign.LOSS else self._doubt_at_s
+        ):
+            return ""
+        async with self._resyncs:
+            gone = await vanished(self._jetstream, look, self._link.range_entries(self._topic))
+        self._sign = Sign.STILL
+        now_s = self._clock.monotonic_s()
+        self._compare_at_s = now_s + SHARE * (now_s - started_s)
+        self._doubt_at_s = now_s + max(DOUBT_LOOKS * self._look_s, SHARE_DOUBT * (now_s - started_s))
+        return f"{len(gone)} keys left the bucket without a word" if gone else ""
+
+    def _postpone(self) -> None:
+        self._look_at_s = self._clock.monotonic_s() + self._look_s

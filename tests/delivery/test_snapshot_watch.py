@@ -13,6 +13,7 @@ from eddyline.core.status import unwrap
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import types_pb2 as types
 from tests.support.delivery import ServedDelivery, Watch, served_delivery, snapshot
+from tests.support.folded import Folded
 from tests.support.manual_clock import settle
 from tests.support.store import append, kv_topic, log_topic, puts
 
@@ -122,40 +123,6 @@ async def pass_time(cluster: ServedDelivery) -> None:
     while True:
         cluster.clock.advance(0.05)
         await asyncio.sleep(0)
-
-
-class Folded:
-    """What a subscriber makes of a snapshot and its changes, minding every promise."""
-
-    def __init__(self) -> None:
-        self.values: dict[bytes, bytes] = {}
-        self.named: set[bytes] = set()
-        self.seq = 0
-        self.within = False
-        self.ended = False
-
-    def take(self, frame: pb.WatchTopicsResponse) -> None:
-        match frame.WhichOneof("frame"):
-            case "snapshot_begin":
-                self.values, self.named, self.within = {}, set(), True
-                self.seq = frame.snapshot_begin.fold_seq
-            case "rows" if self.within:
-                for record in frame.rows.records:
-                    assert record.key not in self.named, "a key twice"
-                    assert record.seq <= self.seq, "an entry from after the snapshot's point"
-                    self.named.add(record.key)
-                    self.values[record.key] = record.data
-            case "rows":
-                for record in frame.rows.records:
-                    assert record.seq == self.seq + 1, "a gap or a double"
-                    self.seq = record.seq
-                    self.values.pop(record.key, None)
-                    if record.op == types.OP_PUT:
-                        self.values[record.key] = record.data
-            case "snapshot_end":
-                assert frame.snapshot_end.fold_seq == self.seq
-                assert frame.snapshot_end.count == len(self.named)
-                self.within, self.ended = False, True
 
 
 async def write(store: LocalLink, random: Random, oracle: dict[bytes, bytes], count: int) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from eddyline.core.errors import EddylineError, StoreUnreachable
@@ -29,6 +30,7 @@ class CutLink:
         self.away = False
         self.follow_count = 0
         self.read_count = 0
+        self.open_scans = 0
         self.pages_until_cut: int | None = None
         self.reads_open = asyncio.Event()
         self.reads_open.set()
@@ -95,15 +97,21 @@ class CutLink:
         pages = self._link.range_entries(
             topic, key_prefix=key_prefix, after_key=after_key, limit=limit, min_seq=min_seq
         )
-        async for page in pages:
-            await self.reads_open.wait()
-            self.check()
-            if self.pages_until_cut is not None:
-                self.pages_until_cut -= 1
-                if self.pages_until_cut < 0:
-                    self.pages_until_cut = None
-                    raise StoreUnreachable("the scan was cut")
-            yield page
+        assert isinstance(pages, AsyncGenerator)
+        self.open_scans += 1
+        try:
+            async with aclosing(pages):
+                async for page in pages:
+                    await self.reads_open.wait()
+                    self.check()
+                    if self.pages_until_cut is not None:
+                        self.pages_until_cut -= 1
+                        if self.pages_until_cut < 0:
+                            self.pages_until_cut = None
+                            raise StoreUnreachable("the scan was cut")
+                    yield page
+        finally:
+            self.open_scans -= 1
 
     @asynccontextmanager
     async def follow(self) -> AsyncIterator[Follow]:

@@ -19,6 +19,7 @@ from eddyline.delivery.figures import Figures
 from eddyline.delivery.ring import RingBudget
 from eddyline.delivery.rpc.status import delivery_status
 from eddyline.delivery.rpc.watch import SERVICE, WATCH_TOPICS, WatchMethod
+from eddyline.delivery.scan_slots import ScanSlots
 from eddyline.delivery.subscription import Feeds
 from eddyline.delivery.tail import Tails
 from eddyline.delivery.watches import Watches
@@ -55,7 +56,10 @@ class DeliveryRole:
             topic_bytes_max=settings.topic_buffer_bytes,
             mark=self._dispatcher.mark,
         )
-        feeds = Feeds(link=link, tails=self.tails, fetcher=self._fetcher, wheel=self._wheel, random=random)
+        self.slots = ScanSlots(clock=clock, wheel=self._wheel)
+        feeds = Feeds(
+            link=link, tails=self.tails, fetcher=self._fetcher, slots=self.slots, wheel=self._wheel, random=random
+        )
         self.watches = Watches(feeds, clock=clock, figures=self.figures, watches_max=settings.watches_max)
 
     async def run(self) -> None:

@@ -4,17 +4,21 @@ One range scan of the fold, which the store serves from a view at one seq: each 
 the log after that seq follows without gap or double. With several key prefixes the scan runs over what they have in
 common and the rest is filtered here. Rejected: a scan a prefix, each at a point of its own, which no single seq
 describes.
-A scan that the store gives up (it lasted too long, or the store went away) cannot go on at the same point: the
-subscriber begins a new snapshot, which replaces all of the unfinished one.
+A scan that the store gives up (it lasted too long, or the store went away), or whose slot was taken back, cannot go on
+at the same point: the subscriber begins a new snapshot, which replaces all of the unfinished one.
+
+I1: a scan is open only while its slot is held. I2: at most one page is kept, cut to parts the size of a frame.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eddyline.core.select import matching
+from eddyline.delivery.pieces import pieces
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from eddyline.core.batch import Batch
     from eddyline.core.read import RangePage, RecordFilter
     from eddyline.core.store_link import StoreLink
+    from eddyline.delivery.scan_slots import ScanSlot
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,38 +41,60 @@ class SnapshotPart:
 
 
 class Snapshot:
-    """One pass over a fold. The reader closes it."""
+    """One pass over a fold, which begins when its slot is held. The reader closes it, unless it came to its end."""
 
-    def __init__(self, link: StoreLink, topic: str, record_filter: RecordFilter) -> None:
+    def __init__(self, link: StoreLink, topic: str, record_filter: RecordFilter, slot: ScanSlot) -> None:
+        self.slot = slot
         self._filter = record_filter
         self._pages: AsyncIterator[RangePage] = link.range_entries(
             topic, key_prefix=_common(record_filter.key_prefixes)
         )
+        self._parts: deque[SnapshotPart] = deque()
         self._epoch = 0
         self._fold_seq = 0
+        self.started = False
         self.count = 0
 
-    async def read(self) -> SnapshotPart:
-        """The next piece. Raises what `StoreLink.range_entries` does."""
+    def take(self) -> SnapshotPart | None:
+        """The next part, if it is there; None = `read`."""
+        self.slot.offered()
+        return self._parts.popleft() if self._parts else None
+
+    async def read(self) -> None:
+        """Read until there is a part to take. Raises what `StoreLink.range_entries` does."""
+        assert self.slot.held, "a scan is opened by who holds a slot"
+        self.started = True
+        self.slot.reading()
         try:
             page = await anext(self._pages)
         except StopAsyncIteration:
             assert self._epoch, "a range has at least one page"
-            return SnapshotPart(self._epoch, self._fold_seq, begins=False, ends=True, values=None)
+            self._parts.append(SnapshotPart(self._epoch, self._fold_seq, begins=False, ends=True, values=None))
+            self.slot.release()
+            return
         begins = self._epoch == 0
         self._epoch, self._fold_seq = page.state.epoch, page.state.fold_seq
         values = page.batch
         if values is not None and not self._filter.passes_all():
             indices = matching(values, self._filter)
             values = values if indices is None else values.select(indices)
+        if begins or values is None:
+            self._parts.append(SnapshotPart(self._epoch, self._fold_seq, begins=begins, ends=False, values=None))
         if values is not None:
             self.count += values.count
-        return SnapshotPart(self._epoch, self._fold_seq, begins=begins, ends=False, values=values)
+            self._parts += (
+                SnapshotPart(self._epoch, self._fold_seq, begins=False, ends=False, values=piece)
+                for piece in pieces(values)
+            )
+        self.slot.offered()
 
     async def close(self) -> None:
-        """Let the store give up its view."""
-        if isinstance(self._pages, AsyncGenerator):
-            await self._pages.aclose()
+        """Let the store give up its view, then give the slot back."""
+        try:
+            if self.started and isinstance(self._pages, AsyncGenerator):
+                await self._pages.aclose()
+        finally:
+            self.slot.release()
 
 
 def _common(key_prefixes: tuple[bytes, ...]) -> bytes:

@@ -1,10 +1,10 @@
 """A subscription: one topic of one subscriber, as a position and a phase.
 
-SNAPSHOT reads the fold at one point, LOG takes frames from the topic's ring, GONE has said that the topic was deleted. A
-position below the ring's floor reads the log by its cursor until it meets the ring again.
+SNAPSHOT reads the fold at one point, as soon as it has a scan slot, LOG takes frames from the topic's ring, GONE has said
+that the topic was deleted. A position below the ring's floor reads the log by its cursor until it meets the ring again.
 
 I1: `seq` of `epoch` is exactly what the subscriber was given; it moves with each frame, and past what its filter hides.
-I2: nothing but a position is kept for a subscriber, and at most one piece fetched for it. I3: the tail alone says when a
+I2: nothing but a position is kept for a subscriber, and at most one answer fetched for it. I3: the tail alone says when a
 topic ended or was made anew; a read that sees it earlier waits for the tail.
 Failure: a fetch that finds the store away is tried again after a while; any other error ends the stream.
 Threading: event loop only; `step` never waits, jobs run on the fetcher.
@@ -29,7 +29,7 @@ from eddyline.delivery.encode import (
     topic_deleted_frame,
 )
 from eddyline.delivery.pieces import FRAME_BYTES
-from eddyline.delivery.snapshot import Snapshot, SnapshotPart
+from eddyline.delivery.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from eddyline.delivery.encode import View
     from eddyline.delivery.fetch import Fetcher
     from eddyline.delivery.ring import RingFrame
+    from eddyline.delivery.scan_slots import ScanSlots
+    from eddyline.delivery.snapshot import SnapshotPart
     from eddyline.delivery.tail import Tails, TopicTail
     from eddyline.delivery.wheel import Deadline, Wheel
 
@@ -55,6 +57,7 @@ class Feeds:
     link: StoreLink
     tails: Tails
     fetcher: Fetcher
+    slots: ScanSlots
     wheel: Wheel
     random: Random
 
@@ -109,8 +112,9 @@ class Subscription:
         self._old_epoch = 0
         self._farewell = False
         self._snapshot: Snapshot | None = None
+        self._given_way = 0
         self._fetching = False
-        self._fetched: ReadResult | SnapshotPart | None = None
+        self._fetched: ReadResult | None = None
         self._failure: EddylineError | None = None
         self._generation = 0
         self._backoff = Backoff(feeds.random, cap_s=RETRY_S_MAX)
@@ -167,7 +171,7 @@ class Subscription:
 
     def _log_step(self) -> Step:
         fetched, self._fetched = self._fetched, None
-        if isinstance(fetched, ReadResult):
+        if fetched is not None:
             return self._deliver_read(fetched)
         ring = self._tail.ring
         if self.seq >= ring.floor_seq:
@@ -235,16 +239,16 @@ class Subscription:
     # the fold ----------------------------------------------------------------------------------------------------
 
     def _snapshot_step(self) -> Step:
-        fetched, self._fetched = self._fetched, None
-        if isinstance(fetched, SnapshotPart):
-            return self._deliver_part(fetched)
+        if self._snapshot is not None and not self._fetching:
+            part = self._snapshot.take()
+            if part is not None:
+                return self._deliver_part(part, self._snapshot.count)
         if self._tail.ended is not None:
             return self._ended()
         self._fetch_part()
         return _IDLE
 
-    def _deliver_part(self, part: SnapshotPart) -> Step:
-        assert self._snapshot is not None
+    def _deliver_part(self, part: SnapshotPart, count: int) -> Step:
         self.epoch = part.epoch
         frames: list[Frame] = []
         if part.begins:
@@ -255,7 +259,7 @@ class Subscription:
             frames.append(item_frame(Place(self.topic, part.epoch, 0), part.values, self.view))
         if part.ends:
             place = Place(self.topic, part.epoch, part.fold_seq)
-            frames.append(snapshot_end_frame(place, part.fold_seq, self._snapshot.count))
+            frames.append(snapshot_end_frame(place, part.fold_seq, count))
             self._snapshot = None
             self.phase = Phase.LOG
         return Step(tuple(frame for frame in frames if frame.data), more=True)
@@ -264,25 +268,36 @@ class Subscription:
         if self._fetching or self._retry is not None:
             return
         if self._snapshot is None:
-            self._snapshot = Snapshot(self._feeds.link, self.topic, self.view.record_filter)
+            slot = self._feeds.slots.ask(granted=self.wake, taken_back=self._give_way, given_way=self._given_way)
+            self._snapshot = Snapshot(self._feeds.link, self.topic, self.view.record_filter, slot)
         snapshot, generation = self._snapshot, self._generation
+        if not snapshot.slot.held:
+            return
 
         async def read() -> None:
             try:
                 if generation == self._generation:
-                    self._got(await snapshot.read(), generation)
+                    await snapshot.read()
+                    self._got(None, generation)
             except EddylineError as error:
                 self._failed(error, generation)
                 await snapshot.close()
             if generation != self._generation:
                 await snapshot.close()
 
+        snapshot.slot.reading()
         self._fetching = True
         self._feeds.fetcher.submit(read)
 
+    def _give_way(self) -> None:
+        """Its subscriber stands still: when it reads on, its snapshot begins anew."""
+        self._given_way += 1
+        self._drop_fetch()
+        self.wake()
+
     # what both share ---------------------------------------------------------------------------------------------
 
-    def _got(self, fetched: ReadResult | SnapshotPart, generation: int) -> None:
+    def _got(self, fetched: ReadResult | None, generation: int) -> None:
         if generation == self._generation:
             self._fetching = False
             self._fetched = fetched
@@ -315,7 +330,10 @@ class Subscription:
         """Forget what is fetched or being fetched."""
         snapshot, self._snapshot = self._snapshot, None
         if snapshot is not None and not self._fetching:
-            self._feeds.fetcher.submit(snapshot.close)
+            if snapshot.started:
+                self._feeds.fetcher.submit(snapshot.close)
+            else:
+                snapshot.slot.release()
         self._generation += 1
         self._fetching = False
         self._fetched = None

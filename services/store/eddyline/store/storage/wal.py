@@ -143,7 +143,11 @@ class Wal:
             before = scanned.replay(on_frame)
             if is_newest:
                 if expected is not None and expected.file_bytes and before != expected:
-                    raise corrupt(wal_file(directory, number), before.file_bytes, f"a clean stop left it at {expected}")
+                    raise corrupt(
+                        wal_file(directory, number),
+                        before.file_bytes,
+                        f"a clean stop left the log at {expected.file_bytes} bytes of file {expected.file_number:016x}",
+                    )
                 scanned.cut(before)
             bytes_before += before.file_bytes
         return cls(

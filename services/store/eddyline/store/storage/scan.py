@@ -1,26 +1,32 @@
-"""Reading a whole WAL file at start: every frame in order, and the cut-or-corruption rule.
+"""Reading a whole WAL file at start: every frame in order, the cut-or-corruption rule, and its successor's word.
 
 S is the highest `synced_to` of any valid frame in the file, wherever it lies; a file with a successor was complete before
 the successor got its name, so there S is its size. A bad frame below S is corruption: it is named, never skipped. At or
 above S no completed fdatasync covered it: everything from it on is cut, whatever verifies behind it.
 
 I1: a frame that was fdatasynced, and is followed by one that knows it, is replayed or the start is refused. I2: a frame that
-verifies but cannot be read (a later version's) is never cut.
+verifies but cannot be read (a later version's) is never cut. I3: a file that its successor remembers longer is corruption.
 Threading: none; blocking. Frames lie in the buffer they were read into: whoever keeps a batch keeps the whole file's bytes.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from eddyline.core.errors import DataCorrupt
-from eddyline.store.storage.frame import HEADER, MAGIC, BadFrame, parse, verify
+from eddyline.core.telemetry import fields
+from eddyline.store.storage.frame import HEADER, MAGIC, BadFrame, FrameType, parse, verify
+from eddyline.store.storage.layout import wal_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from eddyline.store.storage.frame import Frame
+    from eddyline.store.storage.fs import Fs
+
+logger = logging.getLogger(__name__)
 
 
 class Location(NamedTuple):
@@ -29,6 +35,72 @@ class Location(NamedTuple):
     file_number: int
     offset: int
     length: int
+
+
+class WalEnd(NamedTuple):
+    """Where a log ends: the newest file and the bytes of its frames."""
+
+    file_number: int
+    file_bytes: int
+
+
+class FileReplay:
+    """One file at start: replayed, held against its successor's mark, and cut where it is the newest."""
+
+    def __init__(
+        self, fs: Fs, directory: Path, shard: int, *, number: int, complete: bool, before: WalEnd | None
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._shard = shard
+        self._number = number
+        self._complete = complete
+        self._before = before
+        self._data = b""
+
+    def replay(self, on_frame: Callable[[Frame, Location], None]) -> WalEnd:
+        """Give every frame to `on_frame`, but marks; where they end."""
+        path = wal_file(self._directory, self._number)
+        file = self._fs.open(path)
+        try:
+            self._data = file.pread(file.size(), 0)
+        finally:
+            file.close()
+
+        def take(frame: Frame, location: Location) -> None:
+            if frame.type is FrameType.CHECKPOINT_MARK:
+                self._check_mark(frame)
+            else:
+                on_frame(frame, location)
+
+        end = scan(
+            self._data, path, shard=self._shard, file_number=self._number, complete=self._complete, on_frame=take
+        )
+        return WalEnd(self._number, end)
+
+    def cut(self, end: WalEnd) -> None:
+        """Cut the newest file at its end, durably."""
+        path, data = wal_file(self._directory, self._number), self._data
+        if data.count(b"\0", end.file_bytes) != len(data) - end.file_bytes:
+            logger.warning("wal_tail_cut", extra=fields(file=str(path), offset=end.file_bytes))
+        file = self._fs.open(path)
+        try:
+            if end.file_bytes < len(data):
+                file.truncate(end.file_bytes)
+            file.fsync()
+        finally:
+            file.close()
+
+    def _check_mark(self, frame: Frame) -> None:
+        before, control = self._before, frame.control
+        if before is None or control is None or "previous_bytes" not in control:
+            return
+        if control["previous_bytes"] != before.file_bytes:
+            raise corrupt(
+                wal_file(self._directory, before.file_number),
+                min(before.file_bytes, int(control["previous_bytes"])),
+                f"it has {before.file_bytes} bytes of frames, its successor says {control['previous_bytes']}",
+            )
 
 
 def scan(

@@ -13,14 +13,12 @@ tells the loop what is synced by replacing one tuple.
 from __future__ import annotations
 
 import errno
-import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eddyline.core.telemetry import fields
 from eddyline.store.storage.frame import BadFrame, FrameType, control_body, parse, seal
 from eddyline.store.storage.fs import write_all
 from eddyline.store.storage.layout import wal_file, wal_numbers
-from eddyline.store.storage.scan import Location, corrupt, scan
+from eddyline.store.storage.scan import FileReplay, Location, WalEnd, corrupt
 from eddyline.store.storage.spare import Spare
 
 if TYPE_CHECKING:
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
     from eddyline.store.storage.fs import File, Fs
 
 __all__ = ["Location", "Wal", "WalEnd", "WalFailed", "WriteGroup"]
-
-logger = logging.getLogger(__name__)
 
 MARK_BYTES_MAX: Final = 104
 """A mark: header, a body of at most 48 bytes, checksum."""
@@ -60,13 +56,6 @@ class WriteGroup(NamedTuple):
 
     locations: list[Location]
     pieces: list[_Piece]
-
-
-class WalEnd(NamedTuple):
-    """Where a log ends: the newest file and the bytes of its frames."""
-
-    file_number: int
-    file_bytes: int
 
 
 class _Mark(NamedTuple):
@@ -139,7 +128,7 @@ class Wal:
         bytes_before, before = 0, None
         for number in numbers:
             is_newest = number == numbers[-1]
-            scanned = _Scanned(fs, directory, shard, number=number, complete=not is_newest, before=before)
+            scanned = FileReplay(fs, directory, shard, number=number, complete=not is_newest, before=before)
             before = scanned.replay(on_frame)
             if is_newest:
                 if expected is not None and expected.file_bytes and before != expected:
@@ -304,62 +293,3 @@ class Wal:
         """Close the files; `sync` first what is to last. Nothing else may run meanwhile."""
         self._spare.close()
         self._file.close()
-
-
-class _Scanned:
-    """One file at start: replayed, held against its successor's mark, and cut where it is the newest."""
-
-    def __init__(
-        self, fs: Fs, directory: Path, shard: int, *, number: int, complete: bool, before: WalEnd | None
-    ) -> None:
-        self._fs = fs
-        self._directory = directory
-        self._shard = shard
-        self._number = number
-        self._complete = complete
-        self._before = before
-        self._data = b""
-
-    def replay(self, on_frame: Callable[[Frame, Location], None]) -> WalEnd:
-        """Give every frame to `on_frame`, but marks; where they end."""
-        path = wal_file(self._directory, self._number)
-        file = self._fs.open(path)
-        try:
-            self._data = file.pread(file.size(), 0)
-        finally:
-            file.close()
-
-        def take(frame: Frame, location: Location) -> None:
-            if frame.type is FrameType.CHECKPOINT_MARK:
-                self._check_mark(frame)
-            else:
-                on_frame(frame, location)
-
-        end = scan(
-            self._data, path, shard=self._shard, file_number=self._number, complete=self._complete, on_frame=take
-        )
-        return WalEnd(self._number, end)
-
-    def cut(self, end: WalEnd) -> None:
-        """Cut the newest file at its end, durably."""
-        path, data = wal_file(self._directory, self._number), self._data
-        if data.count(b"\0", end.file_bytes) != len(data) - end.file_bytes:
-            logger.warning("wal_tail_cut", extra=fields(file=str(path), offset=end.file_bytes))
-        file = self._fs.open(path)
-        try:
-            if end.file_bytes < len(data):
-                file.truncate(end.file_bytes)
-            file.fsync()
-        finally:
-            file.close()
-
-    def _check_mark(self, frame: Frame) -> None:
-        before, control = self._before, frame.control
-        if before is None or control is None or "previous_bytes" not in control:
-            return
-        if control["previous_bytes"] != before.file_bytes:
-            raise corrupt(
-                wal_file(self._directory, before.file_number),
-                min(before.file_bytes, int(control["previous_bytes"])),
-                f"it has {before.file_bytes} bytes of frames, its successor says {control['previous_bytes']}",
-            )

@@ -12,7 +12,7 @@ export UV_NO_SYNC := 1
 export GRPC_VERBOSITY ?= ERROR
 
 help: ## What each target does
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z -]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
 
 $(VENV)/.uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Eddyline needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }

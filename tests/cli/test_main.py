@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import io
-import json
-import random
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from eddyline.cli import stdin
-from eddyline.cli.__main__ import main, parse
-from eddyline.cli.append import record_from_line
+from eddyline.cli.command import parse
 from eddyline.cli.failure import CommandError, failure_line, known_cause
-from eddyline.cli.output import Output
-from eddyline.cli.verb import Context
-from eddyline.client.connect import Client
-from eddyline.client.topology import Channels, Topology
-from eddyline.core.clock import SystemClock, SystemHost
-from eddyline.core.errors import KeyRequired, TopicExists, TopicNotFound
-from eddyline.core.record import MetaEntry, Op, Record
-from tests.support.store_server import served_store
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
+from eddyline.core.errors import KeyRequired, NotReady, TopicExists, TopicNotFound
+from tests.support.command_line import command_on_a_store, main
 
 VERBS = (
     "up",
@@ -49,43 +33,6 @@ VERBS = (
     "demo",
     "drill",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """Runs command lines against one store, at its address."""
-
-    address: str
-
-    async def run(self, *words: str) -> tuple[int, list[dict[str, object]]]:
-        """The exit code, and what was said as JSON."""
-        stream = io.StringIO()
-        arguments = parse([*words, "-o", "json", "--cluster", self.address])
-        context = Context(
-            output=Output("json", stream=stream),
-            environ={},
-            clock=SystemClock(),
-            host=SystemHost(),
-            random_source=random.Random(1),
-        )
-        code: int = await arguments.run(arguments, context)
-        return code, [json.loads(line) for line in stream.getvalue().splitlines()]
-
-
-@asynccontextmanager
-async def command_on_a_store(data: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Command]:
-    async with served_store(data) as store:
-
-        @asynccontextmanager
-        async def connect(address: str, **_options: object) -> AsyncIterator[Client]:
-            # The store was not told its port: its own topology names the default one.
-            channels = Channels()
-            topology = Topology("test", (address,), ("127.0.0.1:1",), ("127.0.0.1:1",))
-            yield Client(topology, channels=channels, clock=SystemClock(), random_source=random.Random(1))
-            await channels.close()
-
-        monkeypatch.setattr("eddyline.cli.verb.connect", connect)
-        yield Command(store.address)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -110,6 +57,13 @@ def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFi
         "up --ou json",
         "append t x --nothing",
         "ls t p x",
+        "ls t --limit 0",
+        "read t --limit 0",
+        "status --cluster localhost",
+        "status --cluster 127.0.0.1:7701,",
+        "watch a b --after 1",
+        "watch a --after 1 --start tail",
+        "append t x --skip 1",
     ],
 )
 def test_wrong_usage_is_exit_code_2(line: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,27 +107,25 @@ def test_errors_are_one_line_with_reason_and_advice() -> None:
     assert failure_line(CommandError("broken")) == "eddyline: broken"
 
 
+def test_status_does_not_advise_itself() -> None:
+    assert "eddyline status" in failure_line(NotReady("gone"), verb="read")
+    said = failure_line(NotReady("gone"), verb="status")
+    assert "eddyline status" not in said
+    assert "eddyline up" in said
+
+
+def test_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith("eddyline 0.")
+
+
 def test_cause_is_found_within_groups() -> None:
     error = TopicNotFound("x")
     assert known_cause(ExceptionGroup("g", [ExceptionGroup("h", [error])])) is error
     assert known_cause(ExceptionGroup("g", [error, ValueError()])) is None
     assert known_cause(ValueError()) is None
-
-
-def test_json_line_becomes_the_record_that_was_printed() -> None:
-    line = b'{"seq":3,"op":"DELETE","key_base64":"/w==","tag":"t","meta":[{"name":"m","value":"v"}],"version":"01"}'
-    wanted = Record(op=Op.DELETE, key=b"\xff", tag="t", meta=(MetaEntry("m", b"v"),))
-    assert record_from_line(line, Record(op=Op.PUT)) == wanted
-    assert record_from_line(b'{"data":""}', Record(op=Op.PUT, key=b"k")) == Record(op=Op.PUT, key=b"k", data=b"")
-
-
-@pytest.mark.parametrize(
-    "line", [b"", b"[]", b"{", b'{"key":1}', b'{"op":"NONE"}', b'{"data_base64":"?"}', b'{"meta":[1]}']
-)
-def test_json_line_that_is_no_record_is_refused(line: bytes) -> None:
-    with pytest.raises(CommandError) as caught:
-        record_from_line(line, Record())
-    assert caught.value.exit_code == 2
 
 
 async def test_verbs_do_their_work_on_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,6 +146,16 @@ async def test_verbs_do_their_work_on_a_store(tmp_path: Path, monkeypatch: pytes
         assert (await command.run("topic", "delete", "kv"))[1][0]["deleted"] is True
 
 
+async def test_snapshot_of_a_log_is_refused_in_the_commands_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with command_on_a_store(tmp_path, monkeypatch) as command:
+        await command.run("topic", "create", "log")
+        with pytest.raises(CommandError, match="log is a log") as caught:
+            await command.run("watch", "log", "--start", "snapshot")
+        assert "--start tail" in caught.value.what_to_do
+
+
 async def test_refusals_come_out_as_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with command_on_a_store(tmp_path, monkeypatch) as command:
         with pytest.raises(TopicNotFound):
@@ -205,23 +167,19 @@ async def test_refusals_come_out_as_errors(tmp_path: Path, monkeypatch: pytest.M
             await command.run("topic", "create", "kv")
 
 
-async def test_lines_of_standard_input_are_appended_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def lines() -> AsyncIterator[bytes]:
-        for number in range(200):
-            yield b"line %d" % number
-
-    monkeypatch.setattr("eddyline.cli.append.stdin_lines", lines)
-    async with command_on_a_store(tmp_path, monkeypatch) as command:
-        assert (await command.run("append", "log", "--create", "log"))[1][0]["count"] == 200
-        _, said = await command.run("read", "log")
-        assert [line["data"] for line in said] == [f"line {number}" for number in range(200)]
-
-
 async def test_standard_input_is_read_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lines").write_bytes(b"a\r\nb\n\nlast")
     with (tmp_path / "lines").open() as file:
         monkeypatch.setattr("sys.stdin", file)
         assert [line async for line in stdin.stdin_lines()] == [b"a", b"b", b"", b"last"]
+
+
+async def test_standard_input_that_is_no_pipe_has_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/null").open() as nothing:  # noqa: ASYNC230 - opening it waits for nobody
+        monkeypatch.setattr("sys.stdin", nothing)
+        assert [line async for line in stdin.stdin_lines()] == []
+    monkeypatch.setattr("sys.stdin", None)
+    assert [line async for line in stdin.stdin_lines()] == []
 
 
 async def test_status_is_failure_unless_all_are_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,36 +1,43 @@
-"""`eddyline append`: values from the command line, or lines or JSON objects from standard input.
-
-Standard input goes through one AppendStream, a line an append, many in flight. A failure says how many lines were
-acknowledged, so that the rest can be sent again.
-"""
+"""`eddyline append`: values from the command line, all of them one append; or standard input, a line an append."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 from typing import TYPE_CHECKING, Final
 
+from eddyline.cli.append_lines import append_lines
 from eddyline.cli.failure import EXIT_OK, EXIT_USAGE, CommandError
-from eddyline.cli.stdin import stdin_lines
-from eddyline.cli.verb import add_verb, connected
-from eddyline.core.errors import EddylineError, TopicNotFound
-from eddyline.core.record import MetaEntry, Op, Record
+from eddyline.cli.json_record import OPS, record_from_json
+from eddyline.cli.verb import add_verb, connected, count
+from eddyline.core.errors import TopicNotFound
+from eddyline.core.record import Op, Record
 from eddyline.core.topic import Kind
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
 
     from eddyline.cli.verb import Context, Subparsers
     from eddyline.client.connect import Client
 
-_OPS: Final = {"append": Op.APPEND, "put": Op.PUT, "delete": Op.DELETE, "purge": Op.PURGE}
 _EXAMPLE: Final = """
 eddyline append greetings hello world --create log
 eddyline append prices 42 --key BTC --create kv
 tail -f access.log | eddyline append access
+eddyline append orders --json '{"key": "17", "data": "paid", "meta": {"by": "web"}}'
 eddyline read a -o json | eddyline append b --json"""
+_MORE: Final = """
+
+JSON in (--json), an object a line or a VALUE, all fields optional:
+  op     APPEND, PUT, DELETE or PURGE (default: as --op)
+  key    text, or key_base64 (default: --key)
+  data   text, or data_base64 (a JSON document goes in as a string)
+  tag, node   text (default: --tag, --node)
+  meta   {"name": "value"} or [{"name": "n", "value": "v"}] (or value_base64)
+  What the store gives a record (seq, ts_ms, source_ts_ns, version), and topic, in_snapshot and fold_seq, are passed
+  over: what read, get and watch print can be appended again. Any other field is refused.
+JSON out (-o json): of values first_seq, last_seq, epoch, ts_ms, deduplicated; of standard input count, first_seq,
+last_seq.
+
+Standard input: each line is stored once, also when the store restarts meanwhile; a store that is away is waited for 30 s."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -41,24 +48,39 @@ def add(subparsers: Subparsers) -> None:
         what="Append records: the values given, else a line of standard input each.",
         example=_EXAMPLE,
         run=run,
+        more=_MORE,
     )
+    parser.set_defaults(contradiction=contradiction)
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("values", metavar="VALUE", nargs="*", help="all of them are one append, all or none")
     parser.set_defaults(repeatable="values")
     parser.add_argument("--key", help="key of the records (KV topics need one)")
     parser.add_argument("--tag", help="label that readers filter by")
     parser.add_argument("--node", help="name of the node that wrote them")
-    parser.add_argument("--op", choices=tuple(_OPS), help="default: append on a log, put on a KV topic")
-    parser.add_argument("--json", action="store_true", help="lines are objects as `read -o json` prints them")
+    parser.add_argument("--op", choices=tuple(OPS), help="default: append on a log, put on a KV topic")
+    parser.add_argument("--json", action="store_true", help="lines and values are JSON objects, see below")
     parser.add_argument("--create", type=str.lower, choices=("log", "kv"), help="make the topic if it is missing")
-    parser.add_argument("--idempotency-key", default="", metavar="KEY", help="makes a repeat of this append harmless")
+    parser.add_argument(
+        "--idempotency-key",
+        default="",
+        metavar="KEY",
+        help="makes a repeat harmless; of standard input each line's key begins with it (default: drawn)",
+    )
+    parser.add_argument(
+        "--skip", type=count, default=0, metavar="N", help="leave out the first N lines of standard input: they are in"
+    )
+
+
+def contradiction(arguments: argparse.Namespace) -> str:
+    """What the arguments say against each other; empty = nothing."""
+    return "--skip is for standard input, not for values" if arguments.skip and arguments.values else ""
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Append."""
     create = None if arguments.create is None else Kind[arguments.create.upper()]
     async with connected(arguments, context) as client:
-        op = _OPS[arguments.op] if arguments.op else await _default_op(client, arguments.topic, create)
+        op = OPS[arguments.op] if arguments.op else await _default_op(client, arguments.topic, create)
         template = Record(
             op=op,
             key=None if arguments.key is None else arguments.key.encode(),
@@ -68,11 +90,18 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         if not arguments.values and op in (Op.DELETE, Op.PURGE):
             return await _append_once(client, arguments, context, [template], create)
         if arguments.values:
-            records = [template._replace(data=value.encode()) for value in arguments.values]
+            records = [_record_of(value, template, is_json=arguments.json) for value in arguments.values]
             return await _append_once(client, arguments, context, records, create)
-        if arguments.idempotency_key:
-            raise CommandError("--idempotency-key is of one append", "give values", exit_code=EXIT_USAGE)
-        return await _append_lines(client, arguments, context, template, create)
+        return await append_lines(client, arguments, context, template, create)
+
+
+def _record_of(value: str, template: Record, *, is_json: bool) -> Record:
+    if not is_json:
+        return template._replace(data=value.encode())
+    try:
+        return record_from_json(value.encode(), template)
+    except CommandError as error:
+        raise CommandError(error.message, error.what_to_do, exit_code=EXIT_USAGE) from None
 
 
 async def _default_op(client: Client, topic: str, create: Kind | None) -> Op:
@@ -101,68 +130,3 @@ async def _append_once(
         },
     )
     return EXIT_OK
-
-
-async def _append_lines(
-    client: Client, arguments: argparse.Namespace, context: Context, template: Record, create: Kind | None
-) -> int:
-    acknowledged = 0
-    first_seq = last_seq = 0
-    try:
-        async with client.append_stream(arguments.topic, create=create) as stream:
-            async for line in stdin_lines():
-                if arguments.json and not line.strip():
-                    continue
-                record = record_from_line(line, template) if arguments.json else template._replace(data=line)
-                await stream.append([record])
-            await stream.flush()
-            acknowledged, first_seq, last_seq = stream.acknowledged, stream.first_seq, stream.last_seq
-    except EddylineError as error:
-        raise CommandError(
-            f"{error.reason}: {error.message}; {stream.acknowledged} lines were acknowledged before",
-            f"send the lines after them again: tail -n +{stream.acknowledged + 1}",
-        ) from None
-    context.output.say(
-        f"appended {acknowledged} lines, {first_seq} to {last_seq}",
-        {"count": acknowledged, "first_seq": first_seq, "last_seq": last_seq},
-    )
-    return EXIT_OK
-
-
-def record_from_line(line: bytes, template: Record) -> Record:
-    """A record from a JSON line, as `read -o json` prints it; what it leaves out is the template's.
-
-    Raises:
-        CommandError: not such an object.
-    """
-    try:
-        fields = json.loads(line)
-        if not isinstance(fields, dict):
-            raise TypeError("not an object")
-        meta = tuple(
-            MetaEntry(str(entry["name"]), _bytes_of(entry, "value") or b"") for entry in fields.get("meta", [])
-        )
-        key = _bytes_of(fields, "key")
-        return template._replace(
-            op=_OPS[str(fields["op"]).lower()] if "op" in fields else template.op,
-            key=template.key if key is None else key,
-            data=_bytes_of(fields, "data"),
-            tag=fields.get("tag", template.tag),
-            node=fields.get("node", template.node),
-            meta=meta,
-        )
-    except (ValueError, TypeError, KeyError, AttributeError, binascii.Error) as error:
-        raise CommandError(
-            f"not a JSON record ({error}): {line[:100]!r}", 'expected: {"key": "k", "data": "v"}', exit_code=EXIT_USAGE
-        ) from None
-
-
-def _bytes_of(fields: Mapping[str, object], name: str) -> bytes | None:
-    text, encoded = fields.get(name), fields.get(name + "_base64")
-    if encoded is not None:
-        return base64.b64decode(str(encoded), validate=True)
-    if text is None:
-        return None
-    if not isinstance(text, str):
-        raise TypeError(f"{name} is not a string")
-    return text.encode()

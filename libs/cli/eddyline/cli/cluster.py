@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 ADDRESS_VARIABLE: Final = "EDDYLINE_ADDRESS"
 DATA_DEFAULT: Final = "eddyline-data"
+DEMO: Final = "demo"
+"""The demo's folder, within the one of `eddyline up`: its topics and ports are nobody else's business."""
 CLUSTER_FILE: Final = "cluster.json"
 ROLES: Final = ("nats", "store", "ingest", "delivery")
 
@@ -68,8 +70,10 @@ def cluster_address(asked: str, environ: Mapping[str, str], data: Path) -> str:
         return asked or environ[ADDRESS_VARIABLE]
     found = read_cluster_file(data)
     if found is None:
+        demo = data / DEMO
+        others = f"the demo's is there with --data {demo}; " if (demo / CLUSTER_FILE).exists() else ""
         raise CommandError(
             f"no cluster is named and {data / CLUSTER_FILE} does not exist",
-            f"start one with `eddyline up`, or give --cluster HOST:PORT or {ADDRESS_VARIABLE}",
+            f"{others}start one with `eddyline up`, or give --cluster HOST:PORT or {ADDRESS_VARIABLE}",
         )
     return ",".join(found.parts[role].address for role in ("store", "delivery", "ingest"))

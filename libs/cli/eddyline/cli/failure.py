@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import EddylineError
+
+if TYPE_CHECKING:
+    from signal import Signals
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
-EXIT_INTERRUPTED: Final = 130
+EXIT_SIGNALLED: Final = 128
+"""Plus the signal's number, as shells have it: 130 for Ctrl-C, 143 for SIGTERM."""
 
+_LOOK: Final = "look at it with `eddyline status`"
 _WHAT_TO_DO: Final = {
-    "NOT_READY": "is the cluster up? start one with `eddyline up`, or look at it with `eddyline status`",
-    "STORE_UNREACHABLE": "look with `eddyline status`; the logs are in <data>/logs",
-    "NATS_UNREACHABLE": "look with `eddyline status`; the log is <data>/logs/nats.log",
+    "NOT_READY": f"is the cluster up? start one with `eddyline up`; {_LOOK}",
+    "STORE_UNREACHABLE": f"the logs are in <data>/logs; {_LOOK}",
+    "NATS_UNREACHABLE": f"the log is <data>/logs/nats.log; {_LOOK}",
     "TOPIC_NOT_FOUND": "list them with `eddyline topic list`, make it with `eddyline topic create NAME`",
     "SOURCE_NOT_FOUND": "list them with `eddyline source list`",
     "TOPIC_EXISTS": "use it, or delete it with `eddyline topic delete NAME`",
@@ -41,12 +46,19 @@ class CommandError(Exception):
         self.exit_code = exit_code
 
 
-def failure_line(error: EddylineError | CommandError) -> str:
-    """The line for stderr."""
+def exit_code_of(number: Signals) -> int:
+    """The exit code of a command that a signal ended."""
+    return EXIT_SIGNALLED + number
+
+
+def failure_line(error: EddylineError | CommandError, *, verb: str = "") -> str:
+    """The line for stderr; `verb` is the one that failed, which is not advised again."""
     if isinstance(error, CommandError):
         text, advice = error.message, error.what_to_do
     else:
         text, advice = f"{error.reason}: {error.message}", _WHAT_TO_DO.get(error.reason, "")
+    if verb == "status":
+        advice = advice.removesuffix(f"; {_LOOK}")
     line = " ".join(text.split())
     return f"eddyline: {line} ({advice})" if advice else f"eddyline: {line}"
 

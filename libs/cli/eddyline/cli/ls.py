@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from eddyline.cli.failure import EXIT_OK
 from eddyline.cli.output import record_fields, shown_bytes
-from eddyline.cli.verb import add_verb, connected, count
+from eddyline.cli.verb import add_verb, connected, limit
 
 if TYPE_CHECKING:
     import argparse
@@ -26,7 +26,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("prefix", metavar="PREFIX", nargs="?", default="", help="only keys that start so")
     parser.add_argument("--after", default="", metavar="KEY", help="only keys behind it")
-    parser.add_argument("--limit", type=count, default=0, metavar="N", help="most keys (default: all)")
+    parser.add_argument("--limit", type=limit, default=0, metavar="N", help="most keys (default: all)")
     parser.add_argument("--values", action="store_true", help="show the values too (JSON has them always)")
 
 

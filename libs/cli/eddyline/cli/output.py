@@ -58,6 +58,13 @@ class Output:
         if not self._json:
             print(text, file=self._stream, flush=True)
 
+    def say_aside(self, text: str, fields: Mapping[str, Json]) -> None:
+        """Say something that is no result: `text` on stderr to people, `fields` in their place to programs."""
+        if self._json:
+            self.say("", fields)
+        else:
+            tell(text)
+
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], fields: Sequence[Mapping[str, Json]]) -> None:
         """Say a table: aligned columns to people, an object a row to programs."""
         if self._json:
@@ -67,6 +74,11 @@ class Output:
         for line in aligned([header, *rows] if rows else []):
             print(line, file=self._stream)
         self._stream.flush()
+
+
+def tell(text: str) -> None:
+    """Say a line on stderr."""
+    print(f"eddyline: {' '.join(text.split())}", file=sys.stderr, flush=True)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import EXIT_OK
-from eddyline.cli.output import gap_fields, gap_line, record_fields, record_line
-from eddyline.cli.verb import add_verb, connected, count
+from eddyline.cli.outage import Outage
+from eddyline.cli.output import gap_fields, gap_line, record_fields, record_line, tell
+from eddyline.cli.verb import add_verb, connected, count, limit
 from eddyline.core.read import RecordFilter
 from eddyline.core.record import Gap
 
@@ -14,6 +15,18 @@ if TYPE_CHECKING:
     import argparse
 
     from eddyline.cli.verb import Context, Subparsers
+
+
+_MORE: Final = """
+
+JSON (-o json), an object a record; what is absent is left out:
+  seq, ts_ms, op   place, time of the append in ms, APPEND, PUT, DELETE or PURGE
+  key, data        text, or as key_base64 and data_base64 where they are not UTF-8
+  tag, node        text
+  meta             [{"name": "n", "value": "v"}] (or value_base64)
+  version          hex; source_ts_ns: time at the source, where a source brought it
+or, for what was lost: gap (the reason), first_seq, last_seq; old_epoch and new_epoch, source_first and source_last
+where they apply."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -24,10 +37,11 @@ def add(subparsers: Subparsers) -> None:
         what="Read a topic's log, what was lost as gaps in their places.",
         example="eddyline read prices --after 100 --limit 10\neddyline read prices --follow -o json",
         run=run,
+        more=_MORE,
     )
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("--after", type=count, default=0, metavar="SEQ", help="start behind it (default: 0)")
-    parser.add_argument("--limit", type=count, default=0, metavar="N", help="most records (default: all)")
+    parser.add_argument("--limit", type=limit, default=0, metavar="N", help="most records (default: all)")
     parser.add_argument("--follow", action="store_true", help="go on with what comes, until Ctrl-C")
     parser.add_argument("--key-prefix", action="append", default=[], metavar="PREFIX", help="repeatable")
     parser.add_argument("--tag", action="append", default=[], help="repeatable")
@@ -41,6 +55,8 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         tags=tuple(arguments.tag),
         exclude_nodes=tuple(arguments.exclude_node),
     )
+    # On stderr for programs too: standard output is what `eddyline append --json` takes.
+    outage = Outage(lambda text, _fields: tell(text))
     async with connected(arguments, context) as client:
         async for item in client.read(
             arguments.topic,
@@ -48,6 +64,8 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
             limit=arguments.limit,
             follow=arguments.follow,
             record_filter=wanted,
+            on_retry=outage.failed,
+            on_resume=outage.over,
         ):
             if isinstance(item, Gap):
                 context.output.say(gap_line(item), gap_fields(item))

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK
 from eddyline.cli.output import Json, put_bytes, shown_bytes
-from eddyline.cli.verb import add_group, add_verb, connected, count
+from eddyline.cli.verb import add_group, add_verb, connected, count, limit
+from eddyline.core.errors import SourceNotFound
 
 if TYPE_CHECKING:
     import argparse
 
     from eddyline.cli.verb import Context, Subparsers
+    from eddyline.client.connect import Client
     from eddyline.client.sources import Comparison, Source
 
 _HEADER = ("NAME", "BUCKET", "TOPIC", "STATE", "POSITION", "LAST", "LAG", "HOLDER", "REASON")
@@ -52,18 +54,21 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--settle-ms", type=count, default=0, metavar="MS", help="time for changes under way (default: 5000)"
     )
-    parser.add_argument("--limit", type=count, default=0, metavar="N", help="most differences to list (default: 100)")
+    parser.add_argument("--limit", type=limit, default=0, metavar="N", help="most differences to list (default: 100)")
 
 
 async def create(arguments: argparse.Namespace, context: Context) -> int:
     """Create a source."""
     async with connected(arguments, context) as client:
+        # The contract answers an equal definition as done, and does not tell which it was.
+        was_there = await _exists(client, arguments.name)
         source = await client.sources.create(
             arguments.name, bucket=arguments.bucket or arguments.name, topic=arguments.topic
         )
     definition = source.definition
-    text = f"created {definition.name}: bucket {definition.bucket} to topic {definition.topic}"
-    context.output.say(text, source_fields(source))
+    what = f"bucket {definition.bucket} to topic {definition.topic}"
+    text = f"{definition.name} exists already, unchanged: {what}" if was_there else f"created {definition.name}: {what}"
+    context.output.say(text, {**source_fields(source), "created": not was_there})
     return EXIT_OK
 
 
@@ -100,6 +105,14 @@ async def compare(arguments: argparse.Namespace, context: Context) -> int:
         result = await client.sources.compare(arguments.name, settle_ms=arguments.settle_ms, limit=arguments.limit)
     context.output.say(comparison_text(arguments.name, result), _comparison_fields(arguments.name, result))
     return EXIT_OK if result.equal else EXIT_FAILED
+
+
+async def _exists(client: Client, name: str) -> bool:
+    try:
+        await client.sources.get(name)
+    except SourceNotFound:
+        return False
+    return True
 
 
 def source_fields(source: Source) -> dict[str, Json]:

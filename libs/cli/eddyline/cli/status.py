@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK
 from eddyline.cli.output import Json
@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 _HEADER = ("ROLE", "ADDRESS", "STATE", "PID", "UP", "VERSION", "FIGURES")
 
 
+_MORE: Final = """
+
+JSON (-o json), an object a role: role, address, reachable, ready, reason (why not; empty = it is), version,
+contract_version, pid, uptime_ms, and its figures:
+  store     topic_count, source_count, wal_bytes, appended_count, apply_lag_bytes, instance, dropped_key_count
+  ingest    source_count, nats_connected
+  delivery  watch_count, topic_count, delivered_count, buffered_bytes"""
+
+
 def add(subparsers: Subparsers) -> None:
     """Add the verb."""
     add_verb(
@@ -25,6 +34,7 @@ def add(subparsers: Subparsers) -> None:
         what="Show how each role does; exit code 1 unless all are ready.",
         example="eddyline status\neddyline status --cluster 127.0.0.1:7701 -o json",
         run=run,
+        more=_MORE,
     )
 
 

@@ -11,21 +11,24 @@ from typing import TYPE_CHECKING, Final
 from eddyline.cli.failure import CommandError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
 LINE_BYTES_MAX: Final = 4 << 20
 """A record of 1 MiB in base64 within a JSON line fits twice."""
 
 
-async def stdin_lines() -> AsyncIterator[bytes]:
+async def stdin_lines() -> AsyncGenerator[bytes, None]:
     """Lines without their ends.
 
     Raises:
         CommandError: a line is too long.
     """
+    if sys.stdin is None:  # closed by whoever started us
+        return
     descriptor = sys.stdin.fileno()
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        # epoll takes no regular files; reading one does not wait for anybody.
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not os.isatty(descriptor)):
+        # epoll takes no regular files and no /dev/null; reading them does not wait for anybody.
         for line in sys.stdin.buffer:
             yield line.rstrip(b"\r\n")
         return

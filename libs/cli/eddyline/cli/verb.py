@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     RunVerb = Callable[[argparse.Namespace, "Context"], Awaitable[int]]
 
 CONNECT_S: Final = 5.0
+_ADDRESS: Final = re.compile(r"[^\s:/]+:[0-9]{1,5}|\[[0-9a-fA-F:]+\]:[0-9]{1,5}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +39,25 @@ class Context:
 
 
 def add_verb(
-    subparsers: Subparsers, name: str, *, what: str, example: str, run: RunVerb, finds_cluster: bool = True
+    subparsers: Subparsers,
+    name: str,
+    *,
+    what: str,
+    example: str,
+    run: RunVerb,
+    finds_cluster: bool = True,
+    more: str = "",
 ) -> argparse.ArgumentParser:
-    """Add a verb's parser. `what` is its help in one sentence, `example` a command line or several."""
+    """Add a verb's parser. `what` is its help in one sentence, `example` a command line or several, `more` comes last."""
     parser = subparsers.add_parser(
         name,
         help=what,
         description=what,
-        epilog="example:\n" + "\n".join(f"  {line}" for line in example.strip().splitlines()),
+        epilog="example:\n" + "\n".join(f"  {line}" for line in example.strip().splitlines()) + more,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, verb=name, refuse=parser.error)
     parser.add_argument(
         "-o", "--output", choices=("text", "json"), default="text", help="json = one object a line (default: text)"
     )
@@ -56,6 +65,7 @@ def add_verb(
     if finds_cluster:
         parser.add_argument(
             "--cluster",
+            type=addresses,
             default="",
             metavar="HOST:PORT",
             help="address of any role (default: $EDDYLINE_ADDRESS, else what the folder of `eddyline up` says)",
@@ -92,6 +102,22 @@ async def connected(arguments: argparse.Namespace, context: Context) -> AsyncIte
         address, timeout_s=CONNECT_S, clock=context.clock, random_source=context.random_source
     ) as client:
         yield client
+
+
+def addresses(text: str) -> str:
+    """An argument that is an address, or several with commas; empty = not given."""
+    for address in text.split(",") if text else ():
+        if not _ADDRESS.fullmatch(address.strip()):
+            raise argparse.ArgumentTypeError(f"{address!r} is not HOST:PORT")
+    return text
+
+
+def limit(text: str) -> int:
+    """An argument that is a whole number from 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is below 1")
+    return number
 
 
 def count(text: str) -> int:

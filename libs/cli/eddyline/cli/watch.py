@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Final, assert_never
 
-from eddyline.cli.failure import EXIT_OK
+from eddyline.cli.failure import EXIT_OK, CommandError
+from eddyline.cli.outage import Outage
 from eddyline.cli.output import gap_fields, gap_line, record_fields, record_line
 from eddyline.cli.verb import add_verb, connected, count
 from eddyline.client.events import CaughtUp, Lost, Position, Records, SnapshotBegan, SnapshotEnded, TopicGone
@@ -20,8 +20,15 @@ if TYPE_CHECKING:
     from eddyline.client.connect import Client
     from eddyline.client.events import WatchEvent
     from eddyline.client.watch_plan import Start
-    from eddyline.core.errors import EddylineError
 
+_MORE: Final = """
+
+JSON (-o json): a record as `eddyline read` has it, with topic and in_snapshot; a gap likewise, with topic; or an event:
+  {"topic", "event": "snapshot_begin", "fold_seq"}   current values follow: forget what you have of the topic
+  {"topic", "event": "snapshot_end", "fold_seq", "count"}
+  {"event": "caught_up"}
+  {"topic", "event": "topic_deleted"}
+  {"event": "reconnecting", "reason", "message"}, later {"event": "resumed"}   nothing is missed in between"""
 _STARTS: Final[dict[str, Start]] = {"snapshot": "snapshot", "tail": "tail", "earliest": "earliest"}
 
 
@@ -33,7 +40,9 @@ def add(subparsers: Subparsers) -> None:
         what="Watch topics: current values first (KV), then every change, across restarts.",
         example="eddyline watch certs routes\neddyline watch access --start earliest -o json",
         run=run,
+        more=_MORE,
     )
+    parser.set_defaults(contradiction=contradiction)
     parser.add_argument("topics", metavar="TOPIC", nargs="+")
     parser.set_defaults(repeatable="topics")
     parser.add_argument(
@@ -41,8 +50,17 @@ def add(subparsers: Subparsers) -> None:
         choices=tuple(_STARTS),
         help="where to begin (default: snapshot for KV topics, tail for logs)",
     )
-    parser.add_argument("--after", type=count, metavar="SEQ", help="begin behind this seq instead (one topic)")
+    parser.add_argument("--after", type=count, metavar="SEQ", help="begin behind this seq instead (of one topic)")
     parser.add_argument("--key-prefix", action="append", default=[], metavar="PREFIX", help="repeatable")
+
+
+def contradiction(arguments: argparse.Namespace) -> str:
+    """What the arguments say against each other; empty = nothing."""
+    if arguments.after is not None and arguments.start is not None:
+        return "--after and --start both say where to begin"
+    if arguments.after is not None and len(set(arguments.topics)) > 1:
+        return "--after is a seq of one topic; watch the others with another command"
+    return ""
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
@@ -53,7 +71,8 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
             WatchTopic(name, await _start_of(client, name, arguments), prefixes)
             for name in dict.fromkeys(arguments.topics)
         ]
-        async with client.watch(wanted, on_retry=_tell_retry) as events:
+        outage = Outage(context.output.say_aside)
+        async with client.watch(wanted, on_retry=outage.failed, on_resume=outage.over) as events:
             async for event in events:
                 _say(event, context.output)
     return EXIT_OK
@@ -62,13 +81,13 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
 async def _start_of(client: Client, name: str, arguments: argparse.Namespace) -> Start:
     if arguments.after is not None:
         return Position((await client.get_topic(name)).epoch, arguments.after)
-    if arguments.start is not None:
+    if arguments.start in ("tail", "earliest"):
         return _STARTS[arguments.start]
-    return "snapshot" if (await client.get_topic(name)).kind is Kind.KV else "tail"
-
-
-def _tell_retry(error: EddylineError) -> None:
-    print(f"eddyline: {error.reason}: {' '.join(error.message.split())}; reconnecting", file=sys.stderr)
+    if (await client.get_topic(name)).kind is Kind.KV:
+        return "snapshot"
+    if arguments.start is not None:
+        raise CommandError(f"{name} is a log, which has no current values", "give --start tail or --start earliest")
+    return "tail"
 
 
 def _say(event: WatchEvent, output: Output) -> None:
@@ -88,7 +107,7 @@ def _say(event: WatchEvent, output: Output) -> None:
             )
         case SnapshotEnded():
             output.say(
-                f"-- {event.topic}: that were {event.count}; changes follow",
+                f"-- {event.topic}: {event.count} current value{'' if event.count == 1 else 's'}; changes follow",
                 {"topic": event.topic, "event": "snapshot_end", "fold_seq": event.fold_seq, "count": event.count},
             )
         case CaughtUp():

@@ -49,8 +49,14 @@ class Retry:
         self._clock = clock
         self._random = random_source
 
-    async def run(self, make_call: Callable[[float], Awaitable[Answer]], *, timeout_s: float) -> Answer:
-        """Call `make_call(seconds left)` until it answers.
+    async def run(
+        self,
+        make_call: Callable[[float], Awaitable[Answer]],
+        *,
+        timeout_s: float,
+        on_retry: Callable[[EddylineError], None] | None = None,
+    ) -> Answer:
+        """Call `make_call(seconds left)` until it answers. `on_retry` hears of each failure that is tried again.
 
         Raises:
             EddylineError: the last answer, when it is final or the time is over.
@@ -65,6 +71,8 @@ class Retry:
                 delay_s = backoff.next_s(at_least_s=retry_after_s(error))
                 if error.code not in RETRYABLE or deadline_s - self._clock.monotonic_s() <= delay_s:
                     raise
+                if on_retry is not None:
+                    on_retry(error)
             await sleep(self._clock, delay_s)
 
 

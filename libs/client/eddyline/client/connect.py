@@ -243,16 +243,19 @@ class Client:
         limit: int = 0,
         follow: bool = False,
         record_filter: RecordFilter = ALL_RECORDS,
+        on_retry: Callable[[EddylineError], None] | None = None,
+        on_resume: Callable[[], None] | None = None,
     ) -> AsyncIterator[Record | Gap]:
         """Read the log behind `after` (exclusive), what was lost as gaps in their places; `limit` 0 = to the head.
 
-        `follow` goes on with what comes, across restarts of the store.
+        `follow` goes on with what comes, across restarts of the store; `on_retry` hears why a call is repeated,
+        `on_resume` that one answers again.
 
         Raises:
             EddylineError: TopicNotFound, CursorAhead, DataCorrupt.
         """
         place = after if isinstance(after, Position) else Position(0, after)
-        plan = ReadPlan(topic, place, limit=limit, follow=follow, record_filter=record_filter)
+        plan = ReadPlan(topic, place, limit, follow, record_filter, on_retry, on_resume)
         return read_log(LogServiceStub(self._store(topic)), plan, retry=self._retry)
 
     def watch(
@@ -263,10 +266,12 @@ class Client:
         key_prefixes: Sequence[bytes] = (),
         heartbeat_ms: int = HEARTBEAT_MS,
         on_retry: Callable[[EddylineError], None] | None = None,
+        on_resume: Callable[[], None] | None = None,
     ) -> Watch:
         """Watch topics, for ever, across restarts: nothing is lost and nothing comes twice.
 
-        A topic given by name has the common `start` and `key_prefixes`. `on_retry` hears why a reconnect was needed.
+        A topic given by name has the common `start` and `key_prefixes`. `on_retry` hears why a reconnect is
+        needed, each time, `on_resume` that it goes on.
 
         Raises:
             EddylineError: InvalidArgument, InvalidName; when read: TopicNotFound, NotKv, CursorAhead, DataCorrupt.
@@ -282,6 +287,7 @@ class Client:
             random_source=self._random,
             heartbeat_ms=heartbeat_ms,
             on_retry=on_retry,
+            on_resume=on_resume,
         )
 
     async def get(self, topic: str, key: bytes, *, min_seq: int = 0) -> Record | None:

@@ -14,10 +14,11 @@ from eddyline.core.wire import filter_to_pb, gap_from_pb, record_from_pb
 from eddyline.v1 import log_pb2, types_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from eddyline.client.call import Retry
     from eddyline.client.events import Position
+    from eddyline.core.errors import EddylineError
     from eddyline.core.record import Gap, Record
     from eddyline.v1.log_pb2_grpc import LogServiceStub
 
@@ -30,13 +31,18 @@ FOLLOW_PATIENCE_S: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """What one read asks for; `limit` 0 = all there is."""
+    """What one read asks for; `limit` 0 = all there is.
+
+    `on_retry` hears why a call is repeated, `on_resume` that one answers again.
+    """
 
     topic: str
     after: Position
     limit: int = 0
     follow: bool = False
     record_filter: RecordFilter = ALL_RECORDS
+    on_retry: Callable[[EddylineError], None] | None = None
+    on_resume: Callable[[], None] | None = None
 
 
 async def read_log(stub: LogServiceStub, plan: ReadPlan, *, retry: Retry) -> AsyncIterator[Record | Gap]:
@@ -73,7 +79,19 @@ async def read_log(stub: LogServiceStub, plan: ReadPlan, *, retry: Retry) -> Asy
 async def _read_once(
     stub: LogServiceStub, request: log_pb2.ReadRecordsRequest, plan: ReadPlan, retry: Retry
 ) -> log_pb2.ReadRecordsResponse:
-    return await retry.run(
+    failed = False
+
+    def tell(error: EddylineError) -> None:
+        nonlocal failed
+        failed = True
+        if plan.on_retry is not None:
+            plan.on_retry(error)
+
+    answer = await retry.run(
         lambda left_s: stub.ReadRecords(request, timeout=min(left_s, CALL_TIMEOUT_S)),
         timeout_s=FOLLOW_PATIENCE_S if plan.follow else CALL_TIMEOUT_S,
+        on_retry=tell,
     )
+    if failed and plan.on_resume is not None:
+        plan.on_resume()
+    return answer

@@ -59,6 +59,7 @@ class Watch:
         random_source: random.Random,
         heartbeat_ms: int = HEARTBEAT_MS,
         on_retry: Callable[[EddylineError], None] | None = None,
+        on_resume: Callable[[], None] | None = None,
     ) -> None:
         self._plan = plan
         self._open_call = open_call
@@ -66,6 +67,7 @@ class Watch:
         self._backoff = Backoff(random_source, cap_s=RETRY_CAP_S)
         self._silence_s = SILENCE_HEARTBEATS_MAX * heartbeat_ms / 1000
         self._on_retry = on_retry
+        self._on_resume = on_resume
         self._call: WatchCall | None = None
         self._silent = False
         self._closed = False
@@ -99,6 +101,8 @@ class Watch:
             if self._resuming:
                 self._resuming = False
                 self.resume_count += 1
+                if self._on_resume is not None:
+                    self._on_resume()
             self._backoff.reset()
             self._defects = 0
             event = self._plan.accept(frame)

@@ -1,0 +1,93 @@
+"""`eddyline append` of standard input: a line an append, many in flight, each stored once across restarts of the store.
+
+*Invariant:* whatever ends it, it says how much is in and how much may be, and its advice repeats nothing.
+A line's idempotency key is the run's id and the line's number, so blank lines count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from eddyline.cli.failure import EXIT_FAILED, EXIT_OK, EXIT_USAGE, CommandError
+from eddyline.cli.json_record import record_from_json
+from eddyline.cli.output import tell
+from eddyline.cli.stdin import stdin_lines
+from eddyline.client.append_run import PATIENCE_S, NumberedRecord
+from eddyline.core.errors import EddylineError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import AsyncGenerator
+
+    from eddyline.cli.verb import Context
+    from eddyline.client.append_run import AppendRun
+    from eddyline.client.connect import Client
+    from eddyline.core.record import Record
+    from eddyline.core.topic import Kind
+
+
+async def append_lines(
+    client: Client, arguments: argparse.Namespace, context: Context, template: Record, create: Kind | None
+) -> int:
+    """Append standard input.
+
+    Raises:
+        CommandError: it ended before all was in; says what is.
+    """
+    run = client.append_run(
+        arguments.topic,
+        run_id=arguments.idempotency_key or f"{context.random_source.getrandbits(48):012x}",
+        create=create,
+        on_away=lambda error: tell(f"{error.reason}: {error.message}; trying again for {PATIENCE_S:g} s"),
+        on_back=lambda: tell("going on"),
+    )
+    try:
+        await run.run(_records(template, is_json=arguments.json, skip=arguments.skip))
+    except CommandError as error:
+        done = EXIT_FAILED if run.acknowledged else EXIT_USAGE
+        raise CommandError(f"{error.message}; {_how_far(run)}", error.what_to_do, exit_code=done) from None
+    except EddylineError as error:
+        where = f"line {run.next_number}: " if run.next_number else ""
+        raise CommandError(
+            f"{where}{error.reason}: {error.message}; {_how_far(run)}", _how_to_go_on(run, arguments.skip)
+        ) from None
+    except asyncio.CancelledError:
+        tell(f"stopped: {_how_far(run)}")
+        raise
+    if not run.acknowledged:
+        context.output.say("nothing to append", {"count": 0})
+        return EXIT_OK
+    context.output.say(
+        f"appended {run.acknowledged} lines, {run.first_seq} to {run.last_seq}",
+        {"count": run.acknowledged, "first_seq": run.first_seq, "last_seq": run.last_seq},
+    )
+    return EXIT_OK
+
+
+async def _records(template: Record, *, is_json: bool, skip: int) -> AsyncGenerator[NumberedRecord, None]:
+    number = 0
+    async for line in stdin_lines():
+        number += 1
+        if number <= skip or (is_json and not line.strip()):
+            continue
+        if not is_json:
+            yield NumberedRecord(number, template._replace(data=line))
+            continue
+        try:
+            record = record_from_json(line, template)
+        except CommandError as error:
+            raise CommandError(f"line {number}: {error.message}", error.what_to_do) from None
+        yield NumberedRecord(number, record)
+
+
+def _how_far(run: AppendRun) -> str:
+    unknown = f", up to {run.unknown_count} more may be stored" if run.unknown_count else ""
+    return f"{run.acknowledged} lines are acknowledged{unknown}"
+
+
+def _how_to_go_on(run: AppendRun, skip: int) -> str:
+    """Advice that repeats nothing: the same numbers give the same keys, which settle what is unknown."""
+    behind = run.acknowledged_number or skip
+    settled = f" --idempotency-key {run.run_id}, within the topic's idempotency window" if run.unknown_count else ""
+    return f"go on with the same input and --skip {behind}{settled}"

@@ -1,0 +1,110 @@
+"""The command line: verbs, signals, exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted, 143 terminated.
+
+The only place that takes the real clock, host and randomness. SIGINT, SIGTERM and SIGHUP cancel the
+verb, whose `async with` blocks take down what it has; a failure is one line on stderr with its reason and what to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import signal
+import sys
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final
+
+from eddyline.cli import append, get, ls, read, source, status, topic, up, watch
+from eddyline.cli.demo import verb as demo
+from eddyline.cli.drill import verb as drill
+from eddyline.cli.failure import EXIT_FAILED, EXIT_OK, CommandError, exit_code_of, failure_line, known_cause
+from eddyline.cli.output import Output
+from eddyline.cli.verb import Context
+from eddyline.core.clock import SystemClock, SystemHost
+from eddyline.core.errors import EddylineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    RunLoop = Callable[[Coroutine[object, object, int]], int]
+
+VERBS: Final = (up, topic, append, read, watch, get, ls, source, status, demo, drill)
+_DESCRIPTION: Final = "Eddyline keeps what the stream leaves behind."
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    whole = argparse.ArgumentParser(prog="eddyline", description=_DESCRIPTION, allow_abbrev=False)
+    whole.add_argument("--version", action="version", version=f"eddyline {version('eddyline-cli')}")
+    subparsers = whole.add_subparsers(title="verbs", metavar="VERB", required=True)
+    for verb in VERBS:
+        verb.add(subparsers)
+    return whole
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Read one command line; wrong usage ends the process with exit code 2."""
+    whole = parser()
+    arguments, rest = whole.parse_known_args(argv)
+    # argparse (before 3.13) takes a repeatable positional once only: in `append TOPIC --key K VALUE` it is left with none.
+    repeatable = getattr(arguments, "repeatable", "")
+    if rest and repeatable and not any(word.startswith("-") for word in rest):
+        setattr(arguments, repeatable, [*getattr(arguments, repeatable), *rest])
+    elif rest:
+        whole.error(f"unrecognized arguments: {' '.join(rest)}")
+    contradiction = arguments.contradiction(arguments) if "contradiction" in arguments else ""
+    if contradiction:
+        arguments.refuse(contradiction)
+    return arguments
+
+
+def run_command(argv: Sequence[str], *, run_loop: RunLoop) -> int:
+    """Run one command in a loop of its own; the exit code."""
+    arguments = parse(argv)
+    context = Context(
+        output=Output(arguments.output),
+        environ=os.environ,
+        clock=SystemClock(),
+        host=SystemHost(),
+        random_source=random.Random(),
+    )
+    heard = _Heard()
+    try:
+        return run_loop(_run(arguments, context, heard))
+    except (CommandError, EddylineError, BaseExceptionGroup) as error:
+        cause = known_cause(error)
+        if cause is None:
+            raise
+        print(failure_line(cause, verb=arguments.verb), file=sys.stderr)
+        return cause.exit_code if isinstance(cause, CommandError) else EXIT_FAILED
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return exit_code_of(heard.number)
+    except BrokenPipeError:
+        # Who read us has gone (`| head`); Python's own flush at exit would complain of the same pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+
+
+class _Heard:
+    """Which signal ended the verb."""
+
+    def __init__(self) -> None:
+        self.number = signal.SIGINT
+
+
+async def _run(arguments: argparse.Namespace, context: Context, heard: _Heard) -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    loop = asyncio.get_running_loop()
+
+    def stop(number: signal.Signals) -> None:
+        heard.number = number
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # Under nohup a hang-up is ignored, and stays so.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stop, number)
+    code: int = await arguments.run(arguments, context)
+    return code

@@ -1,0 +1,35 @@
+"""What is said of an outage: that there is one, once, and that it is over, once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from eddyline.cli.output import Json
+    from eddyline.core.errors import EddylineError
+
+
+class Outage:
+    """Told of every try, it says two things an outage. `say` takes text for people and fields for programs."""
+
+    def __init__(self, say: Callable[[str, Mapping[str, Json]], None]) -> None:
+        self._say = say
+        self._is_told = False
+
+    def failed(self, error: EddylineError) -> None:
+        """One more try has failed."""
+        if not self._is_told:
+            self._is_told = True
+            text = " ".join(error.message.split())
+            self._say(
+                f"{error.reason}: {text}; reconnecting",
+                {"event": "reconnecting", "reason": error.reason, "message": text},
+            )
+
+    def over(self) -> None:
+        """It goes on."""
+        if self._is_told:
+            self._is_told = False
+            self._say("connected again; nothing was missed", {"event": "resumed"})

@@ -228,7 +228,7 @@ class _Judgement:
         for record in topic.records:
             assert record.key is not None
             expected[record.key] = record.seq if record.op == Op.PUT else 0
-        keys = sorted({key for ask in topic.asks for key in ask.keys if key is not None} | expected.keys())
+        keys = sorted({key for ask in topic.asks for key in ask.keys if key is not None} | expected.keys()) or [b"none"]
         page = await self.link.batch_get_entries(topic.name, keys)
         assert page.state.fold_seq == (await self.link.get_topic(topic.name)).head_seq
         ranged = [

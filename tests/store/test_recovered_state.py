@@ -11,8 +11,10 @@ from eddyline.core.source import SourceDefinition
 from eddyline.core.topic import Durability, Kind, TopicConfig
 from eddyline.store.append import WriterPosition
 from eddyline.store.fold.fold import FoldWrite
+from eddyline.store.fold.memory import SimFold
 from tests.store.test_recovery import GAP_SEQ, Machine, nothing
-from tests.support.store import append, kv_topic, log_topic, puts, rows
+from tests.support.sim_fs import Crashed, SimFs
+from tests.support.store import all_rows, append, kv_topic, log_topic, puts, rows, sim_store, values
 
 if TYPE_CHECKING:
     from eddyline.store.link import LocalLink
@@ -102,3 +104,22 @@ async def test_topic_whose_fold_outlived_its_log_is_not_empty() -> None:
     machine.fs.boots += 1
     await machine.run(refuse, "kill")
     await machine.run(refuse)
+
+
+async def test_start_that_dies_after_a_clean_stop_leaves_a_log_that_starts_again() -> None:
+    stopped, fold, crash_at, done = SimFs(), SimFold(0), 0, False
+    async with sim_store(stopped, fold) as link:
+        await log_topic(link)
+        await append(link, "log", rows("a"))
+    while not done:
+        crash_at += 1
+        fs, fold = stopped.reboot("kill", crash_at=crash_at), fold.kill()
+        try:
+            async with sim_store(fs, fold):
+                done = True
+        except* Crashed:
+            done = False
+        fs, fold = fs.reboot("kill"), fold.kill()
+        async with sim_store(fs, fold) as link:
+            assert values(await all_rows(link, "log")) == [b"a"]
+    assert crash_at > 10

@@ -113,7 +113,7 @@ class Wal:
 
         `directory` exists; its files are those from `first_number` on. `expected` = where a clean stop left the log: any
         other end is corruption, and nothing is cut; a file number alone (0 bytes) = a file there must be, at least that.
-        Blocking.
+        Files without a frame do not move the end: a start that went no further than opening one leaves them. Blocking.
 
         Raises:
             DataCorrupt: by the cut-or-corruption rule, or where a file is missing.
@@ -125,16 +125,17 @@ class Wal:
                 raise corrupt(wal_file(directory, due), 0, f"the file is missing, {number:016x} is there")
         if expected is not None and (not numbers or numbers[-1] < expected.file_number):
             raise corrupt(wal_file(directory, expected.file_number), 0, "the file is missing")
-        bytes_before, before = 0, None
+        bytes_before, before, end = 0, None, WalEnd(0, 0)
         for number in numbers:
             is_newest = number == numbers[-1]
             scanned = FileReplay(fs, directory, shard, number=number, complete=not is_newest, before=before)
             before = scanned.replay(on_frame)
+            end = before if before.file_bytes else end
             if is_newest:
-                if expected is not None and expected.file_bytes and before != expected:
+                if expected is not None and expected.file_bytes and end != expected:
                     raise corrupt(
-                        wal_file(directory, number),
-                        before.file_bytes,
+                        wal_file(directory, max(end.file_number, expected.file_number)),
+                        end.file_bytes if end.file_number >= expected.file_number else 0,
                         f"a clean stop left the log at {expected.file_bytes} bytes of file {expected.file_number:016x}",
                     )
                 scanned.cut(before)

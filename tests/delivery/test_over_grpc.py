@@ -12,15 +12,18 @@ import pytest
 from eddyline.core.grpc_link import GrpcLink
 from eddyline.delivery.config import DeliverySettings
 from eddyline.delivery.role import DeliveryRole
-from eddyline.delivery.tail import CREDIT_BYTES
+from eddyline.delivery.rpc.status import delivery_status
+from eddyline.delivery.tail import CREDIT_BYTES, RECONNECT_S_MAX, REFUSED_S
 from eddyline.delivery.watches import Point, WantedTopic, WatchRequest
 from eddyline.v1 import delivery_pb2 as pb
 from tests.support.store import append, kv_topic, log_topic, puts, rows
-from tests.support.store_server import ServedStore, served_store
+from tests.support.store_server import CLUSTER_ID, ServedStore, served_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from eddyline.core.topic import TopicInfo
 
 
 @pytest.fixture(name="store")
@@ -33,7 +36,9 @@ async def _store(tmp_path: Path) -> AsyncIterator[ServedStore]:
 async def delivery_over(store: ServedStore) -> AsyncIterator[DeliveryRole]:
     """A role that reaches the store by gRPC, on the store's clock."""
     settings = DeliverySettings(topic_buffer_bytes=1 << 20)
-    role = DeliveryRole(GrpcLink(store.channel), clock=store.clock, random=Random(0), settings=settings)
+    role = DeliveryRole(
+        GrpcLink(store.channel, cluster_id=CLUSTER_ID), clock=store.clock, random=Random(0), settings=settings
+    )
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(role.run())
         await role.tails.up.wait()
@@ -79,3 +84,32 @@ async def test_credit_is_given_back_for_ever(store: ServedStore) -> None:
             seqs += [record.seq for record in frame.rows.records]
         assert seqs == list(range(1, count + 1))
         await frames.aclose()
+
+
+async def test_store_of_another_cluster_is_not_followed_and_asked_slowly(
+    store: ServedStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    link = GrpcLink(store.channel, cluster_id="other")
+    role = DeliveryRole(link, clock=store.clock, random=Random(0), settings=DeliverySettings())
+    answered: asyncio.Queue[None] = asyncio.Queue(1)
+    get_topic = link.get_topic
+
+    async def noted(name: str) -> TopicInfo:
+        try:
+            return await get_topic(name)
+        finally:
+            answered.put_nowait(None)
+
+    monkeypatch.setattr(link, "get_topic", noted)
+    async with asyncio.TaskGroup() as tasks, asyncio.timeout(10):
+        running = tasks.create_task(role.run())
+        for _ in range(3):
+            await answered.get()
+            await store.clock.pass_time(REFUSED_S - 1)
+            assert answered.empty()
+            status = delivery_status(role.figures, tails=role.tails, budget=role.budget)
+            assert (status.ready, status.reason) == (False, "CLUSTER_MISMATCH")
+            await store.clock.pass_time(1 + RECONNECT_S_MAX)
+        running.cancel()
+    said = [record for record in caplog.records if record.getMessage() == "the store refuses this role"]
+    assert len(said) == 1

@@ -68,6 +68,7 @@ class Looks:
         self.looked = 0
         self.compared = 0
         self.resynced = 0
+        self._link = at.link
         ask, read, bring_in_step = JetStream.stream, at.link.range_entries, resync
 
         async def stream(jetstream: JetStream, bucket: str) -> Stream:
@@ -95,6 +96,11 @@ class Looks:
         monkeypatch.setattr("eddyline.ingest.source.resync", counted)
         monkeypatch.setattr(JetStream, "stream", stream)
         monkeypatch.setattr(at.link, "range_entries", range_entries)
+
+    async def another_look(self) -> None:
+        """Wait until the stream was looked at once more."""
+        before = self.looked
+        await self._link.until(lambda: self.looked > before)
 
 
 async def healed(at: Kit, expected: dict[str, bytes | None]) -> None:
@@ -207,10 +213,8 @@ async def test_keys_that_expire_without_markers_are_deleted_within_a_look(at: Ki
         for number in range(10):
             await bucket.put(f"k{number}", b"x")
         await at.reaches(11)
-        for number in range(60):
-            await bucket.put("hot", b"%d" % number)
-            await asyncio.sleep(0.03)
-        await at.link.until(lambda: set(at.fold()) == {"hot"})
+        while set(at.fold()) != {"hot"}:
+            await at.reaches(await bucket.put("hot", b"again"))
         await healed(at, {})
     assert at.gaps() == []
 
@@ -219,11 +223,11 @@ async def test_key_that_leaves_while_another_comes_is_found_where_its_age_says_s
     bucket = await at.make_bucket(history=1, ttl=1)
     await at.make_source()
     async with at.ingest(look_s=LOOK_S):
-        for number in range(16):
-            last = await bucket.put(f"k{number}", b"x")
-            await asyncio.sleep(0.1)
-        await at.reaches(last)
-        await at.link.until(lambda: "k5" not in at.fold())
+        await at.reaches(await bucket.put("first", b"x"))
+        number = 0
+        while "first" in at.fold():
+            number += 1
+            await at.reaches(await bucket.put(f"k{number}", b"x"))
         await healed(at, {})
 
 
@@ -267,10 +271,9 @@ async def test_hot_keys_make_no_resync_and_hardly_a_comparison(at: Kit, monkeypa
     async with at.ingest(look_s=LOOK_S):
         await at.is_state("LIVE")
         for number in range(200):
-            last = await bucket.put(f"hot{number % 3}", b"%d" % number)
-            await asyncio.sleep(0.005)
-        await at.reaches(last)
-        await at.link.until(lambda: counts.looked > DOUBT_LOOKS)
+            await at.reaches(await bucket.put(f"hot{number % 3}", b"%d" % number))
+            if number % 20 == 0:
+                await counts.another_look()
         await at.is_state("LIVE")
     assert counts.resynced == 0
     assert counts.compared <= 1 + counts.looked // DOUBT_LOOKS

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from eddyline.core.errors import ClusterMismatch
 from eddyline.core.record import Op
 from eddyline.core.source import SourceDefinition
 from eddyline.ingest.names import consumer_name, name_prefix
+from eddyline.ingest.rpc.status import ingest_status
 from tests.support.ingest_kit import kit
 from tests.support.nats_server import NatsServer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    import pytest
     from nats.js.kv import KeyValue
 
+    from eddyline.core.source import SourceInfo
     from tests.support.ingest_kit import Kit
 
 
@@ -213,3 +219,32 @@ async def test_one_defect_does_not_end_the_other_sources(at: Kit) -> None:
         await at.link.until(lambda: at.link.sources["broken"].report.state == "RECOVERING")
         assert "cannot read" in at.link.sources["broken"].report.reason
         assert set(role.ownership.held) == {"broken", at.bucket}
+
+
+async def test_store_of_another_cluster_is_said_once_and_asked_slowly(
+    at: Kit, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await started(at)
+    asked = asyncio.Event()
+    times: list[float] = []
+
+    async def refuse() -> Sequence[SourceInfo]:
+        times.append(asyncio.get_running_loop().time())
+        asked.set()
+        raise ClusterMismatch("this store is of cluster a, the caller of cluster b", clusterId="a")
+
+    monkeypatch.setattr(at.link, "list_sources", refuse)
+    monkeypatch.setattr("eddyline.ingest.readiness.REFUSED_S", 0.8)
+    async with at.ingest() as role:
+        while len(times) < 3:
+            asked.clear()
+            await asyncio.wait_for(asked.wait(), 5)
+        await role.connection.wait_connected()
+        status = ingest_status(role.readiness, role.ownership)
+        assert (status.ready, status.reason) == (False, "CLUSTER_MISMATCH")
+        monkeypatch.undo()
+        await at.is_state("LIVE")
+        assert role.readiness.ready
+    assert min(after - before for before, after in pairwise(times)) >= 0.75
+    said = [record for record in caplog.records if record.getMessage() == "the store refuses this role"]
+    assert len(said) == 1

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 M = TypeVar("M")
 
+CLUSTER_ID: Final = "test"
 WAL_FILE_BYTES: Final = 256 << 10
 SETTLE_TURNS_MAX: Final = 100_000
 
@@ -132,7 +133,7 @@ async def served_store(
         topics_max=topics_max,
         cache_bytes=cache_bytes,
     )
-    server = make_server(settings.listen)
+    server = make_server(settings.listen, cluster_id=CLUSTER_ID)
     add_services(server, doorway, common=CommonSettings(), clock=clock, host=host)
     address = await server.start(*SERVICES)
     try:
@@ -143,7 +144,7 @@ async def served_store(
                 clock=clock,
                 host=host,
                 settings=settings,
-                cluster_id="test",
+                cluster_id=CLUSTER_ID,
                 workers=new_workers(partial(_worker, gates)),
             ) as link,
             open_channel(address, own_connection=True) as channel,

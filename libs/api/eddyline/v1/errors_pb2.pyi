@@ -118,6 +118,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """DEADLINE_EXCEEDED: the call's time is over."""
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 45
     """INTERNAL: a defect of ours; the id in the message is in the role's log too."""
+    ERROR_REASON_CLUSTER_MISMATCH: _ErrorReason.ValueType  # 46
+    """FAILED_PRECONDITION: the caller is a role of another cluster than the store."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Reasons. Never renamed; the set is open. Each comment begins with the gRPC code."""
@@ -214,4 +216,6 @@ ERROR_REASON_DEADLINE: ErrorReason.ValueType  # 44
 """DEADLINE_EXCEEDED: the call's time is over."""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 45
 """INTERNAL: a defect of ours; the id in the message is in the role's log too."""
+ERROR_REASON_CLUSTER_MISMATCH: ErrorReason.ValueType  # 46
+"""FAILED_PRECONDITION: the caller is a role of another cluster than the store."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -253,6 +253,15 @@ class NotKv(EddylineError):
     code, reason = Code.FAILED_PRECONDITION, "NOT_KV"
 
 
+class ClusterMismatch(EddylineError):
+    """The caller is a role of another cluster than the store. Metadata: clusterId, the store's.
+
+    Operator action: give the role the store's EDDYLINE_COMMON_CLUSTER_ID, or the address of its own cluster's store.
+    """
+
+    code, reason = Code.FAILED_PRECONDITION, "CLUSTER_MISMATCH"
+
+
 class CursorAhead(EddylineError):
     """The cursor is past the topic's head. Metadata: headSeq."""
 

@@ -36,9 +36,10 @@ class GrpcFollow:
     def __init__(
         self,
         method: grpc.aio.StreamStreamMultiCallable[apply_pb2.FollowTopicsRequest, apply_pb2.FollowTopicsResponse],
+        metadata: tuple[tuple[str, str], ...] = (),
     ) -> None:
         self._steps: asyncio.Queue[apply_pb2.FollowTopicsRequest | None] = asyncio.Queue(STEPS_MAX)
-        self._call = method(self._sent())
+        self._call = method(self._sent(), metadata=metadata)
         self._call.add_done_callback(self._done)
 
     async def add(self, follow_id: int, topic: str, *, epoch: int = 0, after_seq: int | None = None) -> None:

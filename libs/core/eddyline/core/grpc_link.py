@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
 
+from eddyline.core.cluster_gate import cluster_metadata
 from eddyline.core.errors import EddylineError, StoreUnreachable
 from eddyline.core.grpc_follow import GrpcFollow
 from eddyline.core.read import ALL_RECORDS, EntryPage, RangePage, ReadResult
@@ -66,9 +67,10 @@ Response = TypeVar("Response")
 
 
 class GrpcLink:
-    """One store shard behind a channel; see the module."""
+    """One store shard behind a channel; see the module. `cluster_id` goes with every call; "" = none is said."""
 
-    def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, channel: grpc.aio.Channel, *, cluster_id: str = "", timeout_s: float = TIMEOUT_S) -> None:
+        self._metadata = cluster_metadata(cluster_id)
         self._timeout_s = timeout_s
         self._topics = topic_pb2_grpc.TopicServiceStub(channel)
         self._log = log_pb2_grpc.LogServiceStub(channel)
@@ -186,7 +188,7 @@ class GrpcLink:
             min_seq=min_seq,
             format=types_pb2.BATCH_FORMAT_COLUMNS,
         )
-        call = self._fold.RangeEntries(request, timeout=RANGE_TIMEOUT_S)
+        call = self._fold.RangeEntries(request, timeout=RANGE_TIMEOUT_S, metadata=self._metadata)
         try:
             async for answer in call:
                 batch = answer_from_columns(answer.columns) if answer.columns.count else None
@@ -199,7 +201,7 @@ class GrpcLink:
 
     @asynccontextmanager
     async def follow(self) -> AsyncIterator[GrpcFollow]:
-        follow = GrpcFollow(self._apply.FollowTopics)
+        follow = GrpcFollow(self._apply.FollowTopics, self._metadata)
         try:
             yield follow
         finally:
@@ -209,7 +211,7 @@ class GrpcLink:
         self, method: grpc.aio.UnaryUnaryMultiCallable[Request, Response], request: Request, *, wait_s: float = 0.0
     ) -> Response:
         try:
-            return await method(request, timeout=self._timeout_s + wait_s)
+            return await method(request, timeout=self._timeout_s + wait_s, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
             raise unwrap(error, unreachable=StoreUnreachable) from error
 

@@ -19,6 +19,7 @@ from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from eddyline.core.channel import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS
+from eddyline.core.cluster_gate import ClusterGate
 from eddyline.core.health import HealthBoard
 from eddyline.core.interceptor import ErrorInterceptor, random_id
 from eddyline.core.record import MESSAGE_BYTES_MAX
@@ -62,11 +63,12 @@ class RawMethod:
 class RoleServer:
     """One server of one role. `grpc` takes the generated servicers; `health` is what the role says of itself."""
 
-    def __init__(self, listen: str, *, new_id: Callable[[], str] = random_id) -> None:
+    def __init__(self, listen: str, *, new_id: Callable[[], str] = random_id, cluster_id: str = "") -> None:
         check_loopback(listen)
         self._listen = listen
+        gates = (ClusterGate(cluster_id),) if cluster_id else ()
         self.grpc = grpc.aio.server(
-            interceptors=(ErrorInterceptor(new_id=new_id),),
+            interceptors=(ErrorInterceptor(new_id=new_id), *gates),
             options=SERVER_OPTIONS,
             maximum_concurrent_rpcs=CALLS_MAX,
         )
@@ -107,13 +109,15 @@ class RoleServer:
         await self.grpc.stop(grace_s)
 
 
-def make_server(listen: str, *, new_id: Callable[[], str] = random_id) -> RoleServer:
+def make_server(listen: str, *, new_id: Callable[[], str] = random_id, cluster_id: str = "") -> RoleServer:
     """Make a server for `host:port` (port 0 = a free one). Needs a running loop; binds at `start`.
+
+    `cluster_id` = refuse roles of other clusters; "" = take every caller.
 
     Raises:
         SettingsError: the host is not loopback.
     """
-    return RoleServer(listen, new_id=new_id)
+    return RoleServer(listen, new_id=new_id, cluster_id=cluster_id)
 
 
 def check_loopback(listen: str) -> None:

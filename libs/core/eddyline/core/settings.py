@@ -31,6 +31,8 @@ LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 LOG_FORMATS: Final = ("plain", "json")
 
 _INJECTED: Final = re.compile(r"(?:.*_)?(?:SERVICE_HOST|SERVICE_PORT(?:_.*)?|PORT(?:_.*)?)")
+_CLUSTER_ID: Final = re.compile(r"[!-~]{1,128}")
+"""It travels as gRPC metadata, which takes no other characters."""
 _SECRET: Final = re.compile(r"(?:.*_)?(?:SECRET|PASSWORD|TOKEN|KEY|KEYS|CREDENTIALS)")
 _USERINFO: Final = re.compile(r"(?<=://)[^/@\s]+@")
 _TRUE: Final = frozenset(("1", "true", "yes", "on"))
@@ -57,6 +59,8 @@ class CommonSettings:
     def __post_init__(self) -> None:
         if not self.cluster_id:
             raise SettingsError(f"{COMMON_PREFIX}CLUSTER_ID is empty")
+        if not _CLUSTER_ID.fullmatch(self.cluster_id):
+            raise SettingsError(f"{COMMON_PREFIX}CLUSTER_ID takes up to 128 printable ASCII characters, no spaces")
         if len(self.store_addresses) != 1:
             raise SettingsError(
                 f"{COMMON_PREFIX}STORE_ADDRESSES names {len(self.store_addresses)} shards; this version has exactly one"

@@ -64,7 +64,8 @@ async def serve(settings: DeliverySettings, common: CommonSettings) -> None:
     (store_address,) = common.store_addresses
     async with AsyncExitStack() as stack:
         channel = await stack.enter_async_context(open_channel(store_address))
-        role = DeliveryRole(GrpcLink(channel), clock=clock, random=Random(), settings=settings)
+        link = GrpcLink(channel, cluster_id=common.cluster_id)
+        role = DeliveryRole(link, clock=clock, random=Random(), settings=settings)
         server = make_server(settings.listen)
         add_services(server, role, common=common, clock=clock, host=host)
         address = await server.start(*SERVICES)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from eddyline.core.backoff import Backoff
 from eddyline.core.clock import sleep
-from eddyline.core.errors import Code, EddylineError, StoreUnreachable
+from eddyline.core.errors import ClusterMismatch, Code, EddylineError, StoreUnreachable
 from eddyline.core.follow_credit import CREDIT_BYTES_MAX, item_bytes
 from eddyline.core.record import Gap, GapReason
 from eddyline.core.store_link import FollowEnded, FollowItem, FollowStarted
@@ -48,6 +48,8 @@ LINGER_S: Final = 60.0
 RECONNECT_S_MAX: Final = 0.5
 """Elsewhere 5 s and more. Between its own attempts to connect, up to 2.4 s apart, the channel refuses a probe at once, so
 one each quarter second costs nothing; and a stream that opens waits 5 s, enough to notice that the store is back."""
+REFUSED_S: Final = 5.0
+"""A store of another cluster stays one until somebody acts."""
 PROBE_TOPIC: Final = "eddyline.probe"
 """A name to ask for when nothing else is at hand: any answer but silence means that the store is there."""
 
@@ -143,6 +145,8 @@ class Tails:
         self.up = asyncio.Event()
         self.down = asyncio.Event()
         self.down.set()
+        self.trouble = StoreUnreachable.reason
+        """Why the store is not followed, as a reason of the contract; of no meaning while it is."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -176,6 +180,7 @@ class Tails:
     async def run(self) -> NoReturn:
         """Follow until cancelled."""
         while True:
+            wait_s = 0.0
             try:
                 await self._reach()
                 async with self._link.follow() as follow:
@@ -184,18 +189,27 @@ class Tails:
                     _LOG.info("the store is followed", extra=fields(topics=len(self._by_id)))
                     await self._session(follow)
             except EddylineError as error:
-                if self._backoff.failures == 0:  # once an outage
-                    _LOG.warning("the store is away", extra=fields(reason=error.reason, message=error.message))
+                if isinstance(error, ClusterMismatch):
+                    if self.trouble != error.reason:
+                        _LOG.error(
+                            "the store refuses this role", extra=fields(reason=error.reason, message=error.message)
+                        )
+                    self.trouble = error.reason
+                    wait_s = REFUSED_S
+                else:
+                    if self._backoff.failures == 0:  # once an outage
+                        _LOG.warning("the store is away", extra=fields(reason=error.reason, message=error.message))
+                    self.trouble = StoreUnreachable.reason
             finally:
                 self._set_up(False)
-            await sleep(self._clock, self._backoff.next_s())
+            await sleep(self._clock, self._backoff.next_s(at_least_s=wait_s))
 
     async def _reach(self) -> None:
         """Return when the store answers. Raises what says that it does not."""
         try:
             await self._link.get_topic(PROBE_TOPIC)
         except EddylineError as error:
-            if error.code in _AWAY:
+            if error.code in _AWAY or isinstance(error, ClusterMismatch):
                 raise
 
     async def _session(self, follow: Follow) -> None:

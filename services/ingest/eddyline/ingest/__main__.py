@@ -84,7 +84,8 @@ async def serve(settings: IngestSettings, common: CommonSettings, definitions: S
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     (store_address,) = common.store_addresses
     async with AsyncExitStack() as stack:
-        link = GrpcLink(await stack.enter_async_context(open_channel(store_address)))
+        channel = await stack.enter_async_context(open_channel(store_address))
+        link = GrpcLink(channel, cluster_id=common.cluster_id)
         server = make_server(settings.listen)
         role = IngestRole(
             link, settings=settings, common=common, clock=clock, rng=Random(), host=host, health=server.health

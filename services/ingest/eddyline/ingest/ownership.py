@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.backoff import Backoff
 from eddyline.core.clock import sleep, wait_event
-from eddyline.core.errors import Code, EddylineError, LeaseHeld, SourceNotFound, StaleFence, TopicNotFound
+from eddyline.core.errors import EddylineError, LeaseHeld, SourceNotFound, StaleFence, TopicNotFound
 from eddyline.core.telemetry import fields
 from eddyline.ingest.progress import COPYING, Progress
 from eddyline.ingest.source import SourceRun
@@ -86,13 +86,13 @@ class Ownership:
                 wait_s = self._lease_ms / 2000
                 try:
                     sources = await self._around.link.list_sources()
-                    self._readiness.store(True)
+                    self._readiness.store_answered()
                     for info in sources:
                         await self._take(info, group)
                     backoff.reset()
                 except EddylineError as error:
-                    self._store_failed(error)
-                    wait_s = min(backoff.next_s(), wait_s)
+                    least_s = self._readiness.store_failed(error)
+                    wait_s = max(min(backoff.next_s(), wait_s), least_s)
                 await wait_event(self._around.clock, self._wake, wait_s)
                 self._wake.clear()
 
@@ -138,14 +138,14 @@ class Ownership:
             await self._set_source(name, progress.state in COPYING)
             try:
                 await self._around.link.renew_lease(name, fence=held.lease.fence, report=progress.report())
-                self._readiness.store(True)
+                self._readiness.store_answered()
                 backoff.reset()
             except (StaleFence, SourceNotFound) as error:
                 log.info("lease lost", extra=fields(source=name, fence=held.lease.fence, reason=error.reason))
                 return
             except EddylineError as error:
-                self._store_failed(error)
-                wait_s = min(backoff.next_s(), wait_s)
+                least_s = self._readiness.store_failed(error)
+                wait_s = max(min(backoff.next_s(), wait_s), least_s)
             if await wait_event(self._around.clock, progress.changed, wait_s):
                 await sleep(self._around.clock, REPORT_INTERVAL_S_MIN)
 
@@ -157,9 +157,3 @@ class Ownership:
             pass  # it runs out by itself, or it was lost already
         del self.held[name]
         await self._forget_source(name)
-
-    def _store_failed(self, error: EddylineError) -> None:
-        if error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
-            self._readiness.store(False)
-        else:
-            log.error("store call failed", extra=fields(error=error.message))

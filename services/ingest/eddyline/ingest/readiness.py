@@ -6,6 +6,19 @@ Threading: event loop.
 from __future__ import annotations
 
 import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.errors import ClusterMismatch, Code, StoreUnreachable
+from eddyline.core.telemetry import fields
+
+if TYPE_CHECKING:
+    from eddyline.core.errors import EddylineError
+
+log = logging.getLogger(__name__)
+
+REFUSED_S: Final = 5.0
+"""How long until a store that refused this role is asked again: it is of another cluster until somebody acts."""
 
 
 class Readiness:
@@ -14,6 +27,7 @@ class Readiness:
     def __init__(self) -> None:
         self.nats_connected = False
         self.store_reached = False
+        self._store_trouble = StoreUnreachable.reason
         self.changed = asyncio.Event()
 
     @property
@@ -28,7 +42,7 @@ class Readiness:
         if not self.nats_connected:
             missing.append("NATS_UNREACHABLE")
         if not self.store_reached:
-            missing.append("STORE_UNREACHABLE")
+            missing.append(self._store_trouble)
         return " ".join(missing)
 
     def nats(self, connected: bool) -> None:
@@ -36,8 +50,25 @@ class Readiness:
         self.nats_connected = connected
         self.changed.set()
 
-    def store(self, reached: bool) -> None:
-        """A call to the store succeeded or did not get through."""
+    def store_answered(self) -> None:
+        """A call to the store succeeded."""
+        self._store(True, StoreUnreachable.reason)
+
+    def store_failed(self, error: EddylineError) -> float:
+        """A call to the store failed; the least time to wait before the next."""
+        if isinstance(error, ClusterMismatch):
+            if self._store_trouble != error.reason:  # said once, until it takes our calls
+                log.error("the store refuses this role", extra=fields(reason=error.reason, error=error.message))
+            self._store(False, error.reason)
+            return REFUSED_S
+        if error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
+            self._store(False, StoreUnreachable.reason)
+        else:
+            log.error("store call failed", extra=fields(error=error.message))
+        return 0.0
+
+    def _store(self, reached: bool, trouble: str) -> None:
+        self._store_trouble = trouble
         if reached != self.store_reached:
             self.store_reached = reached
             self.changed.set()

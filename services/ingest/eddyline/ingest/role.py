@@ -118,8 +118,8 @@ class IngestRole:
             try:
                 await ensure_sources(self._link, definitions, where)
                 return
-            except EddylineError:
-                await sleep(self._clock, backoff.next_s())
+            except EddylineError as error:
+                await sleep(self._clock, backoff.next_s(at_least_s=self.readiness.store_failed(error)))
 
     def new_compare_name(self) -> str:
         """A name for one comparison's consumer."""

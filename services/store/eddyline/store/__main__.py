@@ -108,7 +108,7 @@ async def serve(settings: StoreSettings, common: CommonSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     doorway = Doorway()
-    server = make_server(settings.listen)
+    server = make_server(settings.listen, cluster_id=common.cluster_id)
     add_services(server, doorway, common=common, clock=clock, host=host)
     settings.directory.parent.mkdir(parents=True, exist_ok=True)
     address = await _start(server, settings)

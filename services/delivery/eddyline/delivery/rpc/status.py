@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddyline.core.cluster_rpc import RoleStatus
-from eddyline.core.errors import StoreUnreachable
 from eddyline.v1 import cluster_pb2
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ def delivery_status(figures: Figures, *, tails: Tails, budget: RingBudget) -> Ro
     ready = tails.up.is_set()
     return RoleStatus(
         ready=ready,
-        reason="" if ready else StoreUnreachable.reason,
+        reason="" if ready else tails.trouble,
         detail=cluster_pb2.DeliveryStatus(
             watch_count=figures.watch_count,
             topic_count=len(tails),

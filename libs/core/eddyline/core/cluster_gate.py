@@ -1,0 +1,68 @@
+"""The gate between clusters: a call of another cluster's role is refused before its handler sees it.
+
+A role says its cluster's id with every call to a store, as the metadata `eddyline-cluster-id`; the store's server compares.
+Where no id is sent nothing is checked: clients know an address and no cluster.
+Order: behind `eddyline.core.interceptor`, which makes the refusal a status.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+
+import grpc
+
+from eddyline.core.errors import ClusterMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+CLUSTER_ID_KEY: Final = "eddyline-cluster-id"
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+def cluster_metadata(cluster_id: str) -> tuple[tuple[str, str], ...]:
+    """What a caller of the cluster sends; "" = nothing, and nothing is checked."""
+    return ((CLUSTER_ID_KEY, cluster_id),) if cluster_id else ()
+
+
+class ClusterGate(grpc.aio.ServerInterceptor):
+    """Refuses calls that say another cluster's id than `cluster_id`."""
+
+    def __init__(self, cluster_id: str) -> None:
+        assert cluster_id
+        self._cluster_id = cluster_id
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Request, Response] | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Request, Response] | None:
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        for key, value in handler_call_details.invocation_metadata or ():
+            if key == CLUSTER_ID_KEY and value != self._cluster_id:
+                return self._refusing(handler, value if isinstance(value, str) else value.decode(errors="replace"))
+        return handler
+
+    def _refusing(
+        self, handler: grpc.RpcMethodHandler[Request, Response], called_by: str
+    ) -> grpc.RpcMethodHandler[Request, Response]:
+        async def refuse(_request: object, _context: object) -> NoReturn:
+            raise ClusterMismatch(
+                f"this store is of cluster {self._cluster_id}, the caller of cluster {called_by}",
+                clusterId=self._cluster_id,
+            )
+
+        match handler.request_streaming, handler.response_streaming:
+            case False, False:
+                make = grpc.unary_unary_rpc_method_handler
+            case False, True:
+                make = grpc.unary_stream_rpc_method_handler
+            case True, False:
+                make = grpc.stream_unary_rpc_method_handler
+            case _:
+                make = grpc.stream_stream_rpc_method_handler
+        return make(refuse, handler.request_deserializer, handler.response_serializer)

@@ -137,15 +137,9 @@ async def _recovered(
         opened.callback(fold.close)
         table, sources = TopicTable(SHARD_INDEX), Sources(clock)
         replay = Replay(table=table, sources=sources, fold=fold)
-        recover = partial(
-            Wal.recover,
-            fs,
-            layout.wal_shard(SHARD_INDEX),
-            SHARD_INDEX,
-            settings.wal_file_bytes,
-            replay.frame,
-            expected=WalEnd(before.wal_number, before.wal_bytes) if before is not None else None,
-        )
+        wal_directory, file_bytes = layout.wal_shard(SHARD_INDEX), settings.wal_file_bytes
+        left = WalEnd(before.wal_number, before.wal_bytes) if before is not None else None
+        recover = partial(Wal.recover, fs, wal_directory, SHARD_INDEX, file_bytes, replay.frame, expected=left)
         wal = await workers.wal.submit(recover)
         opened.callback(wal.close)
         await workers.fold.submit(replay.finish)

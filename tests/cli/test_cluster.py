@@ -12,6 +12,7 @@ from eddyline.cli.cluster import ROLES, ClusterFile, ClusterPart, cluster_addres
 from eddyline.cli.failure import CommandError
 from eddyline.cli.folder import LOGS_KEPT, held_folder, last_log_line, log_path, open_log, write_cluster_file
 from eddyline.cli.ports import PORTS_DEFAULT, choose_ports
+from eddyline.cli.settings_check import check_sources_file, overridden
 from eddyline.core.clock import SystemHost
 
 if TYPE_CHECKING:
@@ -87,4 +88,37 @@ def test_ports_are_remembered_and_taken_ones_avoided() -> None:
     assert len(set(chosen.values())) == len(PORTS_DEFAULT)
     assert not set(chosen.values()) & set(PORTS_DEFAULT.values())
     assert choose_ports(chosen, free_ports=True) == chosen
-    assert choose_ports(chosen, free_ports=False) == chosen
+
+
+def test_default_port_comes_first_where_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        defaults = {**choose_ports({}, free_ports=True), "store": holder.getsockname()[1]}
+        monkeypatch.setattr("eddyline.cli.ports.PORTS_DEFAULT", defaults)
+        remembered = choose_ports({}, free_ports=True)
+        chosen = choose_ports(remembered, free_ports=False)
+    assert chosen == {**defaults, "store": remembered["store"]}
+
+
+def test_demos_cluster_is_pointed_at(tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    write_cluster_file(tmp_path / "demo", ClusterFile(parts()))
+    with pytest.raises(CommandError) as caught:
+        cluster_address("", {}, tmp_path)
+    assert f"--data {tmp_path / 'demo'}" in caught.value.what_to_do
+
+
+@pytest.mark.parametrize("content", [b"[[source", b"\xff", None])
+def test_sources_file_that_is_none_is_wrong_usage(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "sources.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(CommandError, match=r"sources\.toml") as caught:
+        check_sources_file(path)
+    assert caught.value.exit_code == 2
+
+
+def test_settings_of_the_environment_without_effect_are_found() -> None:
+    environ = {"A": "1", "B": "2", "C": "3"}
+    assert overridden(environ, {"A": "1", "B": "4", "D": "5"}) == {"B": "4"}

@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.cli.failure import CommandError
-from eddyline.cli.local_cluster import nats_is_ready, nats_spec
+from eddyline.cli.local_cluster import nats_spec
 from eddyline.cli.part import FIRST_DEATHS_MAX, PartEvent, PartSpec
 from eddyline.cli.ports import choose_ports
+from eddyline.cli.readiness import nats_is_ready, nats_name, role_is_ready
 from eddyline.cli.supervisor import supervised
 from eddyline.core.clock import SystemClock
+from eddyline.core.server import make_server
+from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from eddyline.cli.supervisor import Supervisor
+    from eddyline.cli.readiness import nats_is_ready, nats_name, role_is_ready
+from eddyline.cli.supervisor import Supervisor
 
 STAYS = """
 import signal, sys
@@ -30,6 +34,18 @@ print("here", flush=True)
 signal.pause()
 """
 DIES = "import sys; sys.exit('cannot go on')"
+
+
+class Process7(cluster_pb2_grpc.ClusterServiceServicer):
+    """A role that runs as process 7."""
+
+    async def GetTopology(
+        self, request: cluster_pb2.GetTopologyRequest, context: object
+    ) -> cluster_pb2.GetTopologyResponse:
+        return cluster_pb2.GetTopologyResponse()
+
+    async def GetStatus(self, request: cluster_pb2.GetStatusRequest, context: object) -> cluster_pb2.GetStatusResponse:
+        return cluster_pb2.GetStatusResponse(pid=7, ready=True)
 
 
 class NoJitter(random.Random):
@@ -58,7 +74,7 @@ class Told:
 
 
 def program(name: str, code: str, **variables: str) -> PartSpec:
-    async def ready() -> bool:
+    async def ready(_pid: int) -> bool:
         return True
 
     return PartSpec(name, (sys.executable, "-c", code), "nowhere", ready, variables)
@@ -119,7 +135,7 @@ async def test_error_of_the_body_comes_out_as_it_is_and_all_is_down(tmp_path: Pa
 
 
 async def test_part_that_cannot_start_is_given_up_with_its_last_words(tmp_path: Path) -> None:
-    async def never() -> bool:
+    async def never(_pid: int) -> bool:
         return False
 
     told = Told()
@@ -142,7 +158,7 @@ async def test_next_stage_waits_for_the_one_before(tmp_path: Path) -> None:
 async def test_part_gets_its_variables_and_its_log(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "a.log"
 
-    async def has_spoken() -> bool:
+    async def has_spoken(_pid: int) -> bool:
         return b"here" in log.read_bytes()
 
     code = "import os; print(os.environ['EDDYLINE_X'], flush=True)\n" + STAYS
@@ -154,10 +170,43 @@ async def test_part_gets_its_variables_and_its_log(tmp_path: Path) -> None:
 async def test_real_nats_server_is_ready_when_it_greets_and_keeps_its_port(tmp_path: Path) -> None:
     told = Told()
     address = f"127.0.0.1:{choose_ports({}, free_ports=True)['nats']}"
-    assert not await nats_is_ready(address)
+    name = nats_name(tmp_path)
+    assert not await nats_is_ready(address, name)
     async with running(tmp_path, told, [nats_spec(tmp_path, address)]) as supervisor:
-        assert await nats_is_ready(address)
+        assert await nats_is_ready(address, name)
         await supervisor.parts["nats"].kill()
         await told.until("nats", "ready", 2)
-        assert await nats_is_ready(address)
-    assert not await nats_is_ready(address)
+        assert await nats_is_ready(address, name)
+    assert not await nats_is_ready(address, name)
+
+
+async def test_foreign_nats_server_at_the_port_is_not_taken_for_the_part(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{choose_ports({}, free_ports=True)['nats']}"
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    ours.mkdir()
+    theirs.mkdir()
+    told = Told()
+    async with running(theirs, Told(), [nats_spec(theirs, address)]):
+        assert not await nats_is_ready(address, nats_name(ours))
+        with pytest.raises(CommandError, match=r"keeps dying at its start: .*address already in use"):
+            async with running(ours, told, [nats_spec(ours, address)]):
+                pass
+    assert "ready" not in told.kinds("nats")
+
+
+async def test_role_is_ready_only_as_the_process_that_was_started() -> None:
+    server = make_server("127.0.0.1:0")
+    cluster_pb2_grpc.add_ClusterServiceServicer_to_server(Process7(), server.grpc)
+    address = await server.start()
+    assert not await role_is_ready("store", address, 7)
+    await server.health.set_ready(True)
+    assert await role_is_ready("store", address, 7)
+    assert not await role_is_ready("store", address, 8)
+    await server.stop(0)
+
+
+async def test_part_that_is_down_is_told_stopped_too(tmp_path: Path) -> None:
+    told = Told()
+    async with running(tmp_path, told, [program("a", STAYS)]) as supervisor:
+        await supervisor.parts["a"].kill(hold=True)
+    assert told.kinds("a") == ["started", "ready", "died", "stopped"]

@@ -183,6 +183,86 @@ async def test_lines_through_pipes_and_a_reader_that_goes_away(tmp_path: Path) -
         await cluster.end(signal.SIGINT)
 
 
+async def test_append_of_standard_input_survives_a_kill_of_the_store(tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    async with up(tmp_path / "data") as cluster:
+        await cluster.until_up()
+        append = await asyncio.create_subprocess_exec(
+            *command("append", "log", "--create", "log", "--data", data),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert append.stdin is not None
+        append.stdin.writelines(b"%d\n" % number for number in range(20_000))
+        await append.stdin.drain()
+        for _ in range(2):
+            os.kill(cluster.pids["store"], signal.SIGKILL)
+            append.stdin.write(b"a line while it is away\n")
+            while (line := await cluster.line())["event"] != "ready" or line["role"] != "store":
+                cluster.pids["store"] = int(line["pid"]) or cluster.pids["store"]
+        append.stdin.write(b"last\n")
+        append.stdin.close()
+        async with asyncio.timeout(UP_SECONDS_MAX):
+            assert await append.wait() == 0
+        _, out, _ = await run("read", "log", "-o", "json", "--data", data)
+        away = "a line while it is away"
+        said = [str(json.loads(line)["data"]) for line in out.splitlines()]
+        assert said == [*map(str, range(20_000)), away, away, "last"]
+        await cluster.end(signal.SIGINT)
+
+
+async def test_append_that_is_interrupted_or_terminated_says_how_much_is_in(tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    async with up(tmp_path / "data") as cluster:
+        await cluster.until_up()
+        for count, (number, code) in enumerate(((signal.SIGINT, 130), (signal.SIGTERM, 143)), 1):
+            append = await asyncio.create_subprocess_exec(
+                *command("append", "log", "--create", "log", "--data", data),
+                stdin=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            assert append.stdin is not None
+            assert append.stderr is not None
+            append.stdin.write(b"x\n")
+            follow = await asyncio.create_subprocess_exec(
+                *command("read", "log", "--follow", "--limit", str(count), "--data", data),
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+            while await follow.wait():
+                # The topic was not there yet.
+                follow = await asyncio.create_subprocess_exec(
+                    *command("read", "log", "--follow", "--limit", str(count), "--data", data),
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=asyncio.subprocess.DEVNULL,
+                )
+            append.send_signal(number)
+            assert await append.stderr.read() == b"eddyline: stopped: 1 lines are acknowledged\n"
+            assert await append.wait() == code
+        await cluster.end(signal.SIGINT)
+
+
+async def test_source_that_is_there_is_said_to_be_unchanged(tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    async with up(tmp_path / "data") as cluster:
+        await cluster.until_up()
+        create = ("source", "create", "certs", "--data", data)
+        assert (await run(*create))[1].startswith("created certs: ")
+        assert (await run(*create))[1].startswith("certs exists already, unchanged: ")
+        code, _, err = await run(*create, "--bucket", "other")
+        assert (code, "SOURCE_EXISTS" in err) == (1, True)
+        await cluster.end(signal.SIGINT)
+
+
+async def test_sources_that_ingest_refuses_end_the_start_with_its_words(tmp_path: Path) -> None:
+    sources = tmp_path / "sources.toml"
+    sources.write_text('[[source]]\nname = "a"\n')
+    code, _, err = await run("up", "--free-ports", "--data", str(tmp_path / "data"), "--sources", str(sources))
+    assert code == 1
+    assert "ingest keeps dying at its start: eddyline ingest: " in err
+    assert "sources.toml" in err
+
+
 async def test_demo_proves_itself_and_does_not_put_equal_keys_again(tmp_path: Path) -> None:
     words = ("demo", "--once", "--free-ports", "--data", str(tmp_path / "data"), "-o", "json")
     code, out, _ = await run(*words)

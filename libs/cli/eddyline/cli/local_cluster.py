@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from eddyline.cli.cluster import ROLES, ClusterFile, ClusterPart, read_cluster_file
 from eddyline.cli.failure import CommandError
 from eddyline.cli.folder import held_folder, write_cluster_file
-from eddyline.cli.part import PartSpec
-from eddyline.cli.ports import LOOPBACK, choose_ports
+from eddyline.cli.part import PartEvent, PartSpec
+from eddyline.cli.ports import LOOPBACK, PORTS_DEFAULT, choose_ports
+from eddyline.cli.readiness import nats_is_ready, nats_name, role_is_ready
+from eddyline.cli.settings_check import check_sources_file, overridden
 from eddyline.cli.supervisor import supervised
-from eddyline.client.status import is_ready
-from eddyline.core.channel import open_channel
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
-    from eddyline.cli.part import PartEvent
     from eddyline.cli.supervisor import Supervisor
+    from eddyline.client.status import RoleName
     from eddyline.core.clock import Clock, Host
-
-PROBE_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +65,7 @@ class LocalCluster:
 async def local_cluster(
     plan: LocalClusterPlan,
     *,
+    environ: Mapping[str, str],
     clock: Clock,
     host: Host,
     random_source: random.Random,
@@ -76,14 +74,18 @@ async def local_cluster(
     """Bring a cluster up and wait until it serves; leaving it takes all down.
 
     Raises:
-        CommandError: the folder is held, a part does not start, nats-server is missing.
+        CommandError: the folder is held, the sources file is none, a part does not start, nats-server is missing.
     """
     data = plan.data.absolute()
+    check_sources_file(plan.sources_file)
     with held_folder(data, host):
         found = read_cluster_file(data)
         remembered = {name: _port_of(part.address) for name, part in found.parts.items()} if found else {}
         ports = choose_ports(remembered, free_ports=plan.free_ports)
         addresses = {name: f"{LOOPBACK}:{port}" for name, port in ports.items()}
+        stages = _stages(plan, data, addresses)
+        for note in _notes(ports, stages, environ, free_ports=plan.free_ports):
+            tell(note)
         running: LocalCluster | None = None
 
         def heard(event: PartEvent) -> None:
@@ -91,9 +93,7 @@ async def local_cluster(
                 running.write_file()
             tell(event)
 
-        async with supervised(
-            _stages(plan, data, addresses), data=data, clock=clock, random_source=random_source, tell=heard
-        ) as supervisor:
+        async with supervised(stages, data=data, clock=clock, random_source=random_source, tell=heard) as supervisor:
             running = LocalCluster(data, addresses, supervisor)
             running.write_file()
             yield running
@@ -115,36 +115,17 @@ def nats_server_program() -> str:
 def nats_spec(data: Path, address: str) -> PartSpec:
     """A NATS server with JetStream, its state in the folder."""
     host, _, port = address.rpartition(":")
+    name = nats_name(data)
+
+    async def is_ready(_pid: int) -> bool:
+        return await nats_is_ready(address, name)
+
     return PartSpec(
         "nats",
-        (nats_server_program(), "-a", host, "-p", port, "-n", "eddyline-local", "-js", "-sd", str(data / "nats")),
+        (nats_server_program(), "-a", host, "-p", port, "--name", name, "-js", "-sd", str(data / "nats")),
         address,
-        partial(nats_is_ready, address),
+        is_ready,
     )
-
-
-async def nats_is_ready(address: str) -> bool:
-    """True = it greets as NATS does, which it begins when JetStream has recovered."""
-    host, _, port = address.rpartition(":")
-    try:
-        async with asyncio.timeout(PROBE_S):
-            reader, writer = await asyncio.open_connection(host, int(port))
-            try:
-                return (await reader.readline()).startswith(b"INFO ")
-            finally:
-                writer.close()
-    except (OSError, TimeoutError):
-        return False
-
-
-async def role_is_ready(address: str) -> bool:
-    """True = its gRPC health says that it serves."""
-    # A connection of its own each time: one that failed while the role started would back off.
-    channel = open_channel(address, own_connection=True)
-    try:
-        return await is_ready(channel)
-    finally:
-        await channel.close()
 
 
 def _stages(plan: LocalClusterPlan, data: Path, addresses: dict[str, str]) -> list[list[PartSpec]]:
@@ -166,16 +147,28 @@ def _stages(plan: LocalClusterPlan, data: Path, addresses: dict[str, str]) -> li
         "delivery": {"EDDYLINE_DELIVERY_LISTEN": addresses["delivery"]},
     }
 
-    def role(name: str) -> PartSpec:
+    def role(name: RoleName) -> PartSpec:
         return PartSpec(
             name,
             (sys.executable, "-m", f"eddyline.{name}"),
             addresses[name],
-            partial(role_is_ready, addresses[name]),
+            partial(role_is_ready, name, addresses[name]),
             {**shared, **variables[name]},
         )
 
     return [[nats_spec(data, addresses["nats"]), role("store")], [role("ingest"), role("delivery")]]
+
+
+def _notes(
+    ports: Mapping[str, int], stages: list[list[PartSpec]], environ: Mapping[str, str], *, free_ports: bool
+) -> Iterator[PartEvent]:
+    for name, port in ports.items():
+        if not free_ports and port != PORTS_DEFAULT[name]:
+            yield PartEvent(name, "note", 0, f"{PORTS_DEFAULT[name]} is taken, using {port}")
+    for spec in (spec for stage in stages for spec in stage):
+        for variable, value in overridden(environ, spec.variables).items():
+            used = f"{variable}={environ[variable]} of the environment is not used, but {value}"
+            yield PartEvent(spec.name, "note", 0, used)
 
 
 def _port_of(address: str) -> int:

@@ -36,17 +36,18 @@ FIRST_DEATHS_MAX: Final = 3
 STOP_S: Final = 10.0
 """Time for a clean stop; then SIGKILL, which every part is made to survive."""
 
-PartEventKind = Literal["started", "ready", "died", "stopped"]
+PartEventKind = Literal["note", "started", "ready", "died", "stopped"]
+"""A note is what one should know of how it is started."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartSpec:
-    """What to run. `variables` are added to the environment; `is_ready` asks the part itself."""
+    """What to run. `variables` are added to the environment; `is_ready(pid)`: that very process serves."""
 
     name: str
     command: tuple[str, ...]
     address: str
-    is_ready: Callable[[], Awaitable[bool]]
+    is_ready: Callable[[int], Awaitable[bool]]
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -91,19 +92,8 @@ class Part:
 
     async def run(self) -> None:
         """Keep it running until `stop`."""
-        while not self._stopping.is_set():
-            await self._released.wait()
-            if self._stopping.is_set():
-                return
-            started_s = self._clock.monotonic_s()
-            code = await self._run_once()
-            if self._stopping.is_set():
-                self._tell(PartEvent(self.spec.name, "stopped", 0))
-                return
-            self._tell(PartEvent(self.spec.name, "died", 0, self._how_it_died(code)))
-            if self._clock.monotonic_s() - started_s >= STABLE_S:
-                self._backoff.reset()
-            await wait_event(self._clock, self._stopping, self._backoff.next_s())
+        await self._keep_running()
+        self._tell(PartEvent(self.spec.name, "stopped", 0))
 
     async def wait_ready(self, timeout_s: float) -> None:
         """Wait until it says that it serves.
@@ -149,6 +139,20 @@ class Part:
             self._signal(signal.SIGKILL)
             raise
 
+    async def _keep_running(self) -> None:
+        while not self._stopping.is_set():
+            await self._released.wait()
+            if self._stopping.is_set():
+                return
+            started_s = self._clock.monotonic_s()
+            code = await self._run_once()
+            if self._stopping.is_set():
+                return
+            self._tell(PartEvent(self.spec.name, "died", 0, self._how_it_died(code)))
+            if self._clock.monotonic_s() - started_s >= STABLE_S:
+                self._backoff.reset()
+            await wait_event(self._clock, self._stopping, self._backoff.next_s())
+
     async def _run_once(self) -> int:
         log = open_log(self._data, self.spec.name)
         try:
@@ -193,7 +197,7 @@ class Part:
         return code
 
     async def _watch_readiness(self) -> None:
-        while not await self.spec.is_ready():
+        while not await self.spec.is_ready(self.pid):
             await sleep(self._clock, POLL_S)
         self._ready.set()
         self._has_served = True

@@ -1,4 +1,4 @@
-"""Which ports a local cluster takes: the remembered or preferred one where it is free, else any free one."""
+"""Which ports a local cluster takes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ PORTS_DEFAULT: Final = {"nats": 4222, "store": 7701, "ingest": 7702, "delivery":
 
 
 def choose_ports(remembered: Mapping[str, int], *, free_ports: bool) -> dict[str, int]:
-    """A port a part. A remembered one is kept, so that a restart is found where the cluster was; `free_ports` = the
-    defaults are not even tried, so that several clusters of one machine stay out of each other's way."""
+    """A port a part: the default, the remembered one where that is taken, else any free one.
+
+    So a cluster is where the README says whenever it can be. `free_ports` = the defaults are not even tried, so that
+    several clusters of one machine stay out of each other's way; a restart keeps what it had.
+    """
     chosen: dict[str, int] = {}
     for name, default in PORTS_DEFAULT.items():
-        preferred = remembered.get(name, 0) or (0 if free_ports else default)
-        if preferred and _is_free(preferred) and preferred not in chosen.values():
-            chosen[name] = preferred
-        else:
-            chosen[name] = _free_port(set(chosen.values()))
+        wanted = (remembered.get(name, 0),) if free_ports else (default, remembered.get(name, 0))
+        others = set(chosen.values())
+        free = [port for port in wanted if port and port not in others and _is_free(port)]
+        chosen[name] = free[0] if free else _free_port(others | set(PORTS_DEFAULT.values()))
     return chosen
 
 

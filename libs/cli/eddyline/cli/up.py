@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.cluster import ROLES
 from eddyline.cli.failure import EXIT_OK
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from eddyline.cli.part import PartEvent
     from eddyline.cli.verb import Context, Subparsers
 
-_HEADER = ("ROLE", "ADDRESS", "PID", "LOG")
+ALL_STOPPED: Final = "all parts are stopped"
+_HEADER: Final = ("ROLE", "ADDRESS", "PID", "LOG")
 
 
 def add(subparsers: Subparsers) -> None:
@@ -48,16 +49,24 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Run the cluster until it is told to stop."""
     plan = LocalClusterPlan(arguments.data, free_ports=arguments.free_ports, sources_file=arguments.sources)
     output = context.output
-    up = asyncio.Event()
+    starting, up = asyncio.Event(), asyncio.Event()
 
     def tell(event: PartEvent) -> None:
-        if event.kind in ("died", "stopped") or up.is_set():
+        if not starting.is_set():
+            # Not before: the folder may be somebody else's.
+            starting.set()
+            output.say_text(f"starting in {arguments.data}")
+        if event.kind in ("note", "died", "stopped") or up.is_set():
             output.say(part_event_text(event), part_event_fields(event))
 
-    output.say_text(f"starting in {arguments.data}")
     try:
         async with local_cluster(
-            plan, clock=context.clock, host=context.host, random_source=context.random_source, tell=tell
+            plan,
+            environ=context.environ,
+            clock=context.clock,
+            host=context.host,
+            random_source=context.random_source,
+            tell=tell,
         ) as cluster:
             say_what_runs(cluster, output)
             output.say_text("try: eddyline status    Ctrl-C stops it")
@@ -67,6 +76,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         if not up.is_set():
             raise
         # Told to stop, and it has stopped: that is what was asked.
+        output.say_text(ALL_STOPPED)
     return EXIT_OK
 
 
@@ -87,6 +97,8 @@ def say_what_runs(cluster: LocalCluster, output: Output) -> None:
 def part_event_text(event: PartEvent) -> str:
     """An event for people."""
     match event.kind:
+        case "note":
+            return f"{event.name}: {event.detail}"
         case "started":
             return f"{event.name}: started, pid {event.pid}"
         case "ready":

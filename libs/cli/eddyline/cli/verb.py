@@ -47,8 +47,13 @@ def add_verb(
     run: RunVerb,
     finds_cluster: bool = True,
     more: str = "",
+    data: str = DATA_DEFAULT,
 ) -> argparse.ArgumentParser:
-    """Add a verb's parser. `what` is its help in one sentence, `example` a command line or several, `more` comes last."""
+    """Add a verb's parser.
+
+    `what` is its help in one sentence, `example` a command line or several, `more` comes last; `data` is where --data
+    points by itself.
+    """
     parser = subparsers.add_parser(
         name,
         help=what,
@@ -61,7 +66,7 @@ def add_verb(
     parser.add_argument(
         "-o", "--output", choices=("text", "json"), default="text", help="json = one object a line (default: text)"
     )
-    add_data(parser)
+    add_data(parser, data)
     if finds_cluster:
         parser.add_argument(
             "--cluster",
@@ -73,14 +78,14 @@ def add_verb(
     return parser
 
 
-def add_data(parser: argparse.ArgumentParser) -> None:
+def add_data(parser: argparse.ArgumentParser, default: str) -> None:
     """Add --data."""
     parser.add_argument(
         "--data",
         type=Path,
-        default=Path(DATA_DEFAULT),
+        default=Path(default),
         metavar="FOLDER",
-        help=f"folder of `eddyline up` (default: ./{DATA_DEFAULT})",
+        help=f"folder of `eddyline up` (default: ./{default})",
     )
 
 

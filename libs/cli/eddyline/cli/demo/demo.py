@@ -16,7 +16,7 @@ from eddyline.cli.demo.view import Moment, View
 from eddyline.cli.failure import EXIT_OK
 from eddyline.cli.local_cluster import LocalClusterPlan, local_cluster
 from eddyline.cli.nats.bucket import nats_connection, open_bucket
-from eddyline.cli.up import part_event_text, say_what_runs
+from eddyline.cli.up import ALL_STOPPED, part_event_text, say_what_runs
 from eddyline.client.connect import connect
 from eddyline.core.clock import sleep, wait_event
 from eddyline.core.errors import EddylineError
@@ -51,6 +51,8 @@ async def run_demo(arguments: argparse.Namespace, context: Context) -> int:
     events: deque[str] = deque(maxlen=EVENTS_SHOWN)
 
     def tell(event: PartEvent) -> None:
+        if event.kind == "note":
+            output.say_text(part_event_text(event))
         if event.kind == "died" or (event.kind == "ready" and serving.is_set()):
             events.append(part_event_text(event))
 
@@ -61,12 +63,18 @@ async def run_demo(arguments: argparse.Namespace, context: Context) -> int:
     try:
         async with (
             local_cluster(
-                plan, clock=context.clock, host=context.host, random_source=context.random_source, tell=tell
+                plan,
+                environ=context.environ,
+                clock=context.clock,
+                host=context.host,
+                random_source=context.random_source,
+                tell=tell,
             ) as cluster,
             _opened(cluster, context) as opened,
         ):
             serving.set()
             say_what_runs(cluster, output)
+            output.say_text(f"look around: eddyline ls routes co. --data {arguments.data}    Ctrl-C stops it")
             loads = await _load_all(opened, context)
             subscriber = Subscriber(list(loads))
             changes = Changes(
@@ -86,6 +94,7 @@ async def run_demo(arguments: argparse.Namespace, context: Context) -> int:
         if arguments.once or not serving.is_set():
             raise
         # Ctrl-C is how a demo ends.
+        output.say_text(ALL_STOPPED)
         return EXIT_OK
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from eddyline.cli.cluster import DATA_DEFAULT, DEMO
 from eddyline.cli.up import add_cluster_arguments
 from eddyline.cli.verb import add_verb
 
@@ -22,6 +23,7 @@ def add(subparsers: Subparsers) -> None:
         example="eddyline demo\neddyline demo --once --free-ports",
         run=run,
         finds_cluster=False,
+        data=f"{DATA_DEFAULT}/{DEMO}",
     )
     add_cluster_arguments(parser)
     parser.add_argument("--once", action="store_true", help="load, change, verify key by key, one summary line, end")

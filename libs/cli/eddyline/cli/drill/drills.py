@@ -60,6 +60,7 @@ async def _run_all(arguments: argparse.Namespace, context: Context, folder: Path
     lost = 0
     async with local_cluster(
         LocalClusterPlan(folder, free_ports=True),
+        environ=context.environ,
         clock=context.clock,
         host=context.host,
         random_source=context.random_source,

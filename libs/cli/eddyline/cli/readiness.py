@@ -1,0 +1,62 @@
+"""Whether a part serves: the very process we started, not whoever else answers at its port.
+
+A role tells its pid (GetStatus); nats-server tells the name that we gave it, which is the folder's alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import zlib
+from typing import TYPE_CHECKING, Final
+
+from eddyline.client.status import is_ready, role_status
+from eddyline.core.channel import open_channel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from eddyline.client.status import RoleName
+
+PROBE_S: Final = 1.0
+_GREETING: Final = b"INFO "
+
+
+def nats_name(data: Path) -> str:
+    """The name of a folder's nats-server: no other folder of this machine has it, and a folder has one at a time."""
+    return f"eddyline-{zlib.crc32(str(data).encode()):08x}"
+
+
+async def nats_is_ready(address: str, name: str) -> bool:
+    """True = the server of this name greets there, which it begins when JetStream has recovered."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(PROBE_S):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            try:
+                greeting = await reader.readline()
+            finally:
+                writer.close()
+    except (OSError, TimeoutError, ValueError):
+        # ValueError: a line without an end, so not NATS.
+        return False
+    return _name_in(greeting) == name
+
+
+async def role_is_ready(role: RoleName, address: str, pid: int) -> bool:
+    """True = the process `pid` answers there, and its gRPC health says that it serves."""
+    # A connection of its own each time: one that failed while the role started would back off.
+    channel = open_channel(address, own_connection=True)
+    try:
+        return await is_ready(channel) and (await role_status(channel, role, address)).pid == pid
+    finally:
+        await channel.close()
+
+
+def _name_in(greeting: bytes) -> str:
+    if not greeting.startswith(_GREETING):
+        return ""
+    try:
+        return str(json.loads(greeting.removeprefix(_GREETING))["server_name"])
+    except (ValueError, KeyError, TypeError):
+        return ""

@@ -1,0 +1,35 @@
+"""What can be known to be wrong, or without effect, before any part is started."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING
+
+from eddyline.cli.failure import EXIT_USAGE, CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+def check_sources_file(path: Path | None) -> None:
+    """Read the TOML of --sources; what its tables say is for ingest to judge.
+
+    Raises:
+        CommandError: it cannot be read, or is not TOML.
+    """
+    if path is None:
+        return
+    try:
+        tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror}", exit_code=EXIT_USAGE) from None
+    except ValueError as error:
+        raise CommandError(
+            f"{path} is not TOML: {error}", "write [[source]] tables with name, bucket, topic", exit_code=EXIT_USAGE
+        ) from None
+
+
+def overridden(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    """Settings of the environment that a part will not have: the name, and what it has instead."""
+    return {name: value for name, value in variables.items() if environ.get(name, value) != value}

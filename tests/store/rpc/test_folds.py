@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from eddyline.core.cluster_gate import cluster_metadata
 from eddyline.core.errors import FoldBehind
+from eddyline.store.fold.fold import VIEWS_MAX
+from eddyline.store.rpc.fold import CLIENT_SCANS_MAX
 from eddyline.v1 import apply_pb2, topic_pb2
 from eddyline.v1.fold_pb2 import BatchGetEntriesRequest, GetEntryRequest, RangeEntriesRequest
 from eddyline.v1.types_pb2 import BATCH_FORMAT_COLUMNS, OP_DELETE, Record
 from tests.store.rpc.requests import keyed, keyless, rows
-from tests.support.store_server import answers_of, refused, served_store, until
+from tests.support.store_server import CLUSTER_ID, answers_of, refused, served_store, until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -241,11 +244,16 @@ async def test_too_many_ranges_at_once_are_refused(tmp_path: Path) -> None:
         await store.log.AppendRecords(
             rows("kv", *[Record(key=f"k{number}".encode(), data=bytes(64 << 10)) for number in range(500)])
         )
-        calls = [store.fold.RangeEntries(RangeEntriesRequest(topic="kv")) for _ in range(64)]
+        request, role = RangeEntriesRequest(topic="kv"), cluster_metadata(CLUSTER_ID)
+        calls = [store.fold.RangeEntries(request) for _ in range(CLIENT_SCANS_MAX)]
         for call in calls:
             await anext(aiter(call))
-        answers, reason = await answers_of(store.fold.RangeEntries(RangeEntriesRequest(topic="kv")))
-        assert (answers, reason) == ([], "TOO_MANY_SCANS")
+        assert await answers_of(store.fold.RangeEntries(request)) == ([], "TOO_MANY_SCANS")
+        # the rest is for roles
+        calls += [store.fold.RangeEntries(request, metadata=role) for _ in range(VIEWS_MAX - CLIENT_SCANS_MAX)]
+        for call in calls[CLIENT_SCANS_MAX:]:
+            await anext(aiter(call))
+        assert await answers_of(store.fold.RangeEntries(request, metadata=role)) == ([], "TOO_MANY_SCANS")
         for call in calls:
             call.cancel()
 

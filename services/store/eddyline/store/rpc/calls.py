@@ -6,7 +6,10 @@ streams only as generators; hence these two Protocols, which its contexts meet.
 
 from __future__ import annotations
 
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MessageT = TypeVar("MessageT")
 MessageT_contra = TypeVar("MessageT_contra", contravariant=True)
@@ -22,10 +25,13 @@ ANSWER_MARGIN_PART_MAX: Final = 0.2
 
 
 class CallContext(Protocol):
-    """A call's time."""
+    """A call's time, and what its caller said with it."""
 
     def time_remaining(self) -> float | None:
         """Seconds until the caller's deadline; None where there is none."""
+
+    def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None:
+        """The call's metadata."""
 
 
 class StreamContext(Protocol[MessageT_contra]):

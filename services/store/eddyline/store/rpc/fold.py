@@ -5,11 +5,12 @@ Waits (`min_seq`, `min_version`) end with FOLD_BEHIND shortly before the caller'
 
 from __future__ import annotations
 
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core import wire, wire_state
-from eddyline.core.errors import FoldBehind, InvalidArgument, KeyNotFound, NotKv
+from eddyline.core.cluster_gate import CLUSTER_ID_KEY
+from eddyline.core.errors import FoldBehind, InvalidArgument, KeyNotFound, NotKv, TooManyScans
 from eddyline.core.record import (
     KEY_BYTES_MAX,
     VERSION_BYTES_MAX,
@@ -17,12 +18,13 @@ from eddyline.core.record import (
     effective_version,
 )
 from eddyline.core.topic import Kind
+from eddyline.store.fold.fold import RETRY_AFTER_MS, VIEWS_MAX
 from eddyline.store.point_read import check_keys
 from eddyline.store.rpc.calls import patience_s
 from eddyline.v1 import fold_pb2, fold_pb2_grpc
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Iterator
 
     from eddyline.core.clock import Clock
     from eddyline.core.read import EntryPage, RangePage
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from eddyline.store.rpc.doorway import Doorway
 
 WAIT_S_MAX: Final = 30.0
+CLIENT_SCANS_MAX: Final = VIEWS_MAX - 24
+"""Scans of callers that are no roles: clients that stand still, for 300 s each, leave 24 of the 64 to the snapshots of
+delivery and the resyncs of ingest, on which many others wait."""
 
 
 class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
@@ -40,6 +45,7 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
     def __init__(self, doorway: Doorway, *, clock: Clock) -> None:
         self._doorway = doorway
         self._clock = clock
+        self._client_scans = 0
 
     async def GetEntry(self, request: fold_pb2.GetEntryRequest, context: CallContext) -> fold_pb2.GetEntryResponse:
         door = self._doorway.enter()
@@ -90,9 +96,24 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
             request.topic, key_prefix=request.key_prefix, after_key=request.after_key, limit=request.limit
         )
         # Closed here, not when it is collected: a view of a call that was cancelled pins files until then.
-        async with aclosing(pages):
-            async for page in pages:
-                yield _range_answer(page, as_columns=as_columns)
+        with self._room(context):
+            async with aclosing(pages):
+                async for page in pages:
+                    yield _range_answer(page, as_columns=as_columns)
+
+    @contextmanager
+    def _room(self, context: CallContext) -> Iterator[None]:
+        """Count a client's scan; a role says its cluster with each call. Raises TooManyScans."""
+        of_client = all(key != CLUSTER_ID_KEY for key, _ in context.invocation_metadata() or ())
+        if of_client and self._client_scans >= CLIENT_SCANS_MAX:
+            raise TooManyScans(
+                f"{CLIENT_SCANS_MAX} scans of clients are open", scansMax=CLIENT_SCANS_MAX, retryAfterMs=RETRY_AFTER_MS
+            )
+        self._client_scans += of_client
+        try:
+            yield
+        finally:
+            self._client_scans -= of_client
 
     async def _reach(self, door: StoreDoor, topic: str, min_seq: int, context: CallContext) -> None:
         """Wait until the fold has `min_seq`; 0 = nothing to wait for."""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from eddyline.cli.__main__ import parse, parser
 from eddyline.cli.cluster import ADDRESS_VARIABLE
+from eddyline.cli.command import parse, parser
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings
 from eddyline.delivery import config as delivery_config
 from eddyline.ingest import config as ingest_config

@@ -50,6 +50,7 @@ FILE_ENDINGS = (".py", ".proto", ".md", ".toml", ".txt", ".in", ".wal", ".binpb"
 NOT_OF_THE_REPOSITORY = ("<data", "eddyline-data", "wal/<", "/var/")
 """What a running cluster makes, or a machine has."""
 REASONS_OF_ANY_CALL = {
+    "CLUSTER_MISMATCH": "a store says it to roles of another cluster, whatever they ask",
     "NOT_READY": "every role says it while it starts and stops",
     "DEADLINE": "gRPC ends any call so",
     "INTERNAL": "a defect; no call promises one",

@@ -178,7 +178,7 @@ class LocalFollow:
         events: list[FollowEvent] = []
         for item in result.items:
             self._credit -= item_bytes(item)
-            cursor = max(item.seq, item.last_seq) if isinstance(item, Gap) else item.last_seq
+            cursor = item.own_seq if isinstance(item, Gap) else item.last_seq
             events.append(FollowItem(followed.follow_id, item, cursor, result.head_seq))
         self._queue(followed)
         return events

@@ -16,7 +16,7 @@ from eddyline.core.errors import (
     SourceExists,
     SourceNotFound,
 )
-from eddyline.core.record import Op
+from eddyline.core.record import KEY_BYTES_MAX, META_ENTRIES_MAX, Op
 from eddyline.core.source import SourceDefinition
 from eddyline.core.topic import Kind, TopicConfig
 from eddyline.ingest.rpc.source import SourceServicer
@@ -90,6 +90,31 @@ async def test_each_kind_of_difference_is_named_with_its_revisions(at: Kit) -> N
     ]
     assert answer.difference_count == limited.difference_count == 3
     assert len(limited.differences) == 1
+
+
+async def test_messages_that_no_record_holds_are_differences_of_their_keys(
+    at: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eddyline.ingest.decode.SOURCE_DATA_META_BYTES_MAX", 1_000)
+    bucket = await at.make_bucket()
+    await bucket.put("before", b"1")
+    long_key = "k" * (KEY_BYTES_MAX + 1)
+    await bucket.put("large", b"x" * 1_001)
+    await at.js.publish(f"$KV.{at.bucket}.{long_key}", b"1")
+    many = {f"h{number}": "x" for number in range(META_ENTRIES_MAX + 1)}
+    await at.js.publish(f"$KV.{at.bucket}.many", b"1", headers=many)
+    async with serving(at) as (service, _):
+        await service.CreateSource(create(at), None)
+        await at.is_state("OVERSIZE")
+        assert "key large" in at.source.report.reason
+        answer = await service.CompareSource(compare(at), None)
+    missing = source_pb2.DIFFERENCE_KIND_MISSING
+    assert {one.key: one.kind for one in answer.differences} == {
+        b"large": missing,
+        long_key.encode(): missing,
+        b"many": missing,
+    }
+    assert (answer.bucket_count, answer.fold_count) == (4, 1)
 
 
 async def test_keys_under_way_settle(at: Kit) -> None:

@@ -2,7 +2,8 @@
 
 The bucket's newest message of every key is read by a consumer of its own, the fold by one range scan; both are of slightly
 different moments, so each key that differs is looked at again, on both sides, until it agrees or the time to settle
-is over. Values are held as hashes: about 150 bytes a key of memory, for one comparison at a time a replica.
+is over. Values are held as hashes: about 150 bytes a key of memory, for one comparison at a time a replica. So a message
+that no record can hold is compared like any other: its key is missing in the fold, or has an older value.
 Any replica can do it for any source. Nothing is changed on either side.
 Threading: event loop.
 """
@@ -18,11 +19,10 @@ from xxhash import xxh3_128_digest
 
 from eddyline.core.clock import sleep
 from eddyline.core.errors import NatsUnreachable
-from eddyline.core.record import Op
+from eddyline.core.record import KEY_BYTES_MAX, Op
 from eddyline.ingest.consumer import Consumer, ConsumerLost
 from eddyline.ingest.decode import TooLarge, parse_headers
 from eddyline.ingest.jetstream import nameable
-from eddyline.ingest.judge import SourceStopped
 from eddyline.ingest.position import decode_position, revision_of
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ class Comparer:
             metadata={"eddyline_compare": stream.bucket},
             on_lost=lambda _reason: None,
             policy="last_per_subject",
+            must_fit=False,
         )
         try:
             async with consumer:
@@ -141,7 +142,7 @@ class Comparer:
                     for key, op, revision, data in zip(chunk.keys, chunk.ops, chunk.revisions, chunk.data, strict=True):
                         _put(found, key, op, revision, data)
                     reached = chunk.last_revision
-        except (ConsumerLost, SourceStopped) as lost:
+        except ConsumerLost as lost:
             raise NatsUnreachable(f"bucket {stream.bucket} cannot be read: {lost}") from lost
         return found
 
@@ -160,8 +161,11 @@ class Comparer:
             some = keys[start : start + KEYS_AT_ONCE]
             for key, live in zip(some, await self._bucket_values(stream, some, bucket), strict=True):
                 _set(bucket, key, live)
-            page = await self.link.batch_get_entries(topic, some)
-            for key, entry in zip(some, page.entries, strict=True):
+            askable = [key for key in some if len(key) <= KEY_BYTES_MAX]  # a longer one is in no fold
+            if not askable:
+                continue
+            page = await self.link.batch_get_entries(topic, askable)
+            for key, entry in zip(askable, page.entries, strict=True):
                 _set(fold, key, None if entry is None else _live_entry(entry))
         return [key for key in keys if bucket.get(key) != fold.get(key)]
 

@@ -74,6 +74,7 @@ class Consumer:
     """One attempt at reading a stream, as `async with`: makes the consumer, and deletes it at the end.
 
     `on_lost` hears why, in the moment it is lost. `start_ns`: no message from `start_revision` on is older; 0 = unknown.
+    `must_fit` False = messages that no record can hold are handed out too, those with too many headers as values.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Consumer:
         policy: DeliverPolicy = "by_start_sequence",
         heartbeat_s: float = HEARTBEAT_S,
         pull_bytes_max: int = PULL_BYTES_MAX,
+        must_fit: bool = True,
     ) -> None:
         assert start_revision > 0
         self._connection = connection
@@ -104,6 +106,7 @@ class Consumer:
         self._policy: DeliverPolicy = policy
         self._heartbeat_s = heartbeat_s
         self._pull_bytes_max = pull_bytes_max
+        self._must_fit = must_fit
         self._next_subject = f"{jetstream.prefix}.CONSUMER.MSG.NEXT.{stream.name}.{name}"
         self._lost = connection.lost
         self._inbox = ""
@@ -260,12 +263,14 @@ class Consumer:
             key = subject[len(prefix) :]
             try:
                 meaning = parse_headers(headers) if headers else VALUE
-                check_fits(key, data, meaning.meta)
+                if self._must_fit:
+                    check_fits(key, data, meaning.meta)
             except TooLarge as error:
-                shown = key[:200].decode(errors="backslashreplace")
-                raise SourceStopped(
-                    "OVERSIZE", f"{error}: revision {delivery.revision} of bucket {self._stream.bucket}, key {shown}"
-                ) from error
+                if self._must_fit:
+                    shown = key[:200].decode(errors="backslashreplace")
+                    place = f"revision {delivery.revision} of bucket {self._stream.bucket}, key {shown}"
+                    raise SourceStopped("OVERSIZE", f"{error}: {place}") from error
+                meaning = VALUE
             chunk = self._gathered.add(subject, key, data, meaning, delivery)
             if delivery.revision > self._revision + 1:
                 chunk.jumps.append(Jump(chunk.count - 1, self._revision, self._time_ns, delivery.revision))

@@ -51,6 +51,7 @@ async def test_bad_line_is_told_with_its_number_and_what_is_in(tmp_path: Path, m
         assert caught.value.exit_code == 1
         assert caught.value.message.startswith("line 5: not a JSON record: unknown field 'dat'")
         assert caught.value.message.endswith("; 2 lines are acknowledged")
+        assert caught.value.what_to_do.endswith("mend it, then go on with the same input and --skip 4")
         assert [line["data"] for line in (await command.run("read", "log"))[1]] == ["a", "b"]
 
 
@@ -80,7 +81,7 @@ async def test_refused_line_is_told_with_its_number_and_safe_advice(
         with pytest.raises(CommandError) as caught:
             await command.run("append", "kv", "--create", "kv", "--json")
         assert caught.value.message.startswith("line 3: KEY_REQUIRED")
-        assert caught.value.message.endswith("; 1 lines are acknowledged")
+        assert caught.value.message.endswith("; 1 line is acknowledged")
         assert caught.value.what_to_do == "go on with the same input and --skip 1"
 
 
@@ -116,7 +117,7 @@ async def test_interrupted_append_says_how_much_is_in(
             appending = group.create_task(command.run("append", "log"))
             await going_on.wait()
             appending.cancel()
-    assert "stopped: 1 lines are acknowledged\n" in capsys.readouterr().err
+    assert "stopped: 1 line is acknowledged\n" in capsys.readouterr().err
 
 
 async def test_missing_topic_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

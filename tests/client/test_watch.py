@@ -218,6 +218,26 @@ async def test_on_retry_hears_why() -> None:
     assert heard == ["STORE_UNREACHABLE"]
 
 
+async def test_on_resume_hears_that_it_goes_on() -> None:
+    heard: list[str] = []
+    scripts = [
+        WatchScript([rows_frame("a", 1)], StoreUnreachable("gone")),
+        WatchScript([], StoreUnreachable("gone")),
+        WatchScript([rows_frame("a", 2)]),
+    ]
+    async with (
+        watching(*scripts) as (client, _),
+        client.watch(
+            "a",
+            start="earliest",
+            on_retry=lambda error: heard.append(error.reason),
+            on_resume=lambda: heard.append("on"),
+        ) as events,
+    ):
+        await take(events, 2)
+    assert heard == ["STORE_UNREACHABLE", "STORE_UNREACHABLE", "on"]
+
+
 async def test_closed_watch_gives_no_more() -> None:
     async with watching(WatchScript([rows_frame("a", 1)])) as (client, _):
         events = client.watch("a", start="earliest")

@@ -237,7 +237,7 @@ async def test_append_that_is_interrupted_or_terminated_says_how_much_is_in(tmp_
                     stderr=asyncio.subprocess.DEVNULL,
                 )
             append.send_signal(number)
-            assert await append.stderr.read() == b"eddyline: stopped: 1 lines are acknowledged\n"
+            assert await append.stderr.read() == b"eddyline: stopped: 1 line is acknowledged\n"
             assert await append.wait() == code
         await cluster.end(signal.SIGINT)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from eddyline.cli.failure import EXIT_FAILED, EXIT_OK, EXIT_USAGE, CommandError
+from eddyline.cli.failure import EXIT_OK, EXIT_USAGE, CommandError
 from eddyline.cli.json_record import record_from_json
 from eddyline.cli.output import tell
 from eddyline.cli.stdin import stdin_lines
@@ -45,8 +45,10 @@ async def append_lines(
     try:
         await run.run(_records(template, is_json=arguments.json, skip=arguments.skip))
     except CommandError as error:
-        done = EXIT_FAILED if run.acknowledged else EXIT_USAGE
-        raise CommandError(f"{error.message}; {_how_far(run)}", error.what_to_do, exit_code=done) from None
+        message = f"{error.message}; {_how_far(run)}"
+        if not run.acknowledged:
+            raise CommandError(message, error.what_to_do, exit_code=EXIT_USAGE) from None
+        raise CommandError(message, f"{error.what_to_do}; mend it, then {_how_to_go_on(run, arguments.skip)}") from None
     except EddylineError as error:
         where = f"line {run.next_number}: " if run.next_number else ""
         raise CommandError(
@@ -83,7 +85,8 @@ async def _records(template: Record, *, is_json: bool, skip: int) -> AsyncGenera
 
 def _how_far(run: AppendRun) -> str:
     unknown = f", up to {run.unknown_count} more may be stored" if run.unknown_count else ""
-    return f"{run.acknowledged} lines are acknowledged{unknown}"
+    lines = "1 line is" if run.acknowledged == 1 else f"{run.acknowledged} lines are"
+    return f"{lines} acknowledged{unknown}"
 
 
 def _how_to_go_on(run: AppendRun, skip: int) -> str:

@@ -114,8 +114,10 @@ async def test_snapshot_begins_anew_when_the_store_goes_away_within_it(cluster: 
         passing = tasks.create_task(pass_time(cluster))
         while not state.ended:
             state.take(await watch.next())
-        passing.cancel()
-        assert [frame.WhichOneof("frame") for frame in watch.frames].count("snapshot_begin") == 2
+            begun_count = [frame.WhichOneof("frame") for frame in watch.frames].count("snapshot_begin")
+            if begun_count >= 2:
+                passing.cancel()  # time ran for the retry; a reader slower than it would have to begin again
+        assert begun_count >= 2
         assert sorted(state.values) == [b"%04d" % number for number in range(1200)]
 
 

@@ -120,6 +120,7 @@ async def healed(at: Kit, expected: dict[str, bytes | None]) -> None:
         (replace(BEFORE, last_revision=12, message_count=11, subject_count=6), Sign.DOUBT),
         (replace(BEFORE, last_revision=20, message_count=20, subject_count=4), Sign.LOSS),
         (replace(BEFORE, message_count=9), Sign.LOSS),
+        (replace(BEFORE, last_revision=30, message_count=0, subject_count=0), Sign.LOSS),
         (replace(BEFORE, first_revision=11, message_count=0, subject_count=0), Sign.LOSS),
     ],
 )
@@ -134,6 +135,15 @@ def test_passed_age_is_grave_unless_the_server_marks_it() -> None:
     assert read_sign(before, replace(after, server_ns=99)) is Sign.DOUBT
     marked = replace(before, expiry_markers=True)
     assert read_sign(marked, replace(marked, last_revision=12)) is Sign.DOUBT
+
+
+def test_messages_that_came_and_left_since_the_last_look_are_grave() -> None:
+    empty = replace(BEFORE, first_ns=0, last_revision=0, message_count=0, subject_count=0)
+    assert read_sign(empty, replace(empty, last_revision=20)) is Sign.LOSS
+    lively = replace(empty, max_age_ns=90)
+    after = replace(lively, last_revision=20, message_count=1, subject_count=1)
+    assert read_sign(lively, replace(after, server_ns=190)) is Sign.LOSS
+    assert read_sign(lively, replace(after, server_ns=189)) is Sign.DOUBT
 
 
 def test_eviction_by_a_limit_is_grave() -> None:
@@ -217,6 +227,17 @@ async def test_keys_that_expire_without_markers_are_deleted_within_a_look(at: Ki
             await at.reaches(await bucket.put("hot", b"again"))
         await healed(at, {})
     assert at.gaps() == []
+
+
+async def test_keys_that_came_and_expired_between_two_looks_are_deleted(at: Kit) -> None:
+    bucket = await at.make_bucket(history=5, ttl=1)
+    await at.make_source()
+    async with at.ingest(look_s=3.0):
+        await at.is_state("LIVE")
+        for number in range(5):
+            last = await bucket.put(f"k{number}", b"x")
+        await at.reaches(last)
+        await healed(at, {})
 
 
 async def test_key_that_leaves_while_another_comes_is_found_where_its_age_says_so(at: Kit) -> None:

@@ -6,7 +6,7 @@ newer writes leads to a comparison of key sets, and only where keys are really g
 
 What may lead to a comparison:
 * fewer subjects, or fewer messages than at the last look;
-* the oldest message of then is past its age by now (without markers), or was evicted by a limit;
+* nothing is left, or the oldest message of then is past its age by now (without markers), or was evicted by a limit;
 * messages left, in a way that newer revisions of their keys explain: mostly nothing, as for every hot key; but a key that
   left while another one came looks the same. So this too is compared, rarely.
 
@@ -61,8 +61,10 @@ def read_sign(before: Stream, now: Stream) -> Sign:
     removed = before.message_count + (now.last_revision - before.last_revision) - now.message_count
     if removed <= 0:
         return Sign.STILL
-    aged = 0 < before.max_age_ns <= now.server_ns - before.first_ns and before.message_count > 0
-    if aged and not before.expiry_markers:
+    if now.message_count == 0:
+        return Sign.LOSS  # the newest message of a key is never superseded
+    oldest_ns = before.first_ns if before.message_count else before.server_ns
+    if 0 < before.max_age_ns <= now.server_ns - oldest_ns and not before.expiry_markers:
         return Sign.LOSS
     if not now.discard_new and now.limited and now.first_revision > before.first_revision:
         return Sign.LOSS

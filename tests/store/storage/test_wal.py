@@ -14,7 +14,7 @@ from eddyline.core.telemetry import PlainFormatter
 from eddyline.store.storage.frame import FrameType, parse
 from eddyline.store.storage.fs import RealFs, write_all
 from eddyline.store.storage.layout import wal_file, wal_spare
-from eddyline.store.storage.wal import Location, WalEnd, WalFailed
+from eddyline.store.storage.wal import FILLED_GROUP_BYTES_MAX, Location, WalEnd, WalFailed
 from tests.support.faulty_fs import Fault, FaultyFs
 from tests.support.sim_fs import SimFs
 from tests.support.wal_frames import (
@@ -350,3 +350,18 @@ def test_end_of_a_clean_stop_is_held_against_what_is_there_and_nothing_is_cut() 
     with pytest.raises(DataCorrupt) as refused:
         recover(gone, expected=end)
     assert refused.value.metadata["file"] == str(path)
+
+
+@pytest.mark.parametrize(("group_bytes", "filled"), [(100, True), (FILLED_GROUP_BYTES_MAX + 1, False)])
+def test_spare_is_filled_ahead_of_small_groups_and_a_hole_before_large_ones(group_bytes: int, filled: bool) -> None:
+    disk = FaultyFs(SimFs())
+    wal = recover(disk).wal
+    put(wal, [append_of(bytes(FILE_BYTES))])
+    put(wal, [append_of(b"x" * group_bytes)])
+    put(wal, [append_of(bytes(FILE_BYTES + 1))])
+    write_all(disk.open(wal_spare(DIRECTORY), create=True), [b"\xee" * 3 * FILE_BYTES], 0)
+    calls = disk.calls["pwritev"]
+    wal.prepare_spare()
+    assert (disk.calls["pwritev"] > calls) is filled
+    spare = disk.open(wal_spare(DIRECTORY))
+    assert spare.pread(1 << 20, 0) == bytes(FILE_BYTES)

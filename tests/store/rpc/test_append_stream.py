@@ -229,6 +229,8 @@ async def test_cancelled_stream_stops_reading_and_what_has_its_place_is_kept(tmp
         call = store.log.AppendStream(iter([start("log"), *(append_step(keyless("x")) for _ in range(60))]))
         await until_staged(store, "log", 16)
         call.cancel()
+        for _ in range(3):
+            await store.head("log")  # behind the cancellation on the same connection
         await settle()
         disk.open()
         last = await store.log.AppendRecords(rows("log", keyless("last")))

@@ -59,7 +59,6 @@ class Forward:
         self._backoff = Backoff(rng)
         self._on_trouble = on_trouble
         self.stored = stored
-        self.applied_count = 0
 
     async def apply(self, batch: Batch | None, new: Position) -> None:
         """Apply a batch and move to `new`; None moves alone.
@@ -88,5 +87,3 @@ class Forward:
             self._backoff.reset()
             self._on_trouble("")
         self.stored = encoded
-        if batch is not None:
-            self.applied_count += batch.count

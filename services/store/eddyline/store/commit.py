@@ -35,7 +35,7 @@ JOINED_RECORDS_MAX: Final = 4096
 """A joined frame's bounds: the format's. A single append may be larger."""
 JOINED_APPEND_BYTES_MAX: Final = 32 << 10
 """Larger appends get frames of their own: joining copies every column, and saves only what a frame costs by itself (about
-10 µs), which is dear for small appends alone. `make bench ROWS=P1`: +10 % at 100 KB an append."""
+10 µs), which is dear for small appends alone. `make bench ROWS=P1`: +20 % at 100 KB an append."""
 GROUP_BYTES_MAX: Final = 32 << 20
 """One group's bytes: half a WAL file, and 0.1 s of a slow disk, so that no append waits longer behind others."""
 STOPPED: Final = "STOPPED"

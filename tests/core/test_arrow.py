@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import polars as pl
 import pyarrow as pa
+import pytest
 from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import ipc
 
-from eddyline.core.arrow import to_arrow
+from eddyline.core.arrow import arrow_schema, from_arrow, to_arrow
 from eddyline.core.batch import Batch
+from eddyline.core.errors import MalformedColumns
 from eddyline.core.meta import encode_meta
 from eddyline.core.record import MetaEntry, Record
-from tests.support.batches import placed
+from tests.support.batches import buffers_of, placed
 
 ROWS = [
     Record(4, 1_000, 7, 2, b"k", b"value", "é", None, (MetaEntry("a", b"b"),), b"\1"),
@@ -48,3 +52,44 @@ def test_polars_opens_it() -> None:
     assert frame["tag"].to_list() == ["é", None]
     assert frame["data"].to_list() == [b"value", None]
     assert frame["ts"].dt.epoch("ms").to_list() == [1_000, 1_001]
+
+
+@given(placed())
+def test_arrow_gives_the_batch_back(rows: list[Record]) -> None:
+    batch = Batch.from_rows(rows)
+    assert from_arrow(to_arrow(batch)) == batch
+    assert buffers_of(from_arrow(to_arrow(batch))) == buffers_of(batch)
+
+
+@given(placed(), st.sampled_from([None, "lz4", "zstd"]))
+def test_batch_survives_the_way_through_ipc(rows: list[Record], compression: str | None) -> None:
+    batch, sink = Batch.from_rows(rows), pa.BufferOutputStream()
+    with ipc.new_stream(sink, arrow_schema(), options=ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_batch(to_arrow(batch))
+    back = from_arrow(ipc.open_stream(sink.getvalue()).read_next_batch())
+    assert back == batch
+    assert buffers_of(back) == buffers_of(batch)
+
+
+@given(placed(), st.data())
+def test_slice_of_an_arrow_batch_is_that_of_the_batch(rows: list[Record], data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(rows)))
+    stop = data.draw(st.integers(start, len(rows)))
+    batch = Batch.from_rows(rows)
+    cut = from_arrow(to_arrow(batch).slice(start, stop - start))
+    assert cut == batch.slice(start, stop)
+    assert buffers_of(cut) == buffers_of(batch.slice(start, stop))
+
+
+def test_cells_are_shared_on_the_way_back() -> None:
+    table = to_arrow(Batch.from_rows(ROWS * 5))
+    batch = from_arrow(table)
+    for name in ("key", "data", "tag", "node", "meta", "version"):
+        column, buffers = getattr(batch, name), table.column(name).buffers()
+        assert pa.py_buffer(column.values).address == buffers[2].address
+        assert pa.py_buffer(column.offsets).address == buffers[1].address
+
+
+def test_another_schema_is_refused() -> None:
+    with pytest.raises(MalformedColumns):
+        from_arrow(pa.record_batch({"seq": [1]}))

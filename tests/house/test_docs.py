@@ -54,6 +54,8 @@ REASONS_OF_ANY_CALL = {
     "NOT_READY": "every role says it while it starts and stops",
     "DEADLINE": "gRPC ends any call so",
     "INTERNAL": "a defect; no call promises one",
+    "CATALOG_LOST": "a store does not start with it",
+    "NEWER_FORMAT": "a store does not start with it",
 }
 
 

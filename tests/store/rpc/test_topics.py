@@ -52,13 +52,21 @@ async def test_created_topic_is_told_with_its_defaults(tmp_path: Path) -> None:
         pytest.param(Topic(name="a"), "INVALID_ARGUMENT", "kind", id="no kind"),
         pytest.param(Topic(name="a", kind=3), "NOT_YET", "kind", id="queue"),  # type: ignore[arg-type]
         pytest.param(
-            Topic(name="a", kind=LOG, config=TopicConfig(durability=topic_pb2.DURABILITY_EPHEMERAL)),
-            "NOT_YET",
+            Topic(
+                name="a", kind=topic_pb2.TOPIC_KIND_KV, config=TopicConfig(durability=topic_pb2.DURABILITY_EPHEMERAL)
+            ),
+            "INVALID_CONFIG",
             "config.durability",
-            id="ephemeral",
+            id="ephemeral fold",
         ),
         pytest.param(
-            Topic(name="a", kind=LOG, config=TopicConfig.FromString(b"\x18\x05")), "NOT_YET", "config", id="setting"
+            Topic(name="a", kind=LOG, config=TopicConfig(discard=topic_pb2.DISCARD_REJECT)),
+            "INVALID_CONFIG",
+            "config.discard",
+            id="reject without cap",
+        ),
+        pytest.param(
+            Topic(name="a", kind=LOG, config=TopicConfig.FromString(b"\x78\x05")), "NOT_YET", "config", id="setting"
         ),
         pytest.param(
             Topic(name="a", kind=LOG, config=TopicConfig(idempotency_window_ms=0)),

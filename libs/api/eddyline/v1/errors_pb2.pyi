@@ -4,7 +4,8 @@ isort:skip_file
 The table of error reasons. An error carries a canonical gRPC code and one `google.rpc.ErrorInfo` with domain
 `eddyline`, a reason from this table (the value's name without `ERROR_REASON_`), and as metadata everything
 dynamic in its message. The comment of each call lists the reasons that are its own; NOT_READY, DEADLINE,
-INTERNAL and, where the caller says which cluster it is of, CLUSTER_MISMATCH may end any call and are not listed there.
+INTERNAL and, where the caller says which cluster it is of, CLUSTER_MISMATCH may end any call and are not listed there;
+nor are CATALOG_LOST and NEWER_FORMAT, with which a store refuses to start.
 """
 
 from google.protobuf import descriptor as _descriptor
@@ -120,6 +121,22 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """INTERNAL: a defect of ours; the id in the message is in the role's log too."""
     ERROR_REASON_CLUSTER_MISMATCH: _ErrorReason.ValueType  # 46
     """FAILED_PRECONDITION: the caller is a role of another cluster than the store."""
+    ERROR_REASON_TOPIC_FULL: _ErrorReason.ValueType  # 47
+    """FAILED_PRECONDITION: the topic rejects what its cap has no room for."""
+    ERROR_REASON_HISTORY_GONE: _ErrorReason.ValueType  # 48
+    """OUT_OF_RANGE: what was asked for lies below the history that is left."""
+    ERROR_REASON_FOLD_LOST: _ErrorReason.ValueType  # 49
+    """DATA_LOSS: the fold is damaged, and neither a base nor the log reaches back to restore it."""
+    ERROR_REASON_CATALOG_LOST: _ErrorReason.ValueType  # 50
+    """DATA_LOSS: the catalog is missing or older than the log says. Ends a start, never a call."""
+    ERROR_REASON_DISK_FLOOR: _ErrorReason.ValueType  # 51
+    """RESOURCE_EXHAUSTED: the disk has less free space than the store leaves; retry after the given time."""
+    ERROR_REASON_MEMORY_FULL: _ErrorReason.ValueType  # 52
+    """RESOURCE_EXHAUSTED: the store holds as many unsealed bytes as it may; retry after the given time."""
+    ERROR_REASON_TIME_NOT_REACHED: _ErrorReason.ValueType  # 53
+    """OUT_OF_RANGE: the asked time has not come; the answer could still change."""
+    ERROR_REASON_NEWER_FORMAT: _ErrorReason.ValueType  # 54
+    """FAILED_PRECONDITION: data of a later version. Ends a start, never a call."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Reasons. Never renamed; the set is open. Each comment begins with the gRPC code."""
@@ -218,4 +235,20 @@ ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 45
 """INTERNAL: a defect of ours; the id in the message is in the role's log too."""
 ERROR_REASON_CLUSTER_MISMATCH: ErrorReason.ValueType  # 46
 """FAILED_PRECONDITION: the caller is a role of another cluster than the store."""
+ERROR_REASON_TOPIC_FULL: ErrorReason.ValueType  # 47
+"""FAILED_PRECONDITION: the topic rejects what its cap has no room for."""
+ERROR_REASON_HISTORY_GONE: ErrorReason.ValueType  # 48
+"""OUT_OF_RANGE: what was asked for lies below the history that is left."""
+ERROR_REASON_FOLD_LOST: ErrorReason.ValueType  # 49
+"""DATA_LOSS: the fold is damaged, and neither a base nor the log reaches back to restore it."""
+ERROR_REASON_CATALOG_LOST: ErrorReason.ValueType  # 50
+"""DATA_LOSS: the catalog is missing or older than the log says. Ends a start, never a call."""
+ERROR_REASON_DISK_FLOOR: ErrorReason.ValueType  # 51
+"""RESOURCE_EXHAUSTED: the disk has less free space than the store leaves; retry after the given time."""
+ERROR_REASON_MEMORY_FULL: ErrorReason.ValueType  # 52
+"""RESOURCE_EXHAUSTED: the store holds as many unsealed bytes as it may; retry after the given time."""
+ERROR_REASON_TIME_NOT_REACHED: ErrorReason.ValueType  # 53
+"""OUT_OF_RANGE: the asked time has not come; the answer could still change."""
+ERROR_REASON_NEWER_FORMAT: ErrorReason.ValueType  # 54
+"""FAILED_PRECONDITION: data of a later version. Ends a start, never a call."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

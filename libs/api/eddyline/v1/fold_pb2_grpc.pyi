@@ -18,7 +18,8 @@ class FoldServiceStub:
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetEntry: _aio.UnaryUnaryMultiCallable[_fold_pb2.GetEntryRequest, _fold_pb2.GetEntryResponse]
     """Reads one key. Consistent with log reads: what was acknowledged is seen.
-    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, KEY_NOT_FOUND, FOLD_BEHIND, DATA_CORRUPT.
+    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, KEY_NOT_FOUND, FOLD_BEHIND, CURSOR_AHEAD,
+    TIME_NOT_REACHED, HISTORY_GONE, FOLD_LOST, DATA_CORRUPT.
     """
     BatchGetEntries: _aio.UnaryUnaryMultiCallable[_fold_pb2.BatchGetEntriesRequest, _fold_pb2.BatchGetEntriesResponse]
     """Reads keys at one point, answered in the order asked.
@@ -42,7 +43,8 @@ class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_fold_pb2.GetEntryRequest, _abc.Awaitable[_fold_pb2.GetEntryResponse]],
     ) -> _abc.Awaitable[_fold_pb2.GetEntryResponse]:
         """Reads one key. Consistent with log reads: what was acknowledged is seen.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, KEY_NOT_FOUND, FOLD_BEHIND, DATA_CORRUPT.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, KEY_NOT_FOUND, FOLD_BEHIND, CURSOR_AHEAD,
+        TIME_NOT_REACHED, HISTORY_GONE, FOLD_LOST, DATA_CORRUPT.
         """
 
     @_abc_1.abstractmethod

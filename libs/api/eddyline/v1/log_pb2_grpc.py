@@ -64,9 +64,10 @@ class LogServiceServicer:
         COMMIT_UNKNOWN the outcome is settled by such a retry.
         Limits: 10 000 records, 64 MiB a message, each record by the bounds of `Record`.
         Errors: INVALID_NAME, INVALID_ARGUMENT, MALFORMED_COLUMNS, BATCH_TOO_LARGE, RECORD_TOO_LARGE, INVALID_OP,
-        KEY_REQUIRED, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_HAS_SOURCE, HEAD_MISMATCH, VERSION_MISMATCH,
-        IDEMPOTENCY_CONFLICT, STALE_FENCE, STALE_POSITION, THROTTLED, APPLY_LAG, READ_ONLY, COMMIT_UNKNOWN; with
-        `expected_versions` NOT_KV, DATA_CORRUPT; with `create` INVALID_CONFIG, NOT_YET, QUOTA_TOPICS.
+        KEY_REQUIRED, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_HAS_SOURCE, TOPIC_FULL, HEAD_MISMATCH, VERSION_MISMATCH,
+        IDEMPOTENCY_CONFLICT, STALE_FENCE, STALE_POSITION, THROTTLED, APPLY_LAG, MEMORY_FULL, DISK_FLOOR, READ_ONLY,
+        COMMIT_UNKNOWN; with `expected_versions` NOT_KV, FOLD_LOST, DATA_CORRUPT; with `create` INVALID_CONFIG, NOT_YET,
+        QUOTA_TOPICS.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -24,9 +24,10 @@ class LogServiceStub:
     COMMIT_UNKNOWN the outcome is settled by such a retry.
     Limits: 10 000 records, 64 MiB a message, each record by the bounds of `Record`.
     Errors: INVALID_NAME, INVALID_ARGUMENT, MALFORMED_COLUMNS, BATCH_TOO_LARGE, RECORD_TOO_LARGE, INVALID_OP,
-    KEY_REQUIRED, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_HAS_SOURCE, HEAD_MISMATCH, VERSION_MISMATCH,
-    IDEMPOTENCY_CONFLICT, STALE_FENCE, STALE_POSITION, THROTTLED, APPLY_LAG, READ_ONLY, COMMIT_UNKNOWN; with
-    `expected_versions` NOT_KV, DATA_CORRUPT; with `create` INVALID_CONFIG, NOT_YET, QUOTA_TOPICS.
+    KEY_REQUIRED, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_HAS_SOURCE, TOPIC_FULL, HEAD_MISMATCH, VERSION_MISMATCH,
+    IDEMPOTENCY_CONFLICT, STALE_FENCE, STALE_POSITION, THROTTLED, APPLY_LAG, MEMORY_FULL, DISK_FLOOR, READ_ONLY,
+    COMMIT_UNKNOWN; with `expected_versions` NOT_KV, FOLD_LOST, DATA_CORRUPT; with `create` INVALID_CONFIG, NOT_YET,
+    QUOTA_TOPICS.
     """
     AppendStream: _aio.StreamStreamMultiCallable[_log_pb2.AppendStreamRequest, _log_pb2.AppendStreamResponse]
     """Appends batches to one topic, many in flight: `start` first, then appends; one answer an append, in order.
@@ -58,9 +59,10 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         COMMIT_UNKNOWN the outcome is settled by such a retry.
         Limits: 10 000 records, 64 MiB a message, each record by the bounds of `Record`.
         Errors: INVALID_NAME, INVALID_ARGUMENT, MALFORMED_COLUMNS, BATCH_TOO_LARGE, RECORD_TOO_LARGE, INVALID_OP,
-        KEY_REQUIRED, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_HAS_SOURCE, HEAD_MISMATCH, VERSION_MISMATCH,
-        IDEMPOTENCY_CONFLICT, STALE_FENCE, STALE_POSITION, THROTTLED, APPLY_LAG, READ_ONLY, COMMIT_UNKNOWN; with
-        `expected_versions` NOT_KV, DATA_CORRUPT; with `create` INVALID_CONFIG, NOT_YET, QUOTA_TOPICS.
+        KEY_REQUIRED, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_HAS_SOURCE, TOPIC_FULL, HEAD_MISMATCH, VERSION_MISMATCH,
+        IDEMPOTENCY_CONFLICT, STALE_FENCE, STALE_POSITION, THROTTLED, APPLY_LAG, MEMORY_FULL, DISK_FLOOR, READ_ONLY,
+        COMMIT_UNKNOWN; with `expected_versions` NOT_KV, FOLD_LOST, DATA_CORRUPT; with `create` INVALID_CONFIG, NOT_YET,
+        QUOTA_TOPICS.
         """
 
     @_abc_1.abstractmethod

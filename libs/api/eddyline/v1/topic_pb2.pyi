@@ -58,7 +58,9 @@ class _DurabilityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Durability
     DURABILITY_FSYNC: _Durability.ValueType  # 2
     """When they are on the disk (fdatasync): survives both."""
     DURABILITY_EPHEMERAL: _Durability.ValueType  # 3
-    """In memory only. Not built yet: NOT_YET."""
+    """When they are in memory. A restart takes the records, told as a gap `EPHEMERAL`; the topic, its configuration and
+    its head stay. Settled when the topic is made.
+    """
 
 class Durability(_Durability, metaclass=_DurabilityEnumTypeWrapper):
     """When an append is acknowledged, and what it then survives. Open set."""
@@ -72,8 +74,34 @@ gap `UNSYNCED`; at most the last second.
 DURABILITY_FSYNC: Durability.ValueType  # 2
 """When they are on the disk (fdatasync): survives both."""
 DURABILITY_EPHEMERAL: Durability.ValueType  # 3
-"""In memory only. Not built yet: NOT_YET."""
+"""When they are in memory. A restart takes the records, told as a gap `EPHEMERAL`; the topic, its configuration and
+its head stay. Settled when the topic is made.
+"""
 Global___Durability: _TypeAlias = Durability  # noqa: Y015
+
+class _Discard:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DiscardEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Discard.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DISCARD_UNSPECIFIED: _Discard.ValueType  # 0
+    """OLD."""
+    DISCARD_OLD: _Discard.ValueType  # 1
+    """It is taken, and the oldest records are evicted: told as a gap `CAP` to readers that had not read them."""
+    DISCARD_REJECT: _Discard.ValueType  # 2
+    """It is refused, FAILED_PRECONDITION (`TOPIC_FULL`), before it has a `seq`; one larger than the cap for good."""
+
+class Discard(_Discard, metaclass=_DiscardEnumTypeWrapper):
+    """What an append does that the topic's cap has no room for. Open set."""
+
+DISCARD_UNSPECIFIED: Discard.ValueType  # 0
+"""OLD."""
+DISCARD_OLD: Discard.ValueType  # 1
+"""It is taken, and the oldest records are evicted: told as a gap `CAP` to readers that had not read them."""
+DISCARD_REJECT: Discard.ValueType  # 2
+"""It is refused, FAILED_PRECONDITION (`TOPIC_FULL`), before it has a `seq`; one larger than the cap for good."""
+Global___Discard: _TypeAlias = Discard  # noqa: Y015
 
 @_typing.final
 class Topic(_message.Message):
@@ -89,6 +117,10 @@ class Topic(_message.Message):
     EARLIEST_SEQ_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     CREATE_TS_MS_FIELD_NUMBER: _builtins.int
+    EVICT_FLOOR_FIELD_NUMBER: _builtins.int
+    RECORD_COUNT_FIELD_NUMBER: _builtins.int
+    RECORD_BYTES_FIELD_NUMBER: _builtins.int
+    CONFIG_VERSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name: `^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$`, byte-exact. Required."""
     epoch: _builtins.int
@@ -103,6 +135,16 @@ class Topic(_message.Message):
     """Output only: name of the source that alone writes this topic. Empty = none."""
     create_ts_ms: _builtins.int
     """Output only: when it was made, in milliseconds since the Unix epoch."""
+    evict_floor: _builtins.int
+    """Output only: highest `seq` that retention took (caps, `ttl_ms`, a restart of an EPHEMERAL topic); 0 = none. A read
+    after a lower one begins with a gap up to it. Always below `earliest_seq`.
+    """
+    record_count: _builtins.int
+    """Output only: live records. Gaps are none."""
+    record_bytes: _builtins.int
+    """Output only: bytes of the live records, counted as `cap_bytes` does."""
+    config_version: _builtins.int
+    """Output only: 1 when the topic is made, and 1 more with each update that changes it."""
     @_builtins.property
     def config(self) -> Global___TopicConfig:
         """Configuration. Unset = all defaults."""
@@ -118,10 +160,14 @@ class Topic(_message.Message):
         earliest_seq: _builtins.int = ...,
         source: _builtins.str = ...,
         create_ts_ms: _builtins.int = ...,
+        evict_floor: _builtins.int = ...,
+        record_count: _builtins.int = ...,
+        record_bytes: _builtins.int = ...,
+        config_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "create_ts_ms", b"create_ts_ms", "earliest_seq", b"earliest_seq", "epoch", b"epoch", "head_seq", b"head_seq", "kind", b"kind", "name", b"name", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "config_version", b"config_version", "create_ts_ms", b"create_ts_ms", "earliest_seq", b"earliest_seq", "epoch", b"epoch", "evict_floor", b"evict_floor", "head_seq", b"head_seq", "kind", b"kind", "name", b"name", "record_bytes", b"record_bytes", "record_count", b"record_count", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -129,31 +175,98 @@ Global___Topic: _TypeAlias = Topic  # noqa: Y015
 
 @_typing.final
 class TopicConfig(_message.Message):
-    """A topic's settings."""
+    """A topic's settings. In an update what is left out (unset, or UNSPECIFIED) keeps its value. What is out of its bounds
+    or contradicts another setting is INVALID_ARGUMENT (`INVALID_CONFIG`).
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DURABILITY_FIELD_NUMBER: _builtins.int
     IDEMPOTENCY_WINDOW_MS_FIELD_NUMBER: _builtins.int
+    TTL_MS_FIELD_NUMBER: _builtins.int
+    CAP_RECORDS_FIELD_NUMBER: _builtins.int
+    CAP_BYTES_FIELD_NUMBER: _builtins.int
+    DISCARD_FIELD_NUMBER: _builtins.int
+    COMPACT_FIELD_NUMBER: _builtins.int
+    DELETE_MARKER_KEEP_MS_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    DEDUPE_NODE_FIELD_NUMBER: _builtins.int
     durability: Global___Durability.ValueType
-    """When an append is acknowledged. UNSPECIFIED = DISK."""
+    """When an append is acknowledged. UNSPECIFIED = DISK. EPHEMERAL is for topics of kind LOG without a source."""
     idempotency_window_ms: _builtins.int
     """Time for which an idempotency key is remembered, in milliseconds, 1 to 86 400 000. Unset = 120 000. At most
     100 000 keys a topic, oldest dropped first.
     """
+    ttl_ms: _builtins.int
+    """Age at which records expire, in milliseconds, up to 100 years (3 153 600 000 000): a record is gone when more than
+    this time has passed since its commit. 0 = never. Unset = 0. Of a KV topic only the log expires, never the fold.
+    """
+    cap_records: _builtins.int
+    """Most live records, up to 2^53. 0 = no cap. Unset = 0. Of a KV topic it bounds the log, never the fold."""
+    cap_bytes: _builtins.int
+    """Most bytes of live records, 32 to 2^53; a record's bytes are those of its data, key, tag, node, meta and version,
+    and 32 more. 0 = no cap. Unset = 0. With both caps the one that is hit first holds.
+    """
+    discard: Global___Discard.ValueType
+    """What an append over the cap does. UNSPECIFIED = OLD. REJECT needs a cap."""
+    compact: _builtins.bool
+    """Reserved for a later version: true is INVALID_ARGUMENT (`NOT_YET`). Unset = false."""
+    delete_marker_keep_ms: _builtins.int
+    """Reserved for a later version: set is INVALID_ARGUMENT (`NOT_YET`)."""
+    priority: _builtins.int
+    """Place among the topics that wait for delivery, -1 000 to 1 000, the highest first. Unset = by recency."""
+    dedupe_node: _builtins.bool
+    """Whether reads honour `exclude_nodes`. Unset = true. False = such a filter hides nothing on this topic."""
     def __init__(
         self,
         *,
         durability: Global___Durability.ValueType = ...,
         idempotency_window_ms: _builtins.int | None = ...,
+        ttl_ms: _builtins.int | None = ...,
+        cap_records: _builtins.int | None = ...,
+        cap_bytes: _builtins.int | None = ...,
+        discard: Global___Discard.ValueType = ...,
+        compact: _builtins.bool | None = ...,
+        delete_marker_keep_ms: _builtins.int | None = ...,
+        priority: _builtins.int | None = ...,
+        dedupe_node: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_idempotency_window_ms", b"_idempotency_window_ms", "idempotency_window_ms", b"idempotency_window_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cap_bytes", b"_cap_bytes", "_cap_records", b"_cap_records", "_compact", b"_compact", "_dedupe_node", b"_dedupe_node", "_delete_marker_keep_ms", b"_delete_marker_keep_ms", "_idempotency_window_ms", b"_idempotency_window_ms", "_priority", b"_priority", "_ttl_ms", b"_ttl_ms", "cap_bytes", b"cap_bytes", "cap_records", b"cap_records", "compact", b"compact", "dedupe_node", b"dedupe_node", "delete_marker_keep_ms", b"delete_marker_keep_ms", "idempotency_window_ms", b"idempotency_window_ms", "priority", b"priority", "ttl_ms", b"ttl_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_idempotency_window_ms", b"_idempotency_window_ms", "durability", b"durability", "idempotency_window_ms", b"idempotency_window_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cap_bytes", b"_cap_bytes", "_cap_records", b"_cap_records", "_compact", b"_compact", "_dedupe_node", b"_dedupe_node", "_delete_marker_keep_ms", b"_delete_marker_keep_ms", "_idempotency_window_ms", b"_idempotency_window_ms", "_priority", b"_priority", "_ttl_ms", b"_ttl_ms", "cap_bytes", b"cap_bytes", "cap_records", b"cap_records", "compact", b"compact", "dedupe_node", b"dedupe_node", "delete_marker_keep_ms", b"delete_marker_keep_ms", "discard", b"discard", "durability", b"durability", "idempotency_window_ms", b"idempotency_window_ms", "priority", b"priority", "ttl_ms", b"ttl_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cap_bytes: _TypeAlias = _typing.Literal["cap_bytes"]  # noqa: Y015
+    _WhichOneofArgType__cap_bytes: _TypeAlias = _typing.Literal["_cap_bytes", b"_cap_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__cap_records: _TypeAlias = _typing.Literal["cap_records"]  # noqa: Y015
+    _WhichOneofArgType__cap_records: _TypeAlias = _typing.Literal["_cap_records", b"_cap_records"]  # noqa: Y015
+    _WhichOneofReturnType__compact: _TypeAlias = _typing.Literal["compact"]  # noqa: Y015
+    _WhichOneofArgType__compact: _TypeAlias = _typing.Literal["_compact", b"_compact"]  # noqa: Y015
+    _WhichOneofReturnType__dedupe_node: _TypeAlias = _typing.Literal["dedupe_node"]  # noqa: Y015
+    _WhichOneofArgType__dedupe_node: _TypeAlias = _typing.Literal["_dedupe_node", b"_dedupe_node"]  # noqa: Y015
+    _WhichOneofReturnType__delete_marker_keep_ms: _TypeAlias = _typing.Literal["delete_marker_keep_ms"]  # noqa: Y015
+    _WhichOneofArgType__delete_marker_keep_ms: _TypeAlias = _typing.Literal["_delete_marker_keep_ms", b"_delete_marker_keep_ms"]  # noqa: Y015
     _WhichOneofReturnType__idempotency_window_ms: _TypeAlias = _typing.Literal["idempotency_window_ms"]  # noqa: Y015
     _WhichOneofArgType__idempotency_window_ms: _TypeAlias = _typing.Literal["_idempotency_window_ms", b"_idempotency_window_ms"]  # noqa: Y015
+    _WhichOneofReturnType__priority: _TypeAlias = _typing.Literal["priority"]  # noqa: Y015
+    _WhichOneofArgType__priority: _TypeAlias = _typing.Literal["_priority", b"_priority"]  # noqa: Y015
+    _WhichOneofReturnType__ttl_ms: _TypeAlias = _typing.Literal["ttl_ms"]  # noqa: Y015
+    _WhichOneofArgType__ttl_ms: _TypeAlias = _typing.Literal["_ttl_ms", b"_ttl_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cap_bytes) -> _WhichOneofReturnType__cap_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cap_records) -> _WhichOneofReturnType__cap_records | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__compact) -> _WhichOneofReturnType__compact | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dedupe_node) -> _WhichOneofReturnType__dedupe_node | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__delete_marker_keep_ms) -> _WhichOneofReturnType__delete_marker_keep_ms | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__idempotency_window_ms) -> _WhichOneofReturnType__idempotency_window_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__priority) -> _WhichOneofReturnType__priority | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ttl_ms) -> _WhichOneofReturnType__ttl_ms | None: ...
 
 Global___TopicConfig: _TypeAlias = TopicConfig  # noqa: Y015
 

@@ -65,7 +65,7 @@ class TopicServiceServicer:
         """Creates a topic. Durable (fdatasynced) when it returns, and appendable.
         Retry: a second create of the same name is ALREADY_EXISTS, whatever its configuration.
         Errors: INVALID_NAME, INVALID_ARGUMENT, INVALID_CONFIG, NOT_YET (a kind, class or setting that is not built yet),
-        TOPIC_EXISTS, QUOTA_TOPICS, READ_ONLY, COMMIT_UNKNOWN.
+        TOPIC_EXISTS, QUOTA_TOPICS, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

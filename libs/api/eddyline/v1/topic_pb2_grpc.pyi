@@ -20,7 +20,7 @@ class TopicServiceStub:
     """Creates a topic. Durable (fdatasynced) when it returns, and appendable.
     Retry: a second create of the same name is ALREADY_EXISTS, whatever its configuration.
     Errors: INVALID_NAME, INVALID_ARGUMENT, INVALID_CONFIG, NOT_YET (a kind, class or setting that is not built yet),
-    TOPIC_EXISTS, QUOTA_TOPICS, READ_ONLY, COMMIT_UNKNOWN.
+    TOPIC_EXISTS, QUOTA_TOPICS, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN.
     """
     GetTopic: _aio.UnaryUnaryMultiCallable[_topic_pb2.GetTopicRequest, _topic_pb2.GetTopicResponse]
     """Reads one topic's configuration and state.
@@ -49,7 +49,7 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         """Creates a topic. Durable (fdatasynced) when it returns, and appendable.
         Retry: a second create of the same name is ALREADY_EXISTS, whatever its configuration.
         Errors: INVALID_NAME, INVALID_ARGUMENT, INVALID_CONFIG, NOT_YET (a kind, class or setting that is not built yet),
-        TOPIC_EXISTS, QUOTA_TOPICS, READ_ONLY, COMMIT_UNKNOWN.
+        TOPIC_EXISTS, QUOTA_TOPICS, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN.
         """
 
     @_abc_1.abstractmethod

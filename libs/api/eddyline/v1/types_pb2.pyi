@@ -73,6 +73,16 @@ class _GapReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GapReason.V
     """
     GAP_REASON_UNSYNCED: _GapReason.ValueType  # 4
     """Not yet synced when power failed."""
+    GAP_REASON_CAP: _GapReason.ValueType  # 5
+    """Evicted, since the topic may hold so many records or bytes only (`cap_records`, `cap_bytes`)."""
+    GAP_REASON_TTL: _GapReason.ValueType  # 6
+    """Expired (`ttl_ms`)."""
+    GAP_REASON_EPHEMERAL: _GapReason.ValueType  # 7
+    """Held in memory only, and gone with the store's process (durability EPHEMERAL)."""
+    GAP_REASON_COMPACTED: _GapReason.ValueType  # 8
+    """Compacted. For a later version."""
+    GAP_REASON_SOURCE_TRIM: _GapReason.ValueType  # 9
+    """The log that these records were to be copied from had been trimmed. For a later version."""
 
 class GapReason(_GapReason, metaclass=_GapReasonEnumTypeWrapper):
     """Why records are missing. Open set: treat an unknown reason as a loss."""
@@ -89,6 +99,16 @@ still there. Single ones further on are passed over in silence, see `SourceDefin
 """
 GAP_REASON_UNSYNCED: GapReason.ValueType  # 4
 """Not yet synced when power failed."""
+GAP_REASON_CAP: GapReason.ValueType  # 5
+"""Evicted, since the topic may hold so many records or bytes only (`cap_records`, `cap_bytes`)."""
+GAP_REASON_TTL: GapReason.ValueType  # 6
+"""Expired (`ttl_ms`)."""
+GAP_REASON_EPHEMERAL: GapReason.ValueType  # 7
+"""Held in memory only, and gone with the store's process (durability EPHEMERAL)."""
+GAP_REASON_COMPACTED: GapReason.ValueType  # 8
+"""Compacted. For a later version."""
+GAP_REASON_SOURCE_TRIM: GapReason.ValueType  # 9
+"""The log that these records were to be copied from had been trimmed. For a later version."""
 Global___GapReason: _TypeAlias = GapReason  # noqa: Y015
 
 class _BatchFormat:
@@ -378,7 +398,9 @@ class Gap(_message.Message):
     SOURCE_FIRST_FIELD_NUMBER: _builtins.int
     SOURCE_LAST_FIELD_NUMBER: _builtins.int
     first_seq: _builtins.int
-    """First lost `seq`, inclusive. 0 with reason RECREATED, which has no range."""
+    """First lost `seq`, inclusive. 0 with reason RECREATED, which has no range. With CAP, TTL and EPHEMERAL it is the
+    reader's `after_seq` + 1, and all up to `last_seq` is gone.
+    """
     last_seq: _builtins.int
     """Last lost `seq`, inclusive. Where single records of the range had been deleted on request the range still
     covers them: its length is an upper bound of what is missed.

@@ -253,6 +253,36 @@ class NotKv(EddylineError):
     code, reason = Code.FAILED_PRECONDITION, "NOT_KV"
 
 
+class TopicFull(EddylineError):
+    """The topic rejects what its cap has no room for. Metadata: capRecords, capBytes, headSeq, earliestSeq.
+
+    Operator action: delete records, raise the topic's cap, or let it discard OLD. An append that is larger than the cap
+    itself is never taken.
+    """
+
+    code, reason = Code.FAILED_PRECONDITION, "TOPIC_FULL"
+
+    @property
+    def cap_records(self) -> int:
+        """The topic's cap by records; 0 = none."""
+        return self._number("capRecords")
+
+    @property
+    def cap_bytes(self) -> int:
+        """The topic's cap by bytes; 0 = none."""
+        return self._number("capBytes")
+
+    @property
+    def head_seq(self) -> int:
+        """Head of the topic, appends under way included."""
+        return self._number("headSeq")
+
+    @property
+    def earliest_seq(self) -> int:
+        """First live record's seq, else head + 1."""
+        return self._number("earliestSeq")
+
+
 class ClusterMismatch(EddylineError):
     """The caller is a role of another cluster than the store. Metadata: clusterId, the store's.
 
@@ -271,6 +301,28 @@ class CursorAhead(EddylineError):
     def head_seq(self) -> int:
         """Head of the topic."""
         return self._number("headSeq")
+
+
+class HistoryGone(EddylineError):
+    """What was asked for lies below the history that is left. Metadata: earliestSeq, the first seq it is answered for."""
+
+    code, reason = Code.OUT_OF_RANGE, "HISTORY_GONE"
+
+    @property
+    def earliest_seq(self) -> int:
+        """The earliest point that can be answered."""
+        return self._number("earliestSeq")
+
+
+class TimeNotReached(EddylineError):
+    """The asked time has not come: the answer could still change. Metadata: nowMs, headSeq."""
+
+    code, reason = Code.OUT_OF_RANGE, "TIME_NOT_REACHED"
+
+    @property
+    def now_ms(self) -> int:
+        """The store's time, in milliseconds since the Unix epoch."""
+        return self._number("nowMs")
 
 
 class Throttled(EddylineError):
@@ -301,6 +353,25 @@ class QuotaWatches(EddylineError):
     """
 
     code, reason = Code.RESOURCE_EXHAUSTED, "QUOTA_WATCHES"
+
+
+class DiskFloor(EddylineError):
+    """The disk has less free space than the store leaves. Deletes and reads are served. Metadata: retryAfterMs.
+
+    Operator action: free space, delete records or topics, or lower EDDYLINE_STORE_DISK_FLOOR_BYTES; writes come back by
+    themselves.
+    """
+
+    code, reason = Code.RESOURCE_EXHAUSTED, "DISK_FLOOR"
+
+
+class MemoryFull(EddylineError):
+    """The store holds as many unsealed bytes as its memory budget allows. Metadata: retryAfterMs.
+
+    Operator action: retry; where it lasts look at the disk, or raise EDDYLINE_STORE_MEMORY_BYTES.
+    """
+
+    code, reason = Code.RESOURCE_EXHAUSTED, "MEMORY_FULL"
 
 
 class TooManyScans(EddylineError):
@@ -361,6 +432,34 @@ class DataCorrupt(EddylineError):
     """
 
     code, reason = Code.DATA_LOSS, "DATA_CORRUPT"
+
+
+class FoldLost(EddylineError):
+    """The topic's fold is damaged, and neither a base nor the log reaches back to restore it. Log reads are served.
+
+    Operator action: let the source write it anew, import a copy, or accept what base and log give (SettleFold).
+    """
+
+    code, reason = Code.DATA_LOSS, "FOLD_LOST"
+
+
+class CatalogLost(EddylineError):
+    """The catalog is missing, or older than the log says: the store does not start, and changes nothing.
+
+    Operator action: restore the data directory from a copy; a catalog without its log, or a log without its catalog, is
+    none.
+    """
+
+    code, reason = Code.DATA_LOSS, "CATALOG_LOST"
+
+
+class NewerFormat(DataCorrupt):
+    """A file or directory of a later version: the store does not start, and changes nothing. Metadata: file, offset.
+
+    Operator action: start the version that wrote it, or a later one.
+    """
+
+    code, reason = Code.FAILED_PRECONDITION, "NEWER_FORMAT"
 
 
 class Deadline(EddylineError):

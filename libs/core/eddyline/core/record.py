@@ -27,6 +27,8 @@ APPEND_RECORDS_MAX: Final = 10_000
 POSITION_BYTES_MAX: Final = 256
 MESSAGE_BYTES_MAX: Final = 64 << 20
 EXPECTED_VERSIONS_MAX: Final = 10_000
+RECORD_OVERHEAD_BYTES: Final = 32
+"""What a record counts towards a topic's `cap_bytes` beside its cells: about what its fixed fields and offsets take."""
 
 
 class Op(IntEnum):
@@ -46,6 +48,11 @@ class GapReason(IntEnum):
     SOURCE_GAP = 2
     SUPERSEDED = 3
     UNSYNCED = 4
+    CAP = 5
+    TTL = 6
+    EPHEMERAL = 7
+    COMPACTED = 8
+    SOURCE_TRIM = 9
 
 
 _OPS: Final[dict[int, Op]] = {op.value: op for op in Op}

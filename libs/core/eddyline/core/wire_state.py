@@ -8,17 +8,10 @@ from __future__ import annotations
 
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from eddyline.core.errors import InvalidArgument, InvalidConfig, NotYet
+from eddyline.core.errors import InvalidArgument, NotYet
 from eddyline.core.read import FoldState
 from eddyline.core.source import SourceDefinition, SourceInfo, SourceReport
-from eddyline.core.topic import (
-    IDEMPOTENCY_WINDOW_MS_DEFAULT,
-    IDEMPOTENCY_WINDOW_MS_MAX,
-    Durability,
-    Kind,
-    TopicConfig,
-    TopicInfo,
-)
+from eddyline.core.topic import ConfigChange, Discard, Durability, Kind, TopicConfig, TopicInfo, changed
 from eddyline.v1 import apply_pb2, fold_pb2, topic_pb2
 
 
@@ -38,28 +31,54 @@ def kind_from_pb(kind: int) -> Kind:
 
 
 def topic_config_to_pb(config: TopicConfig) -> topic_pb2.TopicConfig:
-    """A topic's settings, each of them set."""
+    """A topic's settings, each of them set; no priority stays unset."""
     return topic_pb2.TopicConfig(
         durability=config.durability.value,  # type: ignore[arg-type]  # the stub asks for its own enum
         idempotency_window_ms=config.idempotency_window_ms,
+        ttl_ms=config.ttl_ms,
+        cap_records=config.cap_records,
+        cap_bytes=config.cap_bytes,
+        discard=config.discard.value,  # type: ignore[arg-type]  # the stub asks for its own enum
+        priority=config.priority,
+        dedupe_node=config.dedupe_node,
     )
 
 
 def topic_config_from_pb(config: topic_pb2.TopicConfig) -> TopicConfig:
-    """The settings that a request asks for; what is unset has its default.
+    """The settings that a request asks for, not judged yet (`check_config`); what is unset has its default.
+
+    Raises:
+        NotYet: as `config_change_from_pb`.
+    """
+    _check_known(config)
+    return _settings(config)
+
+
+def config_change_to_pb(change: ConfigChange) -> topic_pb2.TopicConfig:
+    """The settings that an update changes, and only those; `clear_priority` travels beside them."""
+    return topic_pb2.TopicConfig(
+        durability=change.durability,  # type: ignore[arg-type]  # the stub asks for its own enum
+        idempotency_window_ms=change.idempotency_window_ms,
+        ttl_ms=change.ttl_ms,
+        cap_records=change.cap_records,
+        cap_bytes=change.cap_bytes,
+        discard=change.discard,  # type: ignore[arg-type]  # the stub asks for its own enum
+        priority=change.priority,
+        dedupe_node=change.dedupe_node,
+    )
+
+
+def config_change_from_pb(config: topic_pb2.TopicConfig, *, clear_priority: bool = False) -> ConfigChange:
+    """The settings that an update changes, not judged yet (`merged`); what is unset keeps its value.
 
     A setting that this version does not know arrives as an unknown field, since a newer contract has it: passing it over
     would make a topic that does not do what its owner was told.
 
     Raises:
-        NotYet: a setting or a class that this version does not know.
-        InvalidConfig: a window out of its bounds.
+        NotYet: a setting, class or discard that this version does not know.
     """
-    unknown = UnknownFieldSet(config)
-    if len(unknown):
-        number = unknown[0].field_number
-        raise NotYet(f"setting {number} of a topic is not built yet", field="config", fieldNumber=number)
-    return _known_settings(config)
+    _check_known(config)
+    return _change(config, clear_priority=clear_priority)
 
 
 def topic_info_to_pb(info: TopicInfo) -> topic_pb2.Topic:
@@ -73,6 +92,10 @@ def topic_info_to_pb(info: TopicInfo) -> topic_pb2.Topic:
         earliest_seq=info.earliest_seq,
         source=info.source,
         create_ts_ms=info.create_ts_ms,
+        evict_floor=info.evict_floor,
+        record_count=info.record_count,
+        record_bytes=info.record_bytes,
+        config_version=info.config_version,
     )
 
 
@@ -80,17 +103,21 @@ def topic_info_from_pb(topic: topic_pb2.Topic) -> TopicInfo:
     """A topic of a store's answer. Settings of a newer contract are passed over: they are the store's to keep.
 
     Raises:
-        InvalidArgument, NotYet, InvalidConfig: a kind or class that this version does not know, or a wrong window.
+        InvalidArgument, NotYet: a kind, class or discard that this version does not know.
     """
     return TopicInfo(
         name=topic.name,
         epoch=topic.epoch,
         kind=kind_from_pb(topic.kind),
-        config=_known_settings(topic.config),
+        config=_settings(topic.config),
         head_seq=topic.head_seq,
         earliest_seq=topic.earliest_seq,
         source=topic.source,
         create_ts_ms=topic.create_ts_ms,
+        evict_floor=topic.evict_floor,
+        record_count=topic.record_count,
+        record_bytes=topic.record_bytes,
+        config_version=topic.config_version,
     )
 
 
@@ -150,24 +177,51 @@ def fold_state_from_pb(state: fold_pb2.FoldState) -> FoldState:
     return FoldState(state.fold_seq, state.epoch, state.source_state, state.staleness_ms)
 
 
-def _known_settings(config: topic_pb2.TopicConfig) -> TopicConfig:
-    durability, window_ms = Durability.DISK, IDEMPOTENCY_WINDOW_MS_DEFAULT
-    if config.durability != topic_pb2.DURABILITY_UNSPECIFIED:
-        try:
-            durability = Durability(config.durability)
-        except ValueError as error:
-            raise NotYet(
-                f"durability {config.durability} is not built yet",
-                field="config.durability",
-                durability=config.durability,
-            ) from error
-    if config.HasField("idempotency_window_ms"):
-        window_ms = config.idempotency_window_ms
-        if not 1 <= window_ms <= IDEMPOTENCY_WINDOW_MS_MAX:
-            raise InvalidConfig(
-                f"an idempotency window of {window_ms} ms is not within 1 and {IDEMPOTENCY_WINDOW_MS_MAX}",
-                field="config.idempotency_window_ms",
-                windowMs=window_ms,
-                limitMs=IDEMPOTENCY_WINDOW_MS_MAX,
-            )
-    return TopicConfig(durability, window_ms)
+def _settings(config: topic_pb2.TopicConfig) -> TopicConfig:
+    """The settings as they are set; what is unset has its default."""
+    return changed(TopicConfig(), _change(config, clear_priority=False))
+
+
+def _change(config: topic_pb2.TopicConfig, *, clear_priority: bool) -> ConfigChange:
+    has = config.HasField
+    return ConfigChange(
+        durability=_durability(config.durability),
+        idempotency_window_ms=config.idempotency_window_ms if has("idempotency_window_ms") else None,
+        ttl_ms=config.ttl_ms if has("ttl_ms") else None,
+        cap_records=config.cap_records if has("cap_records") else None,
+        cap_bytes=config.cap_bytes if has("cap_bytes") else None,
+        discard=_discard(config.discard),
+        priority=config.priority if has("priority") else None,
+        dedupe_node=config.dedupe_node if has("dedupe_node") else None,
+        clear_priority=clear_priority,
+    )
+
+
+def _check_known(config: topic_pb2.TopicConfig) -> None:
+    if config.compact:
+        raise NotYet("compact is not built yet", field="config.compact")
+    if config.HasField("delete_marker_keep_ms"):
+        raise NotYet("delete_marker_keep_ms is not built yet", field="config.delete_marker_keep_ms")
+    unknown = UnknownFieldSet(config)
+    if len(unknown):
+        number = unknown[0].field_number
+        raise NotYet(f"setting {number} of a topic is not built yet", field="config", fieldNumber=number)
+
+
+def _durability(number: int) -> Durability | None:
+    if number == topic_pb2.DURABILITY_UNSPECIFIED:
+        return None
+    try:
+        return Durability(number)
+    except ValueError as error:
+        message = f"durability {number} is not built yet"
+        raise NotYet(message, field="config.durability", durability=number) from error
+
+
+def _discard(number: int) -> Discard | None:
+    if number == topic_pb2.DISCARD_UNSPECIFIED:
+        return None
+    try:
+        return Discard(number)
+    except ValueError as error:
+        raise NotYet(f"discard {number} is not built yet", field="config.discard", discard=number) from error

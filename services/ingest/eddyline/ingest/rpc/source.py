@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.paging import name_after, page_limit, token_after
-from eddyline.core.topic import TopicConfig
+from eddyline.core.topic import Kind, TopicConfig, check_config
 from eddyline.core.wire_state import source_definition_from_pb, source_definition_to_pb, topic_config_from_pb
 from eddyline.ingest.creation import check_definition, create_source
 from eddyline.ingest.position import decode_position, revision_of
@@ -54,6 +54,7 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         definition = source_definition_from_pb(request.definition)
         check_definition(definition)
         config = topic_config_from_pb(request.topic_config) if request.HasField("topic_config") else TopicConfig()
+        check_config(config, Kind.KV, definition.name)
         info = await create_source(self._link, definition, config)
         self._owner.look()
         return source_pb2.CreateSourceResponse(source=source_to_pb(info))

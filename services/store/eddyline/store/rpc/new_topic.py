@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from eddyline.core.topic import check_config
 from eddyline.core.wire_state import kind_from_pb, topic_config_from_pb
 from eddyline.store.append import NewTopic
 
@@ -18,6 +19,8 @@ def new_topic(request: topic_pb2.Topic | log_pb2.CreateIfMissing) -> NewTopic:
     """Kind and configuration of a topic to make.
 
     Raises:
-        InvalidArgument: no kind. InvalidConfig: a setting is out of its bounds. NotYet: not built yet.
+        InvalidArgument: no kind. InvalidConfig: as `check_config`. NotYet: not built yet.
     """
-    return NewTopic(kind_from_pb(request.kind), topic_config_from_pb(request.config))
+    asked = NewTopic(kind_from_pb(request.kind), topic_config_from_pb(request.config))
+    check_config(asked.config, asked.kind)
+    return asked

@@ -19,6 +19,7 @@ from eddyline.core.server import RawMethod, make_server
 from eddyline.core.source import SourceDefinition, SourceReport
 from eddyline.core.topic import Durability, Kind, TopicConfig
 from eddyline.core.wire import batch_to_columns, gap_to_pb, record_to_pb
+from eddyline.core.wire_state import topic_config_to_pb
 from eddyline.v1 import apply_pb2, fold_pb2, log_pb2, topic_pb2, types_pb2
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ TOPIC = topic_pb2.Topic(
     name="t",
     epoch=4,
     kind=topic_pb2.TOPIC_KIND_KV,
-    config=topic_pb2.TopicConfig(durability=topic_pb2.DURABILITY_FSYNC, idempotency_window_ms=7),
+    config=topic_config_to_pb(TopicConfig(Durability.FSYNC, 7)),
     head_seq=9,
     earliest_seq=2,
     source="s",

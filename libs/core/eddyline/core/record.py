@@ -27,8 +27,6 @@ APPEND_RECORDS_MAX: Final = 10_000
 POSITION_BYTES_MAX: Final = 256
 MESSAGE_BYTES_MAX: Final = 64 << 20
 EXPECTED_VERSIONS_MAX: Final = 10_000
-RECORD_OVERHEAD_BYTES: Final = 32
-"""What a record counts towards a topic's `cap_bytes` beside its cells: about what its fixed fields and offsets take."""
 
 
 class Op(IntEnum):

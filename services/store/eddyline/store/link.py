@@ -23,7 +23,7 @@ from eddyline.core.errors import (
 )
 from eddyline.core.read import ALL_RECORDS
 from eddyline.core.source import Lease
-from eddyline.core.topic import Kind, TopicConfig, check_name
+from eddyline.core.topic import Kind, TopicConfig, check_config, check_name
 from eddyline.store.append import AppendRequest, StoreFigures, WriterPosition
 from eddyline.store.follow import LocalFollow
 from eddyline.store.keyed_locks import KeyedLocks
@@ -75,6 +75,7 @@ class LocalLink:
 
     async def create_topic(self, name: str, kind: Kind, config: TopicConfig) -> TopicInfo:
         check_name(name, "topic")
+        check_config(config, kind)
         self._check_open()
         async with self._locks.hold(name):
             if self._table.find(name) is not None:

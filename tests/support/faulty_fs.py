@@ -36,6 +36,8 @@ class FaultyFs:
         self.inner = inner
         self.faults = list(faults)
         self.calls: Counter[str] = Counter()
+        self.free: int | None = None
+        """What `free_bytes` says; None = what the inner one does."""
 
     def next_fault(self, operation: str, *, error: int = 0, short: int = 0, lasting: bool = False) -> None:
         """Let the next call of `operation` go wrong."""
@@ -64,6 +66,14 @@ class FaultyFs:
     def unlink(self, path: Path) -> None:
         self.call("unlink")
         self.inner.unlink(path)
+
+    def rmdir(self, path: Path) -> None:
+        self.call("rmdir")
+        self.inner.rmdir(path)
+
+    def free_bytes(self, path: Path) -> int:
+        self.call("free_bytes")
+        return self.inner.free_bytes(path) if self.free is None else self.free
 
     def fsync_dir(self, path: Path) -> None:
         self.call("fsync_dir")

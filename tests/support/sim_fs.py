@@ -18,10 +18,11 @@ import os
 from copy import deepcopy
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from eddyline.store.storage.fs import Locked
 from eddyline.store.workers import SimulatedStop
+from tests.support.sim_tree import Directory, Inode, Survival
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 CrashKind: TypeAlias = Literal["kill", "power"]
 
-SECTOR_BYTES: Final = 512
+FREE_BYTES: Final = 1 << 50
+"""Room on a disk whose test does not speak of it."""
 
 
 class Crashed(SimulatedStop):
@@ -46,8 +48,12 @@ class SimFs:
         self.calls = 0
         self.crashed = False
         self.boots = 1
+        self.free = FREE_BYTES
+        """What `free_bytes` says; a test sets it. Nothing is refused by it: errors are `FaultyFs`'s."""
+        self.engines: dict[Path, dict[bytes, bytes]] = {}
+        """What engines keep here that are not made of our files, a catalog: synced at every write, so no crash takes any."""
         self._random = Random(seed)
-        self._root = _Directory()
+        self._root = Directory()
         self._locks: dict[Path, bytes] = {}
 
     @property
@@ -60,7 +66,9 @@ class SimFs:
         seed = self.seed if seed is None else seed
         rebooted = SimFs(seed, crash_at=crash_at)
         rebooted.boots = self.boots + (crash == "power")
-        power = Random(f"{seed}/{self.calls}") if crash == "power" else None
+        rebooted.free = self.free
+        rebooted.engines = {path: dict(content) for path, content in self.engines.items()}
+        power = Survival(Random(f"{seed}/{self.calls}")) if crash == "power" else None
         rebooted._root = self._root.after(power) if power is not None else deepcopy(self._root)
         return rebooted
 
@@ -68,12 +76,12 @@ class SimFs:
         stops = self.step()
         parent = self._directory(path.parent)
         node = parent.names.get(path.name)
-        if isinstance(node, _Directory):
+        if isinstance(node, Directory):
             raise _error(errno.EISDIR, path)
         if node is None:
             if not create:
                 raise _error(errno.ENOENT, path)
-            node = _Inode()
+            node = Inode()
             if self.takes_effect(stops):
                 parent.change({path.name: node})
         self.stop(stops)
@@ -87,10 +95,10 @@ class SimFs:
         stops = self.step()
         parent = self._directory(path.parent)
         node = parent.names.get(path.name)
-        if isinstance(node, _Inode):
+        if isinstance(node, Inode):
             raise _error(errno.EEXIST, path)
         if node is None and self.takes_effect(stops):
-            parent.change({path.name: _Directory()})
+            parent.change({path.name: Directory()})
         self.stop(stops)
 
     def exists(self, path: Path) -> bool:
@@ -102,23 +110,47 @@ class SimFs:
 
     def rename(self, old: Path, new: Path) -> None:
         stops = self.step()
-        assert old.parent == new.parent
-        parent = self._directory(old.parent)
-        node = parent.names.get(old.name)
+        parent, to = self._directory(old.parent), self._directory(new.parent)
+        node, over = parent.names.get(old.name), to.names.get(new.name)
         if node is None:
             raise _error(errno.ENOENT, old)
-        if self.takes_effect(stops):
-            parent.change({old.name: None, new.name: node})
+        if old in new.parents:
+            raise _error(errno.EINVAL, new)
+        if isinstance(over, Directory) and over is not node:
+            code = errno.EISDIR if isinstance(node, Inode) else errno.ENOTEMPTY if over.names else 0
+            if code:
+                raise _error(code, new)
+        elif isinstance(over, Inode) and isinstance(node, Directory):
+            raise _error(errno.ENOTDIR, new)
+        if self.takes_effect(stops) and over is not node:
+            if parent is to:
+                parent.change({old.name: None, new.name: node})
+            else:
+                parent.move(old.name, to, new.name)
         self.stop(stops)
 
     def unlink(self, path: Path) -> None:
         stops = self.step()
         parent = self._directory(path.parent)
-        if not isinstance(parent.names.get(path.name), _Inode):
+        if not isinstance(parent.names.get(path.name), Inode):
             raise _error(errno.ENOENT, path)
         if self.takes_effect(stops):
             parent.change({path.name: None})
         self.stop(stops)
+
+    def rmdir(self, path: Path) -> None:
+        stops = self.step()
+        parent = self._directory(path.parent)
+        if self._directory(path).names:
+            raise _error(errno.ENOTEMPTY, path)
+        if self.takes_effect(stops):
+            parent.change({path.name: None})
+        self.stop(stops)
+
+    def free_bytes(self, path: Path) -> int:
+        self.stop(self.step())
+        self._directory(path)
+        return self.free
 
     def fsync_dir(self, path: Path) -> None:
         stops = self.step()
@@ -133,7 +165,7 @@ class SimFs:
             raise Locked(path, self._locks[path].decode())
         parent = self._directory(path.parent)
         if path.name not in parent.names:
-            parent.change({path.name: _Inode()})
+            parent.change({path.name: Inode()})
         self._locks[path] = holder
         return _SimLock(self._locks, path)
 
@@ -164,21 +196,21 @@ class SimFs:
         """Whether an fdatasync happens to make a shorter length durable."""
         return self._random.getrandbits(1) == 1
 
-    def _directory(self, path: Path) -> _Directory:
-        node: _Directory | _Inode | None = self._root
+    def _directory(self, path: Path) -> Directory:
+        node: Directory | Inode | None = self._root
         for part in path.parts[1:]:
-            if not isinstance(node, _Directory):
+            if not isinstance(node, Directory):
                 raise _error(errno.ENOTDIR, path)
             node = node.names.get(part)
             if node is None:
                 raise _error(errno.ENOENT, path)
-        if not isinstance(node, _Directory):
+        if not isinstance(node, Directory):
             raise _error(errno.ENOTDIR, path)
         return node
 
 
 class _SimFile:
-    def __init__(self, fs: SimFs, inode: _Inode) -> None:
+    def __init__(self, fs: SimFs, inode: Inode) -> None:
         self._fs = fs
         self._inode = inode
 
@@ -229,122 +261,6 @@ class _SimLock:
 
     def release(self) -> None:
         self._locks.pop(self._path, None)
-
-
-class _Write(NamedTuple):
-    offset: int
-    data: bytes
-
-
-class _Truncate(NamedTuple):
-    size: int
-
-
-class _Inode:
-    """A file: what is durable, what the kernel holds, and the changes between the two in their order."""
-
-    def __init__(self, data: bytes = b"") -> None:
-        self.data = bytearray(data)
-        self._durable = data
-        self._pending: list[_Write | _Truncate] = []
-
-    def write(self, offset: int, data: bytes) -> None:
-        _write(self.data, offset, data)
-        self._pending.append(_Write(offset, data))
-
-    def truncate(self, size: int) -> None:
-        _truncate(self.data, size)
-        self._pending.append(_Truncate(size))
-
-    def sync(self, *, cut: bool) -> None:
-        """Make it durable; without `cut` a shorter length is not."""
-        data = bytes(self.data)
-        if cut or len(data) >= len(self._durable):
-            self._durable, self._pending = data, []
-        else:
-            self._durable = data + self._durable[len(data) :]
-            self._pending = [_Truncate(len(data))]
-
-    def after(self, random: Random) -> _Inode:
-        """The file after the power went."""
-        survived, style = bytearray(self._durable), random.choice(("none", "all", "prefix", "any"))
-        kept_first = random.randrange(len(self._pending) + 1)
-        for position, change in enumerate(self._pending):
-            chance = {"none": 0.0, "all": 1.0, "any": 0.5}.get(style)
-            if chance is None:
-                chance = 1.0 if position < kept_first else 0.5 if position == kept_first else 0.0
-            if isinstance(change, _Truncate):
-                if random.uniform(0, 1) < chance:
-                    _truncate(survived, change.size)
-                continue
-            for start, end in _sectors(change.offset, len(change.data)):
-                if random.uniform(0, 1) < chance:
-                    _write(survived, start, change.data[start - change.offset : end - change.offset])
-        return _Inode(bytes(survived))
-
-
-class _Directory:
-    """Names, those that are durable, and the changes between the two in their order."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, _Directory | _Inode] = {}
-        self._durable: dict[str, _Directory | _Inode] = {}
-        self._pending: list[dict[str, _Directory | _Inode | None]] = []
-
-    def change(self, changes: dict[str, _Directory | _Inode | None]) -> None:
-        """Names that change in one step, to a node or to nothing."""
-        _rename(self.names, changes)
-        self._pending.append(changes)
-
-    def sync(self) -> None:
-        self._durable, self._pending = dict(self.names), []
-
-    def after(self, random: Random) -> _Directory:
-        """The directory after the power went: any steps, but each only with those before it on its names or nodes."""
-        names, lost_names, lost_nodes = dict(self._durable), set[str](), set[int]()
-        chance = random.choice((0.0, 0.5, 1.0))
-        for changes in self._pending:
-            nodes = {id(node) for node in changes.values() if node is not None}
-            depends = lost_names & changes.keys() or lost_nodes & nodes
-            if not depends and random.uniform(0, 1) < chance:
-                _rename(names, changes)
-            else:
-                lost_names |= changes.keys()
-                lost_nodes |= nodes
-        survived = _Directory()
-        survived.names = {name: node.after(random) for name, node in sorted(names.items())}
-        survived._durable = dict(survived.names)
-        return survived
-
-
-def _rename(names: dict[str, _Directory | _Inode], changes: dict[str, _Directory | _Inode | None]) -> None:
-    for name, node in changes.items():
-        if node is None:
-            names.pop(name, None)
-        else:
-            names[name] = node
-
-
-def _write(data: bytearray, offset: int, written: bytes) -> None:
-    if offset > len(data):
-        data.extend(bytes(offset - len(data)))
-    data[offset : offset + len(written)] = written
-
-
-def _truncate(data: bytearray, size: int) -> None:
-    if size < len(data):
-        del data[size:]
-    else:
-        data.extend(bytes(size - len(data)))
-
-
-def _sectors(offset: int, size: int) -> list[tuple[int, int]]:
-    end, start, sectors = offset + size, offset, list[tuple[int, int]]()
-    while start < end:
-        stop = min(end, start - start % SECTOR_BYTES + SECTOR_BYTES)
-        sectors.append((start, stop))
-        start = stop
-    return sectors
 
 
 def _error(code: int, path: Path) -> OSError:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from eddyline.store.storage.fs import BUFFERS_MAX, Locked, RealFs, write_all
+from eddyline.store.storage.fs import BUFFERS_MAX, Locked, RealFs, remove_directory, write_all
 from eddyline.store.storage.layout import Layout, wal_file, wal_numbers
 from tests.support.faulty_fs import Fault, FaultyFs
-from tests.support.sim_fs import SimFs
+from tests.support.sim_fs import Crashed, SimFs
 
 if TYPE_CHECKING:
     from eddyline.store.storage.fs import Fs
@@ -104,6 +104,104 @@ def test_handle_stays_good_when_its_file_is_renamed(disk: Disk) -> None:
     again = disk.fs.open(disk.root / "new")
     assert again.pread(10, 0) == b"abc"
     again.close()
+
+
+def make_file(fs: Fs, path: Path, content: bytes = b"") -> None:
+    file = fs.open(path, create=True)
+    write_all(file, [content], 0)
+    file.close()
+
+
+def test_file_or_directory_moves_between_directories(disk: Disk) -> None:
+    orphans = disk.root / "orphans"
+    for path in (orphans, disk.root / "topic"):
+        disk.fs.mkdir(path)
+    make_file(disk.fs, disk.root / "topic" / "segment", b"abc")
+    make_file(disk.fs, disk.root / "file")
+    disk.fs.rename(disk.root / "topic", orphans / "moved")
+    disk.fs.rename(disk.root / "file", orphans / "file")
+    assert disk.fs.listdir(disk.root) == ["orphans"]
+    assert disk.fs.listdir(orphans) == ["file", "moved"]
+    file = disk.fs.open(orphans / "moved" / "segment")
+    assert file.pread(10, 0) == b"abc"
+    file.close()
+
+
+def test_move_replaces_an_empty_directory_and_nothing_else_that_is_no_file(disk: Disk) -> None:
+    for name in ("a", "b", "full"):
+        disk.fs.mkdir(disk.root / name)
+    make_file(disk.fs, disk.root / "file")
+    make_file(disk.fs, disk.root / "full" / "file")
+    disk.fs.rename(disk.root / "a", disk.root / "b")
+    assert disk.fs.listdir(disk.root) == ["b", "file", "full"]
+    for old, new, code in (
+        ("b", "full", errno.ENOTEMPTY),
+        ("b", "file", errno.ENOTDIR),
+        ("file", "b", errno.EISDIR),
+        ("full", "full/deeper", errno.EINVAL),
+    ):
+        with pytest.raises(OSError, match=os.strerror(code)):
+            disk.fs.rename(disk.root / old, disk.root / new)
+
+
+def test_only_an_empty_directory_is_removed(disk: Disk) -> None:
+    topic = disk.root / "topic"
+    disk.fs.mkdir(topic)
+    make_file(disk.fs, topic / "segment")
+    for path, code in ((topic, errno.ENOTEMPTY), (topic / "segment", errno.ENOTDIR), (topic / "none", errno.ENOENT)):
+        with pytest.raises(OSError, match=os.strerror(code)):
+            disk.fs.rmdir(path)
+    disk.fs.unlink(topic / "segment")
+    disk.fs.rmdir(topic)
+    assert not disk.fs.exists(topic)
+
+
+def test_directory_is_removed_with_its_files_and_a_second_time_too(disk: Disk) -> None:
+    topic = disk.root / "topic"
+    disk.fs.mkdir(topic)
+    for name in ("a", "b"):
+        make_file(disk.fs, topic / name)
+    for _ in range(2):
+        remove_directory(disk.fs, topic)
+        assert disk.fs.listdir(disk.root) == []
+
+
+def test_cut_removal_of_a_directory_is_ended_by_the_next_one() -> None:
+    topic = Path("/topic")
+    for crash_at in range(6, 20):
+        fs = SimFs(crash_at=crash_at)
+        try:
+            fs.mkdir(topic)
+            for name in ("a", "b"):
+                fs.open(topic / name, create=True)
+            fs.fsync_dir(topic)
+            fs.fsync_dir(topic.parent)
+            remove_directory(fs, topic)
+        except Crashed:
+            after = fs.reboot("power")
+            remove_directory(after, topic)
+            assert not after.reboot("power").exists(topic)
+        else:
+            return
+    pytest.fail("the removal takes more calls than were swept")
+
+
+def test_free_bytes_are_those_of_a_directory_that_exists(disk: Disk) -> None:
+    assert disk.fs.free_bytes(disk.root) > 0
+    with pytest.raises(FileNotFoundError):
+        disk.fs.free_bytes(disk.root / "missing")
+
+
+def test_free_bytes_are_what_a_test_says() -> None:
+    sim = SimFs()
+    sim.free = 5
+    faulty = FaultyFs(sim)
+    assert faulty.free_bytes(Path("/")) == 5
+    faulty.free = 3
+    assert faulty.free_bytes(Path("/")) == 3
+    faulty.next_fault("free_bytes", error=errno.EIO)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        faulty.free_bytes(Path("/"))
 
 
 def test_mkdir_of_a_directory_that_exists_is_no_error(disk: Disk) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from eddyline.store.storage.fs import write_all
-from tests.support.sim_fs import SECTOR_BYTES, Crashed, SimFs
+from tests.support.sim_fs import Crashed, SimFs
+from tests.support.sim_tree import SECTOR_BYTES
 
 A, B = Path("/a"), Path("/b")
 SEEDS = range(200)
@@ -90,6 +91,115 @@ def test_rename_is_one_step() -> None:
     fs.rename(A, B)
     outcomes = {tuple(fs.reboot("power", seed=seed).listdir(Path("/"))) for seed in SEEDS}
     assert outcomes == {("a",), ("b",)}
+
+
+OLD, NEW = Path("/old"), Path("/new")
+
+
+def disk_with_a_move(*, directory: bool = False, old: Path = OLD, new: Path = NEW) -> SimFs:
+    """A durable file (or a directory with one in it) in one directory, moved to another."""
+    fs = SimFs()
+    for path in (OLD, NEW):
+        fs.mkdir(path)
+    fs.fsync_dir(Path("/"))
+    path = old / "a"
+    if directory:
+        fs.mkdir(path)
+        path /= "inside"
+    file = fs.open(path, create=True)
+    write_all(file, [b"abc"], 0)
+    file.fsync()
+    fs.fsync_dir(path.parent)
+    fs.fsync_dir(old)
+    fs.rename(old / "a", new / "b")
+    return fs
+
+
+def places(fs: SimFs) -> tuple[list[str], list[str]]:
+    return fs.listdir(OLD), fs.listdir(NEW)
+
+
+def places_after_power(fs: SimFs) -> list[tuple[list[str], list[str]]]:
+    """All that a power crash leaves of a move, sorted."""
+    found = [places(fs.reboot("power", seed=seed)) for seed in SEEDS]
+    return sorted({repr(place): place for place in found}.values())
+
+
+def test_move_between_directories_is_one_step_of_a_machine_that_lives() -> None:
+    fs = disk_with_a_move()
+    assert places(fs) == places(fs.reboot("kill")) == ([], ["b"])
+    found = set[str]()
+    for seed in SEEDS:
+        fs = SimFs(seed, crash_at=4)
+        fs.mkdir(OLD)
+        fs.mkdir(NEW)
+        fs.open(OLD / "a", create=True)
+        with pytest.raises(Crashed):
+            fs.rename(OLD / "a", NEW / "b")
+        found.add(repr(places(fs.reboot("kill"))))
+    assert found == {repr(([], ["b"])), repr((["a"], []))}
+
+
+@pytest.mark.parametrize(("old", "new"), [(OLD, NEW), (NEW, OLD)])
+def test_move_that_no_fsync_covers_is_at_its_old_place_its_new_one_or_both(old: Path, new: Path) -> None:
+    """Whichever of the two directories comes first in the tree."""
+    fs = disk_with_a_move(old=old, new=new)
+    found = set[tuple[int, int]]()
+    for seed in SEEDS:
+        after = fs.reboot("power", seed=seed)
+        found.add((len(after.listdir(old)), len(after.listdir(new))))
+    assert found == {(1, 0), (0, 1), (1, 1)}
+
+
+def test_move_is_durable_by_the_fsync_of_the_new_directory_and_then_of_the_old_one() -> None:
+    fs = disk_with_a_move()
+    fs.fsync_dir(NEW)
+    assert places_after_power(fs) == [([], ["b"]), (["a"], ["b"])]
+    fs.fsync_dir(OLD)
+    assert places_after_power(fs) == [([], ["b"])]
+    assert content(fs.reboot("power"), NEW / "b") == b"abc"
+
+
+def test_move_may_be_lost_where_the_old_directory_alone_was_synced() -> None:
+    fs = disk_with_a_move()
+    fs.fsync_dir(OLD)
+    assert places_after_power(fs) == [([], []), ([], ["b"])]
+
+
+def test_moved_directory_is_never_at_two_places() -> None:
+    fs = disk_with_a_move(directory=True)
+    assert places_after_power(fs) == [([], ["b"]), (["a"], [])]
+    fs.fsync_dir(NEW)
+    assert places_after_power(fs) == [([], ["b"])]
+    assert content(fs.reboot("power"), NEW / "b" / "inside") == b"abc"
+
+
+def test_file_at_both_places_is_one_file() -> None:
+    fs = disk_with_a_move()
+    fs.fsync_dir(NEW)
+    both = next(after for seed in SEEDS if places(after := fs.reboot("power", seed=seed)) == (["a"], ["b"]))
+    write_all(both.open(OLD / "a"), [b"x"], 0)
+    assert content(both, NEW / "b") == b"xbc"
+
+
+def test_removed_directory_may_come_back_until_its_parent_is_synced() -> None:
+    fs = SimFs()
+    fs.mkdir(A)
+    fs.fsync_dir(Path("/"))
+    fs.rmdir(A)
+    assert {fs.reboot("power", seed=seed).exists(A) for seed in SEEDS} == {True, False}
+    fs.fsync_dir(Path("/"))
+    assert {fs.reboot("power", seed=seed).exists(A) for seed in SEEDS} == {False}
+
+
+def test_what_an_engine_keeps_survives_every_crash_and_is_each_boots_own() -> None:
+    fs = SimFs()
+    fs.engines[A] = {b"key": b"value"}
+    after = fs.reboot("power")
+    after.engines[A][b"key"] = b"changed"
+    assert fs.reboot("kill").engines == {A: {b"key": b"value"}}
+    fs.free = 7
+    assert fs.reboot("power").free_bytes(Path("/")) == 7
 
 
 def test_one_seed_gives_one_outcome() -> None:

@@ -87,10 +87,20 @@ class Fs(Protocol):
         """True = a file or directory of this name exists."""
 
     def rename(self, old: Path, new: Path) -> None:
-        """Move a file within its directory, in one step; what was at `new` is gone."""
+        """Move a file, or a directory with all in it, in one step; a file or an empty directory at `new` is gone.
+
+        Between two directories each half needs its `fsync_dir`, that of the new one first: the other way round a power
+        loss may leave the name in neither.
+        """
 
     def unlink(self, path: Path) -> None:
         """Remove a file's name."""
+
+    def rmdir(self, path: Path) -> None:
+        """Remove an empty directory."""
+
+    def free_bytes(self, path: Path) -> int:
+        """What may still be written to the file system that the directory `path` is on."""
 
     def fsync_dir(self, path: Path) -> None:
         """Make the names in a directory durable."""
@@ -124,6 +134,19 @@ def write_all(file: File, buffers: Sequence[Buffer], offset: int) -> None:
             pending[0] = pending[0][written:]
 
 
+def remove_directory(fs: Fs, path: Path) -> None:
+    """Remove a directory that holds nothing but files, durably; none is no error, so a cut removal is simply tried again.
+
+    Raises:
+        OSError: of the file system; it holds a directory, too.
+    """
+    if fs.exists(path):
+        for name in fs.listdir(path):
+            fs.unlink(path / name)
+        fs.rmdir(path)
+    fs.fsync_dir(path.parent)
+
+
 class RealFs:
     """The operating system's files."""
 
@@ -149,6 +172,13 @@ class RealFs:
 
     def unlink(self, path: Path) -> None:
         os.unlink(path)
+
+    def rmdir(self, path: Path) -> None:
+        os.rmdir(path)
+
+    def free_bytes(self, path: Path) -> int:
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
 
     def fsync_dir(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -19,6 +19,58 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _MaintenanceStage:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _MaintenanceStageEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MaintenanceStage.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MAINTENANCE_STAGE_UNSPECIFIED: _MaintenanceStage.ValueType  # 0
+    """Not told."""
+    MAINTENANCE_STAGE_IDLE: _MaintenanceStage.ValueType  # 1
+    """Nothing to do."""
+    MAINTENANCE_STAGE_SEAL: _MaintenanceStage.ValueType  # 2
+    """Writes records of the log into segments."""
+    MAINTENANCE_STAGE_CHECKPOINT: _MaintenanceStage.ValueType  # 3
+    """Writes the catalog."""
+    MAINTENANCE_STAGE_MERGE: _MaintenanceStage.ValueType  # 4
+    """Merges small segments."""
+    MAINTENANCE_STAGE_REWRITE: _MaintenanceStage.ValueType  # 5
+    """Rewrites segments without what was deleted from them."""
+    MAINTENANCE_STAGE_RECLAIM: _MaintenanceStage.ValueType  # 6
+    """Removes files that nothing needs any more."""
+    MAINTENANCE_STAGE_BASE: _MaintenanceStage.ValueType  # 7
+    """Dumps a fold into a base."""
+    MAINTENANCE_STAGE_ERASE: _MaintenanceStage.ValueType  # 8
+    """Takes deleted payloads off the disk."""
+    MAINTENANCE_STAGE_SCRUB: _MaintenanceStage.ValueType  # 9
+    """Reads segments to verify them."""
+
+class MaintenanceStage(_MaintenanceStage, metaclass=_MaintenanceStageEnumTypeWrapper):
+    """What a store's upkeep is at. Open set."""
+
+MAINTENANCE_STAGE_UNSPECIFIED: MaintenanceStage.ValueType  # 0
+"""Not told."""
+MAINTENANCE_STAGE_IDLE: MaintenanceStage.ValueType  # 1
+"""Nothing to do."""
+MAINTENANCE_STAGE_SEAL: MaintenanceStage.ValueType  # 2
+"""Writes records of the log into segments."""
+MAINTENANCE_STAGE_CHECKPOINT: MaintenanceStage.ValueType  # 3
+"""Writes the catalog."""
+MAINTENANCE_STAGE_MERGE: MaintenanceStage.ValueType  # 4
+"""Merges small segments."""
+MAINTENANCE_STAGE_REWRITE: MaintenanceStage.ValueType  # 5
+"""Rewrites segments without what was deleted from them."""
+MAINTENANCE_STAGE_RECLAIM: MaintenanceStage.ValueType  # 6
+"""Removes files that nothing needs any more."""
+MAINTENANCE_STAGE_BASE: MaintenanceStage.ValueType  # 7
+"""Dumps a fold into a base."""
+MAINTENANCE_STAGE_ERASE: MaintenanceStage.ValueType  # 8
+"""Takes deleted payloads off the disk."""
+MAINTENANCE_STAGE_SCRUB: MaintenanceStage.ValueType  # 9
+"""Reads segments to verify them."""
+Global___MaintenanceStage: _TypeAlias = MaintenanceStage  # noqa: Y015
+
 class _Role:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -232,6 +284,16 @@ class StoreStatus(_message.Message):
     APPLY_LAG_BYTES_FIELD_NUMBER: _builtins.int
     INSTANCE_FIELD_NUMBER: _builtins.int
     DROPPED_KEY_COUNT_FIELD_NUMBER: _builtins.int
+    RECOVERY_FIELD_NUMBER: _builtins.int
+    MAINTENANCE_STAGE_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    SEGMENT_COUNT_FIELD_NUMBER: _builtins.int
+    SEGMENT_BYTES_FIELD_NUMBER: _builtins.int
+    UNSEGMENTED_BYTES_FIELD_NUMBER: _builtins.int
+    DISK_FREE_BYTES_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    CORRUPT_COUNT_FIELD_NUMBER: _builtins.int
+    WAL_SHARDS_FIELD_NUMBER: _builtins.int
     shard_index: _builtins.int
     """Index of the shard."""
     shard_count: _builtins.int
@@ -250,6 +312,28 @@ class StoreStatus(_message.Message):
     """How often this data directory was started."""
     dropped_key_count: _builtins.int
     """Idempotency keys dropped before their window was over, since the start: too many were used."""
+    maintenance_stage: Global___MaintenanceStage.ValueType
+    """What the store's upkeep is at."""
+    checkpoint: _builtins.int
+    """Number of the last complete checkpoint; 0 = none yet."""
+    segment_count: _builtins.int
+    """Segment files."""
+    segment_bytes: _builtins.int
+    """Bytes of segment files."""
+    unsegmented_bytes: _builtins.int
+    """Bytes of records that are in the log only, in no segment yet."""
+    disk_free_bytes: _builtins.int
+    """Free space of the data directory's disk, in bytes."""
+    memory_bytes: _builtins.int
+    """Bytes held of the memory budget: unsegmented records, caches, RocksDB."""
+    corrupt_count: _builtins.int
+    """Pieces of files found corrupt since the start, by reads and by the scrub. Each is in the log by file and offset."""
+    wal_shards: _builtins.int
+    """Write-ahead logs side by side."""
+    @_builtins.property
+    def recovery(self) -> Global___RecoveryProgress:
+        """How far recovery is. Set only while the store is not ready yet."""
+
     def __init__(
         self,
         *,
@@ -262,14 +346,50 @@ class StoreStatus(_message.Message):
         apply_lag_bytes: _builtins.int = ...,
         instance: _builtins.int = ...,
         dropped_key_count: _builtins.int = ...,
+        recovery: Global___RecoveryProgress | None = ...,
+        maintenance_stage: Global___MaintenanceStage.ValueType = ...,
+        checkpoint: _builtins.int = ...,
+        segment_count: _builtins.int = ...,
+        segment_bytes: _builtins.int = ...,
+        unsegmented_bytes: _builtins.int = ...,
+        disk_free_bytes: _builtins.int = ...,
+        memory_bytes: _builtins.int = ...,
+        corrupt_count: _builtins.int = ...,
+        wal_shards: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["recovery", b"recovery"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_count", b"appended_count", "apply_lag_bytes", b"apply_lag_bytes", "dropped_key_count", b"dropped_key_count", "instance", b"instance", "shard_count", b"shard_count", "shard_index", b"shard_index", "source_count", b"source_count", "topic_count", b"topic_count", "wal_bytes", b"wal_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_count", b"appended_count", "apply_lag_bytes", b"apply_lag_bytes", "checkpoint", b"checkpoint", "corrupt_count", b"corrupt_count", "disk_free_bytes", b"disk_free_bytes", "dropped_key_count", b"dropped_key_count", "instance", b"instance", "maintenance_stage", b"maintenance_stage", "memory_bytes", b"memory_bytes", "recovery", b"recovery", "segment_bytes", b"segment_bytes", "segment_count", b"segment_count", "shard_count", b"shard_count", "shard_index", b"shard_index", "source_count", b"source_count", "topic_count", b"topic_count", "unsegmented_bytes", b"unsegmented_bytes", "wal_bytes", b"wal_bytes", "wal_shards", b"wal_shards"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StoreStatus: _TypeAlias = StoreStatus  # noqa: Y015
+
+@_typing.final
+class RecoveryProgress(_message.Message):
+    """How far a store's recovery is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLAYED_BYTES_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    replayed_bytes: _builtins.int
+    """Bytes of log replayed."""
+    total_bytes: _builtins.int
+    """Bytes of log to replay. 0 = not known yet."""
+    def __init__(
+        self,
+        *,
+        replayed_bytes: _builtins.int = ...,
+        total_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replayed_bytes", b"replayed_bytes", "total_bytes", b"total_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecoveryProgress: _TypeAlias = RecoveryProgress  # noqa: Y015
 
 @_typing.final
 class IngestStatus(_message.Message):

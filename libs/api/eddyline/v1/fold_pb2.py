@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from eddyline.v1 import types_pb2 as eddyline_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x65\x64\x64yline/v1/fold.proto\x12\x0b\x65\x64\x64yline.v1\x1a\x17\x65\x64\x64yline/v1/types.proto\"X\n\tFoldState\x12\x10\n\x08\x66old_seq\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0csource_state\x18\x03 \x01(\t\x12\x14\n\x0cstaleness_ms\x18\x04 \x01(\x03\"S\n\x0fGetEntryRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\x0c\x12\x0f\n\x07min_seq\x18\x03 \x01(\x04\x12\x13\n\x0bmin_version\x18\x04 \x01(\x0c\"]\n\x10GetEntryResponse\x12\"\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x13.eddyline.v1.Record\x12%\n\x05state\x18\x02 \x01(\x0b\x32\x16.eddyline.v1.FoldState\"F\n\x16\x42\x61tchGetEntriesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\x12\x0f\n\x07min_seq\x18\x03 \x01(\x04\"j\n\x17\x42\x61tchGetEntriesResponse\x12(\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x17.eddyline.v1.MaybeEntry\x12%\n\x05state\x18\x02 \x01(\x0b\x32\x16.eddyline.v1.FoldState\"0\n\nMaybeEntry\x12\"\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x13.eddyline.v1.Record\"\x95\x01\n\x13RangeEntriesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\nkey_prefix\x18\x02 \x01(\x0c\x12\x11\n\tafter_key\x18\x03 \x01(\x0c\x12\r\n\x05limit\x18\x04 \x01(\x04\x12\x0f\n\x07min_seq\x18\x05 \x01(\x04\x12(\n\x06\x66ormat\x18\x06 \x01(\x0e\x32\x18.eddyline.v1.BatchFormat\"\xa1\x01\n\x14RangeEntriesResponse\x12(\n\x04rows\x18\x01 \x01(\x0b\x32\x18.eddyline.v1.RecordBatchH\x00\x12-\n\x07\x63olumns\x18\x02 \x01(\x0b\x32\x1a.eddyline.v1.ColumnarBatchH\x00\x12%\n\x05state\x18\x03 \x01(\x0b\x32\x16.eddyline.v1.FoldStateB\t\n\x07\x65ntries2\x9a\x02\n\x0b\x46oldService\x12L\n\x08GetEntry\x12\x1c.eddyline.v1.GetEntryRequest\x1a\x1d.eddyline.v1.GetEntryResponse\"\x03\x90\x02\x01\x12\x61\n\x0f\x42\x61tchGetEntries\x12#.eddyline.v1.BatchGetEntriesRequest\x1a$.eddyline.v1.BatchGetEntriesResponse\"\x03\x90\x02\x01\x12Z\n\x0cRangeEntries\x12 .eddyline.v1.RangeEntriesRequest\x1a!.eddyline.v1.RangeEntriesResponse\"\x03\x90\x02\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x65\x64\x64yline/v1/fold.proto\x12\x0b\x65\x64\x64yline.v1\x1a\x17\x65\x64\x64yline/v1/types.proto\"X\n\tFoldState\x12\x10\n\x08\x66old_seq\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0csource_state\x18\x03 \x01(\t\x12\x14\n\x0cstaleness_ms\x18\x04 \x01(\x03\"\x81\x01\n\x0fGetEntryRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\x0c\x12\x0f\n\x07min_seq\x18\x03 \x01(\x04\x12\x13\n\x0bmin_version\x18\x04 \x01(\x0c\x12\x10\n\x06\x61t_seq\x18\x05 \x01(\x04H\x00\x12\x14\n\nat_time_ms\x18\x06 \x01(\x03H\x00\x42\x04\n\x02\x61t\"]\n\x10GetEntryResponse\x12\"\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x13.eddyline.v1.Record\x12%\n\x05state\x18\x02 \x01(\x0b\x32\x16.eddyline.v1.FoldState\"F\n\x16\x42\x61tchGetEntriesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\x12\x0f\n\x07min_seq\x18\x03 \x01(\x04\"j\n\x17\x42\x61tchGetEntriesResponse\x12(\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x17.eddyline.v1.MaybeEntry\x12%\n\x05state\x18\x02 \x01(\x0b\x32\x16.eddyline.v1.FoldState\"0\n\nMaybeEntry\x12\"\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x13.eddyline.v1.Record\"\x95\x01\n\x13RangeEntriesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\nkey_prefix\x18\x02 \x01(\x0c\x12\x11\n\tafter_key\x18\x03 \x01(\x0c\x12\r\n\x05limit\x18\x04 \x01(\x04\x12\x0f\n\x07min_seq\x18\x05 \x01(\x04\x12(\n\x06\x66ormat\x18\x06 \x01(\x0e\x32\x18.eddyline.v1.BatchFormat\"\xa1\x01\n\x14RangeEntriesResponse\x12(\n\x04rows\x18\x01 \x01(\x0b\x32\x18.eddyline.v1.RecordBatchH\x00\x12-\n\x07\x63olumns\x18\x02 \x01(\x0b\x32\x1a.eddyline.v1.ColumnarBatchH\x00\x12%\n\x05state\x18\x03 \x01(\x0b\x32\x16.eddyline.v1.FoldStateB\t\n\x07\x65ntries\"\x8a\x01\n\x11KeyHistoryRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\x0c\x12\x11\n\tafter_seq\x18\x03 \x01(\x04\x12\r\n\x05limit\x18\x04 \x01(\x04\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12(\n\x06\x66ormat\x18\x06 \x01(\x0e\x32\x18.eddyline.v1.BatchFormat\"\xae\x01\n\x12KeyHistoryResponse\x12\x16\n\x0enext_after_seq\x18\x01 \x01(\x04\x12(\n\x04rows\x18\x02 \x01(\x0b\x32\x18.eddyline.v1.RecordBatchH\x00\x12-\n\x07\x63olumns\x18\x03 \x01(\x0b\x32\x1a.eddyline.v1.ColumnarBatchH\x00\x12\x1f\n\x03gap\x18\x04 \x01(\x0b\x32\x10.eddyline.v1.GapH\x00\x42\x06\n\x04item\"\"\n\x11VerifyFoldRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"z\n\x12VerifyFoldResponse\x12/\n\x08progress\x18\x01 \x01(\x0b\x32\x1b.eddyline.v1.VerifyProgressH\x00\x12+\n\x07verdict\x18\x02 \x01(\x0b\x32\x18.eddyline.v1.FoldVerdictH\x00\x42\x06\n\x04step\"R\n\x0eVerifyProgress\x12\x14\n\x0creplayed_seq\x18\x01 \x01(\x04\x12\x12\n\ntarget_seq\x18\x02 \x01(\x04\x12\x16\n\x0e\x63ompared_count\x18\x03 \x01(\x04\"q\n\x0b\x46oldVerdict\x12\x10\n\x08\x66old_seq\x18\x01 \x01(\x04\x12\x10\n\x08\x62\x61se_seq\x18\x02 \x01(\x04\x12\x13\n\x0b\x65ntry_count\x18\x03 \x01(\x04\x12\x17\n\x0f\x64iffering_count\x18\x04 \x01(\x04\x12\x10\n\x08\x66indings\x18\x05 \x03(\t\"4\n\x11SettleFoldRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08if_epoch\x18\x02 \x01(\x04\"u\n\x12SettleFoldResponse\x12\x0f\n\x07settled\x18\x01 \x01(\x08\x12\x10\n\x08\x62\x61se_seq\x18\x02 \x01(\x04\x12\x15\n\rlog_first_seq\x18\x03 \x01(\x04\x12%\n\x05state\x18\x04 \x01(\x0b\x32\x16.eddyline.v1.FoldState2\x95\x04\n\x0b\x46oldService\x12L\n\x08GetEntry\x12\x1c.eddyline.v1.GetEntryRequest\x1a\x1d.eddyline.v1.GetEntryResponse\"\x03\x90\x02\x01\x12\x61\n\x0f\x42\x61tchGetEntries\x12#.eddyline.v1.BatchGetEntriesRequest\x1a$.eddyline.v1.BatchGetEntriesResponse\"\x03\x90\x02\x01\x12Z\n\x0cRangeEntries\x12 .eddyline.v1.RangeEntriesRequest\x1a!.eddyline.v1.RangeEntriesResponse\"\x03\x90\x02\x01\x30\x01\x12T\n\nKeyHistory\x12\x1e.eddyline.v1.KeyHistoryRequest\x1a\x1f.eddyline.v1.KeyHistoryResponse\"\x03\x90\x02\x01\x30\x01\x12T\n\nVerifyFold\x12\x1e.eddyline.v1.VerifyFoldRequest\x1a\x1f.eddyline.v1.VerifyFoldResponse\"\x03\x90\x02\x01\x30\x01\x12M\n\nSettleFold\x12\x1e.eddyline.v1.SettleFoldRequest\x1a\x1f.eddyline.v1.SettleFoldResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,22 +38,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FOLDSERVICE'].methods_by_name['BatchGetEntries']._serialized_options = b'\220\002\001'
   _globals['_FOLDSERVICE'].methods_by_name['RangeEntries']._loaded_options = None
   _globals['_FOLDSERVICE'].methods_by_name['RangeEntries']._serialized_options = b'\220\002\001'
+  _globals['_FOLDSERVICE'].methods_by_name['KeyHistory']._loaded_options = None
+  _globals['_FOLDSERVICE'].methods_by_name['KeyHistory']._serialized_options = b'\220\002\001'
+  _globals['_FOLDSERVICE'].methods_by_name['VerifyFold']._loaded_options = None
+  _globals['_FOLDSERVICE'].methods_by_name['VerifyFold']._serialized_options = b'\220\002\001'
   _globals['_FOLDSTATE']._serialized_start=64
   _globals['_FOLDSTATE']._serialized_end=152
-  _globals['_GETENTRYREQUEST']._serialized_start=154
-  _globals['_GETENTRYREQUEST']._serialized_end=237
-  _globals['_GETENTRYRESPONSE']._serialized_start=239
-  _globals['_GETENTRYRESPONSE']._serialized_end=332
-  _globals['_BATCHGETENTRIESREQUEST']._serialized_start=334
-  _globals['_BATCHGETENTRIESREQUEST']._serialized_end=404
-  _globals['_BATCHGETENTRIESRESPONSE']._serialized_start=406
-  _globals['_BATCHGETENTRIESRESPONSE']._serialized_end=512
-  _globals['_MAYBEENTRY']._serialized_start=514
-  _globals['_MAYBEENTRY']._serialized_end=562
-  _globals['_RANGEENTRIESREQUEST']._serialized_start=565
-  _globals['_RANGEENTRIESREQUEST']._serialized_end=714
-  _globals['_RANGEENTRIESRESPONSE']._serialized_start=717
-  _globals['_RANGEENTRIESRESPONSE']._serialized_end=878
-  _globals['_FOLDSERVICE']._serialized_start=881
-  _globals['_FOLDSERVICE']._serialized_end=1163
+  _globals['_GETENTRYREQUEST']._serialized_start=155
+  _globals['_GETENTRYREQUEST']._serialized_end=284
+  _globals['_GETENTRYRESPONSE']._serialized_start=286
+  _globals['_GETENTRYRESPONSE']._serialized_end=379
+  _globals['_BATCHGETENTRIESREQUEST']._serialized_start=381
+  _globals['_BATCHGETENTRIESREQUEST']._serialized_end=451
+  _globals['_BATCHGETENTRIESRESPONSE']._serialized_start=453
+  _globals['_BATCHGETENTRIESRESPONSE']._serialized_end=559
+  _globals['_MAYBEENTRY']._serialized_start=561
+  _globals['_MAYBEENTRY']._serialized_end=609
+  _globals['_RANGEENTRIESREQUEST']._serialized_start=612
+  _globals['_RANGEENTRIESREQUEST']._serialized_end=761
+  _globals['_RANGEENTRIESRESPONSE']._serialized_start=764
+  _globals['_RANGEENTRIESRESPONSE']._serialized_end=925
+  _globals['_KEYHISTORYREQUEST']._serialized_start=928
+  _globals['_KEYHISTORYREQUEST']._serialized_end=1066
+  _globals['_KEYHISTORYRESPONSE']._serialized_start=1069
+  _globals['_KEYHISTORYRESPONSE']._serialized_end=1243
+  _globals['_VERIFYFOLDREQUEST']._serialized_start=1245
+  _globals['_VERIFYFOLDREQUEST']._serialized_end=1279
+  _globals['_VERIFYFOLDRESPONSE']._serialized_start=1281
+  _globals['_VERIFYFOLDRESPONSE']._serialized_end=1403
+  _globals['_VERIFYPROGRESS']._serialized_start=1405
+  _globals['_VERIFYPROGRESS']._serialized_end=1487
+  _globals['_FOLDVERDICT']._serialized_start=1489
+  _globals['_FOLDVERDICT']._serialized_end=1602
+  _globals['_SETTLEFOLDREQUEST']._serialized_start=1604
+  _globals['_SETTLEFOLDREQUEST']._serialized_end=1656
+  _globals['_SETTLEFOLDRESPONSE']._serialized_start=1658
+  _globals['_SETTLEFOLDRESPONSE']._serialized_end=1775
+  _globals['_FOLDSERVICE']._serialized_start=1778
+  _globals['_FOLDSERVICE']._serialized_end=2311
 # @@protoc_insertion_point(module_scope)

@@ -63,6 +63,8 @@ class GetEntryRequest(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     MIN_SEQ_FIELD_NUMBER: _builtins.int
     MIN_VERSION_FIELD_NUMBER: _builtins.int
+    AT_SEQ_FIELD_NUMBER: _builtins.int
+    AT_TIME_MS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name. Required."""
     key: _builtins.bytes
@@ -70,7 +72,15 @@ class GetEntryRequest(_message.Message):
     min_seq: _builtins.int
     """Waits until the fold has this `seq`, at most to the call's deadline or 30 s: else UNAVAILABLE (`FOLD_BEHIND`)."""
     min_version: _builtins.bytes
-    """Waits until the key has this version or a later one, likewise. Empty = does not wait."""
+    """Waits until the key has this version or a later one, likewise. Empty = does not wait. Not with `at`."""
+    at_seq: _builtins.int
+    """After the record of this `seq`. Above the head is OUT_OF_RANGE (`CURSOR_AHEAD`), below the history that is left
+    OUT_OF_RANGE (`HISTORY_GONE`).
+    """
+    at_time_ms: _builtins.int
+    """After the last record committed at or before this time, in milliseconds since the Unix epoch. Not past yet is
+    OUT_OF_RANGE (`TIME_NOT_REACHED`), below the history that is left OUT_OF_RANGE (`HISTORY_GONE`).
+    """
     def __init__(
         self,
         *,
@@ -78,12 +88,16 @@ class GetEntryRequest(_message.Message):
         key: _builtins.bytes = ...,
         min_seq: _builtins.int = ...,
         min_version: _builtins.bytes = ...,
+        at_seq: _builtins.int = ...,
+        at_time_ms: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "at_seq", b"at_seq", "at_time_ms", b"at_time_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "min_seq", b"min_seq", "min_version", b"min_version", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "at_seq", b"at_seq", "at_time_ms", b"at_time_ms", "key", b"key", "min_seq", b"min_seq", "min_version", b"min_version", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_at: _TypeAlias = _typing.Literal["at_seq", "at_time_ms"]  # noqa: Y015
+    _WhichOneofArgType_at: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_at) -> _WhichOneofReturnType_at | None: ...
 
 Global___GetEntryRequest: _TypeAlias = GetEntryRequest  # noqa: Y015
 
@@ -101,7 +115,7 @@ class GetEntryResponse(_message.Message):
 
     @_builtins.property
     def state(self) -> Global___FoldState:
-        """Where the fold stands."""
+        """Where the fold stands; with `at` its `fold_seq` is the point that is answered for."""
 
     def __init__(
         self,
@@ -282,3 +296,273 @@ class RangeEntriesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_entries) -> _WhichOneofReturnType_entries | None: ...
 
 Global___RangeEntriesResponse: _TypeAlias = RangeEntriesResponse  # noqa: Y015
+
+@_typing.final
+class KeyHistoryRequest(_message.Message):
+    """Request of KeyHistory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    AFTER_SEQ_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name. Required."""
+    key: _builtins.bytes
+    """The key. Required."""
+    after_seq: _builtins.int
+    """Exclusive lower bound. 0 = from the earliest live record. Above `head_seq` is OUT_OF_RANGE (`CURSOR_AHEAD`)."""
+    limit: _builtins.int
+    """Most revisions to stream; gaps are not counted. 0 = all."""
+    epoch: _builtins.int
+    """Reads only the topic of this epoch; another is ABORTED (`EPOCH_MISMATCH`). 0 = not checked."""
+    format: _types_pb2.BatchFormat.ValueType
+    """How records travel. UNSPECIFIED = rows."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        key: _builtins.bytes = ...,
+        after_seq: _builtins.int = ...,
+        limit: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        format: _types_pb2.BatchFormat.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "epoch", b"epoch", "format", b"format", "key", b"key", "limit", b"limit", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeyHistoryRequest: _TypeAlias = KeyHistoryRequest  # noqa: Y015
+
+@_typing.final
+class KeyHistoryResponse(_message.Message):
+    """Answer of KeyHistory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NEXT_AFTER_SEQ_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    GAP_FIELD_NUMBER: _builtins.int
+    next_after_seq: _builtins.int
+    """Last `seq` that this answer settles: the `after_seq` to go on from."""
+    @_builtins.property
+    def rows(self) -> _types_pb2.RecordBatch:
+        """Revisions of the key as rows: puts, deletes and purges."""
+
+    @_builtins.property
+    def columns(self) -> _types_pb2.ColumnarBatch:
+        """The same as columns."""
+
+    @_builtins.property
+    def gap(self) -> _types_pb2.Gap:
+        """Lost records."""
+
+    def __init__(
+        self,
+        *,
+        next_after_seq: _builtins.int = ...,
+        rows: _types_pb2.RecordBatch | None = ...,
+        columns: _types_pb2.ColumnarBatch | None = ...,
+        gap: _types_pb2.Gap | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "gap", b"gap", "item", b"item", "rows", b"rows"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "gap", b"gap", "item", b"item", "next_after_seq", b"next_after_seq", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["rows", "columns", "gap"]  # noqa: Y015
+    _WhichOneofArgType_item: _TypeAlias = _typing.Literal["item", b"item"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_item) -> _WhichOneofReturnType_item | None: ...
+
+Global___KeyHistoryResponse: _TypeAlias = KeyHistoryResponse  # noqa: Y015
+
+@_typing.final
+class VerifyFoldRequest(_message.Message):
+    """Request of VerifyFold."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name. Required."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyFoldRequest: _TypeAlias = VerifyFoldRequest  # noqa: Y015
+
+@_typing.final
+class VerifyFoldResponse(_message.Message):
+    """Answer of VerifyFold: progress, then the verdict."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def progress(self) -> Global___VerifyProgress:
+        """How far it is."""
+
+    @_builtins.property
+    def verdict(self) -> Global___FoldVerdict:
+        """What was found. The last answer."""
+
+    def __init__(
+        self,
+        *,
+        progress: Global___VerifyProgress | None = ...,
+        verdict: Global___FoldVerdict | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "step", b"step", "verdict", b"verdict"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "step", b"step", "verdict", b"verdict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["progress", "verdict"]  # noqa: Y015
+    _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
+
+Global___VerifyFoldResponse: _TypeAlias = VerifyFoldResponse  # noqa: Y015
+
+@_typing.final
+class VerifyProgress(_message.Message):
+    """How far VerifyFold is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLAYED_SEQ_FIELD_NUMBER: _builtins.int
+    TARGET_SEQ_FIELD_NUMBER: _builtins.int
+    COMPARED_COUNT_FIELD_NUMBER: _builtins.int
+    replayed_seq: _builtins.int
+    """Records up to this `seq` are in the second fold."""
+    target_seq: _builtins.int
+    """It is built up to this one."""
+    compared_count: _builtins.int
+    """Entries compared."""
+    def __init__(
+        self,
+        *,
+        replayed_seq: _builtins.int = ...,
+        target_seq: _builtins.int = ...,
+        compared_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compared_count", b"compared_count", "replayed_seq", b"replayed_seq", "target_seq", b"target_seq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyProgress: _TypeAlias = VerifyProgress  # noqa: Y015
+
+@_typing.final
+class FoldVerdict(_message.Message):
+    """What VerifyFold found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FOLD_SEQ_FIELD_NUMBER: _builtins.int
+    BASE_SEQ_FIELD_NUMBER: _builtins.int
+    ENTRY_COUNT_FIELD_NUMBER: _builtins.int
+    DIFFERING_COUNT_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    fold_seq: _builtins.int
+    """Point at which the two were compared."""
+    base_seq: _builtins.int
+    """`seq` of the base that the second one was built from. 0 = from the log alone."""
+    entry_count: _builtins.int
+    """Entries compared."""
+    differing_count: _builtins.int
+    """Entries that differ, or that one of the two has not. 0 = the fold is right."""
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The first of them, at most 100: a line for people each."""
+
+    def __init__(
+        self,
+        *,
+        fold_seq: _builtins.int = ...,
+        base_seq: _builtins.int = ...,
+        entry_count: _builtins.int = ...,
+        differing_count: _builtins.int = ...,
+        findings: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_seq", b"base_seq", "differing_count", b"differing_count", "entry_count", b"entry_count", "findings", b"findings", "fold_seq", b"fold_seq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FoldVerdict: _TypeAlias = FoldVerdict  # noqa: Y015
+
+@_typing.final
+class SettleFoldRequest(_message.Message):
+    """Request of SettleFold."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    IF_EPOCH_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name. Required."""
+    if_epoch: _builtins.int
+    """Settles only the topic of this epoch; another is ABORTED (`EPOCH_MISMATCH`). 0 = any."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        if_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["if_epoch", b"if_epoch", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SettleFoldRequest: _TypeAlias = SettleFoldRequest  # noqa: Y015
+
+@_typing.final
+class SettleFoldResponse(_message.Message):
+    """Answer of SettleFold."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SETTLED_FIELD_NUMBER: _builtins.int
+    BASE_SEQ_FIELD_NUMBER: _builtins.int
+    LOG_FIRST_SEQ_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    settled: _builtins.bool
+    """True = the fold was lost, and is what base and log gave. False = it was not lost."""
+    base_seq: _builtins.int
+    """`seq` of the base that it was built from. 0 = from the log alone."""
+    log_first_seq: _builtins.int
+    """First `seq` of the log that it was built from, else the head + 1: what lies between the base and this is missing."""
+    @_builtins.property
+    def state(self) -> Global___FoldState:
+        """Where the fold stands now."""
+
+    def __init__(
+        self,
+        *,
+        settled: _builtins.bool = ...,
+        base_seq: _builtins.int = ...,
+        log_first_seq: _builtins.int = ...,
+        state: Global___FoldState | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_seq", b"base_seq", "log_first_seq", b"log_first_seq", "settled", b"settled", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SettleFoldResponse: _TypeAlias = SettleFoldResponse  # noqa: Y015

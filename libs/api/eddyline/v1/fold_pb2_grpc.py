@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class FoldServiceStub:
-    """Reads the current state of KV topics. Served by the store.
+    """Reads the state of KV topics, now and as it was. Served by the store.
     """
 
     def __init__(self, channel):
@@ -50,14 +50,30 @@ class FoldServiceStub:
                 request_serializer=eddyline_dot_v1_dot_fold__pb2.RangeEntriesRequest.SerializeToString,
                 response_deserializer=eddyline_dot_v1_dot_fold__pb2.RangeEntriesResponse.FromString,
                 _registered_method=True)
+        self.KeyHistory = channel.unary_stream(
+                '/eddyline.v1.FoldService/KeyHistory',
+                request_serializer=eddyline_dot_v1_dot_fold__pb2.KeyHistoryRequest.SerializeToString,
+                response_deserializer=eddyline_dot_v1_dot_fold__pb2.KeyHistoryResponse.FromString,
+                _registered_method=True)
+        self.VerifyFold = channel.unary_stream(
+                '/eddyline.v1.FoldService/VerifyFold',
+                request_serializer=eddyline_dot_v1_dot_fold__pb2.VerifyFoldRequest.SerializeToString,
+                response_deserializer=eddyline_dot_v1_dot_fold__pb2.VerifyFoldResponse.FromString,
+                _registered_method=True)
+        self.SettleFold = channel.unary_unary(
+                '/eddyline.v1.FoldService/SettleFold',
+                request_serializer=eddyline_dot_v1_dot_fold__pb2.SettleFoldRequest.SerializeToString,
+                response_deserializer=eddyline_dot_v1_dot_fold__pb2.SettleFoldResponse.FromString,
+                _registered_method=True)
 
 
 class FoldServiceServicer:
-    """Reads the current state of KV topics. Served by the store.
+    """Reads the state of KV topics, now and as it was. Served by the store.
     """
 
     def GetEntry(self, request, context):
-        """Reads one key. Consistent with log reads: what was acknowledged is seen.
+        """Reads one key, as it is or as it was at a `seq` or a time. Consistent with log reads: what was acknowledged is
+        seen. HISTORY_GONE names the earliest point that is still answered.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, KEY_NOT_FOUND, FOLD_BEHIND, CURSOR_AHEAD,
         TIME_NOT_REACHED, HISTORY_GONE, FOLD_LOST, DATA_CORRUPT.
         """
@@ -68,7 +84,7 @@ class FoldServiceServicer:
     def BatchGetEntries(self, request, context):
         """Reads keys at one point, answered in the order asked.
         Limits: 10 000 keys, and what one message carries (more is INVALID_ARGUMENT: ask for fewer).
-        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, DATA_CORRUPT.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, FOLD_LOST, DATA_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -77,8 +93,37 @@ class FoldServiceServicer:
     def RangeEntries(self, request, context):
         """Streams the live entries under a prefix in byte order of their keys, all at one point, whose `fold_seq` is in
         every answer: a watch from there has no gap and no double. The stream is bounded in memory and lives at most 300 s.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, TOO_MANY_SCANS, SCAN_EXPIRED,
-        DATA_CORRUPT.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, FOLD_LOST, TOO_MANY_SCANS,
+        SCAN_EXPIRED, DATA_CORRUPT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def KeyHistory(self, request, context):
+        """Streams the revisions of one key that the log still has, oldest first, up to the head as it was at the start, with
+        what the log lost as gaps in their places: any of them may have held revisions of the key. No answer at all: there
+        are none.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, CURSOR_AHEAD, DATA_CORRUPT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def VerifyFold(self, request, context):
+        """Builds the fold a second time, from its base and the log after it, compares the two entry by entry, and tells
+        how far it is; the verdict is the last answer. Appends go on meanwhile. Nothing is changed, whatever is found.
+        Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED, DATA_CORRUPT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SettleFold(self, request, context):
+        """An operator's way back from FOLD_LOST: takes what base and log still give as the fold, and serves it. Keys
+        whose last write neither of them has are missing from then on, and nothing else tells so. Durable when it returns.
+        Retry: a fold that is not lost is left as it is, with `settled` false.
+        Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN, DATA_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -102,6 +147,21 @@ def add_FoldServiceServicer_to_server(servicer, server):
                     request_deserializer=eddyline_dot_v1_dot_fold__pb2.RangeEntriesRequest.FromString,
                     response_serializer=eddyline_dot_v1_dot_fold__pb2.RangeEntriesResponse.SerializeToString,
             ),
+            'KeyHistory': grpc.unary_stream_rpc_method_handler(
+                    servicer.KeyHistory,
+                    request_deserializer=eddyline_dot_v1_dot_fold__pb2.KeyHistoryRequest.FromString,
+                    response_serializer=eddyline_dot_v1_dot_fold__pb2.KeyHistoryResponse.SerializeToString,
+            ),
+            'VerifyFold': grpc.unary_stream_rpc_method_handler(
+                    servicer.VerifyFold,
+                    request_deserializer=eddyline_dot_v1_dot_fold__pb2.VerifyFoldRequest.FromString,
+                    response_serializer=eddyline_dot_v1_dot_fold__pb2.VerifyFoldResponse.SerializeToString,
+            ),
+            'SettleFold': grpc.unary_unary_rpc_method_handler(
+                    servicer.SettleFold,
+                    request_deserializer=eddyline_dot_v1_dot_fold__pb2.SettleFoldRequest.FromString,
+                    response_serializer=eddyline_dot_v1_dot_fold__pb2.SettleFoldResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'eddyline.v1.FoldService', rpc_method_handlers)
@@ -111,7 +171,7 @@ def add_FoldServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class FoldService:
-    """Reads the current state of KV topics. Served by the store.
+    """Reads the state of KV topics, now and as it was. Served by the store.
     """
 
     @staticmethod
@@ -185,6 +245,87 @@ class FoldService:
             '/eddyline.v1.FoldService/RangeEntries',
             eddyline_dot_v1_dot_fold__pb2.RangeEntriesRequest.SerializeToString,
             eddyline_dot_v1_dot_fold__pb2.RangeEntriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def KeyHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/eddyline.v1.FoldService/KeyHistory',
+            eddyline_dot_v1_dot_fold__pb2.KeyHistoryRequest.SerializeToString,
+            eddyline_dot_v1_dot_fold__pb2.KeyHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifyFold(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/eddyline.v1.FoldService/VerifyFold',
+            eddyline_dot_v1_dot_fold__pb2.VerifyFoldRequest.SerializeToString,
+            eddyline_dot_v1_dot_fold__pb2.VerifyFoldResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SettleFold(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eddyline.v1.FoldService/SettleFold',
+            eddyline_dot_v1_dot_fold__pb2.SettleFoldRequest.SerializeToString,
+            eddyline_dot_v1_dot_fold__pb2.SettleFoldResponse.FromString,
             options,
             channel_credentials,
             insecure,

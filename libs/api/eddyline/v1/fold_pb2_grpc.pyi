@@ -13,28 +13,46 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class FoldServiceStub:
-    """Reads the current state of KV topics. Served by the store."""
+    """Reads the state of KV topics, now and as it was. Served by the store."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetEntry: _aio.UnaryUnaryMultiCallable[_fold_pb2.GetEntryRequest, _fold_pb2.GetEntryResponse]
-    """Reads one key. Consistent with log reads: what was acknowledged is seen.
+    """Reads one key, as it is or as it was at a `seq` or a time. Consistent with log reads: what was acknowledged is
+    seen. HISTORY_GONE names the earliest point that is still answered.
     Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, KEY_NOT_FOUND, FOLD_BEHIND, CURSOR_AHEAD,
     TIME_NOT_REACHED, HISTORY_GONE, FOLD_LOST, DATA_CORRUPT.
     """
     BatchGetEntries: _aio.UnaryUnaryMultiCallable[_fold_pb2.BatchGetEntriesRequest, _fold_pb2.BatchGetEntriesResponse]
     """Reads keys at one point, answered in the order asked.
     Limits: 10 000 keys, and what one message carries (more is INVALID_ARGUMENT: ask for fewer).
-    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, DATA_CORRUPT.
+    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, FOLD_LOST, DATA_CORRUPT.
     """
     RangeEntries: _aio.UnaryStreamMultiCallable[_fold_pb2.RangeEntriesRequest, _fold_pb2.RangeEntriesResponse]
     """Streams the live entries under a prefix in byte order of their keys, all at one point, whose `fold_seq` is in
     every answer: a watch from there has no gap and no double. The stream is bounded in memory and lives at most 300 s.
-    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, TOO_MANY_SCANS, SCAN_EXPIRED,
-    DATA_CORRUPT.
+    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, FOLD_LOST, TOO_MANY_SCANS,
+    SCAN_EXPIRED, DATA_CORRUPT.
+    """
+    KeyHistory: _aio.UnaryStreamMultiCallable[_fold_pb2.KeyHistoryRequest, _fold_pb2.KeyHistoryResponse]
+    """Streams the revisions of one key that the log still has, oldest first, up to the head as it was at the start, with
+    what the log lost as gaps in their places: any of them may have held revisions of the key. No answer at all: there
+    are none.
+    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, CURSOR_AHEAD, DATA_CORRUPT.
+    """
+    VerifyFold: _aio.UnaryStreamMultiCallable[_fold_pb2.VerifyFoldRequest, _fold_pb2.VerifyFoldResponse]
+    """Builds the fold a second time, from its base and the log after it, compares the two entry by entry, and tells
+    how far it is; the verdict is the last answer. Appends go on meanwhile. Nothing is changed, whatever is found.
+    Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED, DATA_CORRUPT.
+    """
+    SettleFold: _aio.UnaryUnaryMultiCallable[_fold_pb2.SettleFoldRequest, _fold_pb2.SettleFoldResponse]
+    """An operator's way back from FOLD_LOST: takes what base and log still give as the fold, and serves it. Keys
+    whose last write neither of them has are missing from then on, and nothing else tells so. Durable when it returns.
+    Retry: a fold that is not lost is left as it is, with `settled` false.
+    Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN, DATA_CORRUPT.
     """
 
 class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Reads the current state of KV topics. Served by the store."""
+    """Reads the state of KV topics, now and as it was. Served by the store."""
 
     @_abc_1.abstractmethod
     def GetEntry(
@@ -42,7 +60,8 @@ class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _fold_pb2.GetEntryRequest,
         context: _aio.ServicerContext[_fold_pb2.GetEntryRequest, _abc.Awaitable[_fold_pb2.GetEntryResponse]],
     ) -> _abc.Awaitable[_fold_pb2.GetEntryResponse]:
-        """Reads one key. Consistent with log reads: what was acknowledged is seen.
+        """Reads one key, as it is or as it was at a `seq` or a time. Consistent with log reads: what was acknowledged is
+        seen. HISTORY_GONE names the earliest point that is still answered.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, KEY_NOT_FOUND, FOLD_BEHIND, CURSOR_AHEAD,
         TIME_NOT_REACHED, HISTORY_GONE, FOLD_LOST, DATA_CORRUPT.
         """
@@ -55,7 +74,7 @@ class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_fold_pb2.BatchGetEntriesResponse]:
         """Reads keys at one point, answered in the order asked.
         Limits: 10 000 keys, and what one message carries (more is INVALID_ARGUMENT: ask for fewer).
-        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, DATA_CORRUPT.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, FOLD_LOST, DATA_CORRUPT.
         """
 
     @_abc_1.abstractmethod
@@ -66,8 +85,43 @@ class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.AsyncIterator[_fold_pb2.RangeEntriesResponse]:
         """Streams the live entries under a prefix in byte order of their keys, all at one point, whose `fold_seq` is in
         every answer: a watch from there has no gap and no double. The stream is bounded in memory and lives at most 300 s.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, TOO_MANY_SCANS, SCAN_EXPIRED,
-        DATA_CORRUPT.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, FOLD_LOST, TOO_MANY_SCANS,
+        SCAN_EXPIRED, DATA_CORRUPT.
+        """
+
+    @_abc_1.abstractmethod
+    def KeyHistory(
+        self,
+        request: _fold_pb2.KeyHistoryRequest,
+        context: _aio.ServicerContext[_fold_pb2.KeyHistoryRequest, _abc.AsyncIterator[_fold_pb2.KeyHistoryResponse]],
+    ) -> _abc.AsyncIterator[_fold_pb2.KeyHistoryResponse]:
+        """Streams the revisions of one key that the log still has, oldest first, up to the head as it was at the start, with
+        what the log lost as gaps in their places: any of them may have held revisions of the key. No answer at all: there
+        are none.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, CURSOR_AHEAD, DATA_CORRUPT.
+        """
+
+    @_abc_1.abstractmethod
+    def VerifyFold(
+        self,
+        request: _fold_pb2.VerifyFoldRequest,
+        context: _aio.ServicerContext[_fold_pb2.VerifyFoldRequest, _abc.AsyncIterator[_fold_pb2.VerifyFoldResponse]],
+    ) -> _abc.AsyncIterator[_fold_pb2.VerifyFoldResponse]:
+        """Builds the fold a second time, from its base and the log after it, compares the two entry by entry, and tells
+        how far it is; the verdict is the last answer. Appends go on meanwhile. Nothing is changed, whatever is found.
+        Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED, DATA_CORRUPT.
+        """
+
+    @_abc_1.abstractmethod
+    def SettleFold(
+        self,
+        request: _fold_pb2.SettleFoldRequest,
+        context: _aio.ServicerContext[_fold_pb2.SettleFoldRequest, _abc.Awaitable[_fold_pb2.SettleFoldResponse]],
+    ) -> _abc.Awaitable[_fold_pb2.SettleFoldResponse]:
+        """An operator's way back from FOLD_LOST: takes what base and log still give as the fold, and serves it. Keys
+        whose last write neither of them has are missing from then on, and nothing else tells so. Durable when it returns.
+        Retry: a fold that is not lost is left as it is, with `settled` false.
+        Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN, DATA_CORRUPT.
         """
 
 def add_FoldServiceServicer_to_server(servicer: FoldServiceServicer, server: _aio.Server) -> None: ...

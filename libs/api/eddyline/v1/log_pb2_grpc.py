@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class LogServiceStub:
-    """Appends to and reads from topics. Served by the store.
+    """Appends to, reads from and deletes from topics. Served by the store.
     """
 
     def __init__(self, channel):
@@ -50,10 +50,25 @@ class LogServiceStub:
                 request_serializer=eddyline_dot_v1_dot_log__pb2.ReadRecordsRequest.SerializeToString,
                 response_deserializer=eddyline_dot_v1_dot_log__pb2.ReadRecordsResponse.FromString,
                 _registered_method=True)
+        self.StreamRecords = channel.unary_stream(
+                '/eddyline.v1.LogService/StreamRecords',
+                request_serializer=eddyline_dot_v1_dot_log__pb2.StreamRecordsRequest.SerializeToString,
+                response_deserializer=eddyline_dot_v1_dot_log__pb2.StreamRecordsResponse.FromString,
+                _registered_method=True)
+        self.FindSeq = channel.unary_unary(
+                '/eddyline.v1.LogService/FindSeq',
+                request_serializer=eddyline_dot_v1_dot_log__pb2.FindSeqRequest.SerializeToString,
+                response_deserializer=eddyline_dot_v1_dot_log__pb2.FindSeqResponse.FromString,
+                _registered_method=True)
+        self.DeleteRecords = channel.unary_unary(
+                '/eddyline.v1.LogService/DeleteRecords',
+                request_serializer=eddyline_dot_v1_dot_log__pb2.DeleteRecordsRequest.SerializeToString,
+                response_deserializer=eddyline_dot_v1_dot_log__pb2.DeleteRecordsResponse.FromString,
+                _registered_method=True)
 
 
 class LogServiceServicer:
-    """Appends to and reads from topics. Served by the store.
+    """Appends to, reads from and deletes from topics. Served by the store.
     """
 
     def AppendRecords(self, request, context):
@@ -94,6 +109,43 @@ class LogServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StreamRecords(self, request, context):
+        """Streams records with `seq` > `after_seq`, in order, with what was lost as gaps in their places: up to the head as
+        it was at the start, or `end_seq`, or on and on (`follow`). `caught_up` comes once, when the stream is level with
+        the head it had at the start. Every frame says where to resume; a resume there neither loses nor repeats.
+        With HEAL a gap is followed by a snapshot of the fold at one point, then by the log from there: who replaces all it
+        has by the snapshot holds nothing stale. Until the snapshot's end the frames' resume point lies before the gap.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND (also: deleted meanwhile), CURSOR_AHEAD, DATA_CORRUPT; with
+        HEAL NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FindSeq(self, request, context):
+        """Finds where to read from for a point in time: the first live record at or after it. A read after `seq` - 1 begins
+        with it, or with the gap before it.
+        Errors: INVALID_NAME, INVALID_ARGUMENT (no time), TOPIC_NOT_FOUND, EPOCH_MISMATCH, DATA_CORRUPT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteRecords(self, request, context):
+        """Deletes records, for good and without a gap: those below `before_seq`, those that match, or those of which both is
+        true. Records that come after the call are not touched, whatever they hold. Durable (fdatasynced) when it returns,
+        and no read shows them from then on; the payloads leave the disk within the store's `erase_within_h`, or at once by
+        EraseTopic. On a KV topic `before_seq` alone trims the log and leaves the fold; a match on the key erases the key's
+        revisions, and its live entry if one of them wrote it.
+        Retry: safe; the second call counts 0.
+        Errors: INVALID_NAME, INVALID_ARGUMENT (neither bound nor match; a tag match on a KV topic, where it would uncover
+        older values), TOPIC_NOT_FOUND, EPOCH_MISMATCH, THROTTLED, APPLY_LAG, READ_ONLY, COMMIT_UNKNOWN, FOLD_LOST,
+        DATA_CORRUPT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_LogServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -112,6 +164,21 @@ def add_LogServiceServicer_to_server(servicer, server):
                     request_deserializer=eddyline_dot_v1_dot_log__pb2.ReadRecordsRequest.FromString,
                     response_serializer=eddyline_dot_v1_dot_log__pb2.ReadRecordsResponse.SerializeToString,
             ),
+            'StreamRecords': grpc.unary_stream_rpc_method_handler(
+                    servicer.StreamRecords,
+                    request_deserializer=eddyline_dot_v1_dot_log__pb2.StreamRecordsRequest.FromString,
+                    response_serializer=eddyline_dot_v1_dot_log__pb2.StreamRecordsResponse.SerializeToString,
+            ),
+            'FindSeq': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindSeq,
+                    request_deserializer=eddyline_dot_v1_dot_log__pb2.FindSeqRequest.FromString,
+                    response_serializer=eddyline_dot_v1_dot_log__pb2.FindSeqResponse.SerializeToString,
+            ),
+            'DeleteRecords': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteRecords,
+                    request_deserializer=eddyline_dot_v1_dot_log__pb2.DeleteRecordsRequest.FromString,
+                    response_serializer=eddyline_dot_v1_dot_log__pb2.DeleteRecordsResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'eddyline.v1.LogService', rpc_method_handlers)
@@ -121,7 +188,7 @@ def add_LogServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class LogService:
-    """Appends to and reads from topics. Served by the store.
+    """Appends to, reads from and deletes from topics. Served by the store.
     """
 
     @staticmethod
@@ -195,6 +262,87 @@ class LogService:
             '/eddyline.v1.LogService/ReadRecords',
             eddyline_dot_v1_dot_log__pb2.ReadRecordsRequest.SerializeToString,
             eddyline_dot_v1_dot_log__pb2.ReadRecordsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StreamRecords(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/eddyline.v1.LogService/StreamRecords',
+            eddyline_dot_v1_dot_log__pb2.StreamRecordsRequest.SerializeToString,
+            eddyline_dot_v1_dot_log__pb2.StreamRecordsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindSeq(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eddyline.v1.LogService/FindSeq',
+            eddyline_dot_v1_dot_log__pb2.FindSeqRequest.SerializeToString,
+            eddyline_dot_v1_dot_log__pb2.FindSeqResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteRecords(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eddyline.v1.LogService/DeleteRecords',
+            eddyline_dot_v1_dot_log__pb2.DeleteRecordsRequest.SerializeToString,
+            eddyline_dot_v1_dot_log__pb2.DeleteRecordsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x65\x64\x64yline/v1/topic.proto\x12\x0b\x65\x64\x64yline.v1\"\x9b\x02\n\x05Topic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12$\n\x04kind\x18\x03 \x01(\x0e\x32\x16.eddyline.v1.TopicKind\x12(\n\x06\x63onfig\x18\x04 \x01(\x0b\x32\x18.eddyline.v1.TopicConfig\x12\x10\n\x08head_seq\x18\x05 \x01(\x04\x12\x14\n\x0c\x65\x61rliest_seq\x18\x06 \x01(\x04\x12\x0e\n\x06source\x18\x07 \x01(\t\x12\x14\n\x0c\x63reate_ts_ms\x18\x08 \x01(\x03\x12\x13\n\x0b\x65vict_floor\x18\t \x01(\x04\x12\x14\n\x0crecord_count\x18\n \x01(\x04\x12\x14\n\x0crecord_bytes\x18\x0b \x01(\x04\x12\x16\n\x0e\x63onfig_version\x18\x0c \x01(\x04\"\xbd\x03\n\x0bTopicConfig\x12+\n\ndurability\x18\x01 \x01(\x0e\x32\x17.eddyline.v1.Durability\x12\"\n\x15idempotency_window_ms\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x06ttl_ms\x18\x03 \x01(\x03H\x01\x88\x01\x01\x12\x18\n\x0b\x63\x61p_records\x18\x04 \x01(\x03H\x02\x88\x01\x01\x12\x16\n\tcap_bytes\x18\x05 \x01(\x03H\x03\x88\x01\x01\x12%\n\x07\x64iscard\x18\x06 \x01(\x0e\x32\x14.eddyline.v1.Discard\x12\x14\n\x07\x63ompact\x18\x07 \x01(\x08H\x04\x88\x01\x01\x12\"\n\x15\x64\x65lete_marker_keep_ms\x18\x08 \x01(\x03H\x05\x88\x01\x01\x12\x15\n\x08priority\x18\t \x01(\x05H\x06\x88\x01\x01\x12\x18\n\x0b\x64\x65\x64upe_node\x18\n \x01(\x08H\x07\x88\x01\x01\x42\x18\n\x16_idempotency_window_msB\t\n\x07_ttl_msB\x0e\n\x0c_cap_recordsB\x0c\n\n_cap_bytesB\n\n\x08_compactB\x18\n\x16_delete_marker_keep_msB\x0b\n\t_priorityB\x0e\n\x0c_dedupe_node\"7\n\x12\x43reateTopicRequest\x12!\n\x05topic\x18\x01 \x01(\x0b\x32\x12.eddyline.v1.Topic\"8\n\x13\x43reateTopicResponse\x12!\n\x05topic\x18\x01 \x01(\x0b\x32\x12.eddyline.v1.Topic\" \n\x0fGetTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"5\n\x10GetTopicResponse\x12!\n\x05topic\x18\x01 \x01(\x0b\x32\x12.eddyline.v1.Topic\"O\n\x11ListTopicsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x13\n\x0bname_prefix\x18\x03 \x01(\t\"Q\n\x12ListTopicsResponse\x12\"\n\x06topics\x18\x01 \x03(\x0b\x32\x12.eddyline.v1.Topic\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"G\n\x12\x44\x65leteTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08if_epoch\x18\x02 \x01(\x04\x12\x10\n\x08if_empty\x18\x03 \x01(\x08\"$\n\x13\x44\x65leteTopicResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04*N\n\tTopicKind\x12\x1a\n\x16TOPIC_KIND_UNSPECIFIED\x10\x00\x12\x12\n\x0eTOPIC_KIND_LOG\x10\x01\x12\x11\n\rTOPIC_KIND_KV\x10\x02*m\n\nDurability\x12\x1a\n\x16\x44URABILITY_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44URABILITY_DISK\x10\x01\x12\x14\n\x10\x44URABILITY_FSYNC\x10\x02\x12\x18\n\x14\x44URABILITY_EPHEMERAL\x10\x03*G\n\x07\x44iscard\x12\x17\n\x13\x44ISCARD_UNSPECIFIED\x10\x00\x12\x0f\n\x0b\x44ISCARD_OLD\x10\x01\x12\x12\n\x0e\x44ISCARD_REJECT\x10\x02\x32\xd4\x02\n\x0cTopicService\x12P\n\x0b\x43reateTopic\x12\x1f.eddyline.v1.CreateTopicRequest\x1a .eddyline.v1.CreateTopicResponse\x12L\n\x08GetTopic\x12\x1c.eddyline.v1.GetTopicRequest\x1a\x1d.eddyline.v1.GetTopicResponse\"\x03\x90\x02\x01\x12R\n\nListTopics\x12\x1e.eddyline.v1.ListTopicsRequest\x1a\x1f.eddyline.v1.ListTopicsResponse\"\x03\x90\x02\x01\x12P\n\x0b\x44\x65leteTopic\x12\x1f.eddyline.v1.DeleteTopicRequest\x1a .eddyline.v1.DeleteTopicResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x65\x64\x64yline/v1/topic.proto\x12\x0b\x65\x64\x64yline.v1\"\x9b\x02\n\x05Topic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12$\n\x04kind\x18\x03 \x01(\x0e\x32\x16.eddyline.v1.TopicKind\x12(\n\x06\x63onfig\x18\x04 \x01(\x0b\x32\x18.eddyline.v1.TopicConfig\x12\x10\n\x08head_seq\x18\x05 \x01(\x04\x12\x14\n\x0c\x65\x61rliest_seq\x18\x06 \x01(\x04\x12\x0e\n\x06source\x18\x07 \x01(\t\x12\x14\n\x0c\x63reate_ts_ms\x18\x08 \x01(\x03\x12\x13\n\x0b\x65vict_floor\x18\t \x01(\x04\x12\x14\n\x0crecord_count\x18\n \x01(\x04\x12\x14\n\x0crecord_bytes\x18\x0b \x01(\x04\x12\x16\n\x0e\x63onfig_version\x18\x0c \x01(\x04\"\xbd\x03\n\x0bTopicConfig\x12+\n\ndurability\x18\x01 \x01(\x0e\x32\x17.eddyline.v1.Durability\x12\"\n\x15idempotency_window_ms\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x06ttl_ms\x18\x03 \x01(\x03H\x01\x88\x01\x01\x12\x18\n\x0b\x63\x61p_records\x18\x04 \x01(\x03H\x02\x88\x01\x01\x12\x16\n\tcap_bytes\x18\x05 \x01(\x03H\x03\x88\x01\x01\x12%\n\x07\x64iscard\x18\x06 \x01(\x0e\x32\x14.eddyline.v1.Discard\x12\x14\n\x07\x63ompact\x18\x07 \x01(\x08H\x04\x88\x01\x01\x12\"\n\x15\x64\x65lete_marker_keep_ms\x18\x08 \x01(\x03H\x05\x88\x01\x01\x12\x15\n\x08priority\x18\t \x01(\x05H\x06\x88\x01\x01\x12\x18\n\x0b\x64\x65\x64upe_node\x18\n \x01(\x08H\x07\x88\x01\x01\x42\x18\n\x16_idempotency_window_msB\t\n\x07_ttl_msB\x0e\n\x0c_cap_recordsB\x0c\n\n_cap_bytesB\n\n\x08_compactB\x18\n\x16_delete_marker_keep_msB\x0b\n\t_priorityB\x0e\n\x0c_dedupe_node\"7\n\x12\x43reateTopicRequest\x12!\n\x05topic\x18\x01 \x01(\x0b\x32\x12.eddyline.v1.Topic\"8\n\x13\x43reateTopicResponse\x12!\n\x05topic\x18\x01 \x01(\x0b\x32\x12.eddyline.v1.Topic\"w\n\x12UpdateTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12(\n\x06\x63onfig\x18\x02 \x01(\x0b\x32\x18.eddyline.v1.TopicConfig\x12\x10\n\x08if_epoch\x18\x03 \x01(\x04\x12\x16\n\x0e\x63lear_priority\x18\x04 \x01(\x08\"8\n\x13UpdateTopicResponse\x12!\n\x05topic\x18\x01 \x01(\x0b\x32\x12.eddyline.v1.Topic\" \n\x0fGetTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"5\n\x10GetTopicResponse\x12!\n\x05topic\x18\x01 \x01(\x0b\x32\x12.eddyline.v1.Topic\"O\n\x11ListTopicsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x13\n\x0bname_prefix\x18\x03 \x01(\t\"Q\n\x12ListTopicsResponse\x12\"\n\x06topics\x18\x01 \x03(\x0b\x32\x12.eddyline.v1.Topic\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"G\n\x12\x44\x65leteTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08if_epoch\x18\x02 \x01(\x04\x12\x10\n\x08if_empty\x18\x03 \x01(\x08\"$\n\x13\x44\x65leteTopicResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\"4\n\x11\x45raseTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08if_epoch\x18\x02 \x01(\x04\"M\n\x12\x45raseTopicResponse\x12\x12\n\ndone_bytes\x18\x01 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x02 \x01(\x04\x12\x0e\n\x06\x65rased\x18\x03 \x01(\x08*N\n\tTopicKind\x12\x1a\n\x16TOPIC_KIND_UNSPECIFIED\x10\x00\x12\x12\n\x0eTOPIC_KIND_LOG\x10\x01\x12\x11\n\rTOPIC_KIND_KV\x10\x02*m\n\nDurability\x12\x1a\n\x16\x44URABILITY_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44URABILITY_DISK\x10\x01\x12\x14\n\x10\x44URABILITY_FSYNC\x10\x02\x12\x18\n\x14\x44URABILITY_EPHEMERAL\x10\x03*G\n\x07\x44iscard\x12\x17\n\x13\x44ISCARD_UNSPECIFIED\x10\x00\x12\x0f\n\x0b\x44ISCARD_OLD\x10\x01\x12\x12\n\x0e\x44ISCARD_REJECT\x10\x02\x32\xf7\x03\n\x0cTopicService\x12P\n\x0b\x43reateTopic\x12\x1f.eddyline.v1.CreateTopicRequest\x1a .eddyline.v1.CreateTopicResponse\x12P\n\x0bUpdateTopic\x12\x1f.eddyline.v1.UpdateTopicRequest\x1a .eddyline.v1.UpdateTopicResponse\x12L\n\x08GetTopic\x12\x1c.eddyline.v1.GetTopicRequest\x1a\x1d.eddyline.v1.GetTopicResponse\"\x03\x90\x02\x01\x12R\n\nListTopics\x12\x1e.eddyline.v1.ListTopicsRequest\x1a\x1f.eddyline.v1.ListTopicsResponse\"\x03\x90\x02\x01\x12P\n\x0b\x44\x65leteTopic\x12\x1f.eddyline.v1.DeleteTopicRequest\x1a .eddyline.v1.DeleteTopicResponse\x12O\n\nEraseTopic\x12\x1e.eddyline.v1.EraseTopicRequest\x1a\x1f.eddyline.v1.EraseTopicResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,12 +35,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOPICSERVICE'].methods_by_name['GetTopic']._serialized_options = b'\220\002\001'
   _globals['_TOPICSERVICE'].methods_by_name['ListTopics']._loaded_options = None
   _globals['_TOPICSERVICE'].methods_by_name['ListTopics']._serialized_options = b'\220\002\001'
-  _globals['_TOPICKIND']._serialized_start=1253
-  _globals['_TOPICKIND']._serialized_end=1331
-  _globals['_DURABILITY']._serialized_start=1333
-  _globals['_DURABILITY']._serialized_end=1442
-  _globals['_DISCARD']._serialized_start=1444
-  _globals['_DISCARD']._serialized_end=1515
+  _globals['_TOPICKIND']._serialized_start=1565
+  _globals['_TOPICKIND']._serialized_end=1643
+  _globals['_DURABILITY']._serialized_start=1645
+  _globals['_DURABILITY']._serialized_end=1754
+  _globals['_DISCARD']._serialized_start=1756
+  _globals['_DISCARD']._serialized_end=1827
   _globals['_TOPIC']._serialized_start=41
   _globals['_TOPIC']._serialized_end=324
   _globals['_TOPICCONFIG']._serialized_start=327
@@ -49,18 +49,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATETOPICREQUEST']._serialized_end=829
   _globals['_CREATETOPICRESPONSE']._serialized_start=831
   _globals['_CREATETOPICRESPONSE']._serialized_end=887
-  _globals['_GETTOPICREQUEST']._serialized_start=889
-  _globals['_GETTOPICREQUEST']._serialized_end=921
-  _globals['_GETTOPICRESPONSE']._serialized_start=923
-  _globals['_GETTOPICRESPONSE']._serialized_end=976
-  _globals['_LISTTOPICSREQUEST']._serialized_start=978
-  _globals['_LISTTOPICSREQUEST']._serialized_end=1057
-  _globals['_LISTTOPICSRESPONSE']._serialized_start=1059
-  _globals['_LISTTOPICSRESPONSE']._serialized_end=1140
-  _globals['_DELETETOPICREQUEST']._serialized_start=1142
-  _globals['_DELETETOPICREQUEST']._serialized_end=1213
-  _globals['_DELETETOPICRESPONSE']._serialized_start=1215
-  _globals['_DELETETOPICRESPONSE']._serialized_end=1251
-  _globals['_TOPICSERVICE']._serialized_start=1518
-  _globals['_TOPICSERVICE']._serialized_end=1858
+  _globals['_UPDATETOPICREQUEST']._serialized_start=889
+  _globals['_UPDATETOPICREQUEST']._serialized_end=1008
+  _globals['_UPDATETOPICRESPONSE']._serialized_start=1010
+  _globals['_UPDATETOPICRESPONSE']._serialized_end=1066
+  _globals['_GETTOPICREQUEST']._serialized_start=1068
+  _globals['_GETTOPICREQUEST']._serialized_end=1100
+  _globals['_GETTOPICRESPONSE']._serialized_start=1102
+  _globals['_GETTOPICRESPONSE']._serialized_end=1155
+  _globals['_LISTTOPICSREQUEST']._serialized_start=1157
+  _globals['_LISTTOPICSREQUEST']._serialized_end=1236
+  _globals['_LISTTOPICSRESPONSE']._serialized_start=1238
+  _globals['_LISTTOPICSRESPONSE']._serialized_end=1319
+  _globals['_DELETETOPICREQUEST']._serialized_start=1321
+  _globals['_DELETETOPICREQUEST']._serialized_end=1392
+  _globals['_DELETETOPICRESPONSE']._serialized_start=1394
+  _globals['_DELETETOPICRESPONSE']._serialized_end=1430
+  _globals['_ERASETOPICREQUEST']._serialized_start=1432
+  _globals['_ERASETOPICREQUEST']._serialized_end=1484
+  _globals['_ERASETOPICRESPONSE']._serialized_start=1486
+  _globals['_ERASETOPICRESPONSE']._serialized_end=1563
+  _globals['_TOPICSERVICE']._serialized_start=1830
+  _globals['_TOPICSERVICE']._serialized_end=2333
 # @@protoc_insertion_point(module_scope)

@@ -319,6 +319,66 @@ class CreateTopicResponse(_message.Message):
 Global___CreateTopicResponse: _TypeAlias = CreateTopicResponse  # noqa: Y015
 
 @_typing.final
+class UpdateTopicRequest(_message.Message):
+    """Request of UpdateTopic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    CONFIG_FIELD_NUMBER: _builtins.int
+    IF_EPOCH_FIELD_NUMBER: _builtins.int
+    CLEAR_PRIORITY_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name. Required."""
+    if_epoch: _builtins.int
+    """Changes only the topic of this epoch; another is ABORTED (`EPOCH_MISMATCH`). 0 = any."""
+    clear_priority: _builtins.bool
+    """Takes the priority away: the topic goes by recency again. With a `config.priority` it is INVALID_CONFIG."""
+    @_builtins.property
+    def config(self) -> Global___TopicConfig:
+        """The settings to change. Unset ones, and enums that are UNSPECIFIED, keep their values."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        config: Global___TopicConfig | None = ...,
+        if_epoch: _builtins.int = ...,
+        clear_priority: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clear_priority", b"clear_priority", "config", b"config", "if_epoch", b"if_epoch", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateTopicRequest: _TypeAlias = UpdateTopicRequest  # noqa: Y015
+
+@_typing.final
+class UpdateTopicResponse(_message.Message):
+    """Answer of UpdateTopic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def topic(self) -> Global___Topic:
+        """The topic as it is now."""
+
+    def __init__(
+        self,
+        *,
+        topic: Global___Topic | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["topic", b"topic"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateTopicResponse: _TypeAlias = UpdateTopicResponse  # noqa: Y015
+
+@_typing.final
 class GetTopicRequest(_message.Message):
     """Request of GetTopic."""
 
@@ -473,3 +533,59 @@ class DeleteTopicResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteTopicResponse: _TypeAlias = DeleteTopicResponse  # noqa: Y015
+
+@_typing.final
+class EraseTopicRequest(_message.Message):
+    """Request of EraseTopic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    IF_EPOCH_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name. Required."""
+    if_epoch: _builtins.int
+    """Erases only in the topic of this epoch; another is ABORTED (`EPOCH_MISMATCH`). 0 = any."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        if_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["if_epoch", b"if_epoch", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EraseTopicRequest: _TypeAlias = EraseTopicRequest  # noqa: Y015
+
+@_typing.final
+class EraseTopicResponse(_message.Message):
+    """Answer of EraseTopic: progress, at least one; the last has `erased`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DONE_BYTES_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    ERASED_FIELD_NUMBER: _builtins.int
+    done_bytes: _builtins.int
+    """Bytes of files looked at or rewritten so far."""
+    total_bytes: _builtins.int
+    """Bytes to look at or rewrite, as far as known."""
+    erased: _builtins.bool
+    """True = done: nothing of what was deleted before the call is on disk."""
+    def __init__(
+        self,
+        *,
+        done_bytes: _builtins.int = ...,
+        total_bytes: _builtins.int = ...,
+        erased: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done_bytes", b"done_bytes", "erased", b"erased", "total_bytes", b"total_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EraseTopicResponse: _TypeAlias = EraseTopicResponse  # noqa: Y015

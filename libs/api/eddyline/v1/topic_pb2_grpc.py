@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class TopicServiceStub:
-    """Creates, reads, lists and deletes topics. Served by the store.
+    """Creates, changes, reads, lists and deletes topics. Served by the store.
     """
 
     def __init__(self, channel):
@@ -39,6 +39,11 @@ class TopicServiceStub:
                 '/eddyline.v1.TopicService/CreateTopic',
                 request_serializer=eddyline_dot_v1_dot_topic__pb2.CreateTopicRequest.SerializeToString,
                 response_deserializer=eddyline_dot_v1_dot_topic__pb2.CreateTopicResponse.FromString,
+                _registered_method=True)
+        self.UpdateTopic = channel.unary_unary(
+                '/eddyline.v1.TopicService/UpdateTopic',
+                request_serializer=eddyline_dot_v1_dot_topic__pb2.UpdateTopicRequest.SerializeToString,
+                response_deserializer=eddyline_dot_v1_dot_topic__pb2.UpdateTopicResponse.FromString,
                 _registered_method=True)
         self.GetTopic = channel.unary_unary(
                 '/eddyline.v1.TopicService/GetTopic',
@@ -55,10 +60,15 @@ class TopicServiceStub:
                 request_serializer=eddyline_dot_v1_dot_topic__pb2.DeleteTopicRequest.SerializeToString,
                 response_deserializer=eddyline_dot_v1_dot_topic__pb2.DeleteTopicResponse.FromString,
                 _registered_method=True)
+        self.EraseTopic = channel.unary_stream(
+                '/eddyline.v1.TopicService/EraseTopic',
+                request_serializer=eddyline_dot_v1_dot_topic__pb2.EraseTopicRequest.SerializeToString,
+                response_deserializer=eddyline_dot_v1_dot_topic__pb2.EraseTopicResponse.FromString,
+                _registered_method=True)
 
 
 class TopicServiceServicer:
-    """Creates, reads, lists and deletes topics. Served by the store.
+    """Creates, changes, reads, lists and deletes topics. Served by the store.
     """
 
     def CreateTopic(self, request, context):
@@ -66,6 +76,19 @@ class TopicServiceServicer:
         Retry: a second create of the same name is ALREADY_EXISTS, whatever its configuration.
         Errors: INVALID_NAME, INVALID_ARGUMENT, INVALID_CONFIG, NOT_YET (a kind, class or setting that is not built yet),
         TOPIC_EXISTS, QUOTA_TOPICS, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateTopic(self, request, context):
+        """Changes a topic's configuration: what `config` leaves out keeps its value. Durable (fdatasynced) when it returns,
+        and in force for every append after it; retention follows within a second. Kind, and durability EPHEMERAL against
+        the other classes, are settled when a topic is made.
+        Retry: an update that changes nothing is answered with the topic as it is; pass `if_epoch` so that a retry cannot
+        hit a successor.
+        Errors: INVALID_NAME, INVALID_CONFIG, NOT_YET (a class or setting that is not built yet), TOPIC_NOT_FOUND,
+        EPOCH_MISMATCH, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -97,6 +120,17 @@ class TopicServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EraseTopic(self, request, context):
+        """Makes what was deleted from a topic before the call unrecoverable: rewrites the files that still hold it (segments,
+        log, fold, bases), and tells how far it is. The answer with `erased` comes when none of it is on disk any more.
+        Without this call the store does the same within its `erase_within_h`. Copies made before are not reached.
+        Retry: safe. A call that breaks off leaves the rest to the next one, or to the store's own time.
+        Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN, DATA_CORRUPT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TopicServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -104,6 +138,11 @@ def add_TopicServiceServicer_to_server(servicer, server):
                     servicer.CreateTopic,
                     request_deserializer=eddyline_dot_v1_dot_topic__pb2.CreateTopicRequest.FromString,
                     response_serializer=eddyline_dot_v1_dot_topic__pb2.CreateTopicResponse.SerializeToString,
+            ),
+            'UpdateTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateTopic,
+                    request_deserializer=eddyline_dot_v1_dot_topic__pb2.UpdateTopicRequest.FromString,
+                    response_serializer=eddyline_dot_v1_dot_topic__pb2.UpdateTopicResponse.SerializeToString,
             ),
             'GetTopic': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTopic,
@@ -120,6 +159,11 @@ def add_TopicServiceServicer_to_server(servicer, server):
                     request_deserializer=eddyline_dot_v1_dot_topic__pb2.DeleteTopicRequest.FromString,
                     response_serializer=eddyline_dot_v1_dot_topic__pb2.DeleteTopicResponse.SerializeToString,
             ),
+            'EraseTopic': grpc.unary_stream_rpc_method_handler(
+                    servicer.EraseTopic,
+                    request_deserializer=eddyline_dot_v1_dot_topic__pb2.EraseTopicRequest.FromString,
+                    response_serializer=eddyline_dot_v1_dot_topic__pb2.EraseTopicResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'eddyline.v1.TopicService', rpc_method_handlers)
@@ -129,7 +173,7 @@ def add_TopicServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TopicService:
-    """Creates, reads, lists and deletes topics. Served by the store.
+    """Creates, changes, reads, lists and deletes topics. Served by the store.
     """
 
     @staticmethod
@@ -149,6 +193,33 @@ class TopicService:
             '/eddyline.v1.TopicService/CreateTopic',
             eddyline_dot_v1_dot_topic__pb2.CreateTopicRequest.SerializeToString,
             eddyline_dot_v1_dot_topic__pb2.CreateTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eddyline.v1.TopicService/UpdateTopic',
+            eddyline_dot_v1_dot_topic__pb2.UpdateTopicRequest.SerializeToString,
+            eddyline_dot_v1_dot_topic__pb2.UpdateTopicResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -230,6 +301,33 @@ class TopicService:
             '/eddyline.v1.TopicService/DeleteTopic',
             eddyline_dot_v1_dot_topic__pb2.DeleteTopicRequest.SerializeToString,
             eddyline_dot_v1_dot_topic__pb2.DeleteTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EraseTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/eddyline.v1.TopicService/EraseTopic',
+            eddyline_dot_v1_dot_topic__pb2.EraseTopicRequest.SerializeToString,
+            eddyline_dot_v1_dot_topic__pb2.EraseTopicResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -13,7 +13,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TopicServiceStub:
-    """Creates, reads, lists and deletes topics. Served by the store."""
+    """Creates, changes, reads, lists and deletes topics. Served by the store."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateTopic: _aio.UnaryUnaryMultiCallable[_topic_pb2.CreateTopicRequest, _topic_pb2.CreateTopicResponse]
@@ -21,6 +21,15 @@ class TopicServiceStub:
     Retry: a second create of the same name is ALREADY_EXISTS, whatever its configuration.
     Errors: INVALID_NAME, INVALID_ARGUMENT, INVALID_CONFIG, NOT_YET (a kind, class or setting that is not built yet),
     TOPIC_EXISTS, QUOTA_TOPICS, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN.
+    """
+    UpdateTopic: _aio.UnaryUnaryMultiCallable[_topic_pb2.UpdateTopicRequest, _topic_pb2.UpdateTopicResponse]
+    """Changes a topic's configuration: what `config` leaves out keeps its value. Durable (fdatasynced) when it returns,
+    and in force for every append after it; retention follows within a second. Kind, and durability EPHEMERAL against
+    the other classes, are settled when a topic is made.
+    Retry: an update that changes nothing is answered with the topic as it is; pass `if_epoch` so that a retry cannot
+    hit a successor.
+    Errors: INVALID_NAME, INVALID_CONFIG, NOT_YET (a class or setting that is not built yet), TOPIC_NOT_FOUND,
+    EPOCH_MISMATCH, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN.
     """
     GetTopic: _aio.UnaryUnaryMultiCallable[_topic_pb2.GetTopicRequest, _topic_pb2.GetTopicResponse]
     """Reads one topic's configuration and state.
@@ -36,9 +45,16 @@ class TopicServiceStub:
     Retry: the second call is NOT_FOUND; pass `if_epoch` so that a retry cannot hit a successor.
     Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_NOT_EMPTY, READ_ONLY, COMMIT_UNKNOWN.
     """
+    EraseTopic: _aio.UnaryStreamMultiCallable[_topic_pb2.EraseTopicRequest, _topic_pb2.EraseTopicResponse]
+    """Makes what was deleted from a topic before the call unrecoverable: rewrites the files that still hold it (segments,
+    log, fold, bases), and tells how far it is. The answer with `erased` comes when none of it is on disk any more.
+    Without this call the store does the same within its `erase_within_h`. Copies made before are not reached.
+    Retry: safe. A call that breaks off leaves the rest to the next one, or to the store's own time.
+    Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN, DATA_CORRUPT.
+    """
 
 class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Creates, reads, lists and deletes topics. Served by the store."""
+    """Creates, changes, reads, lists and deletes topics. Served by the store."""
 
     @_abc_1.abstractmethod
     def CreateTopic(
@@ -50,6 +66,21 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         Retry: a second create of the same name is ALREADY_EXISTS, whatever its configuration.
         Errors: INVALID_NAME, INVALID_ARGUMENT, INVALID_CONFIG, NOT_YET (a kind, class or setting that is not built yet),
         TOPIC_EXISTS, QUOTA_TOPICS, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN.
+        """
+
+    @_abc_1.abstractmethod
+    def UpdateTopic(
+        self,
+        request: _topic_pb2.UpdateTopicRequest,
+        context: _aio.ServicerContext[_topic_pb2.UpdateTopicRequest, _abc.Awaitable[_topic_pb2.UpdateTopicResponse]],
+    ) -> _abc.Awaitable[_topic_pb2.UpdateTopicResponse]:
+        """Changes a topic's configuration: what `config` leaves out keeps its value. Durable (fdatasynced) when it returns,
+        and in force for every append after it; retention follows within a second. Kind, and durability EPHEMERAL against
+        the other classes, are settled when a topic is made.
+        Retry: an update that changes nothing is answered with the topic as it is; pass `if_epoch` so that a retry cannot
+        hit a successor.
+        Errors: INVALID_NAME, INVALID_CONFIG, NOT_YET (a class or setting that is not built yet), TOPIC_NOT_FOUND,
+        EPOCH_MISMATCH, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN.
         """
 
     @_abc_1.abstractmethod
@@ -82,6 +113,19 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         same name afterwards has another epoch. Watchers get `topic_deleted`.
         Retry: the second call is NOT_FOUND; pass `if_epoch` so that a retry cannot hit a successor.
         Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_NOT_EMPTY, READ_ONLY, COMMIT_UNKNOWN.
+        """
+
+    @_abc_1.abstractmethod
+    def EraseTopic(
+        self,
+        request: _topic_pb2.EraseTopicRequest,
+        context: _aio.ServicerContext[_topic_pb2.EraseTopicRequest, _abc.AsyncIterator[_topic_pb2.EraseTopicResponse]],
+    ) -> _abc.AsyncIterator[_topic_pb2.EraseTopicResponse]:
+        """Makes what was deleted from a topic before the call unrecoverable: rewrites the files that still hold it (segments,
+        log, fold, bases), and tells how far it is. The answer with `erased` comes when none of it is on disk any more.
+        Without this call the store does the same within its `erase_within_h`. Copies made before are not reached.
+        Retry: safe. A call that breaks off leaves the rest to the next one, or to the store's own time.
+        Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN, DATA_CORRUPT.
         """
 
 def add_TopicServiceServicer_to_server(servicer: TopicServiceServicer, server: _aio.Server) -> None: ...

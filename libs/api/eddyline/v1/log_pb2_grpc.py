@@ -115,8 +115,8 @@ class LogServiceServicer:
         the head it had at the start. Every frame says where to resume; a resume there neither loses nor repeats.
         With HEAL a gap is followed by a snapshot of the fold at one point, then by the log from there: who replaces all it
         has by the snapshot holds nothing stale. Until the snapshot's end the frames' resume point lies before the gap.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND (also: deleted meanwhile), CURSOR_AHEAD, DATA_CORRUPT; with
-        HEAL NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND (also: deleted meanwhile), CURSOR_AHEAD, DATA_CORRUPT; of
+        snapshots NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -138,9 +138,9 @@ class LogServiceServicer:
         EraseTopic. On a KV topic `before_seq` alone trims the log and leaves the fold; a match on the key erases the key's
         revisions, and its live entry if one of them wrote it.
         Retry: safe; the second call counts 0.
-        Errors: INVALID_NAME, INVALID_ARGUMENT (neither bound nor match; a tag match on a KV topic, where it would uncover
-        older values), TOPIC_NOT_FOUND, EPOCH_MISMATCH, THROTTLED, APPLY_LAG, READ_ONLY, COMMIT_UNKNOWN, FOLD_LOST,
-        DATA_CORRUPT.
+        Tags are matched on LOG topics only: on a KV topic taking one version away would uncover an older one.
+        Errors: INVALID_NAME, INVALID_ARGUMENT (neither bound nor match, or a match of tags that is not taken),
+        TOPIC_NOT_FOUND, EPOCH_MISMATCH, THROTTLED, APPLY_LAG, READ_ONLY, COMMIT_UNKNOWN, FOLD_LOST, DATA_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -48,8 +48,8 @@ class LogServiceStub:
     the head it had at the start. Every frame says where to resume; a resume there neither loses nor repeats.
     With HEAL a gap is followed by a snapshot of the fold at one point, then by the log from there: who replaces all it
     has by the snapshot holds nothing stale. Until the snapshot's end the frames' resume point lies before the gap.
-    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND (also: deleted meanwhile), CURSOR_AHEAD, DATA_CORRUPT; with
-    HEAL NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED.
+    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND (also: deleted meanwhile), CURSOR_AHEAD, DATA_CORRUPT; of
+    snapshots NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED.
     """
     FindSeq: _aio.UnaryUnaryMultiCallable[_log_pb2.FindSeqRequest, _log_pb2.FindSeqResponse]
     """Finds where to read from for a point in time: the first live record at or after it. A read after `seq` - 1 begins
@@ -63,9 +63,9 @@ class LogServiceStub:
     EraseTopic. On a KV topic `before_seq` alone trims the log and leaves the fold; a match on the key erases the key's
     revisions, and its live entry if one of them wrote it.
     Retry: safe; the second call counts 0.
-    Errors: INVALID_NAME, INVALID_ARGUMENT (neither bound nor match; a tag match on a KV topic, where it would uncover
-    older values), TOPIC_NOT_FOUND, EPOCH_MISMATCH, THROTTLED, APPLY_LAG, READ_ONLY, COMMIT_UNKNOWN, FOLD_LOST,
-    DATA_CORRUPT.
+    Tags are matched on LOG topics only: on a KV topic taking one version away would uncover an older one.
+    Errors: INVALID_NAME, INVALID_ARGUMENT (neither bound nor match, or a match of tags that is not taken),
+    TOPIC_NOT_FOUND, EPOCH_MISMATCH, THROTTLED, APPLY_LAG, READ_ONLY, COMMIT_UNKNOWN, FOLD_LOST, DATA_CORRUPT.
     """
 
 class LogServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -126,8 +126,8 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         the head it had at the start. Every frame says where to resume; a resume there neither loses nor repeats.
         With HEAL a gap is followed by a snapshot of the fold at one point, then by the log from there: who replaces all it
         has by the snapshot holds nothing stale. Until the snapshot's end the frames' resume point lies before the gap.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND (also: deleted meanwhile), CURSOR_AHEAD, DATA_CORRUPT; with
-        HEAL NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND (also: deleted meanwhile), CURSOR_AHEAD, DATA_CORRUPT; of
+        snapshots NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED.
         """
 
     @_abc_1.abstractmethod
@@ -153,9 +153,9 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         EraseTopic. On a KV topic `before_seq` alone trims the log and leaves the fold; a match on the key erases the key's
         revisions, and its live entry if one of them wrote it.
         Retry: safe; the second call counts 0.
-        Errors: INVALID_NAME, INVALID_ARGUMENT (neither bound nor match; a tag match on a KV topic, where it would uncover
-        older values), TOPIC_NOT_FOUND, EPOCH_MISMATCH, THROTTLED, APPLY_LAG, READ_ONLY, COMMIT_UNKNOWN, FOLD_LOST,
-        DATA_CORRUPT.
+        Tags are matched on LOG topics only: on a KV topic taking one version away would uncover an older one.
+        Errors: INVALID_NAME, INVALID_ARGUMENT (neither bound nor match, or a match of tags that is not taken),
+        TOPIC_NOT_FOUND, EPOCH_MISMATCH, THROTTLED, APPLY_LAG, READ_ONLY, COMMIT_UNKNOWN, FOLD_LOST, DATA_CORRUPT.
         """
 
 def add_LogServiceServicer_to_server(servicer: LogServiceServicer, server: _aio.Server) -> None: ...

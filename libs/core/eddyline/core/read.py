@@ -58,6 +58,17 @@ class ReadResult:
 
 
 @dataclass(frozen=True, slots=True)
+class SeqFound:
+    """The first live record at or after a time; not `found`: `seq` is head + 1, the newest record is older."""
+
+    seq: int
+    found: bool
+    head_seq: int
+    earliest_seq: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class FoldState:
     """Where a fold stands: every record up to `fold_seq` is in it. `staleness_ms` is 0 without a source."""
 

@@ -43,17 +43,3 @@ class AppendRequest:
     writer: WriterPosition | None = None
     create: NewTopic | None = None
     source: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class StoreFigures:
-    """A shard's own figures. `read_only_reason` is empty where writes are served too, else e.g. `SYNC_FAILED`."""
-
-    topic_count: int
-    source_count: int
-    wal_bytes: int
-    appended_count: int
-    apply_lag_bytes: int
-    instance: int
-    dropped_key_count: int
-    read_only_reason: str

@@ -15,6 +15,7 @@ from eddyline.core.batch import Batch
 from eddyline.core.errors import (
     NotKv,
     NotReady,
+    NotYet,
     SourceExists,
     TopicExists,
     TopicHasSource,
@@ -24,7 +25,8 @@ from eddyline.core.errors import (
 from eddyline.core.read import ALL_RECORDS
 from eddyline.core.source import Lease
 from eddyline.core.topic import Kind, TopicConfig, check_config, check_name
-from eddyline.store.append import AppendRequest, StoreFigures, WriterPosition
+from eddyline.store.append import AppendRequest, WriterPosition
+from eddyline.store.figures import StoreFigures
 from eddyline.store.follow import LocalFollow
 from eddyline.store.keyed_locks import KeyedLocks
 from eddyline.store.log.topic import Topic
@@ -36,10 +38,14 @@ from eddyline.store.storage.frame import FrameType, control_body
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 
-    from eddyline.core.read import EntryPage, RangePage, ReadResult, RecordFilter
+    from eddyline.core.deletion import DeleteResult, EraseProgress
+    from eddyline.core.fold_check import FoldSettled, FoldVerdict, VerifyProgress
+    from eddyline.core.match import Match
+    from eddyline.core.read import EntryPage, RangePage, ReadResult, RecordFilter, SeqFound
+    from eddyline.core.record import Gap
     from eddyline.core.source import SourceDefinition, SourceInfo, SourceReport
     from eddyline.core.store_link import AppendResult
-    from eddyline.core.topic import TopicInfo
+    from eddyline.core.topic import ConfigChange, TopicInfo
     from eddyline.store.engine import Ack, Engine
     from eddyline.store.entries import Entries
     from eddyline.store.log.table import TopicTable
@@ -311,6 +317,40 @@ class LocalLink:
     def stop_writes(self) -> None:
         """Refuse writes from now on: the store is stopping."""
         self._closing = True
+
+    # not built yet -----------------------------------------------------------------------------------------------
+
+    async def update_topic(self, name: str, change: ConfigChange, *, if_epoch: int = 0) -> TopicInfo:
+        raise NotYet("UpdateTopic is not built yet")
+
+    def erase_topic(self, name: str, *, if_epoch: int = 0) -> AsyncGenerator[EraseProgress, None]:
+        raise NotYet("EraseTopic is not built yet")
+
+    async def find_seq(
+        self, topic: str, *, epoch: int = 0, commit_time_ms: int | None = None, source_time_ns: int | None = None
+    ) -> SeqFound:
+        raise NotYet("FindSeq is not built yet")
+
+    async def delete_records(
+        self, topic: str, *, epoch: int = 0, before_seq: int = 0, match: Match | None = None
+    ) -> DeleteResult:
+        raise NotYet("DeleteRecords is not built yet")
+
+    async def entry_at(
+        self, topic: str, key: bytes, *, at_seq: int | None = None, at_time_ms: int | None = None
+    ) -> EntryPage:
+        raise NotYet("GetEntry at a point is not built yet")
+
+    def key_history(
+        self, topic: str, key: bytes, *, after_seq: int = 0, limit: int = 0, epoch: int = 0
+    ) -> AsyncGenerator[Batch | Gap, None]:
+        raise NotYet("KeyHistory is not built yet")
+
+    def verify_fold(self, topic: str) -> AsyncGenerator[VerifyProgress | FoldVerdict, None]:
+        raise NotYet("VerifyFold is not built yet")
+
+    async def settle_fold(self, topic: str, *, if_epoch: int = 0) -> FoldSettled:
+        raise NotYet("SettleFold is not built yet")
 
     def _check_open(self) -> None:
         if self._closing:

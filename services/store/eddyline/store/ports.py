@@ -13,11 +13,17 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncGenerator
 
-    from eddyline.core.read import RangePage
+    from eddyline.core.batch import Batch
+    from eddyline.core.deletion import DeleteResult, EraseProgress
+    from eddyline.core.fold_check import FoldSettled, FoldVerdict, VerifyProgress
+    from eddyline.core.match import Match
+    from eddyline.core.read import EntryPage, RangePage, SeqFound
+    from eddyline.core.record import Gap
     from eddyline.core.source import SourceInfo
     from eddyline.core.store_link import AppendResult
-    from eddyline.core.topic import Kind, TopicInfo
-    from eddyline.store.append import AppendRequest, StoreFigures
+    from eddyline.core.topic import ConfigChange, Kind, TopicInfo
+    from eddyline.store.append import AppendRequest
+    from eddyline.store.figures import StoreFigures
 
 
 class StoreDoor(StoreLink, Protocol):
@@ -33,6 +39,13 @@ class StoreDoor(StoreLink, Protocol):
             InvalidName, TopicNotFound: there is none, or it was deleted meanwhile.
         """
 
+    async def update_topic(self, name: str, change: ConfigChange, *, if_epoch: int = 0) -> TopicInfo:
+        """Change a topic's configuration (`eddyline.core.topic.merged`); the topic as it is then.
+
+        Raises:
+            InvalidName, TopicNotFound, EpochMismatch, InvalidConfig, DiskFloor, ReadOnly, CommitUnknown.
+        """
+
     async def list_topics(self, name_prefix: str, after_name: str, limit: int) -> list[TopicInfo]:
         """Up to `limit` topics in byte order of their names, above `after_name`."""
 
@@ -41,6 +54,66 @@ class StoreDoor(StoreLink, Protocol):
 
         Raises:
             TopicNotFound, EpochMismatch, TopicNotEmpty, ReadOnly.
+        """
+
+    def erase_topic(self, name: str, *, if_epoch: int = 0) -> AsyncGenerator[EraseProgress, None]:
+        """Take what was deleted from a topic before the call off the disk; the last progress, and only it, is `erased`.
+
+        Raises:
+            InvalidName, TopicNotFound, EpochMismatch, DiskFloor, ReadOnly, CommitUnknown, DataCorrupt.
+        """
+
+    async def find_seq(
+        self, topic: str, *, epoch: int = 0, commit_time_ms: int | None = None, source_time_ns: int | None = None
+    ) -> SeqFound:
+        """The first live record at or after a time: by exactly one of the two.
+
+        Raises:
+            InvalidName, TopicNotFound, EpochMismatch, DataCorrupt.
+        """
+
+    async def delete_records(
+        self, topic: str, *, epoch: int = 0, before_seq: int = 0, match: Match | None = None
+    ) -> DeleteResult:
+        """Delete live records below `before_seq` (0 = any), that match (None = all), up to the head now.
+
+        Raises:
+            InvalidArgument: as `eddyline.core.deletion.check_delete`.
+            InvalidName, TopicNotFound, EpochMismatch, Throttled, ApplyLag, ReadOnly, CommitUnknown, FoldLost, DataCorrupt.
+        """
+
+    async def entry_at(
+        self, topic: str, key: bytes, *, at_seq: int | None = None, at_time_ms: int | None = None
+    ) -> EntryPage:
+        """One key as it was after the record of a seq, or after the last one committed at or before a time: by exactly
+        one of the two. The page has one entry (None = not live then), and its state's `fold_seq` is that point.
+
+        Raises:
+            InvalidName, TopicNotFound, NotKv, CursorAhead, TimeNotReached, HistoryGone, FoldLost, DataCorrupt.
+        """
+
+    def key_history(
+        self, topic: str, key: bytes, *, after_seq: int = 0, limit: int = 0, epoch: int = 0
+    ) -> AsyncGenerator[Batch | Gap, None]:
+        """Revisions of one key above `after_seq`, oldest first, up to the head now, at most `limit` (0 = all); gaps in
+        their places. Whoever breaks off closes it.
+
+        Raises:
+            InvalidName, TopicNotFound, NotKv, EpochMismatch, CursorAhead, DataCorrupt.
+        """
+
+    def verify_fold(self, topic: str) -> AsyncGenerator[VerifyProgress | FoldVerdict, None]:
+        """Compare the fold with what base and log give; the verdict comes last. Whoever breaks off closes it.
+
+        Raises:
+            InvalidName, TopicNotFound, NotKv, FoldLost, TooManyScans, ScanExpired, DataCorrupt.
+        """
+
+    async def settle_fold(self, topic: str, *, if_epoch: int = 0) -> FoldSettled:
+        """Make a lost fold of what base and log give; one that is not lost stays as it is.
+
+        Raises:
+            InvalidName, TopicNotFound, NotKv, EpochMismatch, DiskFloor, ReadOnly, CommitUnknown, DataCorrupt.
         """
 
     def range_entries(

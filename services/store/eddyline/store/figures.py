@@ -1,0 +1,55 @@
+"""A shard's own figures: what its status tells, and how far its recovery is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Stage(IntEnum):
+    """What the store's upkeep is at. The numbers are on the wire."""
+
+    IDLE = 1
+    SEAL = 2
+    CHECKPOINT = 3
+    MERGE = 4
+    REWRITE = 5
+    RECLAIM = 6
+    BASE = 7
+    ERASE = 8
+    SCRUB = 9
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryProgress:
+    """Bytes of log replayed, of all there are to replay; a total of 0 is not known yet."""
+
+    replayed_bytes: int = 0
+    total_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFigures:
+    """A shard's own figures. `read_only_reason` is empty where writes are served too, else e.g. `SYNC_FAILED`.
+
+    `checkpoint` is the number of the last complete one; `unsegmented_bytes` are of records that are in no segment yet;
+    `memory_bytes` what is held of the memory budget; `corrupt_count` pieces of files found corrupt since the start.
+    """
+
+    topic_count: int
+    source_count: int
+    wal_bytes: int
+    appended_count: int
+    apply_lag_bytes: int
+    instance: int
+    dropped_key_count: int
+    read_only_reason: str
+    stage: Stage = Stage.IDLE
+    checkpoint: int = 0
+    segment_count: int = 0
+    segment_bytes: int = 0
+    unsegmented_bytes: int = 0
+    disk_free_bytes: int = 0
+    memory_bytes: int = 0
+    corrupt_count: int = 0
+    wal_shards: int = 1

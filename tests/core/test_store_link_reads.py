@@ -307,8 +307,11 @@ class SlowFold(SimFold):
         super().__init__(0)
         self.clock: ManualClock | None = None
 
-    def view(self, topic_id: int, *, key_prefix: bytes = b"", after_key: bytes = b"") -> SlowView:  # type: ignore[override]
-        return SlowView(super().view(topic_id, key_prefix=key_prefix, after_key=after_key), self.clock)
+    def view(  # type: ignore[override]
+        self, topic_id: int, *, key_prefix: bytes = b"", after_key: bytes = b"", counted: bool = True
+    ) -> SlowView:
+        view = super().view(topic_id, key_prefix=key_prefix, after_key=after_key, counted=counted)
+        return SlowView(view, self.clock)
 
 
 class SlowView:
@@ -316,10 +319,10 @@ class SlowView:
         self._view = view
         self._clock = clock
 
-    def next_page(self, entries_max: int, bytes_max: int) -> list[Record]:
+    def next_batch(self, entries_max: int, bytes_max: int) -> Batch:
         if self._clock is not None:
             self._clock.advance(200)
-        return self._view.next_page(entries_max, bytes_max)
+        return self._view.next_batch(entries_max, bytes_max)
 
     def close(self) -> None:
         self._view.close()

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from rocksdict import Options, Rdict, ReadOptions, WriteBatch, WriteOptions
+from rocksdict import BottommostLevelCompaction, CompactOptions, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -95,6 +95,16 @@ def test_iterator_shows_the_moment_of_its_creation_not_of_its_seek(root: Rdict) 
     data.flush(True)
     assert keys_from(iterator) == [b"a", b"b"]
     assert keys_from(data.iter()) == [b"a", b"b", b"c"]
+
+
+def test_items_show_the_moment_of_their_creation_and_heed_a_bound(root: Rdict) -> None:
+    put(root, "data", b"a", b"b")
+    data, options = root.get_column_family("data"), ReadOptions()
+    options.set_iterate_upper_bound(b"b")
+    items, bounded = data.items(from_key=b"a"), data.items(from_key=b"", read_opt=options)
+    put(root, "data", b"aa")
+    assert [key for key, _ in items] == [b"a", b"b"]
+    assert [key for key, _ in bounded] == [b"a"]
 
 
 def test_iterator_outlives_a_delete_range_and_a_compaction(root: Rdict) -> None:
@@ -202,6 +212,41 @@ def test_damaged_block_ends_an_iterator_silently_and_only_its_status_tells(tmp_p
         data.get([b"%06d" % i for i in range(5_000)])
     del data
     database.close()
+
+
+def test_damaged_block_ends_items_silently_and_an_iterator_behind_their_last_tells(tmp_path: Path) -> None:
+    damage_a_table(tmp_path / "db", open_database)
+    database = open_database(tmp_path / "db")
+    data = database.get_column_family("data")
+    keys = [key for key, _ in data.items(from_key=b"")]
+    assert 0 < len(keys) < 5_000
+    iterator = data.iter()
+    last_key = keys[-1]
+    assert isinstance(last_key, bytes)
+    iterator.seek(last_key + b"\0")
+    assert not iterator.valid()
+    with pytest.raises(Exception, match=r"^Corruption"):
+        iterator.status()
+    del data, iterator
+    database.close()
+
+
+def test_forced_compaction_rewrites_the_bottom_tables_of_a_range_only(root: Rdict) -> None:
+    data = root.get_column_family("data")
+    for keys in ((b"a", b"b"), (b"m", b"n")):
+        put(root, "data", *keys)
+        data.flush(True)
+    options = CompactOptions()
+    options.set_bottommost_level_compaction(BottommostLevelCompaction.force())
+    data.compact_range(b"", b"z", options)
+    put(root, "data", b"p")
+    data.flush(True)
+    before = {table["start_key"]: table["name"] for table in root.live_files()}
+    data.compact_range(b"a", b"c", options)
+    after = {table["start_key"]: table["name"] for table in root.live_files()}
+    assert before.keys() == after.keys()
+    assert before[b"a"] != after[b"a"]
+    assert before[b"p"] == after[b"p"]
 
 
 def damage_a_table(path: Path, opened: Callable[[Path], Rdict]) -> None:

@@ -202,6 +202,106 @@ def test_view_shows_the_moment_it_was_made(fold: Fold) -> None:
     assert [(row.key, row.data) for row in rows] == [(b"b", b"1"), (b"c", b"1")]
 
 
+def test_batches_are_the_pages(fold: Fold) -> None:
+    records = [
+        Record(100 - i, i, i % 3, Op.PUT, b"k%03d" % i, b"x" * i, tag="t" if i > 60 else None) for i in range(70)
+    ]
+    fold.apply([FoldWrite(TOPIC, 100, entries_of(Batch.from_rows([row])), []) for row in records])
+    pages, batches = fold.view(TOPIC), fold.view(TOPIC)
+    rows: list[Record] = []
+    while page := pages.next_page(25, 1_000):
+        batch = batches.next_batch(25, 1_000)
+        assert batch == Batch.from_rows(page)
+        rows += page
+    assert batches.next_batch(25, 1_000).count == 0
+    assert rows == records
+
+
+def test_page_is_bounded_where_large_entries_follow_small_ones(fold: Fold) -> None:
+    sizes = [1] * 40 + [5_000] * 20 + [1] * 40
+    records = [Record(i + 1, 1, 0, Op.PUT, b"%03d" % i, b"x" * size) for i, size in enumerate(sizes)]
+    fold.apply([FoldWrite(TOPIC, 100, entries_of(Batch.from_rows(records)), [])])
+    view, rows = fold.view(TOPIC), list[Record]()
+    while page := view.next_page(30, 12_000):
+        assert len(page) <= 30
+        assert sum(3 + 40 + len(row.data or b"") for row in page) <= 12_000
+        rows += page
+    assert rows == records
+
+
+def test_store_is_named_and_kept(bench: Bench) -> None:
+    assert bench.fold.store_id() == ""
+    bench.fold.set_store_id("störe-1")
+    bench.fold.apply([puts(1, a="1")])
+    bench.fold.delete_topic(TOPIC)
+    assert bench.fold.store_id() == "störe-1"
+    fold = bench.reopen()
+    assert fold.store_id() == "störe-1"
+    assert fold.topics() == {}
+
+
+def test_base_survives_applies_and_goes_with_the_topic(bench: Bench) -> None:
+    bench.fold.apply([puts(1, a="1")])
+    assert bench.fold.base_seq(TOPIC) == 0
+    bench.fold.set_base(TOPIC, 1)
+    bench.fold.apply([puts(2, b="2")])
+    for again in (False, True):
+        fold = bench.reopen() if again else bench.fold
+        assert fold.base_seq(TOPIC) == 1
+        assert fold.topics() == {TOPIC: 2}
+        assert fold.base_seq(TOPIC + 1) == 0
+    bench.fold.delete_topic(TOPIC)
+    bench.fold.apply([puts(1, a="1")])
+    assert bench.fold.base_seq(TOPIC) == 0
+    assert bench.reopen().base_seq(TOPIC) == 0
+
+
+def test_base_of_an_unknown_topic_makes_it_known(bench: Bench) -> None:
+    bench.fold.set_base(TOPIC, 5)
+    for again in (False, True):
+        fold = bench.reopen() if again else bench.fold
+        assert fold.topics() == {TOPIC: 0}
+        assert fold.base_seq(TOPIC) == 5
+
+
+def test_erasing_changes_nothing_that_is_live(bench: Bench) -> None:
+    frames = puts(1, a="1", b="2"), puts(3, a=None)
+    bench.fold.apply([frame._replace(topic_id=topic_id) for frame in frames for topic_id in (TOPIC, TOPIC + 1)])
+    bench.fold.set_store_id("store")
+    bench.fold.set_base(TOPIC, 1)
+    bench.fold.delete_topic(TOPIC + 1)
+    for topic_id in (TOPIC, TOPIC + 1, 99):
+        assert bench.fold.erase(topic_id)
+    for again in (False, True):
+        fold = bench.reopen() if again else bench.fold
+        assert fold.topics() == {TOPIC: 3}
+        assert fold.base_seq(TOPIC) == 1
+        assert fold.store_id() == "store"
+        assert drain(fold.view(TOPIC)) == [b"b"]
+        assert fold.get(TOPIC, [b"a"]) == [None]
+
+
+def test_erasing_waits_for_views_that_were_open(fold: Fold) -> None:
+    fold.apply([puts(1, a="1", b="1")])
+    fold.flush()
+    view = fold.view(TOPIC)
+    fold.apply([puts(3, a=None)])
+    assert not fold.erase(TOPIC)
+    assert [row.key for row in view.next_page(10, PAGE_BYTES)] == [b"a", b"b"]
+    view.close()
+    assert fold.erase(TOPIC)
+
+
+def test_views_of_the_store_itself_are_neither_counted_nor_refused(fold: Fold) -> None:
+    own = [fold.view(TOPIC, counted=False) for _ in range(3)]
+    views = [fold.view(TOPIC) for _ in range(VIEWS_MAX)]
+    own.append(fold.view(TOPIC, counted=False))
+    fold.close()
+    for view in (*own, *views):
+        with pytest.raises(FoldFailed):
+            view.next_page(1, 1)
+
+
 def test_views_are_bounded_and_closing_one_makes_room(fold: Fold) -> None:
     fold.apply([puts(1, a="1")])
     views = [fold.view(TOPIC) for _ in range(VIEWS_MAX)]
@@ -254,7 +354,14 @@ def test_closing_closes_views_and_refuses_what_comes_after(fold: Fold) -> None:
     fold.close()
     with pytest.raises(FoldFailed):
         view.next_page(1, 1)
-    for use in (lambda: fold.get(TOPIC, [b"a"]), lambda: fold.view(TOPIC), lambda: fold.apply([puts(2, a="2")])):
+    for use in (
+        lambda: fold.get(TOPIC, [b"a"]),
+        lambda: fold.view(TOPIC),
+        lambda: fold.apply([puts(2, a="2")]),
+        lambda: fold.erase(TOPIC),
+        lambda: fold.set_base(TOPIC, 1),
+        lambda: fold.set_store_id("s"),
+    ):
         with pytest.raises(FoldFailed):
             use()
     with pytest.raises(FoldFailed):

@@ -102,21 +102,102 @@ def test_stalled_write_is_told_and_nothing_of_it_applied(tmp_path: Path, monkeyp
     fold.close()
 
 
+def damage(path: Path) -> None:
+    """Overwrite the middle of the largest table."""
+    table = max(path.glob("*.sst"), key=lambda path: path.stat().st_size)
+    with table.open("r+b") as file:
+        file.seek(table.stat().st_size // 2)
+        file.write(b"\xff" * 64)
+
+
 def test_damaged_table_is_told_by_gets_and_by_views(tmp_path: Path) -> None:
     fold = RocksFold(tmp_path)
     fill(fold, 5_000)
     fold.flush()
     fold.close()
-    table = max(tmp_path.glob("*.sst"), key=lambda path: path.stat().st_size)
-    with table.open("r+b") as file:
-        file.seek(table.stat().st_size // 2)
-        file.write(b"\xff" * 64)
+    damage(tmp_path)
     fold = RocksFold(tmp_path)
     with pytest.raises(DataCorrupt):
         all_rows(fold, 1)
     with pytest.raises(DataCorrupt):
         fold.get(1, [b"%06d" % i for i in range(5_000)])
     fold.close()
+
+
+def files_with(path: Path, words: bytes) -> list[str]:
+    """Names of the fold's files in which the bytes stand."""
+    return [file.name for file in sorted(path.iterdir()) if file.is_file() and words in file.read_bytes()]
+
+
+def put(key: bytes, data: bytes) -> tuple[bytes, bytes | None]:
+    return key, encode_entry(Record(1, 1, 0, Op.PUT, key, data))
+
+
+@pytest.mark.parametrize("flushed", [True, False], ids=["in tables", "in the WAL"])
+@pytest.mark.parametrize("whole", [True, False], ids=["topic deleted", "keys deleted"])
+def test_erased_bytes_are_in_no_file(tmp_path: Path, flushed: bool, whole: bool) -> None:
+    fold = RocksFold(tmp_path)
+    gone = [put(b"goner-%d" % i, b"secret-%d" % i + os.urandom(50)) for i in range(3)]
+    kept = [put(b"keeper-%d" % i, os.urandom(50)) for i in range(3)]
+    for topic_id in (6, 7, 8):
+        fold.apply([FoldWrite(topic_id, 9, kept if topic_id != 7 else [*gone, *kept], [])])
+    if flushed:
+        fold.flush()
+        fold.apply([FoldWrite(7, 10, [put(b"goner-0", b"secret-again")], [])])
+        fold.flush()
+    assert files_with(tmp_path, b"secret-")
+    fold.apply([FoldWrite(7, 11, [(key, None) for key, _ in gone], [])])
+    if whole:
+        fold.delete_topic(7)
+    assert fold.erase(7)
+    for words in (b"secret-", b"goner-"):
+        assert files_with(tmp_path, words) == []
+    fold.close()
+    for words in (b"secret-", b"goner-"):
+        assert files_with(tmp_path, words) == []
+    fold = RocksFold(tmp_path)
+    assert [len(all_rows(fold, topic_id)) for topic_id in (6, 7, 8)] == [3, 0 if whole else 3, 3]
+    assert fold.applied(7) == (0 if whole else 11)
+    fold.close()
+
+
+def test_replaced_value_is_erased_too(tmp_path: Path) -> None:
+    fold = RocksFold(tmp_path)
+    fold.apply([FoldWrite(1, 1, [put(b"k", b"secret")], [])])
+    fold.flush()
+    fold.apply([FoldWrite(1, 2, [put(b"k", b"new")], [])])
+    assert fold.erase(1)
+    assert files_with(tmp_path, b"secret") == []
+    assert files_with(tmp_path, b"new") != []
+    fold.close()
+
+
+def test_erasing_runs_beside_the_folds_thread(tmp_path: Path) -> None:
+    fold = RocksFold(tmp_path)
+    fill(fold, 20_000)
+    with ThreadPoolExecutor(1) as thread:
+        erasing = thread.submit(fold.erase, 1)
+        writes = 0
+        while writes == 0 or not erasing.done():
+            writes += 1
+            fold.apply([FoldWrite(2, writes, [put(b"%d" % writes, b"")], [])])
+        assert erasing.result()
+    assert len(all_rows(fold, 2)) == fold.applied(2) == writes
+    fold.close()
+
+
+def test_damaged_table_is_not_erased_silently(tmp_path: Path) -> None:
+    fold = RocksFold(tmp_path)
+    fill(fold, 5_000)
+    fold.flush()
+    fold.close()
+    damage(tmp_path)
+    fold = RocksFold(tmp_path)
+    with pytest.raises(FoldFailed):
+        fold.erase(1)
+    # RocksDB says once more what is wrong when it is closed.
+    with pytest.raises(DataCorrupt):
+        fold.close()
 
 
 def test_open_fold_keeps_others_out_until_it_is_closed_whatever_views_are_open(tmp_path: Path) -> None:

@@ -11,15 +11,17 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from eddyline.core.errors import TooManyScans
 from eddyline.store.fold.entry import decode_entry
 from eddyline.store.fold.fold import RETRY_AFTER_MS, VIEWS_MAX, FoldFailed, FoldStalled, WriterState, key_after
+from eddyline.store.fold.gather import batch_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from eddyline.core.batch import Batch
     from eddyline.core.record import Record
     from eddyline.store.fold.fold import FoldWrite
 
@@ -27,8 +29,26 @@ if TYPE_CHECKING:
 _CLOSED: Final = "the fold is closed"
 _FAILED: Final = "the fold's disk failed"
 
-_Step = tuple["FoldWrite", ...] | int
-"""What is atomic: the writes of one `apply`, or the id of a deleted topic."""
+
+class _Base(NamedTuple):
+    topic_id: int
+    seq: int
+
+
+class _Deletion(NamedTuple):
+    topic_id: int
+
+
+class _Owner(NamedTuple):
+    store_id: str
+
+
+class _Writes(NamedTuple):
+    writes: tuple[FoldWrite, ...]
+
+
+_Step = _Base | _Deletion | _Owner | _Writes
+"""What is atomic."""
 
 
 class SimFold:
@@ -46,7 +66,7 @@ class SimFold:
 
     def apply(self, writes: Sequence[FoldWrite]) -> None:
         if writes:
-            self._step(tuple(writes))
+            self._step(_Writes(tuple(writes)))
 
     def applied(self, topic_id: int) -> int:
         topic = self._state.topics.get(topic_id)
@@ -59,25 +79,42 @@ class SimFold:
     def topics(self) -> dict[int, int]:
         return {topic_id: topic.applied_seq for topic_id, topic in self._state.topics.items()}
 
+    def store_id(self) -> str:
+        return self._state.store_id
+
+    def set_store_id(self, store_id: str) -> None:
+        self._step(_Owner(store_id))
+
+    def base_seq(self, topic_id: int) -> int:
+        topic = self._state.topics.get(topic_id)
+        return topic.base_seq if topic else 0
+
+    def set_base(self, topic_id: int, seq: int) -> None:
+        self._step(_Base(topic_id, seq))
+
     def get(self, topic_id: int, keys: Sequence[bytes]) -> list[Record | None]:
         self._check_open()
         entries = self._entries(topic_id)
         return [decode_entry(key, entries[key]) if key in entries else None for key in keys]
 
-    def view(self, topic_id: int, *, key_prefix: bytes = b"", after_key: bytes = b"") -> _SimView:
+    def view(self, topic_id: int, *, key_prefix: bytes = b"", after_key: bytes = b"", counted: bool = True) -> _SimView:
         self._check_open()
-        if len(self._views) >= VIEWS_MAX:
+        if counted and sum(view.counted for view in self._views) >= VIEWS_MAX:
             raise TooManyScans(f"{VIEWS_MAX} scans are open", scansMax=VIEWS_MAX, retryAfterMs=RETRY_AFTER_MS)
         entries, first = self._entries(topic_id), key_after(key_prefix, after_key)
         keys = sorted(key for key in entries if key >= first and key.startswith(key_prefix))
-        view = _SimView([(key, entries[key]) for key in keys], on_close=self._views.discard)
+        view = _SimView([(key, entries[key]) for key in keys], counted=counted, on_close=self._views.discard)
         self._views.add(view)
         return view
 
     def delete_topic(self, topic_id: int) -> None:
         self._check_open()
         if topic_id in self._state.topics:
-            self._step(topic_id)
+            self._step(_Deletion(topic_id))
+
+    def erase(self, topic_id: int) -> bool:
+        self.flush()
+        return not self._views
 
     def flush(self) -> None:
         self._check_writable()
@@ -150,26 +187,36 @@ class SimFold:
 class _SimView:
     """A view: the entries themselves, taken when it was made."""
 
-    def __init__(self, entries: list[tuple[bytes, bytes]], *, on_close: Callable[[_SimView], None]) -> None:
+    def __init__(
+        self, entries: list[tuple[bytes, bytes]], *, counted: bool, on_close: Callable[[_SimView], None]
+    ) -> None:
+        self.counted: Final = counted
         self._entries = entries
         self._next = 0
         self._open = True
         self._on_close = on_close
 
     def next_page(self, entries_max: int, bytes_max: int) -> list[Record]:
+        return [decode_entry(key, value) for key, value in self._next_entries(entries_max, bytes_max)]
+
+    def next_batch(self, entries_max: int, bytes_max: int) -> Batch:
+        entries = self._next_entries(entries_max, bytes_max)
+        return batch_of([key for key, _ in entries], [value for _, value in entries])
+
+    def _next_entries(self, entries_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
         assert entries_max > 0
         if not self._open:
             raise FoldFailed("the view is closed")
-        rows: list[Record] = []
+        taken: list[tuple[bytes, bytes]] = []
         bytes_left = bytes_max
-        while self._next < len(self._entries) and len(rows) < entries_max:
+        while self._next < len(self._entries) and len(taken) < entries_max:
             key, value = self._entries[self._next]
             bytes_left -= len(key) + len(value)
-            if bytes_left < 0 and rows:
+            if bytes_left < 0 and taken:
                 break
-            rows.append(decode_entry(key, value))
+            taken.append((key, value))
             self._next += 1
-        return rows
+        return taken
 
     def close(self) -> None:
         self._open = False
@@ -179,24 +226,35 @@ class _SimView:
 @dataclass(slots=True)
 class _Topic:
     applied_seq: int = 0
+    base_seq: int = 0
     entries: dict[bytes, bytes] = field(default_factory=dict)
     writers: dict[str, WriterState] = field(default_factory=dict)
+
+    def take(self, write: FoldWrite) -> None:
+        self.applied_seq = write.applied_seq
+        self.writers.update(write.writers)
+        for key, value in write.entries:
+            if value is None:
+                self.entries.pop(key, None)
+            else:
+                self.entries[key] = value
 
 
 @dataclass(slots=True)
 class _State:
+    store_id: str = ""
     topics: dict[int, _Topic] = field(default_factory=dict)
 
     def take(self, step: _Step) -> None:
-        if isinstance(step, int):
-            self.topics.pop(step, None)
-            return
-        for write in step:
-            topic = self.topics.setdefault(write.topic_id, _Topic())
-            topic.applied_seq = write.applied_seq
-            topic.writers.update(write.writers)
-            for key, value in write.entries:
-                if value is None:
-                    topic.entries.pop(key, None)
-                else:
-                    topic.entries[key] = value
+        match step:
+            case _Owner(store_id):
+                self.store_id = store_id
+            case _Base(topic_id, seq):
+                self.topics.setdefault(topic_id, _Topic()).base_seq = seq
+            case _Deletion(topic_id):
+                self.topics.pop(topic_id, None)
+            case _Writes(writes):
+                for write in writes:
+                    self.topics.setdefault(write.topic_id, _Topic()).take(write)
+            case _:
+                assert_never(step)

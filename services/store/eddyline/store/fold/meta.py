@@ -1,0 +1,76 @@
+"""The bytes of a fold's `meta` family: where each topic stands, where its writers stand, and whose fold it is.
+
+    key                                         value
+    "store"                                     store id (UTF-8)
+    topic id u64 big-endian                     u64 applied seq, u64 base seq
+    topic id u64 big-endian, writer id (UTF-8)  u64 fence, position (the rest)
+
+Values little-endian. A topic's key is the only one of 8 bytes, a writer's are longer and the store's is shorter; as topic
+ids are counted up from 1, no topic's range reaches the store's key.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from eddyline.core.errors import DataCorrupt
+from eddyline.store.fold.fold import WriterState
+
+STORE_KEY: Final = b"store"
+TOPIC: Final = Struct(">Q")
+TOPIC_BYTES: Final = TOPIC.size
+_CURSOR: Final = Struct("<QQ")
+_FENCE: Final = Struct("<Q")
+assert len(STORE_KEY) < TOPIC_BYTES
+
+
+class Cursor(NamedTuple):
+    """Where a topic stands: the last seq applied, and the seq that the log was applied on top of."""
+
+    applied_seq: int
+    base_seq: int
+
+
+encode_cursor: Final = _CURSOR.pack
+"""The value of a topic's key, of its applied and its base seq."""
+
+
+def decode_cursor(value: bytes) -> Cursor:
+    """Raises DataCorrupt where the bytes are no cursor."""
+    if len(value) != _CURSOR.size:
+        raise _corrupt(f"a topic's value has {len(value)} bytes, not {_CURSOR.size}")
+    return Cursor(*_CURSOR.unpack(value))
+
+
+def encode_writer(state: WriterState) -> bytes:
+    """The value of a writer's key."""
+    return _FENCE.pack(state.fence) + state.position
+
+
+def decode_writer(value: bytes) -> WriterState:
+    """Raises DataCorrupt where the bytes are no writer's."""
+    if len(value) < _FENCE.size:
+        raise _corrupt(f"a writer's value has {len(value)} bytes, not {_FENCE.size} and more")
+    return WriterState(_FENCE.unpack_from(value)[0], value[_FENCE.size :])
+
+
+def writer_id(key: bytes) -> str:
+    """The writer's id in its key. Raises DataCorrupt where it is no text."""
+    return _text(key[TOPIC_BYTES:], "a writer's id")
+
+
+def decode_store_id(value: bytes) -> str:
+    """Raises DataCorrupt where the bytes are no text."""
+    return _text(value, "the store's id")
+
+
+def _text(value: bytes, what: str) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise _corrupt(f"{what} is no text: {value.hex()}") from error
+
+
+def _corrupt(cause: str) -> DataCorrupt:
+    return DataCorrupt(f"fold: {cause}", file="fold", offset=0)

@@ -1,0 +1,110 @@
+"""The files of the fold's RocksDB: opening them as a profile says, and which tables hold a range.
+
+Threading: none of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rocksdict import (
+    BlockBasedIndexType,
+    BlockBasedOptions,
+    Cache,
+    ColumnFamily,
+    DBCompressionType,
+    DBRecoveryMode,
+    Options,
+    Rdict,
+)
+
+from eddyline.store.fold import profile as sizes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Database(NamedTuple):
+    """What is held open, and keeps the directory locked while it is."""
+
+    root: Rdict
+    data: Rdict
+    meta: Rdict
+    data_family: ColumnFamily
+    meta_family: ColumnFamily
+
+
+def open_database(path: Path, profile: sizes.Profile) -> Database:
+    cache = Cache.new_hyper_clock_cache(profile.cache_bytes, sizes.BLOCK_BYTES)
+    families = {
+        "data": _family_options(profile, cache, profile.memtable_bytes),
+        "meta": _family_options(profile, cache, profile.meta_memtable_bytes),
+    }
+    root = Rdict(str(path), _root_options(profile), families)
+    return Database(
+        root,
+        root.get_column_family("data"),
+        root.get_column_family("meta"),
+        root.get_column_family_handle("data"),
+        root.get_column_family_handle("meta"),
+    )
+
+
+def _root_options(profile: sizes.Profile) -> Options:
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    # A torn tail of RocksDB's WAL ends the replay there: some prefix of the batches, which is the contract.
+    options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
+    options.set_max_total_wal_size(profile.wal_bytes_max)
+    options.set_max_background_jobs(profile.background_jobs)
+    options.set_max_open_files(profile.open_files_max)
+    options.set_bytes_per_sync(sizes.BYTES_PER_SYNC)
+    options.set_keep_log_file_num(sizes.FILE_LOG_COUNT)
+    options.set_max_log_file_size(sizes.FILE_LOG_BYTES)
+    options.set_max_manifest_file_size(sizes.MANIFEST_BYTES)
+    return options
+
+
+def _family_options(profile: sizes.Profile, cache: Cache, memtable_bytes: int) -> Options:
+    blocks = BlockBasedOptions()
+    blocks.set_block_cache(cache)
+    blocks.set_block_size(sizes.BLOCK_BYTES)
+    blocks.set_metadata_block_size(sizes.METADATA_BLOCK_BYTES)
+    blocks.set_index_type(BlockBasedIndexType.two_level_index_search())
+    blocks.set_partition_filters(True)
+    blocks.set_bloom_filter(sizes.BLOOM_BITS, False)
+    blocks.set_cache_index_and_filter_blocks(True)
+    blocks.set_pin_top_level_index_and_filter(True)
+    blocks.set_format_version(sizes.FORMAT_VERSION)
+    options = Options(raw_mode=True)
+    options.set_block_based_table_factory(blocks)
+    options.set_write_buffer_size(memtable_bytes)
+    options.set_max_write_buffer_number(profile.memtable_count)
+    options.set_target_file_size_base(profile.target_file_bytes)
+    options.set_max_bytes_for_level_base(profile.level_base_bytes)
+    options.set_level_compaction_dynamic_level_bytes(True)
+    options.set_compression_type(DBCompressionType.lz4())
+    options.set_bottommost_compression_type(DBCompressionType.zstd())
+    return options
+
+
+def live_tables(database: Database) -> set[str]:
+    return {table["name"].lstrip("/") for table in database.root.live_files()}
+
+
+def tables_within(database: Database, begin: bytes, end: bytes) -> set[str]:
+    """Live tables whose first or last key is between the two, exclusive: at `begin` ends another topic's tombstone.
+
+    A table that reaches over the range may have no key in it, and then no compaction of the range takes it.
+    """
+    return {
+        table["name"].lstrip("/")
+        for table in database.root.live_files()
+        if any(begin < key and (not end or key < end) for key in (table["start_key"], table["end_key"]))
+    }
+
+
+def error_count(database: Database) -> int:
+    """How many flushes and compactions have failed since the database was opened."""
+    return database.root.property_int_value("rocksdb.background-errors") or 0

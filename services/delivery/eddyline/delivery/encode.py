@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from eddyline.core.read import ALL_RECORDS, RecordFilter
 from eddyline.core.record import Gap
 from eddyline.core.select import matching
-from eddyline.core.wire import batch_to_columns, batch_to_rows, gap_to_pb
+from eddyline.core.wire import fill_columns, fill_rows, gap_to_pb
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import types_pb2
 
@@ -52,29 +52,32 @@ NOTHING: Final = Frame(b"", 0)
 def item_frame(place: Place, item: Batch | Gap, view: View) -> Frame:
     """Encode records or a gap as `view` wants them; `NOTHING` where its filter leaves none."""
     if isinstance(item, Gap):
-        return Frame(_answer(place, gap=gap_to_pb(item)), 0)
+        return Frame(_answer(place, gap=gap_to_pb(item)).SerializeToString(), 0)
     indices = None if view.record_filter.passes_all() else matching(item, view.record_filter)
     batch = item if indices is None else item.select(indices)
     if batch.count == 0:
         return NOTHING
+    answer = _answer(place)
     if view.columns:
-        return Frame(_answer(place, columns=batch_to_columns(batch)), batch.count)
-    return Frame(_answer(place, rows=batch_to_rows(batch)), batch.count)
+        fill_columns(answer.columns, batch)
+    else:
+        fill_rows(answer.rows, batch)
+    return Frame(answer.SerializeToString(), batch.count)
 
 
 def snapshot_begin_frame(place: Place, fold_seq: int) -> Frame:
     """The current values follow."""
-    return Frame(_answer(place, snapshot_begin=pb.SnapshotBegin(fold_seq=fold_seq)), 0)
+    return Frame(_answer(place, snapshot_begin=pb.SnapshotBegin(fold_seq=fold_seq)).SerializeToString(), 0)
 
 
 def snapshot_end_frame(place: Place, fold_seq: int, count: int) -> Frame:
     """The current values are complete."""
-    return Frame(_answer(place, snapshot_end=pb.SnapshotEnd(fold_seq=fold_seq, count=count)), 0)
+    return Frame(_answer(place, snapshot_end=pb.SnapshotEnd(fold_seq=fold_seq, count=count)).SerializeToString(), 0)
 
 
 def topic_deleted_frame(place: Place) -> Frame:
     """The topic is gone."""
-    return Frame(_answer(place, topic_deleted=pb.TopicDeleted(epoch=place.epoch)), 0)
+    return Frame(_answer(place, topic_deleted=pb.TopicDeleted(epoch=place.epoch)).SerializeToString(), 0)
 
 
 def caught_up_frame(resume_token: bytes) -> Frame:
@@ -101,20 +104,16 @@ def view_of(key_prefixes: Iterable[bytes], *, columns: bool) -> View:
 def _answer(
     place: Place,
     *,
-    rows: types_pb2.RecordBatch | None = None,
-    columns: types_pb2.ColumnarBatch | None = None,
     gap: types_pb2.Gap | None = None,
     snapshot_begin: pb.SnapshotBegin | None = None,
     snapshot_end: pb.SnapshotEnd | None = None,
     topic_deleted: pb.TopicDeleted | None = None,
-) -> bytes:
+) -> pb.WatchTopicsResponse:
     return pb.WatchTopicsResponse(
         topic=place.topic,
         cursor=types_pb2.Cursor(topic=place.topic, epoch=place.epoch, seq=place.seq),
-        rows=rows,
-        columns=columns,
         gap=gap,
         snapshot_begin=snapshot_begin,
         snapshot_end=snapshot_end,
         topic_deleted=topic_deleted,
-    ).SerializeToString()
+    )

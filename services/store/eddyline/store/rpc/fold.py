@@ -163,7 +163,7 @@ def _range_answer(page: RangePage, *, as_columns: bool) -> fold_pb2.RangeEntries
     answer = fold_pb2.RangeEntriesResponse(state=wire_state.fold_state_to_pb(page.state))
     if page.batch is not None:
         if as_columns:
-            answer.columns.CopyFrom(wire.batch_to_columns(page.batch))
+            wire.fill_columns(answer.columns, page.batch)
         else:
-            answer.rows.CopyFrom(wire.batch_to_rows(page.batch))
+            wire.fill_rows(answer.rows, page.batch)
     return answer

@@ -78,7 +78,7 @@ def event_to_pb(event: FollowEvent) -> apply_pb2.FollowTopicsResponse:
             item = answer.item
             item.next_after_seq = event.next_after_seq
             item.head_seq = event.head_seq
-            item.item.CopyFrom(wire.item_to_pb(event.item, as_columns=True))
+            wire.fill_item(item.item, event.item, as_columns=True)
         case FollowLevel():
             answer.level.head_seq = event.head_seq
         case FollowEnded():

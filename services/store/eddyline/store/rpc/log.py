@@ -81,8 +81,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
             record_filter=record_filter,
         )
         result = await (self._doorway.until_closing(reading) if request.wait_ms else reading)
-        return log_pb2.ReadRecordsResponse(
-            items=[wire.item_to_pb(item, as_columns=as_columns) for item in result.items],
+        answer = log_pb2.ReadRecordsResponse(
             next_after_seq=result.next_after_seq,
             head_seq=result.head_seq,
             earliest_seq=result.earliest_seq,
@@ -90,6 +89,9 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
             lag=result.lag,
             epoch=result.epoch,
         )
+        for item in result.items:
+            wire.fill_item(answer.items.add(), item, as_columns=as_columns)
+        return answer
 
 
 def _filter(asked: log_pb2.RecordFilter) -> RecordFilter:

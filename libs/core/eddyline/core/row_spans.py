@@ -1,0 +1,134 @@
+"""Spans of bytes copied many at a time, and varints read and written many at a time: the ground of the row codec.
+
+Three ways to copy, by what is cheapest (1 000 spans): evenly spaced spans of one length as a grid, 0.02 us each; small ones
+byte by byte through an index, 3 ns a byte; the rest one by one, 0.1 us each. Threads: pure functions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Bytes = bytes | bytearray | memoryview
+
+INDEX_BYTES_MAX: Final = 16
+"""Spans up to this long on average go through an index: above it a slice of each takes less."""
+_VARINT_BITS_MAX: Final = 64
+
+
+class NotTaken(Exception):
+    """The bytes are malformed, or of a shape that is left to protobuf."""
+
+
+def gather(source: bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> bytes:
+    """The spans of `source`, one after the other."""
+    total = int(sizes.sum())
+    if total == 0:
+        return b""
+    raw = np.frombuffer(source, dtype=np.uint8)
+    stride = _stride(starts, sizes)
+    if stride:
+        return as_strided(raw[starts[0] :], (len(starts), int(sizes[0])), (stride, 1), writeable=False).tobytes()
+    if total <= INDEX_BYTES_MAX * len(starts):
+        return raw[_index(starts, sizes, total)].tobytes()
+    return b"".join([source[start:end] for start, end in zip(starts.tolist(), (starts + sizes).tolist(), strict=True)])
+
+
+def scatter(
+    target: bytearray, at: NDArray[np.int64], source: Bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> None:
+    """Copy each span of `source` to its place in `target`."""
+    total = int(sizes.sum())
+    if total == 0:
+        return
+    out, raw = np.frombuffer(target, dtype=np.uint8), np.frombuffer(source, dtype=np.uint8)
+    to_stride, stride = _stride(at, sizes), _stride(starts, sizes)
+    if to_stride and stride:
+        shape = len(at), int(sizes[0])
+        spans = as_strided(raw[starts[0] :], shape, (stride, 1), writeable=False)
+        as_strided(out[at[0] :], shape, (to_stride, 1))[:] = spans
+    elif total <= INDEX_BYTES_MAX * len(at):
+        out[_index(at, sizes, total)] = raw[_index(starts, sizes, total)]
+    else:
+        to, cells = memoryview(target), memoryview(source)
+        places = zip(at.tolist(), starts.tolist(), sizes.tolist(), strict=True)
+        for place, start, size in places:
+            to[place : place + size] = cells[start : start + size]
+
+
+def _stride(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> int:
+    """Distance of spans of one length that are evenly spaced and do not overlap; 0 = they are not."""
+    if len(starts) < 2:
+        return int(sizes[0])
+    steps = np.diff(starts)
+    stride, size = int(steps[0]), int(sizes[0])
+    return stride if stride >= size and (steps == stride).all() and (sizes == size).all() else 0
+
+
+def _index(starts: NDArray[np.int64], sizes: NDArray[np.int64], total: int) -> NDArray[np.int64]:
+    """Where each byte of the spans is."""
+    index = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
+    index += np.arange(total)
+    return index
+
+
+# --- varints ----------------------------------------------------------------------------------------------------------
+
+
+def read_varints(
+    raw: NDArray[np.uint8], at: NDArray[np.int64], end: NDArray[np.int64]
+) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """The varints at `at`, each within its `end`, and where they stop.
+
+    Raises:
+        NotTaken: one runs past its end or past 64 bits.
+    """
+    byte = _bytes_at(raw, at, end)
+    values, at = byte & np.uint64(0x7F), at + 1
+    rows = np.flatnonzero(byte >= 0x80)
+    for shift in range(7, _VARINT_BITS_MAX, 7):
+        if not len(rows):
+            break
+        byte = _bytes_at(raw, at[rows], end[rows])
+        if shift == 63 and (byte > 1).any():
+            raise NotTaken
+        values[rows] |= (byte & np.uint64(0x7F)) << np.uint64(shift)
+        at[rows] += 1
+        rows = rows[byte >= 0x80]
+    return values, at
+
+
+def varint_sizes(values: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """How many bytes each takes, 1 to 10."""
+    sizes = np.ones(len(values), dtype=np.int64)
+    largest = int(values.max(initial=0))
+    for shift in range(7, _VARINT_BITS_MAX, 7):
+        if largest >> shift == 0:
+            break
+        sizes += values >= np.uint64(1 << shift)
+    return sizes
+
+
+def write_varints(target: bytearray, at: NDArray[np.int64], values: NDArray[np.uint64]) -> None:
+    """Put each value at its place."""
+    out = np.frombuffer(target, dtype=np.uint8)
+    while len(at):
+        more = values >= 0x80
+        if not more.any():
+            out[at] = values
+            return
+        out[at] = (values & np.uint64(0x7F)) | (more.astype(np.uint64) << np.uint64(7))
+        if not more.all():
+            at, values = at[more], values[more]
+        at, values = at + 1, values >> np.uint64(7)
+
+
+def _bytes_at(raw: NDArray[np.uint8], at: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.uint64]:
+    if (at >= end).any():
+        raise NotTaken
+    return raw[at].astype(np.uint64)

@@ -1,0 +1,128 @@
+"""Reading segments: every byte checked before it is used, or the file and the place named.
+
+Reads go through the file system's interface (`pread`): an error of the disk is an error here, where a mapped file would
+end the process. Nothing is kept: footers and hot batches are cached by whoever reads.
+
+I1: a footer, message or batch is what was written, or `DataCorrupt` is raised: `read_footer` checks the file's head, its
+tail and its length, `read_message` one message, and together they leave no byte out. An error of the disk, or a file that is
+not there, is `DataCorrupt` too: what the catalog names must be readable.
+Rates (two cores at 2.3 GHz, 100-byte records of JSON with a key and a tag, in the page cache): LZ4 13 M records/s, ZSTD
+7 M, uncompressed 45 M.
+Threading: any thread; blocking.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow import ipc
+from xxhash import xxh3_64_intdigest
+
+from eddyline.core.arrow import arrow_schema, from_arrow
+from eddyline.core.errors import DataCorrupt
+from eddyline.store.storage.segment_footer import (
+    END_OF_MESSAGES,
+    FOOTER_BYTES_MAX,
+    FOOTER_BYTES_MIN,
+    MAGIC,
+    TRAILER,
+    BadFooter,
+    decode_footer,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from eddyline.core.batch import Batch
+    from eddyline.store.storage.fs import File, Fs
+    from eddyline.store.storage.segment import BatchEntry, Footer
+
+
+def read_footer(fs: Fs, path: Path) -> Footer:
+    """What the segment says of itself.
+
+    Raises:
+        DataCorrupt: its head, tail or length is not what was written, it is of a later format, or it cannot be read.
+    """
+    try:
+        file = fs.open(path)
+    except OSError as error:
+        raise _unreadable(path, 0, error) from error
+    try:
+        return _read_footer(file, path)
+    finally:
+        file.close()
+
+
+def read_message(file: File, path: Path, entry: BatchEntry) -> bytes:
+    """One record batch as it was written: an Arrow IPC message.
+
+    Raises:
+        DataCorrupt: it is not what was written, or cannot be read.
+    """
+    message = _pread(file, path, entry.length, entry.offset)
+    if xxh3_64_intdigest(message) != entry.checksum:
+        raise _corrupt(path, entry.offset, "a record batch fails its checksum")
+    return message
+
+
+def read_batch(file: File, path: Path, entry: BatchEntry) -> Batch:
+    """One record batch, canonical, over the bytes read.
+
+    Raises:
+        DataCorrupt: as `read_message`, or Arrow finds another batch in it.
+    """
+    message = read_message(file, path, entry)
+    try:
+        batch = from_arrow(ipc.read_record_batch(pa.py_buffer(message), arrow_schema()))
+    except (pa.ArrowException, OSError) as error:
+        raise _corrupt(path, entry.offset, f"Arrow cannot read a verified record batch: {error}") from error
+    if batch.count != entry.rows:
+        raise _corrupt(path, entry.offset, f"a record batch of {batch.count} rows, its entry says {entry.rows}")
+    return batch
+
+
+def _read_footer(file: File, path: Path) -> Footer:
+    try:
+        file_bytes = file.size()
+    except OSError as error:
+        raise _unreadable(path, 0, error) from error
+    least = len(MAGIC) + 2 + len(END_OF_MESSAGES) + FOOTER_BYTES_MIN + TRAILER.size
+    if file_bytes < least:
+        raise _corrupt(path, file_bytes, f"it has {file_bytes} bytes, a segment has at least {least}")
+    trailer_at = file_bytes - TRAILER.size
+    footer_bytes, magic = TRAILER.unpack(_pread(file, path, TRAILER.size, trailer_at))
+    if magic != MAGIC:
+        raise _corrupt(path, trailer_at, "it does not end as an Arrow file")
+    behind_at = trailer_at - footer_bytes - len(END_OF_MESSAGES)
+    if not FOOTER_BYTES_MIN <= footer_bytes <= FOOTER_BYTES_MAX or behind_at < len(MAGIC) + 2:
+        raise _corrupt(path, trailer_at, f"a footer of {footer_bytes} bytes does not fit")
+    try:
+        footer = decode_footer(_pread(file, path, trailer_at - behind_at, behind_at), file_bytes=file_bytes)
+    except BadFooter as bad:
+        raise _corrupt(path, behind_at, str(bad)) from None
+    first, last = footer.batches[0], footer.batches[-1]
+    if last.offset + last.length != behind_at:
+        raise _corrupt(path, behind_at, "its messages do not end where its footer begins")
+    if xxh3_64_intdigest(_pread(file, path, first.offset, 0)) != footer.header_checksum:
+        raise _corrupt(path, 0, "its head fails its checksum")
+    return footer
+
+
+def _pread(file: File, path: Path, size: int, offset: int) -> bytes:
+    try:
+        data = file.pread(size, offset)
+    except OSError as error:
+        raise _unreadable(path, offset, error) from error
+    if len(data) != size:
+        raise _corrupt(path, offset + len(data), "it ends too early")
+    return data
+
+
+def _unreadable(path: Path, offset: int, error: OSError) -> DataCorrupt:
+    return _corrupt(path, offset, f"it cannot be read: {error.strerror}")
+
+
+def _corrupt(path: Path, offset: int, why: str) -> DataCorrupt:
+    return DataCorrupt(f"{path} is corrupt at offset {offset}: {why}", file=str(path), offset=offset)

@@ -1,0 +1,120 @@
+"""A topic's fold as an ordered stream of batches, and back: what bases and artifacts are made of.
+
+I1: a dump is of one moment, that of its view. I2: while a load runs the topic's applied seq is 0, and it becomes what it
+should be in the load's last write but one, with the writers; the last names the base. A crash at any point leaves what was
+there before, or a topic whose base is not the one wanted, which whoever opens the fold loads again.
+Threading: a dump as its view; a load on the fold's thread.
+Failure: a load that raises leaves a part of the topic, at applied seq 0.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import lt
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from eddyline.core.errors import DataCorrupt
+from eddyline.core.record import Op
+from eddyline.store.fold.fold import FoldStalled, FoldWrite
+from eddyline.store.fold.project import entries_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from eddyline.core.batch import Batch
+    from eddyline.store.fold.fold import Fold, FoldView, WriterState
+
+DUMP_ENTRIES: Final = 8192
+DUMP_BYTES: Final = 1 << 20
+"""One batch of a dump: 5 ms of work, most of it with the GIL. Larger ones gain nothing; a base's file joins them."""
+LOAD_ENTRIES: Final = 4096
+LOAD_BYTES: Final = 1 << 20
+"""One write of a load: as large as the applier's, for the same reason."""
+STALLS_MAX: Final = 1000
+"""Refusals of one write in a row, each followed by a flush, which waits for what stalls. More is a disk that stands."""
+
+
+def dump_batches(view: FoldView) -> Iterator[Batch]:
+    """The entries that `view` has still to give, in key order; each row with op PUT and its own seq, times and version.
+
+    Raises:
+        DataCorrupt, FoldFailed.
+    """
+    while (batch := view.next_batch(DUMP_ENTRIES, DUMP_BYTES)).count:
+        yield batch
+
+
+def load_batches(
+    fold: Fold,
+    topic_id: int,
+    batches: Iterable[Batch],
+    applied_seq: int,
+    *,
+    writers: Sequence[tuple[str, WriterState]] = (),
+) -> int:
+    """Put the entries of a dump in place of all that the topic had; applied up to `applied_seq`, its base from then on.
+
+    Returns:
+        How many entries there are.
+
+    Raises:
+        DataCorrupt: `batches` are no dump of a fold at `applied_seq`, or their own source raised it. FoldFailed.
+        FoldStalled: for long.
+    """
+    _until_taken(fold, partial(fold.delete_topic, topic_id))
+    count, last_key = 0, None
+    for batch in batches:
+        if not batch.count:
+            continue
+        last_key = _check(topic_id, batch, last_key, applied_seq)
+        count += batch.count
+        for entries in _cut(entries_of(batch)):
+            _until_taken(fold, partial(fold.apply, [FoldWrite(topic_id, 0, entries, [])]))
+    _until_taken(fold, partial(fold.apply, [FoldWrite(topic_id, applied_seq, [], list(writers))]))
+    _until_taken(fold, partial(fold.set_base, topic_id, applied_seq))
+    return count
+
+
+def _check(topic_id: int, batch: Batch, last_key: bytes | None, applied_seq: int) -> bytes:
+    """The last key of `batch`, whose columns are checked whole, not row by row but for the order of keys."""
+    keys = batch.keys()
+    if None in keys or (batch.ops_array() != Op.PUT).any():
+        raise _no_dump(topic_id, "a row is not a PUT of a key")
+    # No None is left among the keys.
+    if not all(map(lt, keys, keys[1:])) or (last_key is not None and keys[0] <= last_key):  # type: ignore[operator,arg-type]
+        raise _no_dump(topic_id, "keys are not ascending")
+    seqs = batch.seq_array()
+    if int(seqs.min()) == 0 or int(np.max(seqs)) > applied_seq:
+        raise _no_dump(topic_id, f"a row is of no seq from 1 to {applied_seq}")
+    last = keys[-1]
+    assert last is not None
+    return last
+
+
+def _cut(entries: list[tuple[bytes, bytes | None]]) -> Iterator[list[tuple[bytes, bytes | None]]]:
+    """Runs within the bounds of a write, or of one entry."""
+    start = size = 0
+    for index, (key, value) in enumerate(entries):
+        size += len(key) + len(value or b"")
+        if index > start and (size > LOAD_BYTES or index - start >= LOAD_ENTRIES):
+            yield entries[start:index]
+            start, size = index, len(key) + len(value or b"")
+    yield entries[start:]
+
+
+def _until_taken(fold: Fold, write: Callable[[], None]) -> None:
+    """Write; a flush between two tries makes room."""
+    for _ in range(STALLS_MAX):
+        try:
+            write()
+        except FoldStalled:
+            fold.flush()
+        else:
+            return
+    raise FoldStalled(f"the fold refused a write {STALLS_MAX} times")
+
+
+def _no_dump(topic_id: int, cause: str) -> DataCorrupt:
+    return DataCorrupt(f"base of topic {topic_id}: {cause}", file="base", offset=0, topicId=topic_id)

@@ -1,0 +1,59 @@
+"""A record delete's part in the fold: keys that match go, where they were last written within its bound.
+
+Done again it finds nothing, so that whoever was interrupted begins anew. What the files still hold of the entries is gone
+after `Fold.erase`.
+Threading: the fold's thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from eddyline.core.match import MatchField, MatchKind
+from eddyline.store.fold.fold import FoldWrite
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eddyline.core.match import Match
+    from eddyline.store.fold.fold import Fold
+
+PAGE_ENTRIES: Final = 4096
+PAGE_BYTES: Final = 1 << 20
+"""Entries looked at, and at most deleted, in one write: as large as the applier's."""
+
+
+def erase_entries(fold: Fold, topic_id: int, match: Match, bound_seq: int) -> int:
+    """Delete the topic's entries whose key matches and whose seq is at most `bound_seq`; its applied seq stays.
+
+    Returns:
+        How many there were.
+
+    Raises:
+        FoldStalled: some may be deleted; call again. FoldFailed, DataCorrupt.
+    """
+    assert match.field is MatchField.KEY, "a fold's entries are not deleted by tag"
+    if match.kind is MatchKind.EQ:
+        (entry,) = fold.get(topic_id, [match.value])
+        found = entry is not None and entry.seq <= bound_seq
+        _delete(fold, topic_id, [match.value] if found else [])
+        return int(found)
+    erased = 0
+    view = fold.view(topic_id, key_prefix=match.value, counted=False)
+    try:
+        while (page := view.next_batch(PAGE_ENTRIES, PAGE_BYTES)).count:
+            keys = page.keys()
+            due = [keys[index] for index in np.flatnonzero(page.seq_array() <= bound_seq).tolist()]
+            _delete(fold, topic_id, due)
+            erased += len(due)
+    finally:
+        view.close()
+    return erased
+
+
+def _delete(fold: Fold, topic_id: int, keys: Sequence[bytes | None]) -> None:
+    entries: list[tuple[bytes, bytes | None]] = [(key, None) for key in keys if key is not None]
+    if entries:
+        fold.apply([FoldWrite(topic_id, fold.applied(topic_id), entries, [])])

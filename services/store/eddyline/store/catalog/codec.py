@@ -1,0 +1,448 @@
+"""The bytes of the catalog: one key for the head, one a topic, and pieces of what is large.
+
+    key "H"                             the head
+    key "T", topic id u64 big-endian    a topic's record; behind it, so that one pass over the keys meets them in order:
+    key "T", topic id, xxh3_128         a piece of one of its parts: bytes with this hash
+
+A topic's parts (segments, deleted, gaps, writers, keys) are in its record while they are small. A larger one is cut into
+pieces, and the record says their hashes: a piece is never changed, only named or not, so a checkpoint writes those that are
+new and removes those that are named no more. Keys are cut where a key's own hash says, so that keys which come at the end
+and go at the front leave the pieces between as they are; 100 000 keys are 8 MB, of which a checkpoint writes what is new.
+
+FORMAT.md has the grammar, and tests/golden/catalog-1.bin the bytes. Numbers little-endian but for the ids in keys; what is
+control data is JSON with sorted keys, whose readers ignore keys that they do not know.
+I1: each value carries a checksum seeded by its key, each piece is checked against its name: damaged or misplaced bytes are
+`DataCorrupt`. I2: equal entries are equal bytes.
+Threading: none; pure.
+Rejected: a JSON object a topic (base64 for all that is large, and each key of it parsed 100 000 times at a start); column
+families (one scan in key order does without); pieces of idempotency keys by their number (every piece would change when
+the oldest key goes).
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from struct import Struct
+from struct import error as StructError
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from xxhash import xxh3_64_intdigest, xxh3_128_digest
+
+from eddyline.core.errors import DataCorrupt, NewerFormat
+from eddyline.core.topic import Discard, Durability, Kind, TopicConfig
+from eddyline.store.catalog.catalog import (
+    BaseEntry,
+    CatalogHead,
+    KeyEntry,
+    SourceEntry,
+    TopicEntry,
+    WalPosition,
+    WriterEntry,
+)
+from eddyline.store.storage.segment import SegmentSummary
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+FORMAT: Final = 1
+HEAD_KEY: Final = b"H"
+TOPIC_PREFIX: Final = b"T"
+TOPIC_KEY: Final = Struct(">cQ")
+HASH_BYTES: Final = 16
+
+INLINE_BYTES_MAX: Final = 1024
+"""A part up to this is in the topic's record: 12 segments, some writers, a small bitmap. So nearly every topic is one
+key."""
+PIECE_BYTES: Final = 64 << 10
+"""A piece of a bitmap or of writers. Smaller ones would be rewritten less and cost more keys."""
+SEGMENTS_PER_PIECE: Final = 512
+"""40 KB: a topic of 16 000 segments, a terabyte, writes the last of its 32 pieces when one more is sealed."""
+KEYS_PER_PIECE: Final = 1024
+"""Idempotency keys in a piece, on average: about 80 KB. A power of two."""
+KEYS_PER_PIECE_MAX: Final = 4096
+
+_CHECKSUM: Final = Struct("<Q")
+_RECORD: Final = Struct("<BBHHHIIqQqQQQQQQQQqQQQQ10I")
+_SEGMENT: Final = Struct("<QQQQQQQqqq")
+_LENGTH: Final = Struct("<H")
+_FENCE: Final = Struct("<Qq")
+"""A fence, and a time or a duration."""
+_KEY: Final = Struct("<16sQQq")
+
+assert SegmentSummary._fields == (
+    "first_seq",
+    "last_seq",
+    "generation",
+    "rows",
+    "gap_count",
+    "record_bytes",
+    "file_bytes",
+    "first_ts_ms",
+    "last_ts_ms",
+    "source_ts_ns_max",
+), "a segment is written and read in this order"
+assert KEYS_PER_PIECE & (KEYS_PER_PIECE - 1) == 0
+
+_HAS_RECORDS: Final = 1
+_FOLD_LOST: Final = 2
+_HAS_BASE: Final = 4
+_HAS_SOURCE: Final = 8
+_FLAGS: Final = 15
+_NO_BASE: Final = BaseEntry(0, 0, 0, 0)
+
+SETTINGS_KNOWN: Final = 1024
+"""Kinds with configurations that are translated once: 100 000 topics have a few between them."""
+
+
+class EncodedTopic(NamedTuple):
+    """A topic's record under its key, and its pieces by theirs."""
+
+    key: bytes
+    record: bytes
+    pieces: dict[bytes, bytes]
+
+
+def topic_key(topic_id: int) -> bytes:
+    """The key of a topic's record, and the beginning of its pieces' keys."""
+    return TOPIC_KEY.pack(TOPIC_PREFIX, topic_id)
+
+
+def encode_head(head: CatalogHead) -> bytes:
+    """The value of `HEAD_KEY`."""
+    body = {
+        "checkpoint": head.checkpoint,
+        "format": FORMAT,
+        "garbage": list(head.garbage),
+        "next_topic_id": head.next_topic_id,
+        "store_id": head.store_id,
+        "wal": [position._asdict() for position in head.wal],
+    }
+    return _sealed(HEAD_KEY, _json(body))
+
+
+def decode_head(value: bytes, file: str) -> CatalogHead:
+    """What the value of `HEAD_KEY` says. `file` is what an error names.
+
+    Raises:
+        DataCorrupt: it is not what was written. NewerFormat: a later version wrote it.
+    """
+    try:
+        body = json.loads(_unsealed(HEAD_KEY, value, file))
+        _check_format(HEAD_KEY, body["format"], file)
+        return CatalogHead(
+            checkpoint=body["checkpoint"],
+            store_id=body["store_id"],
+            next_topic_id=body["next_topic_id"],
+            wal=tuple(
+                WalPosition(wal["shard"], wal["state_number"], wal["data_number"], wal["previous_bytes"])
+                for wal in body["wal"]
+            ),
+            garbage=tuple(body["garbage"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise corrupt(HEAD_KEY, f"is no head of a catalog: {error}", file) from error
+
+
+def encode_topic(entry: TopicEntry) -> EncodedTopic:
+    """A topic's keys and values."""
+    key = topic_key(entry.id)
+    name, settings = entry.name.encode(), _encode_settings(entry.kind, entry.config)
+    source = b"" if entry.source is None else _encode_source(entry.source)
+    pieces: dict[bytes, bytes] = {}
+    sizes: list[int] = []
+    parts: list[bytes] = []
+    for cut in (
+        _cut(b"".join([_SEGMENT.pack(*segment) for segment in entry.segments]), SEGMENTS_PER_PIECE * _SEGMENT.size),
+        _cut(entry.deleted, PIECE_BYTES),
+        _cut(entry.gaps, PIECE_BYTES),
+        _cut(b"".join([_encode_writer(writer) for writer in entry.writers]), PIECE_BYTES) if entry.writers else (),
+        _cut_keys(entry.keys) if entry.keys else (),
+    ):
+        size = sum(map(len, cut))
+        if size <= INLINE_BYTES_MAX:
+            sizes += (size, 0)
+            parts += cut
+        else:
+            hashes = [xxh3_128_digest(piece) for piece in cut]
+            sizes += (size, len(cut))
+            parts += hashes
+            pieces.update((key + hashed, piece) for hashed, piece in zip(hashes, cut, strict=True))
+    fixed = _RECORD.pack(
+        FORMAT,
+        entry.has_records * _HAS_RECORDS
+        | entry.fold_lost * _FOLD_LOST
+        | (entry.base is not None) * _HAS_BASE
+        | (entry.source is not None) * _HAS_SOURCE,
+        len(name),
+        len(settings),
+        len(source),
+        entry.config_version,
+        0,
+        entry.create_ts_ms,
+        entry.head_seq,
+        entry.last_ts_ms,
+        entry.reserved_seq,
+        entry.cap_floor,
+        entry.ttl_floor,
+        entry.ephemeral_floor,
+        entry.delete_floor,
+        entry.record_bytes,
+        entry.segmented_seq,
+        entry.next_generation,
+        entry.erase_due_ms,
+        *(entry.base or _NO_BASE),
+        *sizes,
+    )
+    return EncodedTopic(key, _sealed(key, b"".join((fixed, name, settings, source, *parts))), pieces)
+
+
+def decode_topic(key: bytes, record: bytes, pieces: Mapping[bytes, bytes], file: str) -> TopicEntry:
+    """The topic of a record and of all pieces that lie behind it. `file` is what an error names.
+
+    Raises:
+        DataCorrupt: something is not what was written, or is missing, or is named by nothing. NewerFormat: a later version
+            wrote it.
+    """
+    body = _unsealed(key, record, file)
+    try:
+        _check_format(key, body[0], file)
+        return _decode_body(key, body, pieces, file)
+    except (StructError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise corrupt(key, f"is no topic of a catalog: {error}", file) from error
+
+
+def _decode_body(key: bytes, body: bytes, pieces: Mapping[bytes, bytes], file: str) -> TopicEntry:
+    (
+        _,
+        flags,
+        name_len,
+        settings_len,
+        source_len,
+        config_version,
+        _,
+        create_ts_ms,
+        head_seq,
+        last_ts_ms,
+        reserved_seq,
+        cap_floor,
+        ttl_floor,
+        ephemeral_floor,
+        delete_floor,
+        record_bytes,
+        segmented_seq,
+        next_generation,
+        erase_due_ms,
+        base_seq,
+        base_generation,
+        base_rows,
+        base_file_bytes,
+        *sizes,
+    ) = _RECORD.unpack_from(body)
+    if flags & ~_FLAGS:
+        raise corrupt(key, f"has unknown flags {flags:#x}", file)
+    at = _RECORD.size + name_len
+    settings_end = at + settings_len
+    source_end = settings_end + source_len
+    kind, config = _decode_settings(body[at:settings_end])
+    segments, deleted, gaps, writers, keys = _parts(key, body[source_end:], sizes, pieces, file)
+    return TopicEntry(
+        TOPIC_KEY.unpack(key)[1],
+        body[_RECORD.size : at].decode(),
+        kind,
+        config,
+        config_version,
+        create_ts_ms,
+        head_seq,
+        last_ts_ms,
+        reserved_seq,
+        flags & _HAS_RECORDS != 0,
+        cap_floor,
+        ttl_floor,
+        ephemeral_floor,
+        delete_floor,
+        record_bytes,
+        segmented_seq,
+        tuple([SegmentSummary(*segment) for segment in _SEGMENT.iter_unpack(segments)]),
+        next_generation,
+        BaseEntry(base_seq, base_generation, base_rows, base_file_bytes) if flags & _HAS_BASE else None,
+        flags & _FOLD_LOST != 0,
+        deleted,
+        gaps,
+        erase_due_ms,
+        _decode_writers(writers) if writers else (),
+        _decode_source(body[settings_end:source_end]) if flags & _HAS_SOURCE else None,
+        _decode_keys(keys) if keys else (),
+    )
+
+
+def _parts(key: bytes, tail: bytes, sizes: Sequence[int], pieces: Mapping[bytes, bytes], file: str) -> list[bytes]:
+    """The bytes of each part; every piece is looked at, and every one is of some part."""
+    parts: list[bytes] = []
+    named = set[bytes]()
+    at = 0
+    for size, count in zip(sizes[::2], sizes[1::2], strict=True):
+        end = at + (count * HASH_BYTES if count else size)
+        part = tail[at:end]
+        if count:
+            names = [part[start : start + HASH_BYTES] for start in range(0, len(part), HASH_BYTES)]
+            part = b"".join([_piece(key, name, pieces, file) for name in names])
+            named.update(names)
+        if len(part) != size:
+            raise corrupt(key, f"has a part of {len(part)} bytes, not {size}", file)
+        parts.append(part)
+        at = end
+    if at != len(tail):
+        raise corrupt(key, f"is {len(tail)} bytes behind its source, not {at}", file)
+    if len(named) != len(pieces):
+        raise corrupt(key, f"names {len(named)} pieces, and {len(pieces)} are there", file)
+    return parts
+
+
+def _piece(key: bytes, name: bytes, pieces: Mapping[bytes, bytes], file: str) -> bytes:
+    piece = pieces.get(key + name)
+    if piece is None:
+        raise corrupt(key, f"lacks its piece {name.hex()}", file)
+    if xxh3_128_digest(piece) != name:
+        raise corrupt(key, f"has a damaged piece {name.hex()}", file)
+    return piece
+
+
+def _cut(part: bytes, size: int) -> list[bytes]:
+    return [part[start : start + size] for start in range(0, len(part), size)]
+
+
+def _cut_keys(keys: Sequence[KeyEntry]) -> list[bytes]:
+    """Keys in pieces: a new one begins at each key whose hash says so, wherever in the sequence it stands by now."""
+    pieces: list[bytes] = []
+    piece: list[bytes] = []
+    for key, content_hash, first_seq, last_seq, ts_ms in keys:
+        begins = not xxh3_64_intdigest(key) & (KEYS_PER_PIECE - 1)
+        if piece and (begins or len(piece) == KEYS_PER_PIECE_MAX):
+            pieces.append(b"".join(piece))
+            piece = []
+        assert len(content_hash) == HASH_BYTES
+        piece.append(_counted(key) + _KEY.pack(content_hash, first_seq, last_seq, ts_ms))
+    if piece:
+        pieces.append(b"".join(piece))
+    return pieces
+
+
+def _decode_keys(part: bytes) -> tuple[KeyEntry, ...]:
+    keys: list[KeyEntry] = []
+    at = 0
+    while at < len(part):
+        key, end = _take_counted(part, at)
+        keys.append(KeyEntry(key, *_KEY.unpack_from(part, end)))
+        at = end + _KEY.size
+    return tuple(keys)
+
+
+def _encode_writer(entry: WriterEntry) -> bytes:
+    return _FENCE.pack(entry.fence, entry.last_ms) + _counted(entry.writer.encode()) + _counted(entry.position)
+
+
+def _decode_writers(part: bytes) -> tuple[WriterEntry, ...]:
+    writers: list[WriterEntry] = []
+    at = 0
+    while at < len(part):
+        fence, last_ms = _FENCE.unpack_from(part, at)
+        writer, at = _take_counted(part, at + _FENCE.size)
+        position, at = _take_counted(part, at)
+        writers.append(WriterEntry(writer.decode(), fence, position, last_ms))
+    return tuple(writers)
+
+
+def _encode_source(entry: SourceEntry) -> bytes:
+    texts = (entry.name, entry.bucket, entry.holder)
+    return _FENCE.pack(entry.fence, entry.lease_ms) + b"".join([_counted(text.encode()) for text in texts])
+
+
+def _decode_source(part: bytes) -> SourceEntry:
+    fence, lease_ms = _FENCE.unpack_from(part)
+    name, at = _take_counted(part, _FENCE.size)
+    bucket, at = _take_counted(part, at)
+    holder, at = _take_counted(part, at)
+    if at != len(part):
+        raise ValueError("bytes behind a source")
+    return SourceEntry(name.decode(), bucket.decode(), fence, holder.decode(), lease_ms)
+
+
+def _counted(cell: bytes) -> bytes:
+    return _LENGTH.pack(len(cell)) + cell
+
+
+def _take_counted(part: bytes, at: int) -> tuple[bytes, int]:
+    """A cell behind its length, and where it ends."""
+    start = at + _LENGTH.size
+    end = start + _LENGTH.unpack_from(part, at)[0]
+    if end > len(part):
+        raise ValueError("a cell is cut short")
+    return part[start:end], end
+
+
+@lru_cache(SETTINGS_KNOWN)
+def _encode_settings(kind: Kind, config: TopicConfig) -> bytes:
+    return _json(
+        {
+            "cap_bytes": config.cap_bytes,
+            "cap_records": config.cap_records,
+            "dedupe_node": config.dedupe_node,
+            "discard": config.discard.name,
+            "durability": config.durability.name,
+            "idempotency_window_ms": config.idempotency_window_ms,
+            "kind": kind.name,
+            "priority": config.priority,
+            "ttl_ms": config.ttl_ms,
+        }
+    )
+
+
+@lru_cache(SETTINGS_KNOWN)
+def _decode_settings(settings: bytes) -> tuple[Kind, TopicConfig]:
+    body = json.loads(settings)
+    return Kind[body["kind"]], TopicConfig(
+        durability=Durability[body["durability"]],
+        idempotency_window_ms=body["idempotency_window_ms"],
+        ttl_ms=body["ttl_ms"],
+        cap_records=body["cap_records"],
+        cap_bytes=body["cap_bytes"],
+        discard=Discard[body["discard"]],
+        priority=body["priority"],
+        dedupe_node=body["dedupe_node"],
+    )
+
+
+def _json(body: Mapping[str, object]) -> bytes:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _sealed(key: bytes, body: bytes) -> bytes:
+    return body + _CHECKSUM.pack(xxh3_64_intdigest(body, xxh3_64_intdigest(key)))
+
+
+def _unsealed(key: bytes, value: bytes, file: str) -> bytes:
+    body = value[: -_CHECKSUM.size]
+    if value[len(body) :] != _CHECKSUM.pack(xxh3_64_intdigest(body, xxh3_64_intdigest(key))):
+        raise corrupt(key, "fails its checksum", file)
+    return body
+
+
+def _check_format(key: bytes, found: int, file: str) -> None:
+    if found > FORMAT:
+        raise NewerFormat(f"{file}: {_name(key)} has format {found}, this version reads {FORMAT}", file=file, offset=0)
+    if found != FORMAT:
+        raise corrupt(key, f"has format {found}", file)
+
+
+def corrupt(key: bytes, what: str, file: str) -> DataCorrupt:
+    """The error about the value of `key`."""
+    return DataCorrupt(f"{file}: {_name(key)} {what}", file=file, offset=0)
+
+
+def _name(key: bytes) -> str:
+    if key == HEAD_KEY:
+        return "the catalog's head"
+    if len(key) == TOPIC_KEY.size and key.startswith(TOPIC_PREFIX):
+        return f"the catalog's topic {TOPIC_KEY.unpack(key)[1]}"
+    return f"the catalog's key {key.hex()}"

@@ -1,0 +1,119 @@
+"""Which keys a write puts and which it deletes, by what is stored already; and the topics out of all keys in their order.
+
+Both catalogs keep one. It remembers, of the topics that have pieces, which: a few bytes a large topic and nothing of the
+others, so that a write need not read.
+
+I1: it knows what is stored once `read` came to its end, and after each `settle`. I2: a key that the ledger does not expect
+is damage: the first is the head, every other a topic's record, or a piece that such a record names.
+Threading: as the catalog's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from eddyline.store.catalog.codec import (
+    HASH_BYTES,
+    HEAD_KEY,
+    TOPIC_KEY,
+    TOPIC_PREFIX,
+    corrupt,
+    decode_topic,
+    encode_head,
+    encode_topic,
+    topic_key,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from eddyline.store.catalog.catalog import CatalogHead, TopicEntry
+
+
+class KeyValue(NamedTuple):
+    """One key and its value."""
+
+    key: bytes
+    value: bytes
+
+
+class Changes(NamedTuple):
+    """One write: all puts and deletes, and the pieces that each of its topics has then."""
+
+    puts: list[KeyValue]
+    deletes: list[bytes]
+    pieces: dict[int, frozenset[bytes]]
+
+
+class Ledger:
+    """See the module's docstring. `file` is what errors name."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._pieces: dict[int, frozenset[bytes]] = {}
+        self._read = False
+
+    def read(self, stored: Iterable[KeyValue]) -> Iterator[TopicEntry]:
+        """The topics, from all keys in ascending order.
+
+        Raises:
+            DataCorrupt, NewerFormat.
+        """
+        record: KeyValue | None = None
+        pieces: dict[bytes, bytes] = {}
+        has_head = False
+        for found in stored:
+            key = found.key
+            if record is not None and len(key) == TOPIC_KEY.size + HASH_BYTES and key.startswith(record.key):
+                pieces[key] = found.value
+                continue
+            if record is not None:
+                yield self._topic(record, pieces)
+                record, pieces = None, {}
+            if key == HEAD_KEY:
+                has_head = True
+            elif has_head and len(key) == TOPIC_KEY.size and key.startswith(TOPIC_PREFIX):
+                record = found
+            else:
+                raise corrupt(key, "belongs to no topic" if has_head else "is there without a head", self._file)
+        if record is not None:
+            yield self._topic(record, pieces)
+        self._read = True
+
+    def changes(self, head: CatalogHead, changed: Sequence[TopicEntry], gone: Sequence[int]) -> Changes:
+        """What a write of these does to the keys."""
+        assert self._read, "what is stored is read before it is written over"
+        ids = [entry.id for entry in changed] + list(gone)
+        assert len(set(ids)) == len(ids), "a topic is written or gone, once"
+        puts, deletes = [KeyValue(HEAD_KEY, encode_head(head))], list[bytes]()
+        pieces: dict[int, frozenset[bytes]] = {}
+        none = frozenset[bytes]()
+        for entry in changed:
+            encoded = encode_topic(entry)
+            puts.append(KeyValue(encoded.key, encoded.record))
+            before = self._pieces.get(entry.id, none)
+            if before or encoded.pieces:
+                pieces[entry.id] = frozenset(encoded.pieces)
+                puts.extend(KeyValue(key, piece) for key, piece in encoded.pieces.items() if key not in before)
+                deletes.extend(sorted(before - encoded.pieces.keys()))
+        for topic_id in gone:
+            deletes.append(topic_key(topic_id))
+            before = self._pieces.get(topic_id, none)
+            if before:
+                pieces[topic_id] = none
+                deletes.extend(sorted(before))
+        return Changes(puts, deletes, pieces)
+
+    def settle(self, changes: Changes) -> None:
+        """The write of these is durable."""
+        for topic_id, pieces in changes.pieces.items():
+            if pieces:
+                self._pieces[topic_id] = pieces
+            else:
+                self._pieces.pop(topic_id, None)
+
+    def _topic(self, record: KeyValue, pieces: dict[bytes, bytes]) -> TopicEntry:
+        entry = decode_topic(record.key, record.value, pieces, self._file)
+        if pieces:
+            self._pieces[entry.id] = frozenset(pieces)
+        return entry

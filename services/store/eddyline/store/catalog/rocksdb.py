@@ -1,0 +1,196 @@
+"""The catalog on RocksDB: a database of its own, one write batch and one sync a checkpoint. Keys and values: `codec.py`.
+
+A batch goes to RocksDB's WAL as it is written, and `flush_wal(True)` makes it durable: a synced write would hold the GIL
+through the sync, and with it the whole process. A torn tail is the batch that no sync covered, and is dropped. Damage within
+RocksDB's WAL drops what is behind it, too: an older catalog, which the log's checkpoint marks tell.
+Its memtable is small and its cache smaller: a checkpoint writes what changed, and all of it is read once, at the start.
+
+What the binding does is said in `eddyline.store.fold.rocksdb`; more: a read-only open makes the directory where there is
+none, so that is looked for first, and writes nothing but the binding's own `rocksdict-config.json`, with the same bytes.
+Threading: see `catalog.py`.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from rocksdict import (
+    AccessType,
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    DBRecoveryMode,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteOptions,
+)
+
+from eddyline.core.errors import CatalogLost, DataCorrupt
+from eddyline.store.catalog.catalog import CatalogFailed
+from eddyline.store.catalog.codec import HEAD_KEY, decode_head
+from eddyline.store.catalog.ledger import KeyValue, Ledger
+from eddyline.store.storage.fs import RealFs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from eddyline.store.catalog.catalog import CatalogHead, TopicEntry
+    from eddyline.store.catalog.ledger import Changes
+
+MEMTABLE_BYTES: Final = 8 << 20
+"""[64 MiB] A checkpoint of 1 000 changed topics is half a megabyte, so a flush comes each 16 of them. A batch may be larger:
+it goes into one memtable all the same. Also what an open must replay, in a tenth of a second."""
+MEMTABLE_COUNT: Final = 4
+"""[2] So that a checkpoint behind a very large one does not wait for its flush."""
+CACHE_BYTES: Final = 4 << 20
+"""[32 MiB] Index blocks; each value is read once a start."""
+READAHEAD_BYTES: Final = 1 << 20
+"""[grows from 8 to 256 KiB] The start reads everything once, in order."""
+BACKGROUND_JOBS: Final = 2
+OPEN_FILES_MAX: Final = 64
+FILE_LOG_COUNT: Final = 4
+FILE_LOG_BYTES: Final = 1 << 20
+"""[1 000 files, no bound] RocksDB's own text log, which would grow for ever."""
+STALLED_TRIES_MAX: Final = 3
+"""Tries of a write that RocksDB has no room for; a flush, which waits for the room with the GIL released, before each but
+the first."""
+
+
+class RocksCatalog:
+    """`eddyline.store.catalog.catalog.Catalog` in a directory of its own."""
+
+    def __init__(self, path: Path, *, must_exist: bool = False, read_only: bool = False) -> None:
+        """Open, or create durably, the catalog at `path`, whose parent exists. What is opened read-only must exist.
+
+        Raises:
+            CatalogLost: `must_exist`, and there is none, or one that was never written. DataCorrupt: it is damaged.
+            CatalogFailed: it is locked, or cannot be read.
+        """
+        self._path = path
+        self._ledger = Ledger(str(path))
+        self._write_options = WriteOptions()
+        # A stalled write fails at once where it would else sleep with the GIL held.
+        self._write_options.no_slowdown = True
+        must_exist = must_exist or read_only
+        if must_exist and not (path / "CURRENT").exists():
+            raise CatalogLost(f"the catalog {path} is missing")
+        with self._translated():
+            self._database: Rdict | None = Rdict(
+                str(path),
+                _options(),
+                access_type=AccessType.read_only(False) if read_only else AccessType.read_write(),
+            )
+        if must_exist and self._head() is None:
+            self.close()
+            raise CatalogLost(f"the catalog {path} is empty")
+        if not read_only:
+            # RocksDB syncs its own directory, not the name of it; a crash may have come between the two.
+            RealFs().fsync_dir(path.parent)
+
+    def load(self) -> tuple[CatalogHead | None, Iterator[TopicEntry]]:
+        head = self._head()
+        return (None if head is None else decode_head(head, str(self._path))), self._ledger.read(self._stored())
+
+    def write(self, head: CatalogHead, changed: Sequence[TopicEntry], gone: Sequence[int]) -> None:
+        database = self._opened()
+        changes = self._ledger.changes(head, changed, gone)
+        try:
+            with self._translated():
+                self._write(database, changes)
+                database.flush_wal(True)
+        except (DataCorrupt, CatalogFailed) as error:
+            self.close()
+            raise CatalogFailed(str(error)) from error
+        self._ledger.settle(changes)
+
+    def close(self) -> None:
+        database, self._database = self._database, None
+        if database is not None:
+            with self._translated():
+                database.close()
+
+    def _head(self) -> bytes | None:
+        with self._translated():
+            values = self._opened().get([HEAD_KEY])
+        assert values is not None, "a list is asked, a list is given"
+        head: bytes | None = values[0]
+        return head
+
+    def _stored(self) -> Iterator[KeyValue]:
+        """Every key, as of the first step; an iterator left half-way keeps the directory locked until it is dropped."""
+        options = ReadOptions()
+        options.set_readahead_size(READAHEAD_BYTES)
+        with self._translated():
+            iterator = self._opened().iter(options)
+            iterator.seek_to_first()
+            while iterator.valid():
+                yield KeyValue(iterator.key(), iterator.value())
+                iterator.next()
+            iterator.status()
+
+    def _write(self, database: Rdict, changes: Changes) -> None:
+        for tries_left in reversed(range(STALLED_TRIES_MAX)):
+            # A refused batch is consumed: each try builds its own.
+            batch = WriteBatch(raw_mode=True)
+            for key, value in changes.puts:
+                batch.put(key, value)
+            for key in changes.deletes:
+                batch.delete(key)
+            try:
+                database.write(batch, self._write_options)
+            except Exception as error:
+                if "Write stall" not in str(error) or not tries_left:
+                    raise
+                database.flush(True)
+            else:
+                return
+
+    def _opened(self) -> Rdict:
+        if self._database is None:
+            raise CatalogFailed(f"the catalog {self._path} is closed")
+        return self._database
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """The binding's errors as ours. It raises bare `Exception`s, so only their type's exact identity tells them."""
+        try:
+            yield
+        except Exception as error:
+            if type(error) is not Exception and type(error).__module__ != "rocksdict":
+                raise
+            words = str(error)
+            if words.startswith("Corruption"):
+                raise DataCorrupt(f"{self._path}: {words}", file=str(self._path), offset=0) from error
+            raise CatalogFailed(f"{self._path}: {words}") from error
+
+
+def open_read_only(path: Path) -> RocksCatalog:
+    """The catalog as it is, for who only looks; takes no lock, so a store may be running. A write is `CatalogFailed`.
+
+    Raises:
+        CatalogLost: there is none, or one that was never written. DataCorrupt: it is damaged. CatalogFailed.
+    """
+    return RocksCatalog(path, read_only=True)
+
+
+def _options() -> Options:
+    blocks = BlockBasedOptions()
+    blocks.set_block_cache(Cache(CACHE_BYTES))
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_block_based_table_factory(blocks)
+    # A torn tail of RocksDB's WAL ends the replay there: it is the batch that no sync covered.
+    options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
+    options.set_write_buffer_size(MEMTABLE_BYTES)
+    options.set_max_write_buffer_number(MEMTABLE_COUNT)
+    options.set_max_background_jobs(BACKGROUND_JOBS)
+    options.set_max_open_files(OPEN_FILES_MAX)
+    options.set_keep_log_file_num(FILE_LOG_COUNT)
+    options.set_max_log_file_size(FILE_LOG_BYTES)
+    options.set_compression_type(DBCompressionType.lz4())
+    options.set_bottommost_compression_type(DBCompressionType.zstd())
+    return options

@@ -1,0 +1,131 @@
+"""The catalog on RocksDB where it differs from the one in memory: a killed process, damage, locks, a look without a lock."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eddyline.core.errors import CatalogLost, DataCorrupt
+from eddyline.store.catalog.catalog import CatalogFailed
+from eddyline.store.catalog.rocksdb import RocksCatalog, open_read_only
+from tests.support import catalog_entries as entries
+from tests.support import catalog_writer
+
+if TYPE_CHECKING:
+    from eddyline.store.catalog.catalog import Catalog, TopicEntry
+
+ROOT = Path(__file__).parents[3]
+ACKS_BEFORE_KILL = (1, 20, 61, 90)
+
+
+def topics_of(catalog: Catalog) -> list[TopicEntry]:
+    return list(catalog.load()[1])
+
+
+def opened(path: Path) -> RocksCatalog:
+    catalog = RocksCatalog(path)
+    topics_of(catalog)
+    return catalog
+
+
+def killed_writer(path: Path, acks: int) -> int:
+    """Run a writer and kill it after so many acknowledged steps; the last step it acknowledged."""
+    with subprocess.Popen(
+        [sys.executable, "-m", catalog_writer.__name__, str(path)], cwd=ROOT, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(acks)]
+        process.kill()
+        # What the pipe still holds was acknowledged too.
+        lines += process.stdout.readlines()
+    return max(int(line) for line in lines if line.endswith(b"\n"))
+
+
+def test_killed_process_leaves_whole_steps_and_every_acknowledged_one(tmp_path: Path) -> None:
+    path = tmp_path / "catalog"
+    for acks in ACKS_BEFORE_KILL:
+        acknowledged = killed_writer(path, acks)
+        catalog = RocksCatalog(path, must_exist=True)
+        head, topics = catalog.load()
+        assert head is not None
+        assert acknowledged <= head.checkpoint <= acknowledged + 1
+        assert list(topics) == catalog_writer.topics_at(head.checkpoint)
+        catalog.close()
+
+
+def test_open_catalog_keeps_others_out_and_lets_them_look(tmp_path: Path) -> None:
+    path = tmp_path / "catalog"
+    catalog = opened(path)
+    catalog.write(entries.head(), [entries.plain_topic(1)], [])
+    with pytest.raises(CatalogFailed, match="lock"):
+        RocksCatalog(path)
+    look = open_read_only(path)
+    assert look.load()[0] == entries.head()
+    assert topics_of(look) == [entries.plain_topic(1)]
+    with pytest.raises(CatalogFailed):
+        look.write(entries.head(2), [], [1])
+    look.close()
+    catalog.write(entries.head(3), [], [1])
+    catalog.close()
+
+
+def test_look_changes_no_byte(tmp_path: Path) -> None:
+    path = tmp_path / "catalog"
+    catalog = opened(path)
+    catalog.write(entries.head(), [entries.plain_topic(1)], [])
+    catalog.close()
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    look = open_read_only(path)
+    assert len(topics_of(look)) == 1
+    look.close()
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+
+
+def test_look_where_there_is_no_catalog_makes_none(tmp_path: Path) -> None:
+    with pytest.raises(CatalogLost):
+        open_read_only(tmp_path / "catalog")
+    assert not (tmp_path / "catalog").exists()
+
+
+def test_catalog_whose_manifest_is_gone_is_lost_where_it_must_exist(tmp_path: Path) -> None:
+    path = tmp_path / "catalog"
+    catalog = opened(path)
+    catalog.write(entries.head(), [], [])
+    catalog.close()
+    (path / "CURRENT").unlink()
+    with pytest.raises(CatalogLost):
+        RocksCatalog(path, must_exist=True)
+
+
+def test_damaged_table_is_told_while_topics_are_loaded(tmp_path: Path) -> None:
+    catalog = opened(tmp_path)
+    catalog.write(entries.head(), [entries.plain_topic(topic_id) for topic_id in range(1, 2000)], [])
+    assert catalog._database is not None
+    catalog._database.flush(True)
+    catalog.close()
+    table = max(tmp_path.glob("*.sst"), key=lambda path: path.stat().st_size)
+    with table.open("r+b") as file:
+        file.seek(table.stat().st_size // 2)
+        file.write(b"\xff" * 64)
+    catalog = RocksCatalog(tmp_path)
+    with pytest.raises(DataCorrupt):
+        topics_of(catalog)
+    catalog.close()
+
+
+def test_writes_many_times_the_memtable_are_taken_one_behind_the_other(tmp_path: Path) -> None:
+    catalog = opened(tmp_path)
+    random = Random(1)
+    for checkpoint in range(1, 9):
+        large = [replace(entries.plain_topic(n), deleted=random.randbytes(4 << 20)) for n in range(1, 5)]
+        catalog.write(entries.head(checkpoint), large, [])
+    catalog.close()
+    again = RocksCatalog(tmp_path)
+    assert topics_of(again) == large
+    again.close()

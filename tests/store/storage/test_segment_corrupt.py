@@ -20,7 +20,7 @@ from tests.support.segments import PATH, SOURCE, all_batches, bytes_at, disk_wit
 from tests.support.sim_fs import Crashed, SimFs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from eddyline.store.storage.fs import Buffer, File
@@ -91,12 +91,32 @@ def test_bad_message_is_named_by_its_offset() -> None:
     assert caught.value.metadata == {"file": str(PATH), "offset": str(entry.offset)}
 
 
-def test_later_format_is_refused_by_its_number() -> None:
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        (b'"format":2', "has format 2, this version reads 1"),
+        (b'"fOrmat":1', "lacks format"),
+        (b'"format":x', "does not follow its grammar"),
+    ],
+)
+def test_verified_footer_that_cannot_be_read_says_why(changed: bytes, why: str) -> None:
     fs = SimFs()
     footer = written(fs, [Batch.from_rows(ROWS)])
-    later = relabelled(bytes_at(fs)[footer.batches[-1].offset + footer.batches[-1].length : -10])
-    with pytest.raises(BadFooter, match="has format 2, this version reads 1"):
-        decode_footer(later, file_bytes=0)
+    behind = bytes_at(fs)[footer.batches[-1].offset + footer.batches[-1].length : -10]
+    with pytest.raises(BadFooter, match=why):
+        decode_footer(resealed(behind, changed), file_bytes=0)
+
+
+def test_failing_source_leaves_no_file() -> None:
+    def batches() -> Iterator[Batch]:
+        for row in ROWS:
+            yield Batch.from_rows([row])
+        raise DataCorrupt("of another file")
+
+    fs = SimFs()
+    with pytest.raises(DataCorrupt, match="of another file"):
+        written(fs, batches(), rows_max=1)
+    assert not fs.exists(PATH)
 
 
 def test_file_that_is_not_there_is_corruption() -> None:
@@ -192,7 +212,7 @@ class _LyingFile:
         return self._inner.pwritev([data], offset)
 
 
-def relabelled(behind: bytes) -> bytes:
-    """A footer that says it is of format 2, with its checksum right."""
-    body = behind[:-20].replace(b'"format":1', b'"format":2')
+def resealed(behind: bytes, changed: bytes) -> bytes:
+    """A footer with another `format`, its checksum right."""
+    body = behind[:-20].replace(b'"format":1', changed)
     return body + f"{xxh3_64_intdigest(body):016x}".encode() + bytes(4)

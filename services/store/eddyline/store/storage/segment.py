@@ -4,7 +4,8 @@ The base of a KV topic's fold is the same file: its rows are entries, in key ord
 
 I1: batches lie one behind the other, each with its place, length and checksum; in a segment their seqs ascend, in a base
 they do not. I2: what a footer denies (a key, a prefix, a tag) is not in the file; what it does not deny may be.
-I3: the footer is small and has all that is kept in memory: nothing a record.
+I3: a footer has a few numbers a batch, nothing a record but its filters' 10 bits a distinct key and tag: 330 KB for a
+segment of nothing but new keys. Whoever keeps footers bounds how many; the catalog keeps summaries.
 Written by `segment_write.py`, read by `segment_read.py`; the bytes are FORMAT.md's section "Segments".
 Threading: immutable values.
 """

@@ -6,6 +6,7 @@ all batches twice, was worse: its length is not known, and compressing again dou
 
 I1: one checksum covers everything from the end of the messages to the file's last 10 bytes, which are checked by value; its
 place is fixed, so that it is looked at before any byte is believed. I2: equal footers are equal bytes.
+I3: the places of the checksum, of the text and of `format` in it hold for all versions to come.
 Threading: pure functions.
 """
 
@@ -151,10 +152,10 @@ def _encode_text(footer: Footer) -> bytes:
 
 
 def _decode_text(text: bytes, *, file_bytes: int) -> Footer:
-    body = json.loads(text)
-    if body.get("format") != FORMAT:
-        raise BadFooter(f"the footer has format {body.get('format')}, this version reads {FORMAT}")
     try:
+        body = json.loads(text)
+        if body["format"] != FORMAT:
+            raise BadFooter(f"the footer has format {body['format']}, this version reads {FORMAT}")
         source = SegmentSource(**{name: body[name] for name in SegmentSource._fields})
         batches = tuple([BatchEntry._make([*entry[:-1], int(entry[-1], 16)]) for entry in body["batches"]])
         return Footer(
@@ -169,6 +170,8 @@ def _decode_text(text: bytes, *, file_bytes: int) -> Footer:
         )
     except KeyError as error:
         raise BadFooter(f"the footer lacks {error.args[0]}") from None
+    except (TypeError, ValueError) as error:
+        raise BadFooter(f"the footer does not follow its grammar: {error}") from None
 
 
 def _text_of(value: bytes | None) -> str | None:

@@ -38,7 +38,7 @@ async def test_status_tells_the_stores_figures(tmp_path: Path) -> None:
             await store.log.AppendRecords(rows("kv", keyed("a", "1"), keyed("b", "2")))
             store.clock.advance(3)
             status = await store.cluster.GetStatus(GetStatusRequest())
-            assert (status.role, status.cluster_id, status.contract_version) == (ROLE_STORE, "local", "v1.0")
+            assert (status.role, status.cluster_id, status.contract_version) == (ROLE_STORE, "local", "v1.1")
             assert (status.ready, status.reason, status.pid, status.uptime_ms) == (True, "", os.getpid(), 3_000)
             detail = status.store
             assert (detail.shard_index, detail.shard_count, detail.instance) == (0, 1, instance)
@@ -101,7 +101,7 @@ async def test_reflection_lists_what_is_served(tmp_path: Path) -> None:
 async def test_unserved_call_is_unimplemented(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = store.channel.unary_unary(
-            "/eddyline.v1.LogService/FindSeq"
+            "/eddyline.v1.LogService/NoSuchCall"
         )
         try:
             await call(b"")

@@ -10,7 +10,7 @@ import pytest
 from eddyline.core.cluster_gate import cluster_metadata
 from eddyline.core.errors import FoldBehind
 from eddyline.store.fold.fold import VIEWS_MAX
-from eddyline.store.rpc.fold import CLIENT_SCANS_MAX
+from eddyline.store.rpc.scan_room import CLIENT_SCANS_MAX
 from eddyline.v1 import apply_pb2, topic_pb2
 from eddyline.v1.fold_pb2 import BatchGetEntriesRequest, GetEntryRequest, RangeEntriesRequest
 from eddyline.v1.types_pb2 import BATCH_FORMAT_COLUMNS, OP_DELETE, Record

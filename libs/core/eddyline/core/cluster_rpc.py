@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from eddyline.core.settings import CommonSettings
 
 SERVICE: Final = "eddyline.v1.ClusterService"
-CONTRACT_VERSION: Final = "v1.0"
+CONTRACT_VERSION: Final = "v1.1"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from eddyline.store.rpc.apply import ApplyServicer
 from eddyline.store.rpc.doorway import Doorway
 from eddyline.store.rpc.fold import FoldServicer
 from eddyline.store.rpc.log import LogServicer
+from eddyline.store.rpc.scan_room import ScanRoom
 from eddyline.store.rpc.status import store_status
 from eddyline.store.rpc.topic import TopicServicer
 from eddyline.store.storage.fs import Locked, RealFs
@@ -139,9 +140,10 @@ async def serve(settings: StoreSettings, common: CommonSettings) -> None:
 
 def add_services(server: RoleServer, doorway: Doorway, *, common: CommonSettings, clock: Clock, host: Host) -> None:
     """Put every service of a store on `server`."""
+    room = ScanRoom()
     topic_pb2_grpc.add_TopicServiceServicer_to_server(TopicServicer(doorway), server.grpc)
-    log_pb2_grpc.add_LogServiceServicer_to_server(LogServicer(doorway), server.grpc)
-    fold_pb2_grpc.add_FoldServiceServicer_to_server(FoldServicer(doorway, clock=clock), server.grpc)
+    log_pb2_grpc.add_LogServiceServicer_to_server(LogServicer(doorway, room), server.grpc)
+    fold_pb2_grpc.add_FoldServiceServicer_to_server(FoldServicer(doorway, room, clock=clock), server.grpc)
     apply_pb2_grpc.add_ApplyServiceServicer_to_server(ApplyServicer(doorway), server.grpc)
     cluster = ClusterService(
         cluster_pb2.ROLE_STORE,

@@ -9,13 +9,15 @@ Threading: event loop.
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar
 
 from eddyline.core.errors import NotReady
+from eddyline.store.figures import RecoveryProgress
 from eddyline.store.rpc.duplex import beside
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import AsyncGenerator, Coroutine
 
     from eddyline.store.ports import StoreDoor
 
@@ -27,7 +29,17 @@ class Doorway:
 
     def __init__(self) -> None:
         self._door: StoreDoor | None = None
+        self._recovery = RecoveryProgress()
         self._closing = asyncio.Event()
+
+    @property
+    def recovery(self) -> RecoveryProgress:
+        """How far recovery was when it last said so."""
+        return self._recovery
+
+    def recovering(self, progress: RecoveryProgress) -> None:
+        """Recovery is so far."""
+        self._recovery = progress
 
     def open(self, door: StoreDoor) -> None:
         """The shard is recovered."""
@@ -57,6 +69,22 @@ class Doorway:
         """
         return await beside(self._refuse_when_closing(), work)
 
+    async def each_until_closing(self, steps: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+        """What `steps` gives, cut off when the store stops. Whoever breaks off closes it, and `steps` with it.
+
+        Raises:
+            NotReady: the store stops. And what `steps` raises.
+        """
+        async with aclosing(steps):
+            while (step := await self.until_closing(_next(steps))) is not None:
+                if self._closing.is_set():  # steps that never wait leave no moment to be cut off in
+                    raise NotReady("the store is stopping")
+                yield step
+
     async def _refuse_when_closing(self) -> None:
         await self._closing.wait()
         raise NotReady("the store is stopping")
+
+
+async def _next(steps: AsyncGenerator[T, None]) -> T | None:
+    return await anext(steps, None)

@@ -1,51 +1,49 @@
-"""FoldService: one key, many keys, a range. Translates, validates, waits for the fold, delegates.
+"""FoldService: one key, now and as it was, many keys, a range; checks of folds. Translates, validates, waits, delegates.
 
 Waits (`min_seq`, `min_version`) end with FOLD_BEHIND shortly before the caller's deadline, or after 30 s.
 """
 
 from __future__ import annotations
 
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core import wire, wire_state
-from eddyline.core.cluster_gate import CLUSTER_ID_KEY
-from eddyline.core.errors import FoldBehind, InvalidArgument, KeyNotFound, NotKv, TooManyScans
+from eddyline.core import wire, wire_calls, wire_state
+from eddyline.core.errors import FoldBehind, InvalidArgument, KeyNotFound, NotKv
 from eddyline.core.record import (
     KEY_BYTES_MAX,
     VERSION_BYTES_MAX,
+    Gap,
     compare_versions,
     effective_version,
 )
 from eddyline.core.topic import Kind
-from eddyline.store.fold.fold import RETRY_AFTER_MS, VIEWS_MAX
 from eddyline.store.point_read import check_keys
 from eddyline.store.rpc.calls import patience_s
 from eddyline.v1 import fold_pb2, fold_pb2_grpc
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import AsyncGenerator
 
+    from eddyline.core.batch import Batch
     from eddyline.core.clock import Clock
     from eddyline.core.read import EntryPage, RangePage
     from eddyline.core.record import Record
     from eddyline.store.ports import StoreDoor
     from eddyline.store.rpc.calls import CallContext
     from eddyline.store.rpc.doorway import Doorway
+    from eddyline.store.rpc.scan_room import ScanRoom
 
 WAIT_S_MAX: Final = 30.0
-CLIENT_SCANS_MAX: Final = VIEWS_MAX - 24
-"""Scans of callers that are no roles: clients that stand still, for 300 s each, leave 24 of the 64 to the snapshots of
-delivery and the resyncs of ingest, on which many others wait."""
 
 
 class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
     """Serves the folds of the shard behind the doorway."""
 
-    def __init__(self, doorway: Doorway, *, clock: Clock) -> None:
+    def __init__(self, doorway: Doorway, room: ScanRoom, *, clock: Clock) -> None:
         self._doorway = doorway
+        self._room = room
         self._clock = clock
-        self._client_scans = 0
 
     async def GetEntry(self, request: fold_pb2.GetEntryRequest, context: CallContext) -> fold_pb2.GetEntryResponse:
         door = self._doorway.enter()
@@ -57,14 +55,16 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
                 versionBytes=len(request.min_version),
                 versionBytesMax=VERSION_BYTES_MAX,
             )
-        if request.min_seq or request.min_version:
+        if request.WhichOneof("at") is not None:
+            page = await self._get_as_of(door, request, context)
+        elif request.min_seq or request.min_version:
             page = await self._doorway.until_closing(self._get_at(door, request, patience_s(context, WAIT_S_MAX)))
         else:
             page = await door.batch_get_entries(request.topic, [request.key])
         entry = page.entries[0]
         if entry is None:
             raise KeyNotFound(
-                f"key {request.key[:64]!r} of topic {request.topic} is not live",
+                f"key {request.key[:64]!r} of topic {request.topic} is not live at seq {page.state.fold_seq}",
                 topic=request.topic,
                 key=request.key.hex(),
                 foldSeq=page.state.fold_seq,
@@ -96,29 +96,51 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
             request.topic, key_prefix=request.key_prefix, after_key=request.after_key, limit=request.limit
         )
         # Closed here, not when it is collected: a view of a call that was cancelled pins files until then.
-        with self._room(context):
+        with self._room.of(context):
             async with aclosing(pages):
                 async for page in pages:
                     yield _range_answer(page, as_columns=as_columns)
 
-    @contextmanager
-    def _room(self, context: CallContext) -> Iterator[None]:
-        """Count a client's scan; a role says its cluster with each call. Raises TooManyScans."""
-        of_client = all(key != CLUSTER_ID_KEY for key, _ in context.invocation_metadata() or ())
-        if of_client and self._client_scans >= CLIENT_SCANS_MAX:
-            raise TooManyScans(
-                f"{CLIENT_SCANS_MAX} scans of clients are open", scansMax=CLIENT_SCANS_MAX, retryAfterMs=RETRY_AFTER_MS
-            )
-        self._client_scans += of_client
-        try:
-            yield
-        finally:
-            self._client_scans -= of_client
+    async def KeyHistory(
+        self, request: fold_pb2.KeyHistoryRequest, context: CallContext
+    ) -> AsyncGenerator[fold_pb2.KeyHistoryResponse, None]:
+        door = self._doorway.enter()
+        as_columns = wire.wants_columns(request.format)
+        _check_key(request.key, "key", bytes_min=1)
+        revisions = door.key_history(
+            request.topic, request.key, after_seq=request.after_seq, limit=request.limit, epoch=request.epoch
+        )
+        async with aclosing(self._doorway.each_until_closing(revisions)) as items:
+            async for item in items:
+                yield _history_answer(item, as_columns=as_columns)
+
+    async def VerifyFold(
+        self, request: fold_pb2.VerifyFoldRequest, context: CallContext
+    ) -> AsyncGenerator[fold_pb2.VerifyFoldResponse, None]:
+        door = self._doorway.enter()
+        with self._room.of(context):
+            async with aclosing(self._doorway.each_until_closing(door.verify_fold(request.topic))) as steps:
+                async for step in steps:
+                    yield wire_calls.verify_step_to_pb(step)
+
+    async def SettleFold(self, request: fold_pb2.SettleFoldRequest, context: object) -> fold_pb2.SettleFoldResponse:
+        settled = await self._doorway.enter().settle_fold(request.topic, if_epoch=request.if_epoch)
+        return wire_calls.settled_to_pb(settled)
 
     async def _reach(self, door: StoreDoor, topic: str, min_seq: int, context: CallContext) -> None:
         """Wait until the fold has `min_seq`; 0 = nothing to wait for."""
         if min_seq:
             await self._doorway.until_closing(_wait_seq(door, topic, min_seq, patience_s(context, WAIT_S_MAX)))
+
+    async def _get_as_of(self, door: StoreDoor, request: fold_pb2.GetEntryRequest, context: CallContext) -> EntryPage:
+        """Read a key as it was."""
+        if request.min_version:
+            message = "min_version asks for the key as it will be, at_seq and at_time_ms as it was: leave one out"
+            raise InvalidArgument(message, field="min_version")
+        await self._reach(door, request.topic, request.min_seq, context)
+        if request.HasField("at_seq"):
+            return await door.entry_at(request.topic, request.key, at_seq=request.at_seq)
+        return await door.entry_at(request.topic, request.key, at_time_ms=request.at_time_ms)
 
     async def _get_at(self, door: StoreDoor, request: fold_pb2.GetEntryRequest, wait_s: float) -> EntryPage:
         """Read a key once the fold has `min_seq` and the key `min_version`."""
@@ -167,3 +189,11 @@ def _range_answer(page: RangePage, *, as_columns: bool) -> fold_pb2.RangeEntries
         else:
             wire.fill_rows(answer.rows, page.batch)
     return answer
+
+
+def _history_answer(item: Batch | Gap, *, as_columns: bool) -> fold_pb2.KeyHistoryResponse:
+    if isinstance(item, Gap):
+        return fold_pb2.KeyHistoryResponse(next_after_seq=item.own_seq, gap=wire.gap_to_pb(item))
+    if as_columns:
+        return fold_pb2.KeyHistoryResponse(next_after_seq=item.last_seq, columns=wire.batch_to_columns(item))
+    return fold_pb2.KeyHistoryResponse(next_after_seq=item.last_seq, rows=wire.batch_to_rows(item))

@@ -1,36 +1,37 @@
-"""LogService: appends and reads. Translates, validates, delegates."""
+"""LogService: appends, reads, look-ups by time, deletes. Translates, validates, delegates."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from contextlib import aclosing
+from typing import TYPE_CHECKING
 
-from eddyline.core import wire
+from eddyline.core import wire, wire_calls
+from eddyline.core.deletion import check_delete
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.read import READ_WAIT_MS_MAX
 from eddyline.store.rpc.append_request import append_request
 from eddyline.store.rpc.append_stream import AppendStreamCall
 from eddyline.store.rpc.calls import patience_s
 from eddyline.store.rpc.new_topic import new_topic
+from eddyline.store.rpc.record_filter import asked_filter
+from eddyline.store.rpc.stream_records import StreamRecordsCall, asked_stream
 from eddyline.v1 import log_pb2, log_pb2_grpc
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator
 
-    from eddyline.core.read import RecordFilter
     from eddyline.store.rpc.calls import CallContext, StreamContext
     from eddyline.store.rpc.doorway import Doorway
-
-FILTER_CONDITIONS_MAX: Final = 1_000
-"""Elsewhere unbounded. Each condition is compared with every record examined: this many prefixes times the 65 536 records of
-one read are about a second of the loop, more would stop the store for everybody."""
+    from eddyline.store.rpc.scan_room import ScanRoom
 
 
 class LogServicer(log_pb2_grpc.LogServiceServicer):
     """Serves the logs of the shard behind the doorway."""
 
-    def __init__(self, doorway: Doorway) -> None:
+    def __init__(self, doorway: Doorway, room: ScanRoom) -> None:
         self._doorway = doorway
+        self._room = room
 
     async def AppendRecords(
         self, request: log_pb2.AppendRecordsRequest, context: object
@@ -63,7 +64,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
     ) -> log_pb2.ReadRecordsResponse:
         door = self._doorway.enter()
         as_columns = wire.wants_columns(request.format)
-        record_filter = _filter(request.filter)
+        record_filter = asked_filter(request.filter)
         if request.wait_ms > READ_WAIT_MS_MAX:
             raise InvalidArgument(
                 f"wait_ms is 0 to {READ_WAIT_MS_MAX}, not {request.wait_ms}",
@@ -93,15 +94,34 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
             wire.fill_item(answer.items.add(), item, as_columns=as_columns)
         return answer
 
+    async def StreamRecords(
+        self, request: log_pb2.StreamRecordsRequest, context: CallContext
+    ) -> AsyncGenerator[log_pb2.StreamRecordsResponse, None]:
+        self._doorway.enter()
+        call = StreamRecordsCall(self._doorway, self._room, asked_stream(request), context)
+        async with aclosing(call.run()) as frames:
+            async for frame in frames:
+                yield frame
 
-def _filter(asked: log_pb2.RecordFilter) -> RecordFilter:
-    for field in ("key_prefixes", "tags", "exclude_nodes", "ops"):
-        count = len(getattr(asked, field))
-        if count > FILTER_CONDITIONS_MAX:
-            raise InvalidArgument(
-                f"at most {FILTER_CONDITIONS_MAX} of {field} in a filter, not {count}",
-                field=f"filter.{field}",
-                conditions=count,
-                conditionsMax=FILTER_CONDITIONS_MAX,
-            )
-    return wire.filter_from_pb(asked)
+    async def FindSeq(self, request: log_pb2.FindSeqRequest, context: object) -> log_pb2.FindSeqResponse:
+        door = self._doorway.enter()
+        which = request.WhichOneof("time")
+        if which is None:
+            message = "a point in time is missing: commit_time_ms or source_time_ns"
+            raise InvalidArgument(message, field="time")
+        found = await door.find_seq(
+            request.topic,
+            epoch=request.epoch,
+            commit_time_ms=request.commit_time_ms if which == "commit_time_ms" else None,
+            source_time_ns=request.source_time_ns if which == "source_time_ns" else None,
+        )
+        return wire_calls.seq_found_to_pb(found)
+
+    async def DeleteRecords(
+        self, request: log_pb2.DeleteRecordsRequest, context: object
+    ) -> log_pb2.DeleteRecordsResponse:
+        door = self._doorway.enter()
+        match = wire_calls.match_from_pb(request.match) if request.HasField("match") else None
+        check_delete(request.before_seq, match, door.kind_of(request.topic))
+        deleting = door.delete_records(request.topic, epoch=request.epoch, before_seq=request.before_seq, match=match)
+        return wire_calls.delete_result_to_pb(await deleting)

@@ -18,6 +18,8 @@ def store_status(doorway: Doorway, *, shard_index: int, shard_count: int) -> Rol
     try:
         figures = doorway.enter().status()
     except NotReady as error:
+        detail.recovery.replayed_bytes = doorway.recovery.replayed_bytes
+        detail.recovery.total_bytes = doorway.recovery.total_bytes
         return RoleStatus(ready=False, reason=error.reason, detail=detail)
     detail.topic_count = figures.topic_count
     detail.source_count = figures.source_count
@@ -26,4 +28,13 @@ def store_status(doorway: Doorway, *, shard_index: int, shard_count: int) -> Rol
     detail.apply_lag_bytes = figures.apply_lag_bytes
     detail.instance = figures.instance
     detail.dropped_key_count = figures.dropped_key_count
+    detail.maintenance_stage = cluster_pb2.MaintenanceStage.ValueType(figures.stage)
+    detail.checkpoint = figures.checkpoint
+    detail.segment_count = figures.segment_count
+    detail.segment_bytes = figures.segment_bytes
+    detail.unsegmented_bytes = figures.unsegmented_bytes
+    detail.disk_free_bytes = figures.disk_free_bytes
+    detail.memory_bytes = figures.memory_bytes
+    detail.corrupt_count = figures.corrupt_count
+    detail.wal_shards = figures.wal_shards
     return RoleStatus(ready=not figures.read_only_reason, reason=figures.read_only_reason, detail=detail)

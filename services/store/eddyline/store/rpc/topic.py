@@ -1,10 +1,11 @@
-"""TopicService: create, get, list and delete topics. Translates, validates, delegates."""
+"""TopicService: create, update, get, list, delete and erase topics. Translates, validates, delegates."""
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core import wire_state
+from eddyline.core import wire_calls, wire_state
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.paging import name_after, page_limit, token_after
 from eddyline.core.topic import check_name
@@ -12,10 +13,22 @@ from eddyline.store.rpc.new_topic import new_topic
 from eddyline.v1 import topic_pb2, topic_pb2_grpc
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from eddyline.store.rpc.doorway import Doorway
 
 _LIST: Final = "TopicService.ListTopics"
-_OUTPUT_ONLY: Final = ("epoch", "head_seq", "earliest_seq", "source", "create_ts_ms")
+_OUTPUT_ONLY: Final = (
+    "epoch",
+    "head_seq",
+    "earliest_seq",
+    "source",
+    "create_ts_ms",
+    "evict_floor",
+    "record_count",
+    "record_bytes",
+    "config_version",
+)
 
 
 class TopicServicer(topic_pb2_grpc.TopicServiceServicer):
@@ -37,6 +50,14 @@ class TopicServicer(topic_pb2_grpc.TopicServiceServicer):
         asked = new_topic(request.topic)
         info = await door.create_topic(request.topic.name, asked.kind, asked.config)
         return topic_pb2.CreateTopicResponse(topic=wire_state.topic_info_to_pb(info))
+
+    async def UpdateTopic(
+        self, request: topic_pb2.UpdateTopicRequest, context: object
+    ) -> topic_pb2.UpdateTopicResponse:
+        door = self._doorway.enter()
+        change = wire_state.config_change_from_pb(request.config, clear_priority=request.clear_priority)
+        info = await door.update_topic(request.topic, change, if_epoch=request.if_epoch)
+        return topic_pb2.UpdateTopicResponse(topic=wire_state.topic_info_to_pb(info))
 
     async def GetTopic(self, request: topic_pb2.GetTopicRequest, context: object) -> topic_pb2.GetTopicResponse:
         info = await self._doorway.enter().get_topic(request.topic)
@@ -61,3 +82,11 @@ class TopicServicer(topic_pb2_grpc.TopicServiceServicer):
         door = self._doorway.enter()
         epoch = await door.delete_topic(request.topic, if_epoch=request.if_epoch, if_empty=request.if_empty)
         return topic_pb2.DeleteTopicResponse(epoch=epoch)
+
+    async def EraseTopic(
+        self, request: topic_pb2.EraseTopicRequest, context: object
+    ) -> AsyncGenerator[topic_pb2.EraseTopicResponse, None]:
+        erasing = self._doorway.enter().erase_topic(request.topic, if_epoch=request.if_epoch)
+        async with aclosing(self._doorway.each_until_closing(erasing)) as steps:
+            async for progress in steps:
+                yield wire_calls.erase_progress_to_pb(progress)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eddyline.store.catalog.catalog import Catalog, TopicEntry
 
 ROOT = Path(__file__).parents[3]
-ACKS_BEFORE_KILL = (1, 20, 61, 90)
+ACKS_BEFORE_KILL = (1, 20, 50)
 
 
 def topics_of(catalog: Catalog) -> list[TopicEntry]:

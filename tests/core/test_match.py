@@ -1,3 +1,5 @@
+"""Matches on key or tag."""
+
 from __future__ import annotations
 
 from hypothesis import given

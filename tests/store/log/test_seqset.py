@@ -1,3 +1,5 @@
+"""Sets of seqs against plain ones."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -23,14 +23,14 @@ BYTES_AT_ONCE: Final = 16
 
 
 class MatchField(IntEnum):
-    """Whose cells are compared. The numbers are on disk and on the wire."""
+    """Whose cells are compared. The numbers are on the wire; on disk the names."""
 
     KEY = 1
     TAG = 2
 
 
 class MatchKind(IntEnum):
-    """How they are compared. The numbers are on disk and on the wire."""
+    """How they are compared. The numbers are on the wire; on disk the names."""
 
     EQ = 1
     PREFIX = 2

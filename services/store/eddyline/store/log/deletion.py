@@ -1,0 +1,171 @@
+"""Record deletes: which rows one removes, and what its frame and that of a floor's move say.
+
+A delete without a match removes a prefix: its floor. One with a match removes rows here and there: its frame carries their
+seqs, so replay looks at no row, and the match too, by which the fold of a KV topic erases.
+I1: a row is removed once: what floors or earlier deletes had taken counts for none. I2: gap records are no records: a match
+leaves them; those in a removed prefix go with it.
+
+    Delete body        = before_seq (0 = none), bound_seq, bitmap, record_count, record_bytes,
+                         [match_field "KEY" | "TAG", match_kind "EQ" | "PREFIX", match_value]    bitmap, value: base64
+    EvictWatermark body = cap_floor, ttl_floor (absolute), record_bytes (of the records that this move took)
+
+Threading: pure functions.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from eddyline.core.match import Match, MatchField, MatchKind, matched
+from eddyline.core.record import Op
+from eddyline.core.record_size import counted_bytes
+from eddyline.store.log.seqset import BadSeqSet, SeqSet
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from eddyline.core.batch import Batch
+
+
+class BadBody(Exception):
+    """No body of this frame."""
+
+
+class Deletion(NamedTuple):
+    """What a delete asks for: seqs below `before_seq` (0 = any), that match (None = all), up to `bound_seq`, inclusive."""
+
+    before_seq: int
+    bound_seq: int
+    match: Match | None = None
+
+    @property
+    def through_seq(self) -> int:
+        """The last seq that it may remove."""
+        return min(self.before_seq - 1, self.bound_seq) if self.before_seq else self.bound_seq
+
+    @property
+    def floor(self) -> int:
+        """The delete floor that it means; 0 where it has a match."""
+        return 0 if self.match is not None else self.through_seq
+
+
+class Removed(NamedTuple):
+    """Rows of a batch that a delete removes, ascending, and what they count."""
+
+    indices: NDArray[np.int64]
+    seqs: NDArray[np.uint64]
+    record_bytes: int
+
+
+class DeleteBody(NamedTuple):
+    """A Delete frame. `seqs` is empty where the delete has no match."""
+
+    deletion: Deletion
+    seqs: SeqSet
+    record_count: int
+    record_bytes: int
+
+
+class EvictBody(NamedTuple):
+    """An EvictWatermark frame."""
+
+    cap_floor: int
+    ttl_floor: int
+    record_bytes: int
+
+
+def removed_rows(batch: Batch, deletion: Deletion, *, trim_seq: int, deleted: SeqSet) -> Removed:
+    """The records of a placed batch, in seq order, that the delete removes, of those that are still there."""
+    start, stop = batch.index_after(trim_seq), batch.index_after(deletion.through_seq)
+    if deletion.match is None:
+        indices = np.arange(start, max(start, stop))
+    else:
+        indices = matched(batch, deletion.match)
+        indices = indices[(indices >= start) & (indices < stop)]
+    if len(indices) and batch.ops is not None and Op.GAP in batch.ops:
+        indices = indices[batch.ops_array()[indices] != Op.GAP]
+    if len(indices):
+        gone = deleted.mask(batch)
+        if gone is not None:
+            indices = indices[~gone[indices]]
+    if len(indices) == 0:
+        return Removed(indices, np.zeros(0, dtype="<u8"), 0)
+    return Removed(indices, batch.seq_array()[indices], int(counted_bytes(batch)[indices].sum()))
+
+
+def encode_delete(body: DeleteBody) -> dict[str, str | int]:
+    """The frame's body."""
+    deletion, seqs, record_count, record_bytes = body
+    encoded: dict[str, str | int] = {
+        "before_seq": deletion.before_seq,
+        "bound_seq": deletion.bound_seq,
+        "bitmap": b64encode(seqs.serialize()).decode(),
+        "record_count": record_count,
+        "record_bytes": record_bytes,
+    }
+    if deletion.match is not None:
+        encoded["match_field"] = deletion.match.field.name
+        encoded["match_kind"] = deletion.match.kind.name
+        encoded["match_value"] = b64encode(deletion.match.value).decode()
+    return encoded
+
+
+def decode_delete(control: Mapping[str, str | int]) -> DeleteBody:
+    """The body of a Delete frame; unknown keys are ignored.
+
+    Raises:
+        BadBody: it is none.
+    """
+    match = None
+    if "match_field" in control:
+        try:
+            field, kind = MatchField[_text(control, "match_field")], MatchKind[_text(control, "match_kind")]
+        except KeyError as error:
+            raise BadBody(f"a match by {error}, which this version does not know") from error
+        match = Match(field, kind, _binary(control, "match_value"))
+    deletion = Deletion(_number(control, "before_seq"), _number(control, "bound_seq"), match)
+    try:
+        seqs = SeqSet.deserialize(_binary(control, "bitmap"))
+    except BadSeqSet as error:
+        raise BadBody(str(error)) from error
+    return DeleteBody(deletion, seqs, _number(control, "record_count"), _number(control, "record_bytes"))
+
+
+def encode_evict(body: EvictBody) -> dict[str, str | int]:
+    """The frame's body."""
+    return {"cap_floor": body.cap_floor, "ttl_floor": body.ttl_floor, "record_bytes": body.record_bytes}
+
+
+def decode_evict(control: Mapping[str, str | int]) -> EvictBody:
+    """The body of an EvictWatermark frame; unknown keys are ignored.
+
+    Raises:
+        BadBody: it is none.
+    """
+    return EvictBody(_number(control, "cap_floor"), _number(control, "ttl_floor"), _number(control, "record_bytes"))
+
+
+def _number(control: Mapping[str, str | int], name: str) -> int:
+    value = control.get(name)
+    if not isinstance(value, int) or value < 0:
+        raise BadBody(f"{name} is {value!r}, no number")
+    return value
+
+
+def _text(control: Mapping[str, str | int], name: str) -> str:
+    value = control.get(name)
+    if not isinstance(value, str):
+        raise BadBody(f"{name} is {value!r}, no text")
+    return value
+
+
+def _binary(control: Mapping[str, str | int], name: str) -> bytes:
+    try:
+        return b64decode(_text(control, name), validate=True)
+    except ValueError as error:
+        raise BadBody(f"{name} is no base64") from error

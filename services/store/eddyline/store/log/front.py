@@ -1,0 +1,95 @@
+"""A walk over a topic's log from its first row: which bytes a move of its floors takes.
+
+Whole pieces (frames, or record batches of segments) are taken by their numbers; rows are looked at only where a boundary
+lies within a piece, or where its numbers count rows that are no longer there. The caller reads those, wherever they are:
+
+    for piece in pieces:
+        if not walk.take(piece):
+            walk.take_rows(batch of that piece)
+        if walk.done:
+            break
+
+I1: rows are taken in seq order, and no more of them than asked for: without the last one taken, either bound is missed.
+Threading: one walk is one caller's; nothing is read or kept beyond what it is given.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from eddyline.core.record_size import counted_bytes
+
+if TYPE_CHECKING:
+    from eddyline.core.batch import Batch
+    from eddyline.store.log.floors import Floors
+    from eddyline.store.log.seqset import SeqSet
+
+
+class Piece(NamedTuple):
+    """Rows that lie together. `records` and `record_bytes` are of all records in it, those since deleted too; no gaps."""
+
+    first_seq: int
+    last_seq: int
+    records: int
+    record_bytes: int
+
+
+class FrontWalk:
+    """Takes the rows up to `through_seq`, and further ones until all taken have `excess_bytes`. See the module.
+
+    `floors` and `uncounted` (`eddyline.store.log.floors`) are those before the move; neither may change during the walk.
+    """
+
+    def __init__(self, floors: Floors, uncounted: SeqSet, *, through_seq: int = 0, excess_bytes: int = 0) -> None:
+        self._trim = floors.trim
+        self._uncounted = uncounted
+        self._through_seq = through_seq
+        self._excess_bytes = excess_bytes
+        self.removed_bytes = 0
+        """Of the live records taken."""
+        self.bytes_floor = 0
+        """Seq of the last record that went for `excess_bytes` alone, beyond `through_seq`; 0 = none had to."""
+        self.done = through_seq <= self._trim and excess_bytes <= 0
+        """True = what lies further on stays."""
+
+    def take(self, piece: Piece) -> bool:
+        """Take the next piece by its numbers; False = its rows are needed."""
+        first_seq, last_seq = max(piece.first_seq, self._trim + 1), piece.last_seq
+        if not self.done and first_seq > self._through_seq and self.removed_bytes >= self._excess_bytes:
+            self.done = True
+        live = 0 if self.done or first_seq > last_seq else self._live(first_seq, last_seq)
+        if live == 0:
+            return True
+        if live != piece.records:
+            return False
+        if last_seq > self._through_seq:
+            if self.removed_bytes + piece.record_bytes > self._excess_bytes:
+                return False
+            self.bytes_floor = self._uncounted.last_absent_through(last_seq)
+        self.removed_bytes += piece.record_bytes
+        return True
+
+    def take_rows(self, batch: Batch) -> None:
+        """Take what is asked for of a piece's rows, at least one."""
+        sizes = counted_bytes(batch)
+        sizes[: batch.index_after(self._trim)] = 0
+        gone = self._uncounted.mask(batch)
+        if gone is not None:
+            sizes[gone] = 0
+        taken = np.cumsum(sizes)
+        stop = batch.index_after(self._through_seq)
+        removed = int(taken[stop - 1]) if stop else 0
+        missing = self._excess_bytes - self.removed_bytes
+        if removed < missing:
+            # The record that brings what is missing, or the last one there is.
+            at = int(np.searchsorted(taken, min(missing, int(taken[-1])), side="left"))
+            if int(taken[at]) > removed:
+                self.bytes_floor = batch.seq_at(at)
+                stop, removed = at + 1, int(taken[at])
+        self.removed_bytes += removed
+        self.done = stop < batch.count and self.removed_bytes >= self._excess_bytes
+
+    def _live(self, first_seq: int, last_seq: int) -> int:
+        return last_seq - first_seq + 1 - self._uncounted.count(first_seq, last_seq)

@@ -27,10 +27,11 @@ from xxhash import xxh3_64_intdigest
 from eddyline.core.arrow import arrow_schema, to_arrow
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.record import Op
+from eddyline.core.record_size import counted_bytes
 from eddyline.store.storage.fs import write_all
 from eddyline.store.storage.key_filter import FilterBuilder
 from eddyline.store.storage.segment import BatchEntry, Compression, Footer, SegmentSource
-from eddyline.store.storage.segment_cut import RECORD_OVERHEAD_BYTES, record_batches, record_sizes
+from eddyline.store.storage.segment_cut import record_batches
 from eddyline.store.storage.segment_footer import (
     END_OF_MESSAGES,
     MESSAGE_PREFIX,
@@ -179,20 +180,14 @@ def _entry_of(batch: Batch, *, offset: int, message: memoryview, is_base: bool) 
     if batch.source_ts_ns is not None:
         source_times = np.frombuffer(batch.source_ts_ns, dtype="<i8")
         source_ts_ns_max = int(source_times[source_times != 0].max())
-    gaps = np.flatnonzero(batch.ops_array() == Op.GAP)
-    record_bytes = RECORD_OVERHEAD_BYTES * batch.count + sum(
-        [len(column.values) for column in batch.columns() if column is not None]
-    )
-    if len(gaps):
-        record_bytes -= int(record_sizes(batch)[gaps].sum())
     return BatchEntry(
         first_seq=first_seq,
         last_seq=last_seq,
         first_ts_ms=first_ts_ms,
         last_ts_ms=last_ts_ms,
         rows=batch.count,
-        gap_count=len(gaps),
-        record_bytes=record_bytes,
+        gap_count=0 if batch.ops is None else bytes(batch.ops).count(Op.GAP),
+        record_bytes=int(counted_bytes(batch).sum()),
         source_ts_ns_max=source_ts_ns_max,
         offset=offset,
         length=len(message),

@@ -178,6 +178,32 @@ def test_records_that_only_begin_alike_are_not_taken_for_alike() -> None:
     assert check(framed([b"\x32\x02ab", b"\x32\x02\x0a\x04", b"", b"\x2a\x00", b"\x32\x02ab"]))
 
 
+@given(
+    st.lists(
+        st.sampled_from([b"\x08", b"\x10", b"\x20", b"\x2a", b"\x32", b"\x3a", b"\x52", b"\x4a", b"\x68"]), max_size=5
+    ),
+    st.integers(1, 9),
+    st.integers(1, 5),
+    st.randoms(use_true_random=False),
+)
+def test_records_of_one_shape_and_those_that_nearly_are_give_what_the_objects_give(
+    tags: list[bytes], size: int, count: int, rnd: random.Random
+) -> None:
+    records = []
+    for _ in range(count):
+        fields = []
+        for tag in tags:
+            if tag[0] & 7:
+                fields.append(tag + bytes([size]) + bytes(rnd.randrange(0x80) for _ in range(size)))
+            else:
+                fields.append(tag + varint(rnd.randrange(1 << 7 * (size - 1), 1 << 7 * size)))
+        records.append(b"".join(fields))
+    check(framed(records))
+    data = bytearray(framed(records))
+    data[rnd.randrange(len(data))] ^= 1 << rnd.randrange(8)
+    check(bytes(data))
+
+
 # --- encoding ---------------------------------------------------------------------------------------------------------
 
 

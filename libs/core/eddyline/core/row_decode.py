@@ -2,9 +2,10 @@
 
     RecordBatch = (0x0A length Record)*        Record, MetaEntry = (tag value)*, by protobuf's rules
 
-All records are walked in step: of the tags that come next in each, the smallest is read in every record that has it, so
-that records in the order serializers write take one round a field, and an entry of meta one round. By protobuf's rules
-the last of a repeated scalar wins and unknown fields are passed over.
+Records of one shape are read as a grid (`eddyline.core.row_grid`). All others are walked in step: of the tags that come
+next in each, the smallest is read in every record that has it, so that records in the order serializers write take one
+round a field, and an entry of meta one round. By protobuf's rules the last of a repeated scalar wins and unknown fields
+are passed over.
 
 I1: what comes back is what protobuf's objects would give, canonical.
 I2: None = not judged here, the caller goes on with protobuf's objects, which have the errors: malformed bytes, tags of two
@@ -19,14 +20,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from eddyline.core.batch import Batch
-from eddyline.core.column import Column, sizes_to_offsets
+from eddyline.core.column import COLUMN_BYTES_END, Column, sizes_to_offsets
 from eddyline.core.record import META_ENTRIES_MAX
-from eddyline.core.row_spans import NotTaken, gather, read_varints, scatter
+from eddyline.core.row_grid import read_grid
+from eddyline.core.row_spans import NotTaken, gather, padded, read_varints, scatter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
+
+    from eddyline.core.row_grid import Grid
 
 ROUNDS_MAX: Final = 2 * META_ENTRIES_MAX
 """Ten fields, one of them with up to 64 entries. A round takes about 20 us: without a bound a record of a million tiny
@@ -45,12 +49,21 @@ _NAME_BYTES_MAX: Final = 0xFFFF
 
 
 class _Found(NamedTuple):
-    """One field of the messages `rows`: numbers, or where its bytes are."""
+    """One field of the messages `rows`: its numbers, or its lengths and where its bytes are."""
 
     tag: int
     rows: NDArray[np.int64]
     numbers: NDArray[np.uint64]
     starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+
+class _Parts(NamedTuple):
+    """Fields of all records by their tags; columns by I1 and I2 of `eddyline.core.column`."""
+
+    record_count: int
+    numbers: dict[int, NDArray[np.uint64]]
+    columns: dict[int, Column]
 
 
 class _Spans(NamedTuple):
@@ -63,38 +76,57 @@ class _Spans(NamedTuple):
 
 def decode_rows(data: bytes, *, default_op: int) -> Batch | None:
     """The batch of a serialized RecordBatch; its ops are `default_op` where they are unset. None: see I2."""
+    if not data:
+        return Batch(0)
     try:
-        starts, ends = _records(data)
-        return _batch(data, starts, ends, default_op) if len(starts) else Batch(0)
+        grid = read_grid(data, number_tags=_NUMBERS, cell_tags=_CELLS)
+        return _batch(_walked(data) if grid is None else _of_grid(grid), default_op)
     except NotTaken:
         return None
 
 
-def _batch(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], default_op: int) -> Batch:
+def _batch(parts: _Parts, default_op: int) -> Batch:
+    numbers, columns = parts.numbers, parts.columns
+    return Batch(
+        parts.record_count,
+        seqs=_fixed(numbers.get(_SEQ)),
+        ts_ms_each=_fixed(numbers.get(_TS_MS)),
+        ops=_ops(numbers.get(_OP), parts.record_count, default_op),
+        source_ts_ns=_fixed(numbers.get(_SOURCE_TS_NS)),
+        key=columns.get(_KEY),
+        data=columns.get(_DATA),
+        tag=_text(columns.get(_TAG)),
+        node=_text(columns.get(_NODE)),
+        meta=columns.get(_META),
+        version=columns.get(_VERSION),
+    ).canonical()
+
+
+def _of_grid(grid: Grid) -> _Parts:
+    columns = {
+        tag: Column((np.arange(grid.record_count + 1, dtype="<u4") * np.uint32(size)).tobytes(), values)
+        for tag, (size, values) in grid.cells.items()
+    }
+    return _Parts(grid.record_count, grid.numbers, columns)
+
+
+def _walked(data: bytes) -> _Parts:
+    starts, ends = _records(data)
     count = len(starts)
     numbers: dict[int, NDArray[np.uint64]] = {}
     spans: dict[int, _Spans] = {}
     metas: list[_Found] = []
-    for found in _fields(np.frombuffer(data, dtype=np.uint8), starts, ends):
+    for found in _fields(data, starts, ends):
         if found.tag in _NUMBERS:
             numbers.setdefault(found.tag, np.zeros(count, dtype=np.uint64))[found.rows] = found.numbers
         elif found.tag in _CELLS:
             _put(spans.setdefault(found.tag, _no_spans(count)), found, text=found.tag in _TEXTS)
         elif found.tag == _META:
             metas.append(found)
-    return Batch(
-        count,
-        seqs=_fixed(numbers.get(_SEQ)),
-        ts_ms_each=_fixed(numbers.get(_TS_MS)),
-        ops=_ops(numbers.get(_OP), count, default_op),
-        source_ts_ns=_fixed(numbers.get(_SOURCE_TS_NS)),
-        key=_column(data, spans.get(_KEY)),
-        data=_column(data, spans.get(_DATA)),
-        tag=_text(_column(data, spans.get(_TAG))),
-        node=_text(_column(data, spans.get(_NODE))),
-        meta=_meta(data, metas, count),
-        version=_column(data, spans.get(_VERSION), absence=False),
-    ).canonical()
+    columns = {tag: _column(data, spans[tag], absence=tag != _VERSION) for tag in spans}
+    if metas:
+        columns[_META] = _meta(data, metas, count)
+    return _Parts(count, numbers, columns)
 
 
 def _records(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -114,9 +146,6 @@ def _records(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
             starts.append(at)
             sizes.append(size)
             at += size
-            if len(starts) == 1 and total % at == 0 and _alike(data, at - size, at):
-                begin = np.arange(at - size, total + at - size, at, dtype=np.int64)
-                return begin, begin + size
     except IndexError as error:
         raise NotTaken from error
     if at != total:
@@ -137,42 +166,56 @@ def _long_size(data: bytes, at: int, size: int) -> tuple[int, int]:
     raise NotTaken
 
 
-def _alike(data: bytes, head: int, stride: int) -> bool:
-    """Whether all records begin as the first does, at one distance: then they are of one length, and none is looked for."""
-    grid = np.frombuffer(data, dtype=np.uint8).reshape(-1, stride)[:, :head]
-    return bool((grid == grid[0]).all())
-
-
-def _fields(raw: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[_Found]:
+def _fields(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[_Found]:
     """The fields of all messages, one tag a round, in each message in its order."""
-    at = starts.copy()
-    active = np.flatnonzero(at < ends)
+    raw = padded(data)
+    rows, at = np.arange(len(starts)), starts
     for _ in range(ROUNDS_MAX):
-        if not len(active):
-            return
-        tags = raw[at[active]]
-        tag = int(tags.min())
-        rows = active if (tags == tag).all() else active[tags == tag]
-        if not 0x08 <= tag < 0x80:
-            raise NotTaken
-        cursors, limits, wire_type = at[rows] + 1, ends[rows], tag & 7
-        if wire_type in (_VARINT, _BYTES):
-            numbers, cursors = read_varints(raw, cursors, limits)
-            yield _Found(tag, rows, numbers, cursors)
-            if wire_type == _BYTES:
-                if (numbers > (limits - cursors).astype(np.uint64)).any():
-                    raise NotTaken
-                cursors = cursors + numbers.astype(np.int64)
-        elif wire_type in _FIXED_SIZES:
-            cursors += _FIXED_SIZES[wire_type]
-            if (cursors > limits).any():
-                raise NotTaken
+        going_on = at < ends
+        if not going_on.all():
+            rows, at, ends = rows[going_on], at[going_on], ends[going_on]
+            if not len(rows):
+                return
+        tags = raw[at]
+        tag = int(tags[0])
+        chosen = None
+        if (tags == tag).all():
+            found = _field(raw, tag, rows, at + 1, ends)
         else:
-            raise NotTaken
-        at[rows] = cursors
-        active = active[at[active] < ends[active]]
-    if len(active):
+            tag = int(tags.min())
+            chosen = np.flatnonzero(tags == tag)
+            found = _field(raw, tag, rows[chosen], at[chosen] + 1, ends[chosen])
+        yield found
+        if chosen is None:
+            at = found.ends
+        else:
+            at = at.copy()
+            at[chosen] = found.ends
+    if (at < ends).any():
         raise NotTaken
+
+
+def _field(
+    raw: NDArray[np.uint8], tag: int, rows: NDArray[np.int64], at: NDArray[np.int64], limits: NDArray[np.int64]
+) -> _Found:
+    """The field of this tag that each message has next, its value at `at`."""
+    if not 0x08 <= tag < 0x80:
+        raise NotTaken
+    wire_type = tag & 7
+    if wire_type in (_VARINT, _BYTES):
+        numbers, at = read_varints(raw, at)
+    elif wire_type in _FIXED_SIZES:
+        numbers = np.full(len(rows), _FIXED_SIZES[wire_type], dtype=np.uint64)
+    else:
+        raise NotTaken
+    ends = at
+    if wire_type != _VARINT:
+        if numbers.max() >= COLUMN_BYTES_END:
+            raise NotTaken
+        ends = at + numbers.view(np.int64)
+    if (ends > limits).any():
+        raise NotTaken
+    return _Found(tag, rows, numbers, at, ends)
 
 
 def _no_spans(count: int) -> _Spans:
@@ -184,7 +227,7 @@ def _put(spans: _Spans, found: _Found, *, text: bool) -> None:
     if text and spans.present[found.rows].any():
         raise NotTaken  # the earlier one would have to be UTF-8 too
     spans.starts[found.rows] = found.starts
-    spans.sizes[found.rows] = found.numbers.astype(np.int64)
+    spans.sizes[found.rows] = found.numbers.view(np.int64)
     spans.present[found.rows] = True
 
 
@@ -200,10 +243,7 @@ def _ops(numbers: NDArray[np.uint64] | None, count: int, default_op: int) -> byt
     return np.where(numbers == 0, default_op, numbers).astype(np.uint8).tobytes()
 
 
-def _column(data: bytes, spans: _Spans | None, *, absence: bool = True) -> Column | None:
-    """The cells as a column of I1 and I2 of `eddyline.core.column`."""
-    if spans is None:
-        return None
+def _column(data: bytes, spans: _Spans, *, absence: bool) -> Column:
     offsets = sizes_to_offsets(spans.sizes.astype(np.uint32))
     validity = np.packbits(spans.present, bitorder="little").tobytes() if absence else None
     return Column(offsets, gather(data, spans.starts, spans.sizes), validity)
@@ -227,19 +267,17 @@ def _check_text(values: bytes, starts: NDArray[np.uint32]) -> None:
             raise NotTaken
 
 
-def _meta(data: bytes, found: list[_Found], count: int) -> Column | None:
+def _meta(data: bytes, found: list[_Found], count: int) -> Column:
     """The entries of all records as cells of `eddyline.core.meta`."""
-    if not found:
-        return None
     owners = np.concatenate([part.rows for part in found])
     order = np.argsort(owners, kind="stable")
     starts = np.concatenate([part.starts for part in found])[order]
-    ends = starts + np.concatenate([part.numbers for part in found]).astype(np.int64)[order]
+    ends = np.concatenate([part.ends for part in found])[order]
     entries_each = np.bincount(owners, minlength=count)
     if entries_each.max() > META_ENTRIES_MAX:
         raise NotTaken
     names, values = _no_spans(len(order)), _no_spans(len(order))
-    for part in _fields(np.frombuffer(data, dtype=np.uint8), starts, ends):
+    for part in _fields(data, starts, ends):
         if part.tag == _ENTRY_NAME:
             _put(names, part, text=True)
         elif part.tag == _ENTRY_VALUE:

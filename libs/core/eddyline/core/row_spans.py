@@ -19,6 +19,8 @@ Bytes = bytes | bytearray | memoryview
 INDEX_BYTES_MAX: Final = 16
 """Spans up to this long on average go through an index: above it a slice of each takes less."""
 _VARINT_BITS_MAX: Final = 64
+_VARINT_BYTES_MAX: Final = 10
+_LAST_SHIFT: Final = 63
 
 
 class NotTaken(Exception):
@@ -80,27 +82,33 @@ def _index(starts: NDArray[np.int64], sizes: NDArray[np.int64], total: int) -> N
 # --- varints ----------------------------------------------------------------------------------------------------------
 
 
-def read_varints(
-    raw: NDArray[np.uint8], at: NDArray[np.int64], end: NDArray[np.int64]
-) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """The varints at `at`, each within its `end`, and where they stop.
+def padded(data: bytes) -> NDArray[np.uint8]:
+    """The bytes, and so many zeros behind them that a varint that begins within them or at their end can be read."""
+    return np.frombuffer(data + bytes(_VARINT_BYTES_MAX), dtype=np.uint8)
+
+
+def read_varints(raw: NDArray[np.uint8], at: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """The varints at `at` in `padded` bytes, and where they stop, which may be past what they belong to.
 
     Raises:
-        NotTaken: one runs past its end or past 64 bits.
+        NotTaken: one runs past 64 bits.
     """
-    byte = _bytes_at(raw, at, end)
-    values, at = byte & np.uint64(0x7F), at + 1
+    byte, at = raw[at], at + 1
+    if byte.max() < 0x80:
+        return byte.astype(np.uint64), at
+    values = (byte & np.uint8(0x7F)).astype(np.uint64)
     rows = np.flatnonzero(byte >= 0x80)
     for shift in range(7, _VARINT_BITS_MAX, 7):
-        if not len(rows):
-            break
-        byte = _bytes_at(raw, at[rows], end[rows])
-        if shift == 63 and (byte > 1).any():
-            raise NotTaken
+        byte = raw[at[rows]]
         values[rows] |= (byte & np.uint64(0x7F)) << np.uint64(shift)
         at[rows] += 1
-        rows = rows[byte >= 0x80]
-    return values, at
+        more = byte >= 0x80
+        if not more.any():
+            if shift == _LAST_SHIFT and (byte > 1).any():
+                break
+            return values, at
+        rows = rows[more]
+    raise NotTaken
 
 
 def varint_sizes(values: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -126,9 +134,3 @@ def write_varints(target: bytearray, at: NDArray[np.int64], values: NDArray[np.u
         if not more.all():
             at, values = at[more], values[more]
         at, values = at + 1, values >> np.uint64(7)
-
-
-def _bytes_at(raw: NDArray[np.uint8], at: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.uint64]:
-    if (at >= end).any():
-        raise NotTaken
-    return raw[at].astype(np.uint64)

@@ -53,8 +53,8 @@ BATCHES = (
         checksum=6506570873431007851,
     ),
 )
-KEYS = KeyFilter(cell_count=3, bits=b"\x7f\x0c\x0c\x12\xa1@ \x01")
-TAGS = KeyFilter(cell_count=3, bits=b'\xff\x00\x05"\x04\t\x18p')
+KEYS = KeyFilter(cell_count=3, bits=b"\x7f \x10,M\x12\x00\x81")
+TAGS = KeyFilter(cell_count=3, bits=b"\x7f\t\x82$\x08`P\x84")
 
 
 def test_fresh_segment_has_the_golden_bytes() -> None:

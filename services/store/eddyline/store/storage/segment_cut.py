@@ -1,7 +1,7 @@
 """Batches of any size made record batches of a segment: small ones joined, large ones cut, in their order.
 
-A record batch is what is read, verified and decompressed at once: too small, and its fixed cost (49 bytes of columns a
-row are shared, 600 bytes of metadata are not) outweighs it; too large, and a read of one record takes all of it.
+A record batch is what is read, verified and decompressed at once: too small, and its 670 bytes of metadata outweigh it; too
+large, and a read of one record takes all of it.
 Threading: pure; memory is one record batch and one batch of what comes in.
 """
 

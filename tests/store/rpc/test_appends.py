@@ -27,6 +27,8 @@ from tests.support.store_server import refused, served_store
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import grpc
+
     from tests.support.store_server import ServedStore
 
 LOG, KV = topic_pb2.TOPIC_KIND_LOG, topic_pb2.TOPIC_KIND_KV
@@ -321,3 +323,23 @@ async def test_appends_of_one_caller_keep_their_order(tmp_path: Path) -> None:
 def test_append_answers_are_the_contracts() -> None:
     fields = {field.name for field in log_pb2.AppendStreamResponse.DESCRIPTOR.fields}
     assert fields == {field.name for field in log_pb2.AppendRecordsResponse.DESCRIPTOR.fields}
+
+
+async def test_many_rows_are_stored_as_few_are_and_bytes_that_are_no_rows_are_refused(tmp_path: Path) -> None:
+    records = [keyed(f"k{number}", "v" * (number % 60)) for number in range(500)]
+    async with served_store(tmp_path / "store") as store:
+        await store.create("kv")
+        request = rows("kv", *records)
+        assert (await store.log.AppendRecords(request)).last_seq == 500
+        start = log_pb2.AppendStreamRequest(start=log_pb2.AppendStart(topic="kv"))
+        step = log_pb2.AppendStreamRequest(append=log_pb2.AppendBatch(rows=request.rows))
+        answers = [answer async for answer in store.log.AppendStream(iter([start, step]))]
+        assert [answer.last_seq for answer in answers] == [1000]
+        stored = await read_all(store, "kv")
+        raw: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = store.channel.unary_unary(
+            "/eddyline.v1.LogService/AppendRecords"
+        )
+        # A record of zeros: no field has the number 0.
+        zeros = AppendRecordsRequest(topic="kv").SerializeToString() + b"\x12\x84\x20" + b"\x0a\x81\x20" + bytes(4097)
+        await refused(raw(zeros), "INVALID_ARGUMENT")
+    assert [(record.key, record.data) for record in stored] == [(row.key, row.data) for row in records] * 2

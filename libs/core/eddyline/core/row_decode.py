@@ -9,7 +9,7 @@ are passed over.
 
 I1: what comes back is what protobuf's objects would give, canonical.
 I2: None = not judged here, the caller goes on with protobuf's objects, which have the errors: malformed bytes, tags of two
-    bytes and more, groups, repeated texts, ops beyond a byte, too many entries, more rounds than records of ours ask for.
+    bytes and more, groups, repeated texts, ops beyond a byte, too many entries or records, too many rounds.
 Threads: pure functions.
 """
 
@@ -21,6 +21,7 @@ import numpy as np
 
 from eddyline.core.batch import Batch
 from eddyline.core.column import COLUMN_BYTES_END, Column, sizes_to_offsets
+from eddyline.core.read import EXAMINED_RECORDS_MAX
 from eddyline.core.record import META_ENTRIES_MAX
 from eddyline.core.row_grid import read_grid
 from eddyline.core.row_spans import NotTaken, gather, padded, read_varints, scatter
@@ -74,13 +75,15 @@ class _Spans(NamedTuple):
     present: NDArray[np.bool_]
 
 
-def decode_rows(data: bytes, *, default_op: int) -> Batch | None:
-    """The batch of a serialized RecordBatch; its ops are `default_op` where they are unset. None: see I2."""
+def decode_rows(data: bytes, *, default_op: int, walked_min: int = 0) -> Batch | None:
+    """The batch of a serialized RecordBatch; its ops are `default_op` where they are unset. None: see I2, and where less
+    than `walked_min` records are not of one shape.
+    """
     if not data:
         return Batch(0)
     try:
         grid = read_grid(data, number_tags=_NUMBERS, cell_tags=_CELLS)
-        return _batch(_walked(data) if grid is None else _of_grid(grid), default_op)
+        return _batch(_walked(data, walked_min) if grid is None else _of_grid(grid), default_op)
     except NotTaken:
         return None
 
@@ -110,9 +113,11 @@ def _of_grid(grid: Grid) -> _Parts:
     return _Parts(grid.record_count, grid.numbers, columns)
 
 
-def _walked(data: bytes) -> _Parts:
+def _walked(data: bytes, walked_min: int) -> _Parts:
     starts, ends = _records(data)
     count = len(starts)
+    if count < walked_min:
+        raise NotTaken
     numbers: dict[int, NDArray[np.uint64]] = {}
     spans: dict[int, _Spans] = {}
     metas: list[_Found] = []
@@ -146,6 +151,8 @@ def _records(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
             starts.append(at)
             sizes.append(size)
             at += size
+            if len(starts) > EXAMINED_RECORDS_MAX:
+                raise NotTaken
     except IndexError as error:
         raise NotTaken from error
     if at != total:

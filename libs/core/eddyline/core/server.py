@@ -1,8 +1,8 @@
 """The gRPC server as every role runs it: errors, health, reflection, channelz, bounds, loopback.
 
 Owns the server's options, which fit `eddyline.core.channel`'s, the refusal of any bind but loopback (until there are
-keys and TLS anybody who can connect may do everything), and raw methods: handlers that give ready bytes, so that one
-encoding serves many subscribers.
+keys and TLS anybody who can connect may do everything), and raw methods: handlers that take or give
+bytes as they are, so that one encoding serves many subscribers, and rows of a request are packed without objects.
 Order: register generated servicers on `grpc`, then raw methods, then `start`, which binds, registers health,
 reflection and channelz, and serves. Until the role says `health.set_ready(True)` it is NOT_SERVING.
 """
@@ -52,10 +52,13 @@ SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class RawMethod:
-    """One method whose answers are bytes already. `answer` is what a generated servicer would have, giving bytes."""
+    """One method that is not served as generated: `answer` is what a generated servicer would have, but takes what
+    `parse_request` gives, and gives bytes or what `serialize_answer` makes bytes of.
+    """
 
     answer: Callable[..., object]
     parse_request: Callable[[bytes], object]
+    serialize_answer: Callable[..., bytes] | None = None
     request_stream: bool = False
     response_stream: bool = False
 
@@ -76,7 +79,7 @@ class RoleServer:
         self.address = ""
 
     def add_raw_methods(self, service: str, methods: Mapping[str, RawMethod]) -> None:
-        """Serve methods of `service` (full name) by handlers that give bytes, in place of the generated ones.
+        """Serve methods of `service` (full name) by other handlers in place of the generated ones.
 
         Call it after the generated servicer was added: what is registered later wins, and a generic handler beside
         registered ones would never be asked.
@@ -149,4 +152,4 @@ def _raw_handler(method: RawMethod) -> grpc.RpcMethodHandler[object, bytes]:
             make = grpc.stream_unary_rpc_method_handler
         case _:
             make = grpc.stream_stream_rpc_method_handler
-    return make(method.answer, method.parse_request, None)
+    return make(method.answer, method.parse_request, method.serialize_answer)

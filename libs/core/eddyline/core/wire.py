@@ -1,8 +1,8 @@
 """Records, batches, gaps and filters to and from protobuf. What a request brings is checked here, once, at the edge.
 
 Columns pass as buffers, without a look at their records. Rows of many records are packed and unpacked as bytes, all at
-once (`eddyline.core.row_decode`, `row_encode`): protobuf itself, in C, is asked only to check and to lay out, at 0.1 us a
-record; an object of a record costs 2 to 5 us. Requests and answers stay the generated messages. A version travels as
+once (`eddyline.core.row_decode`, `row_encode`): an object of a record costs 2 to 5 us. Messages stay the generated ones; an
+append's rows may come apart from its (`eddyline.core.rows_apart`). A version travels as
 readers see it in rows (the seq in 8 bytes where none was set, `effective_version`), and as it is stored in columns.
 Only the `rpc` and link modules import this: protobuf stays at the edge.
 """
@@ -12,6 +12,8 @@ from __future__ import annotations
 from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+from google.protobuf.message import DecodeError
 
 from eddyline.core.batch import Batch, Column, RowFields
 from eddyline.core.errors import InvalidArgument, MalformedColumns
@@ -113,7 +115,24 @@ def batch_from_rows(rows: types_pb2.RecordBatch, *, source: bool = False, defaul
         InvalidArgument: a row has a seq or a commit time.
     """
     check_count(len(rows.records))
-    batch = _packed(rows, default_op)
+    return _checked_append(_packed(rows, default_op), source=source)
+
+
+def batch_from_row_bytes(data: bytes, *, default_op: int = Op.APPEND) -> Batch:
+    """The same of a serialized RecordBatch. Raises: the same; InvalidArgument too where it is none."""
+    batch = decode_rows(data, default_op=default_op, walked_min=ROWS_AT_ONCE_MIN)
+    if batch is None:
+        try:
+            rows = types_pb2.RecordBatch.FromString(data)
+        except DecodeError as error:
+            raise InvalidArgument("the request is not a message of this call") from error
+        check_count(len(rows.records))
+        batch = packed_by_objects(rows.records, default_op)
+    check_count(batch.count)
+    return _checked_append(batch, source=False)
+
+
+def _checked_append(batch: Batch, *, source: bool) -> Batch:
     if batch.first_seq or batch.seqs or batch.ts_ms or batch.ts_ms_each:
         raise InvalidArgument("seqs and commit times are the store's: unset in an append", field="seq")
     check_limits(batch, source=source)
@@ -307,7 +326,7 @@ def _seq_version(seq: int) -> bytes:
 
 def _packed(batch: types_pb2.RecordBatch, default_op: int) -> Batch:
     if len(batch.records) >= ROWS_AT_ONCE_MIN:
-        packed = decode_rows(batch.SerializeToString(), default_op=default_op)
+        packed = decode_rows(batch.SerializeToString(), default_op=default_op, walked_min=ROWS_AT_ONCE_MIN)
         if packed is not None:
             return packed
     return packed_by_objects(batch.records, default_op)

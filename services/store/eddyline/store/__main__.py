@@ -58,9 +58,10 @@ if TYPE_CHECKING:
     from eddyline.store.fold.profile import ProfileName
 
 ROLE: Final = "store"
+LOG_SERVICE: Final = "eddyline.v1.LogService"
 SERVICES: Final = (
     "eddyline.v1.TopicService",
-    "eddyline.v1.LogService",
+    LOG_SERVICE,
     "eddyline.v1.FoldService",
     "eddyline.v1.ApplyService",
     CLUSTER_SERVICE,
@@ -142,7 +143,9 @@ def add_services(server: RoleServer, doorway: Doorway, *, common: CommonSettings
     """Put every service of a store on `server`."""
     room = ScanRoom()
     topic_pb2_grpc.add_TopicServiceServicer_to_server(TopicServicer(doorway), server.grpc)
-    log_pb2_grpc.add_LogServiceServicer_to_server(LogServicer(doorway, room), server.grpc)
+    log = LogServicer(doorway, room)
+    log_pb2_grpc.add_LogServiceServicer_to_server(log, server.grpc)
+    server.add_raw_methods(LOG_SERVICE, log.row_methods())
     fold_pb2_grpc.add_FoldServiceServicer_to_server(FoldServicer(doorway, room, clock=clock), server.grpc)
     apply_pb2_grpc.add_ApplyServiceServicer_to_server(ApplyServicer(doorway), server.grpc)
     cluster = ClusterService(

@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 
 def append_request(
     request: log_pb2.AppendRecordsRequest | log_pb2.AppendBatch,
+    rows: bytes | None,
     *,
     topic: str,
     kind: Kind | None,
     epoch: int,
     create: NewTopic | None = None,
 ) -> AppendRequest:
-    """An append to `topic`, of the given `kind` (None = there is no such topic, and none is to be made).
+    """An append to `topic`, of the given `kind` (None = there is no such topic, and none is to be made); `rows` are those
+    of the request where they came apart from it.
 
     Raises:
         InvalidArgument, MalformedColumns, BatchTooLarge, RecordTooLarge, InvalidOp.
@@ -46,7 +48,7 @@ def append_request(
         )
     return AppendRequest(
         topic=topic,
-        batch=_batch(request, kind),
+        batch=_batch(request, rows, kind),
         epoch=epoch,
         idempotency_key=key,
         expected_head_seq=request.expected_head_seq if request.HasField("expected_head_seq") else None,
@@ -61,14 +63,16 @@ def default_op(kind: Kind | None) -> Op:
     return Op.PUT if kind is Kind.KV else Op.APPEND
 
 
-def _batch(request: log_pb2.AppendRecordsRequest | log_pb2.AppendBatch, kind: Kind | None) -> Batch:
-    match request.WhichOneof("batch"):
-        case "rows":
-            batch = wire.batch_from_rows(request.rows, default_op=default_op(kind))
-        case "columns":
-            batch = wire.batch_from_columns(request.columns, default_op=default_op(kind))
-        case _:
-            raise InvalidArgument("an append needs rows or columns", field="batch")
+def _batch(request: log_pb2.AppendRecordsRequest | log_pb2.AppendBatch, rows: bytes | None, kind: Kind | None) -> Batch:
+    which = request.WhichOneof("batch")
+    if rows is not None:
+        batch = wire.batch_from_row_bytes(rows, default_op=default_op(kind))
+    elif which == "rows":
+        batch = wire.batch_from_rows(request.rows, default_op=default_op(kind))
+    elif which == "columns":
+        batch = wire.batch_from_columns(request.columns, default_op=default_op(kind))
+    else:
+        raise InvalidArgument("an append needs rows or columns", field="batch")
     if batch.version is not None:
         raise InvalidArgument("versions are set by sources only: unset in an append", field="version")
     return batch

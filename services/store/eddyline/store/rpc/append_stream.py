@@ -24,6 +24,7 @@ from eddyline.v1 import log_pb2
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from eddyline.core.rows_apart import RowsApart
     from eddyline.core.store_link import AppendResult
     from eddyline.core.topic import TopicInfo
     from eddyline.store.ports import StoreDoor
@@ -49,7 +50,7 @@ class AppendStreamCall:
         self,
         doorway: Doorway,
         *,
-        steps: AsyncIterator[log_pb2.AppendStreamRequest],
+        steps: AsyncIterator[RowsApart[log_pb2.AppendStreamRequest]],
         context: StreamContext[log_pb2.AppendStreamResponse],
     ) -> None:
         self._doorway = doorway
@@ -83,14 +84,14 @@ class AppendStreamCall:
 
     async def _take_steps(self) -> None:
         topic: TopicInfo | None = None
-        async for step in self._steps:
+        async for step, rows in self._steps:
             which = step.WhichOneof("step")
             if topic is None:
                 if which != "start":
                     raise StreamOrder("the first step of an append stream is `start`", field="step")
                 topic = await self._start(step.start)
             elif which == "append":
-                await self._stage(topic, step.append)
+                await self._stage(topic, step.append, rows)
             elif which == "start":
                 raise StreamOrder("an append stream has one `start`", field="step")
             else:
@@ -115,8 +116,8 @@ class AppendStreamCall:
             # Made by somebody else in between; deleted again, it is the caller's to know.
             return await self._door.get_topic(start.topic)
 
-    async def _stage(self, topic: TopicInfo, append: log_pb2.AppendBatch) -> None:
-        request = append_request(append, topic=topic.name, kind=topic.kind, epoch=topic.epoch)
+    async def _stage(self, topic: TopicInfo, append: log_pb2.AppendBatch, rows: bytes | None) -> None:
+        request = append_request(append, rows, topic=topic.name, kind=topic.kind, epoch=topic.epoch)
         ack = await self._door.stage(request)
         self._staged.append(_Staged(ack, request.batch.nbytes))
         self._staged_bytes += request.batch.nbytes

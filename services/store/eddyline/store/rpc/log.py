@@ -6,10 +6,11 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from eddyline.core import wire, wire_calls
+from eddyline.core import rows_apart, wire, wire_calls
 from eddyline.core.deletion import check_delete
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.read import READ_WAIT_MS_MAX
+from eddyline.core.server import RawMethod
 from eddyline.store.rpc.append_request import append_request
 from eddyline.store.rpc.append_stream import AppendStreamCall
 from eddyline.store.rpc.calls import patience_s
@@ -21,6 +22,7 @@ from eddyline.v1 import log_pb2, log_pb2_grpc
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
+    from eddyline.core.rows_apart import RowsApart
     from eddyline.store.rpc.calls import CallContext, StreamContext
     from eddyline.store.rpc.doorway import Doorway
     from eddyline.store.rpc.scan_room import ScanRoom
@@ -33,15 +35,33 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         self._doorway = doorway
         self._room = room
 
-    async def AppendRecords(
-        self, request: log_pb2.AppendRecordsRequest, context: object
+    def row_methods(self) -> dict[str, RawMethod]:
+        """The methods whose requests come with their rows apart: to be registered in place of the generated ones."""
+        return {
+            "AppendRecords": RawMethod(
+                self.AppendRecords,
+                rows_apart.append_records_request,
+                log_pb2.AppendRecordsResponse.SerializeToString,
+            ),
+            "AppendStream": RawMethod(
+                self.AppendStream,
+                rows_apart.append_stream_request,
+                log_pb2.AppendStreamResponse.SerializeToString,
+                request_stream=True,
+                response_stream=True,
+            ),
+        }
+
+    async def AppendRecords(  # type: ignore[override]  # see `row_methods`
+        self, apart: RowsApart[log_pb2.AppendRecordsRequest], context: object
     ) -> log_pb2.AppendRecordsResponse:
         door = self._doorway.enter()
+        request = apart.message
         create = new_topic(request.create) if request.HasField("create") else None
         kind = door.kind_of(request.topic)
         if kind is None and create is not None:
             kind = create.kind
-        append = append_request(request, topic=request.topic, kind=kind, epoch=request.epoch, create=create)
+        append = append_request(request, apart.rows, topic=request.topic, kind=kind, epoch=request.epoch, create=create)
         # Shielded: who goes away does not take back an append that has its place.
         result = await asyncio.shield(await door.stage(append))
         return log_pb2.AppendRecordsResponse(
@@ -54,7 +74,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
 
     async def AppendStream(  # type: ignore[override]  # gRPC takes coroutines that write, its types only generators
         self,
-        request_iterator: AsyncIterator[log_pb2.AppendStreamRequest],
+        request_iterator: AsyncIterator[RowsApart[log_pb2.AppendStreamRequest]],
         context: StreamContext[log_pb2.AppendStreamResponse],
     ) -> None:
         await AppendStreamCall(self._doorway, steps=request_iterator, context=context).run()

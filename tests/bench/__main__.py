@@ -1,6 +1,6 @@
 """`make bench`: measure the rows, print one line a figure, and keep them with the machine.
 
-Rows: P1 (durable append), P4 (NATS put to gRPC subscriber).
+What each row measures and what is behind its figures: README.md here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from tests.bench import p1_append, p4_latency
+from tests.bench import p1_append, p2_rows, p3_latency, p4_latency
 from tests.bench.harness import machine
 
 if TYPE_CHECKING:
@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
     from tests.bench.harness import Figure
 
-ROWS: dict[str, Callable[[], Awaitable[list[Figure]]]] = {"P1": p1_append.measure, "P4": p4_latency.measure}
+ROWS: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
+    "P1": p1_append.measure,
+    "P2": p2_rows.measure,
+    "P3": p3_latency.measure,
+    "P4": p4_latency.measure,
+}
 RESULTS = Path(__file__).parent / "results"
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import grpc
 import uvloop
 
-from eddyline.v1 import log_pb2, log_pb2_grpc
+from eddyline.v1 import log_pb2
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -59,7 +59,7 @@ class GroupCommit:
         os.fdatasync(self._fd)
 
 
-class BareLog(log_pb2_grpc.LogServiceServicer):
+class BareLog:
     """AppendRecords and AppendStream, bare."""
 
     def __init__(self, commit: GroupCommit) -> None:
@@ -90,15 +90,28 @@ class BareLog(log_pb2_grpc.LogServiceServicer):
                 await done
                 yield log_pb2.AppendStreamResponse()
 
-    async def ReadRecords(self, request: log_pb2.ReadRecordsRequest, context: object) -> log_pb2.ReadRecordsResponse:
-        raise NotImplementedError
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """The two calls of LogService, no more of it."""
+        unary: grpc.RpcMethodHandler[log_pb2.AppendRecordsRequest, log_pb2.AppendRecordsResponse]
+        unary = grpc.unary_unary_rpc_method_handler(
+            self.AppendRecords,
+            log_pb2.AppendRecordsRequest.FromString,
+            log_pb2.AppendRecordsResponse.SerializeToString,
+        )
+        stream: grpc.RpcMethodHandler[log_pb2.AppendStreamRequest, log_pb2.AppendStreamResponse]
+        stream = grpc.stream_stream_rpc_method_handler(
+            self.AppendStream, log_pb2.AppendStreamRequest.FromString, log_pb2.AppendStreamResponse.SerializeToString
+        )
+        return grpc.method_handlers_generic_handler(
+            "eddyline.v1.LogService", {"AppendRecords": unary, "AppendStream": stream}
+        )
 
 
 async def main(directory: str) -> None:
     options = [("grpc.max_receive_message_length", MESSAGE_BYTES), ("grpc.max_send_message_length", MESSAGE_BYTES)]
     server = grpc.aio.server(options=options)
     commit = GroupCommit(os.path.join(directory, "bare.wal"))
-    log_pb2_grpc.add_LogServiceServicer_to_server(BareLog(commit), server)
+    server.add_generic_rpc_handlers((BareLog(commit).handlers(),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     print(port, flush=True)

@@ -58,6 +58,14 @@ async def bare_append_server(directory: str) -> AsyncIterator[str]:
         yield f"127.0.0.1:{int(await started.stdout.readline())}"
 
 
+@asynccontextmanager
+async def bare_echo_server(directory: str) -> AsyncIterator[str]:
+    """P3's baseline; its address."""
+    async with process("tests.bench.bare_echo", directory) as started:
+        assert started.stdout is not None
+        yield f"127.0.0.1:{int(await started.stdout.readline())}"
+
+
 async def serving(address: str) -> None:
     """Wait until the role at `address` says that it is ready."""
     async with asyncio.timeout(START_SECONDS_MAX), grpc.aio.insecure_channel(address) as channel:

@@ -14,11 +14,11 @@ from eddyline.client.append_run import NumberedRecord
 from eddyline.client.connect import Client
 from eddyline.client.topology import Channels, Topology
 from eddyline.core.clock import SystemClock
-from eddyline.core.errors import EddylineError, KeyRequired, NotReady, NotYet
+from eddyline.core.errors import EddylineError, KeyRequired, NotReady
 from eddyline.core.record import Record
-from eddyline.v1 import log_pb2, log_pb2_grpc
+from eddyline.v1 import log_pb2
 from tests.support.manual_clock import ManualClock
-from tests.support.scripted_roles import scripted_server
+from tests.support.scripted_roles import UnscriptedLog, scripted_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -48,7 +48,7 @@ class Broken:
     error: EddylineError = field(default_factory=lambda: NotReady("going down"))
 
 
-class DedupingLog(log_pb2_grpc.LogServiceServicer):
+class DedupingLog(UnscriptedLog):
     """A log that remembers keys, as the store does; its first streams break as the script says."""
 
     def __init__(self, *script: Broken) -> None:
@@ -56,14 +56,6 @@ class DedupingLog(log_pb2_grpc.LogServiceServicer):
         self.keys: list[str] = []
         self.data: list[bytes] = []
         self.epochs: list[int] = []
-
-    async def AppendRecords(
-        self, request: log_pb2.AppendRecordsRequest, context: object
-    ) -> log_pb2.AppendRecordsResponse:
-        raise NotYet("not in the script")
-
-    async def ReadRecords(self, request: log_pb2.ReadRecordsRequest, context: object) -> log_pb2.ReadRecordsResponse:
-        raise NotYet("not in the script")
 
     async def AppendStream(
         self, requests: AsyncIterator[log_pb2.AppendStreamRequest], context: object

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ScriptedDoor:
-    """Answers each call by the script of its name: a value, a list of steps for a stream, or an error in either's place."""
+    """Answers each call by the script of its name: a value, a list of steps for a stream, or an error in either's place;
+    a deque of these is one a call, in turn."""
 
     scripts: dict[str, object]
     kind: Kind | None = None
@@ -44,6 +46,8 @@ class ScriptedDoor:
         def call(*args: object, **kwargs: object) -> object:
             self.asked.append((name, args, kwargs))
             answer = self.scripts[name]
+            if isinstance(answer, deque):
+                answer = answer.popleft()
             return self._steps(name, answer) if isinstance(answer, list) else _answered(answer)
 
         return call
@@ -60,6 +64,7 @@ class ScriptedDoor:
 class ScriptedStore:
     """The services, and a stub of each."""
 
+    address: str
     doorway: Doorway
     topics: topic_pb2_grpc.TopicServiceStub
     log: log_pb2_grpc.LogServiceStub
@@ -79,6 +84,7 @@ async def scripted_store(door: ScriptedDoor | None) -> AsyncIterator[ScriptedSto
     try:
         async with open_channel(address, own_connection=True) as channel:
             yield ScriptedStore(
+                address=address,
                 doorway=doorway,
                 topics=topic_pb2_grpc.TopicServiceStub(channel),
                 log=log_pb2_grpc.LogServiceStub(channel),

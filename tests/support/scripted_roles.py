@@ -45,21 +45,45 @@ class ScriptedDelivery(delivery_pb2_grpc.DeliveryServiceServicer):
             await asyncio.Event().wait()
 
 
-@dataclass(slots=True)
-class ScriptedLog(log_pb2_grpc.LogServiceServicer):
-    """Acknowledges `acks` appends of a stream, then raises `failure`, or goes on where there is none."""
-
-    acks: int = 0
-    failure: EddylineError | None = None
-    appends: list[log_pb2.AppendBatch] = field(default_factory=list)
+class UnscriptedLog(log_pb2_grpc.LogServiceServicer):
+    """A log of which nothing is scripted; a script takes the place of a call."""
 
     async def AppendRecords(
         self, request: log_pb2.AppendRecordsRequest, context: object
     ) -> log_pb2.AppendRecordsResponse:
         raise NotYet("not in the script")
 
+    async def AppendStream(
+        self, requests: AsyncIterator[log_pb2.AppendStreamRequest], context: object
+    ) -> AsyncIterator[log_pb2.AppendStreamResponse]:
+        raise NotYet("not in the script")
+        yield
+
     async def ReadRecords(self, request: log_pb2.ReadRecordsRequest, context: object) -> log_pb2.ReadRecordsResponse:
         raise NotYet("not in the script")
+
+    async def StreamRecords(
+        self, request: log_pb2.StreamRecordsRequest, context: object
+    ) -> AsyncIterator[log_pb2.StreamRecordsResponse]:
+        raise NotYet("not in the script")
+        yield
+
+    async def FindSeq(self, request: log_pb2.FindSeqRequest, context: object) -> log_pb2.FindSeqResponse:
+        raise NotYet("not in the script")
+
+    async def DeleteRecords(
+        self, request: log_pb2.DeleteRecordsRequest, context: object
+    ) -> log_pb2.DeleteRecordsResponse:
+        raise NotYet("not in the script")
+
+
+@dataclass(slots=True)
+class ScriptedLog(UnscriptedLog):
+    """Acknowledges `acks` appends of a stream, then raises `failure`, or goes on where there is none."""
+
+    acks: int = 0
+    failure: EddylineError | None = None
+    appends: list[log_pb2.AppendBatch] = field(default_factory=list)
 
     async def AppendStream(
         self, requests: AsyncIterator[log_pb2.AppendStreamRequest], context: object

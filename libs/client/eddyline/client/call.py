@@ -26,6 +26,8 @@ RETRY_CAP_S: Final = 2.0
 CALL_TIMEOUT_S: Final = 30.0
 
 RETRYABLE: Final = frozenset({Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED})
+STREAM_RETRYABLE: Final = RETRYABLE | {Code.DEADLINE_EXCEEDED}
+"""A stream that knows its place may be cut off at any time and goes on."""
 
 Answer = TypeVar("Answer")
 
@@ -49,6 +51,22 @@ class Retry:
         self._clock = clock
         self._random = random_source
 
+    def tries(
+        self,
+        *,
+        timeout_s: float,
+        retryable: frozenset[Code] = RETRYABLE,
+        on_retry: Callable[[EddylineError], None] | None = None,
+    ) -> Tries:
+        """The tries of one piece of work. `on_retry` hears of each failure that is tried again."""
+        return Tries(
+            self._clock,
+            random_source=self._random,
+            timeout_s=timeout_s,
+            retryable=retryable,
+            on_retry=on_retry,
+        )
+
     async def run(
         self,
         make_call: Callable[[float], Awaitable[Answer]],
@@ -61,19 +79,60 @@ class Retry:
         Raises:
             EddylineError: the last answer, when it is final or the time is over.
         """
-        deadline_s = self._clock.monotonic_s() + timeout_s
-        backoff = Backoff(self._random, cap_s=RETRY_CAP_S)
+        tries = self.tries(timeout_s=timeout_s, on_retry=on_retry)
         while True:
-            left_s = deadline_s - self._clock.monotonic_s()
             try:
-                return await call_once(make_call(max(left_s, 0.001)))
+                return await call_once(make_call(max(tries.left_s, 0.001)))
             except EddylineError as error:
-                delay_s = backoff.next_s(at_least_s=retry_after_s(error))
-                if error.code not in RETRYABLE or deadline_s - self._clock.monotonic_s() <= delay_s:
-                    raise
-                if on_retry is not None:
-                    on_retry(error)
-            await sleep(self._clock, delay_s)
+                await tries.wait(error)
+
+
+class Tries:
+    """Says whether there is another try, and when. Made by `Retry.tries`."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        random_source: random.Random,
+        timeout_s: float,
+        retryable: frozenset[Code],
+        on_retry: Callable[[EddylineError], None] | None,
+    ) -> None:
+        self._clock = clock
+        self._backoff = Backoff(random_source, cap_s=RETRY_CAP_S)
+        self._timeout_s = timeout_s
+        self._retryable = retryable
+        self._on_retry = on_retry
+        self._deadline_s = clock.monotonic_s() + timeout_s
+
+    @property
+    def left_s(self) -> float:
+        """Time until the last try; below 0 when it is over."""
+        return self._deadline_s - self._clock.monotonic_s()
+
+    @property
+    def failures(self) -> int:
+        """Failures since the start, or since it last went on."""
+        return self._backoff.failures
+
+    def went_on(self) -> None:
+        """The work made progress: its time begins anew."""
+        self._backoff.reset()
+        self._deadline_s = self._clock.monotonic_s() + self._timeout_s
+
+    async def wait(self, error: EddylineError) -> None:
+        """Wait for the next try after this failure.
+
+        Raises:
+            EddylineError: `error`, where there is none.
+        """
+        delay_s = self._backoff.next_s(at_least_s=retry_after_s(error))
+        if error.code not in self._retryable or self.left_s <= delay_s:
+            raise error
+        if self._on_retry is not None:
+            self._on_retry(error)
+        await sleep(self._clock, delay_s)
 
 
 def retry_after_s(error: EddylineError) -> float:

@@ -8,17 +8,20 @@ Threading: one event loop. The client owns its channels; iterators and streams t
 from __future__ import annotations
 
 import random
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
+from eddyline.client import topics
 from eddyline.client.append_run import AppendRun
 from eddyline.client.append_stream import AppendStream
 from eddyline.client.call import CALL_TIMEOUT_S, Retry, call_once
 from eddyline.client.events import Position
-from eddyline.client.fold import get_entries, range_entries
-from eddyline.client.read import ReadPlan, read_log
+from eddyline.client.fold import get_entries, get_entry_at, key_history, range_entries
+from eddyline.client.fold_check import settle_fold, verify_fold
+from eddyline.client.read import ReadPlan, find_seq, read_log
 from eddyline.client.sources import Sources
 from eddyline.client.status import role_statuses
+from eddyline.client.stream import StreamPlan, stream_log
 from eddyline.client.topology import Channels, find_topology
 from eddyline.client.watch import HEARTBEAT_MS, Watch
 from eddyline.client.watch_plan import WatchPlan, WatchTopic
@@ -28,29 +31,34 @@ from eddyline.core.read import ALL_RECORDS, RecordFilter
 from eddyline.core.routing import shard_of
 from eddyline.core.store_link import AppendResult
 from eddyline.core.wire import record_to_pb
-from eddyline.core.wire_state import topic_config_to_pb, topic_info_from_pb
-from eddyline.v1 import log_pb2, topic_pb2, types_pb2
+from eddyline.core.wire_calls import delete_result_from_pb, match_to_pb
+from eddyline.v1 import log_pb2, types_pb2
 from eddyline.v1.delivery_pb2_grpc import DeliveryServiceStub
 from eddyline.v1.fold_pb2_grpc import FoldServiceStub
 from eddyline.v1.log_pb2_grpc import LogServiceStub
 from eddyline.v1.topic_pb2_grpc import TopicServiceStub
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 
     import grpc
 
     from eddyline.client.status import RoleStatus
+    from eddyline.client.stream import StreamEvent
     from eddyline.client.topology import Topology
     from eddyline.client.watch_plan import Start
     from eddyline.core.clock import Clock
-    from eddyline.core.read import EntryPage
+    from eddyline.core.deletion import DeleteResult, EraseProgress
+    from eddyline.core.fold_check import FoldSettled, FoldVerdict, VerifyProgress
+    from eddyline.core.match import Match
+    from eddyline.core.read import EntryPage, SeqFound
     from eddyline.core.record import Gap, Record
-    from eddyline.core.topic import Kind, TopicConfig, TopicInfo
+    from eddyline.core.topic import ConfigChange, Kind, TopicConfig, TopicInfo
     from eddyline.v1 import delivery_pb2
 
-PAGE_SIZE: Final = 1_000
 START: Final = Position(epoch=0, seq=0)
+DELETE_TIMEOUT_S: Final = 300.0
+"""A delete by match reads every segment whose filters do not rule it out: ten times what any other write takes."""
 
 
 def _nothing(*_: object) -> None:
@@ -107,12 +115,15 @@ class Client:
         Raises:
             EddylineError: InvalidName, TopicExists, InvalidConfig, QuotaTopics, ReadOnly.
         """
-        topic = topic_pb2.Topic(name=name, kind=_kind_to_pb(kind))
-        if config is not None:
-            topic.config.CopyFrom(topic_config_to_pb(config))
-        request = topic_pb2.CreateTopicRequest(topic=topic)
-        answer = await call_once(TopicServiceStub(self._store(name)).CreateTopic(request, timeout=CALL_TIMEOUT_S))
-        return topic_info_from_pb(answer.topic)
+        return await topics.create_topic(self._topics(name), name, kind, config)
+
+    async def update_topic(self, name: str, change: ConfigChange, *, if_epoch: int = 0) -> TopicInfo:
+        """Change what `change` names of a topic's settings; the topic as it is then, durably.
+
+        Raises:
+            EddylineError: InvalidName, TopicNotFound, EpochMismatch, InvalidConfig, DiskFloor, ReadOnly, CommitUnknown.
+        """
+        return await topics.update_topic(self._topics(name), name, change, if_epoch=if_epoch)
 
     async def get_topic(self, name: str) -> TopicInfo:
         """One topic's configuration and state.
@@ -120,25 +131,14 @@ class Client:
         Raises:
             EddylineError: InvalidName, TopicNotFound.
         """
-        stub = TopicServiceStub(self._store(name))
-        answer = await self._retry.run(
-            lambda left_s: stub.GetTopic(topic_pb2.GetTopicRequest(topic=name), timeout=left_s),
-            timeout_s=CALL_TIMEOUT_S,
-        )
-        return topic_info_from_pb(answer.topic)
+        return await topics.get_topic(self._topics(name), name, retry=self._retry)
 
     async def list_topics(self, name_prefix: str = "") -> AsyncIterator[TopicInfo]:
         """Topics by name, in byte order (shard by shard where there are several)."""
         for address in self.topology.stores:
             stub = TopicServiceStub(self._channels.to(address))
-            request = topic_pb2.ListTopicsRequest(page_size=PAGE_SIZE, name_prefix=name_prefix)
-            while True:
-                answer = await self._retry.run(_lister(stub, request), timeout_s=CALL_TIMEOUT_S)
-                for topic in answer.topics:
-                    yield topic_info_from_pb(topic)
-                if not answer.next_page_token:
-                    break
-                request.page_token = answer.next_page_token
+            async for topic in topics.list_topics(stub, name_prefix, retry=self._retry):
+                yield topic
 
     async def delete_topic(self, name: str, *, if_epoch: int = 0, if_empty: bool = False) -> int:
         """Delete a topic with all it has; returns its epoch.
@@ -146,9 +146,16 @@ class Client:
         Raises:
             EddylineError: InvalidName, TopicNotFound, EpochMismatch, TopicNotEmpty, ReadOnly.
         """
-        request = topic_pb2.DeleteTopicRequest(topic=name, if_epoch=if_epoch, if_empty=if_empty)
-        answer = await call_once(TopicServiceStub(self._store(name)).DeleteTopic(request, timeout=CALL_TIMEOUT_S))
-        return answer.epoch
+        return await topics.delete_topic(self._topics(name), name, if_epoch=if_epoch, if_empty=if_empty)
+
+    def erase_topic(self, name: str, *, if_epoch: int = 0) -> AsyncGenerator[EraseProgress, None]:
+        """Take what was deleted from a topic before the call off the disk; the last progress is `erased`.
+
+        Raises:
+            EddylineError: InvalidName, TopicNotFound, EpochMismatch, DiskFloor, ReadOnly, CommitUnknown, DataCorrupt, and
+                a store that went away: another call does what is left.
+        """
+        return topics.erase_topic(self._topics(name), name, if_epoch=if_epoch)
 
     async def append(
         self,
@@ -179,8 +186,8 @@ class Client:
             ],
         )
         if create is not None:
-            request.create.kind = _kind_to_pb(create)
-        stub = LogServiceStub(self._store(topic))
+            request.create.kind = topics.kind_to_pb(create)
+        stub = self._log(topic)
         if idempotency_key:
             answer = await self._retry.run(
                 lambda left_s: stub.AppendRecords(request, timeout=min(left_s, CALL_TIMEOUT_S)), timeout_s=timeout_s
@@ -200,10 +207,10 @@ class Client:
         Raises:
             EddylineError: what the stream failed with.
         """
-        call = LogServiceStub(self._store(topic)).AppendStream()
+        call = self._log(topic).AppendStream()
         start = log_pb2.AppendStart(topic=topic, epoch=epoch)
         if create is not None:
-            start.create.kind = _kind_to_pb(create)
+            start.create.kind = topics.kind_to_pb(create)
         stream = AppendStream(call)
         try:
             await stream.start(start)
@@ -245,7 +252,7 @@ class Client:
         record_filter: RecordFilter = ALL_RECORDS,
         on_retry: Callable[[EddylineError], None] | None = None,
         on_resume: Callable[[], None] | None = None,
-    ) -> AsyncIterator[Record | Gap]:
+    ) -> AsyncGenerator[Record | Gap, None]:
         """Read the log behind `after` (exclusive), what was lost as gaps in their places; `limit` 0 = to the head.
 
         `follow` goes on with what comes, across restarts of the store; `on_retry` hears why a call is repeated,
@@ -254,9 +261,65 @@ class Client:
         Raises:
             EddylineError: TopicNotFound, CursorAhead, DataCorrupt.
         """
-        place = after if isinstance(after, Position) else Position(0, after)
-        plan = ReadPlan(topic, place, limit, follow, record_filter, on_retry, on_resume)
-        return read_log(LogServiceStub(self._store(topic)), plan, retry=self._retry)
+        plan = ReadPlan(topic, _position(after), limit, follow, record_filter, on_retry, on_resume)
+        return read_log(self._log(topic), plan, retry=self._retry)
+
+    def stream(
+        self,
+        topic: str,
+        *,
+        after: Position | int = START,
+        end_seq: int = 0,
+        follow: bool = False,
+        heals: bool = False,
+        record_filter: RecordFilter = ALL_RECORDS,
+        on_retry: Callable[[EddylineError], None] | None = None,
+        on_resume: Callable[[], None] | None = None,
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """Read the log as events with their positions, up to `end_seq` (exclusive; 0 = the head), or on and on (`follow`).
+
+        `heals` (KV topics): a gap is followed by the current values, then by the log from there. A snapshot that breaks
+        off comes again, behind the same gap. Whoever breaks off closes it.
+
+        Raises:
+            EddylineError: TopicNotFound, CursorAhead, DataCorrupt, InvalidArgument (`heals` with `end_seq`), NotKv,
+                FoldLost.
+        """
+        plan = StreamPlan(topic, _position(after), follow, end_seq, record_filter, heals, on_retry, on_resume)
+        return stream_log(self._log(topic), plan, retry=self._retry)
+
+    async def find_seq(
+        self, topic: str, *, commit_time_ms: int | None = None, source_time_ns: int | None = None, epoch: int = 0
+    ) -> SeqFound:
+        """The first live record at or after a time, by exactly one of the two: read after its `seq` - 1.
+
+        Raises:
+            EddylineError: TopicNotFound, EpochMismatch, InvalidArgument (no time), DataCorrupt.
+        """
+        return await find_seq(
+            self._log(topic),
+            topic,
+            commit_time_ms=commit_time_ms,
+            source_time_ns=source_time_ns,
+            epoch=epoch,
+            retry=self._retry,
+        )
+
+    async def delete_records(
+        self, topic: str, *, before_seq: int = 0, match: Match | None = None, epoch: int = 0
+    ) -> DeleteResult:
+        """Delete live records below `before_seq` (0 = up to the head), that `match` (None = all), for good, without a gap.
+
+        Not repeated by itself: a second call would count 0, and reach what came in between.
+
+        Raises:
+            EddylineError: InvalidArgument (it means none, or some it may not mean), TopicNotFound, EpochMismatch,
+                Throttled, ApplyLag, ReadOnly, CommitUnknown, FoldLost, DataCorrupt.
+        """
+        request = log_pb2.DeleteRecordsRequest(topic=topic, before_seq=before_seq, epoch=epoch)
+        if match is not None:
+            request.match.CopyFrom(match_to_pb(match))
+        return delete_result_from_pb(await call_once(self._log(topic).DeleteRecords(request, timeout=DELETE_TIMEOUT_S)))
 
     def watch(
         self,
@@ -304,7 +367,41 @@ class Client:
         Raises:
             EddylineError: TopicNotFound, NotKv, FoldBehind, InvalidArgument.
         """
-        return await get_entries(FoldServiceStub(self._store(topic)), topic, keys, min_seq=min_seq, retry=self._retry)
+        return await get_entries(self._fold(topic), topic, keys, min_seq=min_seq, retry=self._retry)
+
+    async def get_at(
+        self, topic: str, key: bytes, *, at_seq: int | None = None, at_time_ms: int | None = None
+    ) -> EntryPage:
+        """A key as it was after the record of a seq, or after the last one committed at or before a time: by exactly one.
+
+        The page has one entry, None = not live then; its state's `fold_seq` is the point that it is of.
+
+        Raises:
+            EddylineError: TopicNotFound, NotKv, CursorAhead, TimeNotReached, HistoryGone, FoldLost, DataCorrupt.
+        """
+        return await get_entry_at(
+            self._fold(topic), topic, key, at_seq=at_seq, at_time_ms=at_time_ms, retry=self._retry
+        )
+
+    async def history(
+        self, topic: str, key: bytes, *, after: Position | int = START, limit: int = 0
+    ) -> AsyncGenerator[Record | Gap, None]:
+        """Revisions of one key behind `after` (exclusive), oldest first, up to the head, at most `limit` (0 = all).
+
+        What the log lost comes as gaps in their places: any of them may have held revisions of the key. Whoever breaks
+        off closes it.
+
+        Raises:
+            EddylineError: TopicNotFound, NotKv, EpochMismatch, CursorAhead, DataCorrupt.
+        """
+        place = _position(after)
+        epoch = place.epoch or (await self.get_topic(topic)).epoch
+        revisions = key_history(
+            self._fold(topic), topic, key, after_seq=place.seq, limit=limit, epoch=epoch, retry=self._retry
+        )
+        async with aclosing(revisions) as items:
+            async for item in items:
+                yield item
 
     def range(
         self, topic: str, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0
@@ -314,8 +411,35 @@ class Client:
         Raises:
             EddylineError: TopicNotFound, NotKv, FoldBehind, TooManyScans, ScanExpired.
         """
-        stub = FoldServiceStub(self._store(topic))
-        return range_entries(stub, topic, key_prefix=key_prefix, after_key=after_key, limit=limit, min_seq=min_seq)
+        return range_entries(
+            self._fold(topic), topic, key_prefix=key_prefix, after_key=after_key, limit=limit, min_seq=min_seq
+        )
+
+    def verify_fold(self, topic: str) -> AsyncGenerator[VerifyProgress | FoldVerdict, None]:
+        """Compare the fold with what base and log give; the verdict comes last. Whoever breaks off closes it.
+
+        Raises:
+            EddylineError: TopicNotFound, NotKv, FoldLost, TooManyScans, ScanExpired, DataCorrupt, and a store that went
+                away.
+        """
+        return verify_fold(self._fold(topic), topic)
+
+    async def settle_fold(self, topic: str, *, if_epoch: int = 0) -> FoldSettled:
+        """Take what base and log still give as a lost fold; one that is not lost stays as it is.
+
+        Raises:
+            EddylineError: TopicNotFound, NotKv, EpochMismatch, DiskFloor, ReadOnly, CommitUnknown, DataCorrupt.
+        """
+        return await settle_fold(self._fold(topic), topic, if_epoch=if_epoch)
+
+    def _topics(self, topic: str) -> TopicServiceStub:
+        return TopicServiceStub(self._store(topic))
+
+    def _log(self, topic: str) -> LogServiceStub:
+        return LogServiceStub(self._store(topic))
+
+    def _fold(self, topic: str) -> FoldServiceStub:
+        return FoldServiceStub(self._store(topic))
 
     def _store(self, topic: str) -> grpc.aio.Channel:
         stores = self.topology.stores
@@ -328,12 +452,5 @@ class Client:
         return DeliveryServiceStub(channel).WatchTopics(request)
 
 
-def _kind_to_pb(kind: Kind) -> topic_pb2.TopicKind.ValueType:
-    # The numbers are the same by design.
-    return topic_pb2.TopicKind.ValueType(int(kind))
-
-
-def _lister(
-    stub: TopicServiceStub, request: topic_pb2.ListTopicsRequest
-) -> Callable[[float], grpc.aio.UnaryUnaryCall[topic_pb2.ListTopicsRequest, topic_pb2.ListTopicsResponse]]:
-    return lambda left_s: stub.ListTopics(request, timeout=left_s)
+def _position(after: Position | int) -> Position:
+    return after if isinstance(after, Position) else Position(0, after)

@@ -1,4 +1,4 @@
-"""Reads of the fold: one key, some keys, a range."""
+"""Reads of the fold: some keys, a range, a key as it was, and its revisions."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from eddyline.client.call import CALL_TIMEOUT_S
-from eddyline.core.read import EntryPage
+from eddyline.client.call import CALL_TIMEOUT_S, STREAM_RETRYABLE
+from eddyline.core.errors import KeyNotFound
+from eddyline.core.read import EntryPage, FoldState
 from eddyline.core.status import unwrap
-from eddyline.core.wire import record_from_pb
+from eddyline.core.wire import gap_from_pb, record_from_pb
 from eddyline.core.wire_state import fold_state_from_pb
 from eddyline.v1 import fold_pb2, types_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
     from eddyline.client.call import Retry
-    from eddyline.core.record import Record
+    from eddyline.core.record import Gap, Record
     from eddyline.v1.fold_pb2_grpc import FoldServiceStub
 
 RANGE_TIMEOUT_S: Final = 300.0
 """A range's view lives at most this long at the store."""
+HISTORY_S: Final = 300.0
+"""Elsewhere unbounded: a stream whose store hangs waits for ever. A longer history is asked for again at its place."""
 
 
 async def get_entries(
@@ -64,3 +67,62 @@ async def range_entries(
         raise unwrap(error) from None
     finally:
         call.cancel()
+
+
+async def get_entry_at(
+    stub: FoldServiceStub, topic: str, key: bytes, *, at_seq: int | None, at_time_ms: int | None, retry: Retry
+) -> EntryPage:
+    """Read a key as it was, by exactly one of the two: one entry, None = not live then.
+
+    Raises:
+        EddylineError: TopicNotFound, NotKv, CursorAhead, TimeNotReached, HistoryGone, FoldLost, DataCorrupt.
+    """
+    assert (at_seq is None) is not (at_time_ms is None)
+    request = fold_pb2.GetEntryRequest(topic=topic, key=key)
+    if at_seq is not None:
+        request.at_seq = at_seq
+    if at_time_ms is not None:
+        request.at_time_ms = at_time_ms
+    try:
+        answer = await retry.run(lambda left_s: stub.GetEntry(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S)
+    except KeyNotFound as error:
+        point = error.metadata.get("foldSeq", "")
+        return EntryPage(FoldState(int(point) if point.isdecimal() else 0, 0), (None,))
+    return EntryPage(fold_state_from_pb(answer.state), (record_from_pb(answer.entry),))
+
+
+async def key_history(
+    stub: FoldServiceStub, topic: str, key: bytes, *, after_seq: int, limit: int, epoch: int, retry: Retry
+) -> AsyncGenerator[Record | Gap, None]:
+    """Yield the revisions of a key, oldest first, gaps in their places; resumed where it breaks off.
+
+    `epoch`: of the topic that `after_seq` is of, so that a resume does not go on in a successor. Whoever breaks off
+    closes it.
+
+    Raises:
+        EddylineError: TopicNotFound, NotKv, EpochMismatch, CursorAhead, DataCorrupt; an unreachable store after a while.
+    """
+    request = fold_pb2.KeyHistoryRequest(
+        topic=topic, key=key, after_seq=after_seq, epoch=epoch, format=types_pb2.BATCH_FORMAT_ROWS
+    )
+    tries, left = retry.tries(timeout_s=CALL_TIMEOUT_S, retryable=STREAM_RETRYABLE), limit
+    while True:
+        request.limit = max(left, 0)
+        call = stub.KeyHistory(request, timeout=HISTORY_S)
+        try:
+            async for answer in call:
+                tries.went_on()
+                request.after_seq = answer.next_after_seq
+                if answer.WhichOneof("item") == "gap":
+                    yield gap_from_pb(answer.gap)
+                for record in answer.rows.records:
+                    yield record_from_pb(record)
+                    left -= 1
+            return
+        except grpc.aio.AioRpcError as error:
+            failure = unwrap(error)
+        finally:
+            call.cancel()
+        if limit and left <= 0:
+            return
+        await tries.wait(failure)

@@ -1,32 +1,36 @@
 """Reads of the log as an endless or bounded iterator of records and gaps.
 
-A read that follows waits at the server for the next record and outlives restarts; one that does not ends when it is level.
+A read of all there is, or of what comes, is a stream; one of so many records asks for pages of just those. Both outlive
+restarts of the store and go on where they broke off.
 """
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from eddyline.client.call import CALL_TIMEOUT_S
+from eddyline.client.events import Lost, Records
+from eddyline.client.stream import FOLLOW_PATIENCE_S, StreamPlan, stream_log
 from eddyline.core.read import ALL_RECORDS, READ_BYTES_MAX, RecordFilter
 from eddyline.core.wire import filter_to_pb, gap_from_pb, record_from_pb
+from eddyline.core.wire_calls import seq_found_from_pb
 from eddyline.v1 import log_pb2, types_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, Callable
 
     from eddyline.client.call import Retry
     from eddyline.client.events import Position
     from eddyline.core.errors import EddylineError
+    from eddyline.core.read import SeqFound
     from eddyline.core.record import Gap, Record
     from eddyline.v1.log_pb2_grpc import LogServiceStub
 
-READ_RECORDS: Final = 1_000
-READ_BYTES: Final = READ_BYTES_MAX // 4
+PAGE_RECORDS: Final = 1_000
+PAGE_BYTES: Final = READ_BYTES_MAX // 4
 FOLLOW_WAIT_MS: Final = 20_000
-FOLLOW_PATIENCE_S: Final = 86_400.0
-"""A follower waits this long for a store that is away before it gives up. A day: long enough for any repair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +49,70 @@ class ReadPlan:
     on_resume: Callable[[], None] | None = None
 
 
-async def read_log(stub: LogServiceStub, plan: ReadPlan, *, retry: Retry) -> AsyncIterator[Record | Gap]:
+def read_log(stub: LogServiceStub, plan: ReadPlan, *, retry: Retry) -> AsyncGenerator[Record | Gap, None]:
     """Yield what `plan` asks for, in order, gaps in their places.
 
     Raises:
         EddylineError: TopicNotFound, CursorAhead, DataCorrupt; an unreachable store after a while.
     """
+    return _read_pages(stub, plan, retry) if plan.limit else _read_stream(stub, plan, retry)
+
+
+async def find_seq(
+    stub: LogServiceStub,
+    topic: str,
+    *,
+    commit_time_ms: int | None,
+    source_time_ns: int | None,
+    epoch: int,
+    retry: Retry,
+) -> SeqFound:
+    """Look a time up, by exactly one of the two.
+
+    Raises:
+        EddylineError: TopicNotFound, EpochMismatch, InvalidArgument, DataCorrupt.
+    """
+    request = log_pb2.FindSeqRequest(topic=topic, epoch=epoch)
+    if commit_time_ms is not None:
+        request.commit_time_ms = commit_time_ms
+    if source_time_ns is not None:
+        request.source_time_ns = source_time_ns
+    answer = await retry.run(lambda left_s: stub.FindSeq(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S)
+    return seq_found_from_pb(answer)
+
+
+async def _read_stream(stub: LogServiceStub, plan: ReadPlan, retry: Retry) -> AsyncGenerator[Record | Gap, None]:
+    asked = StreamPlan(
+        plan.topic,
+        plan.after,
+        follow=plan.follow,
+        record_filter=plan.record_filter,
+        on_retry=plan.on_retry,
+        on_resume=plan.on_resume,
+    )
+    async with aclosing(stream_log(stub, asked, retry=retry)) as events:
+        async for event in events:
+            if isinstance(event, Records):
+                for record in event.records:
+                    yield record
+            elif isinstance(event, Lost):
+                yield event.gap
+
+
+async def _read_pages(stub: LogServiceStub, plan: ReadPlan, retry: Retry) -> AsyncGenerator[Record | Gap, None]:
     request = log_pb2.ReadRecordsRequest(
         topic=plan.topic,
         after_seq=plan.after.seq,
         epoch=plan.after.epoch,
-        max_bytes=READ_BYTES,
+        max_bytes=PAGE_BYTES,
         wait_ms=FOLLOW_WAIT_MS if plan.follow else 0,
         format=types_pb2.BATCH_FORMAT_ROWS,
         filter=filter_to_pb(plan.record_filter),
     )
     left = plan.limit
     while True:
-        request.limit = min(left, READ_RECORDS) if plan.limit else READ_RECORDS
-        answer = await _read_once(stub, request, plan, retry)
+        request.limit = min(left, PAGE_RECORDS)
+        answer = await _read_page(stub, request, plan, retry)
         for item in answer.items:
             if item.WhichOneof("item") == "gap":
                 yield gap_from_pb(item.gap)
@@ -71,12 +120,12 @@ async def read_log(stub: LogServiceStub, plan: ReadPlan, *, retry: Retry) -> Asy
             for record in item.rows.records:
                 yield record_from_pb(record)
                 left -= 1
-        if (plan.limit and left <= 0) or (answer.caught_up and not plan.follow):
+        if left <= 0 or (answer.caught_up and not plan.follow):
             return
         request.after_seq, request.epoch = answer.next_after_seq, answer.epoch
 
 
-async def _read_once(
+async def _read_page(
     stub: LogServiceStub, request: log_pb2.ReadRecordsRequest, plan: ReadPlan, retry: Retry
 ) -> log_pb2.ReadRecordsResponse:
     failed = False

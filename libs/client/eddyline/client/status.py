@@ -21,7 +21,10 @@ STATUS_TIMEOUT_S: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class RoleStatus:
-    """One role at one moment. Not `reachable`: `reason` says why, the rest is empty. `figures` by the contract's names."""
+    """One role at one moment. Not `reachable`: `reason` says why, the rest is empty. `figures` by the contract's names.
+
+    A store that recovers has the figures `replayed_bytes` and `total_bytes` instead (0 = not known yet).
+    """
 
     role: RoleName
     address: str
@@ -32,7 +35,7 @@ class RoleStatus:
     contract_version: str = ""
     pid: int = 0
     uptime_ms: int = 0
-    figures: tuple[tuple[str, int | bool], ...] = ()
+    figures: tuple[tuple[str, int | bool | str], ...] = ()
 
 
 async def role_statuses(channels: Channels, topology: Topology) -> tuple[RoleStatus, ...]:
@@ -79,19 +82,10 @@ async def is_ready(channel: grpc.aio.Channel) -> bool:
     return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 
-def _figures(answer: cluster_pb2.GetStatusResponse) -> tuple[tuple[str, int | bool], ...]:
+def _figures(answer: cluster_pb2.GetStatusResponse) -> tuple[tuple[str, int | bool | str], ...]:
     match answer.WhichOneof("detail"):
         case "store":
-            store = answer.store
-            return (
-                ("topic_count", store.topic_count),
-                ("source_count", store.source_count),
-                ("wal_bytes", store.wal_bytes),
-                ("appended_count", store.appended_count),
-                ("apply_lag_bytes", store.apply_lag_bytes),
-                ("instance", store.instance),
-                ("dropped_key_count", store.dropped_key_count),
-            )
+            return _store_figures(answer.store)
         case "ingest":
             return (("source_count", len(answer.ingest.sources)), ("nats_connected", answer.ingest.nats_connected))
         case "delivery":
@@ -104,3 +98,34 @@ def _figures(answer: cluster_pb2.GetStatusResponse) -> tuple[tuple[str, int | bo
             )
         case _:
             return ()
+
+
+def _store_figures(store: cluster_pb2.StoreStatus) -> tuple[tuple[str, int | bool | str], ...]:
+    if store.HasField("recovery"):
+        recovery = store.recovery
+        return (("replayed_bytes", recovery.replayed_bytes), ("total_bytes", recovery.total_bytes))
+    return (
+        ("topic_count", store.topic_count),
+        ("source_count", store.source_count),
+        ("wal_bytes", store.wal_bytes),
+        ("appended_count", store.appended_count),
+        ("apply_lag_bytes", store.apply_lag_bytes),
+        ("instance", store.instance),
+        ("dropped_key_count", store.dropped_key_count),
+        ("maintenance_stage", _stage_name(store.maintenance_stage)),
+        ("checkpoint", store.checkpoint),
+        ("segment_count", store.segment_count),
+        ("segment_bytes", store.segment_bytes),
+        ("unsegmented_bytes", store.unsegmented_bytes),
+        ("disk_free_bytes", store.disk_free_bytes),
+        ("memory_bytes", store.memory_bytes),
+        ("corrupt_count", store.corrupt_count),
+        ("wal_shards", store.wal_shards),
+    )
+
+
+def _stage_name(number: cluster_pb2.MaintenanceStage.ValueType) -> str:
+    # An open set: a newer store may know more.
+    known = number in cluster_pb2.MaintenanceStage.values()
+    name = cluster_pb2.MaintenanceStage.Name(number) if known else str(number)
+    return name.removeprefix("MAINTENANCE_STAGE_")

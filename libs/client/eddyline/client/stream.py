@@ -1,0 +1,136 @@
+"""The log as a stream of events, resumed where it breaks off: what `read` is made of, and healing by snapshots.
+
+I1: each call asks for what lies behind the last frame taken, so that a resume neither misses nor repeats.
+I2: a call lives at most `STREAM_S` and is made anew at its place, so that a store that hangs is noticed.
+Failure: a store that is away is tried again, with full jitter: for `CALL_TIMEOUT_S` without progress, a follower for a day.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+from eddyline.client.call import CALL_TIMEOUT_S, STREAM_RETRYABLE
+from eddyline.client.events import CaughtUp, Lost, Position, Records, SnapshotBegan, SnapshotEnded
+from eddyline.core.errors import Code, EddylineError
+from eddyline.core.read import ALL_RECORDS, RecordFilter
+from eddyline.core.status import unwrap
+from eddyline.core.wire import filter_to_pb, gap_from_pb, record_from_pb
+from eddyline.v1 import log_pb2, types_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from eddyline.client.call import Retry
+    from eddyline.v1.log_pb2_grpc import LogServiceStub
+
+FOLLOW_PATIENCE_S: Final = 86_400.0
+"""A follower waits this long for a store that is away before it gives up. A day: long enough for any repair."""
+STREAM_S: Final = 300.0
+"""Elsewhere unbounded: a stream whose store hangs waits for ever. As long as a store keeps a snapshot's view, so that no
+snapshot is cut off that the store would have finished. Costs a follower one call each 5 minutes."""
+
+StreamEvent = Records | Lost | SnapshotBegan | SnapshotEnded | CaughtUp
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """What one stream asks for; `end_seq` is exclusive, 0 = the head at the start (with `follow` none).
+
+    `heals` = after a gap the current values come, then the log from there. `on_retry` hears why a call is repeated,
+    `on_resume` that one answers again.
+    """
+
+    topic: str
+    after: Position
+    follow: bool = False
+    end_seq: int = 0
+    record_filter: RecordFilter = ALL_RECORDS
+    heals: bool = False
+    on_retry: Callable[[EddylineError], None] | None = None
+    on_resume: Callable[[], None] | None = None
+
+
+async def stream_log(stub: LogServiceStub, plan: StreamPlan, *, retry: Retry) -> AsyncGenerator[StreamEvent, None]:
+    """Yield what `plan` asks for, in order. Whoever breaks off closes it.
+
+    Raises:
+        EddylineError: TopicNotFound, CursorAhead, DataCorrupt, InvalidArgument, of snapshots NotKv and FoldLost; an
+            unreachable store after a while.
+    """
+    tries = retry.tries(
+        timeout_s=FOLLOW_PATIENCE_S if plan.follow else CALL_TIMEOUT_S,
+        retryable=STREAM_RETRYABLE,
+        on_retry=plan.on_retry,
+    )
+    frames = _Frames(plan)
+    while True:
+        call = stub.StreamRecords(frames.request(), timeout=STREAM_S)
+        came = False
+        try:
+            async for frame in call:
+                if tries.failures and plan.on_resume is not None:
+                    plan.on_resume()
+                tries.went_on()
+                came = True
+                event = frames.accept(frame)
+                if event is not None:
+                    yield event
+            return
+        except grpc.aio.AioRpcError as error:
+            failure = unwrap(error)
+        finally:
+            call.cancel()
+        if not came or failure.code is not Code.DEADLINE_EXCEEDED:
+            await tries.wait(failure)
+
+
+class _Frames:
+    """The place of one stream, moved by its frames."""
+
+    def __init__(self, plan: StreamPlan) -> None:
+        self._plan = plan
+        self._place = plan.after
+        self._end_seq = plan.end_seq
+        self._snapshot_seq = 0
+        self._in_snapshot = False
+
+    def request(self) -> log_pb2.StreamRecordsRequest:
+        """What to ask for next."""
+        self._in_snapshot = False
+        return log_pb2.StreamRecordsRequest(
+            topic=self._plan.topic,
+            after_seq=self._place.seq,
+            epoch=self._place.epoch,
+            end_seq=self._end_seq,
+            follow=self._plan.follow,
+            filter=filter_to_pb(self._plan.record_filter),
+            format=types_pb2.BATCH_FORMAT_ROWS,
+            on_gap=log_pb2.GAP_POLICY_HEAL if self._plan.heals else log_pb2.GAP_POLICY_TELL,
+        )
+
+    def accept(self, frame: log_pb2.StreamRecordsResponse) -> StreamEvent | None:
+        """The event of a frame; None = it moves the place only."""
+        self._place = here = Position(frame.epoch, frame.next_after_seq)
+        name = self._plan.topic
+        match frame.WhichOneof("frame"):
+            case "rows":
+                records = tuple(record_from_pb(record) for record in frame.rows.records)
+                return Records(name, records, here, self._in_snapshot)
+            case "gap":
+                gap = gap_from_pb(frame.gap)
+                if gap.new_epoch:
+                    self._end_seq = 0  # it was of the topic that is gone
+                return Lost(name, gap, here)
+            case "snapshot_begin":
+                self._in_snapshot, self._snapshot_seq = True, frame.snapshot_begin.seq
+                return SnapshotBegan(name, self._snapshot_seq)
+            case "snapshot_end":
+                self._in_snapshot = False
+                return SnapshotEnded(name, self._snapshot_seq, frame.snapshot_end.count, here)
+            case "caught_up":
+                return CaughtUp()
+            case _:
+                return None  # columns were not asked for; a newer store's frame moves the place

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from eddyline.store.workers import Worker
 
 WAIT_S_MAX: Final = 30.0
-PAGE_ENTRIES: Final = 256
+PAGE_ENTRIES: Final = 1024
 PAGE_BYTES: Final = 256 << 10
-"""A page: 0.2 ms of RocksDB iteration, which holds the GIL, from warm tables, and a few ms from cold ones."""
+"""A page: 0.4 ms of RocksDB iteration, which holds the GIL, from warm tables, and a few ms from cold ones."""
 SCAN_S_MAX: Final = 300.0
 """A view pins the files it reads: after this time a slow reader starts again behind its last key."""
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from eddyline.store.fold.fold import Fold
 
 KEYS_MAX: Final = 10_000
-CHUNK_KEYS: Final = 16
-"""Keys read at a time. What is held beside the answer is 16 MiB of the largest values that clients write, 128 MiB of the
+CHUNK_KEYS: Final = 32
+"""Keys read at a time. What is held beside the answer is 32 MiB of the largest values that clients write, 256 MiB of the
 largest that a source brings; fewer would make the call itself a part of the cost that shows."""
 ENTRY_OVERHEAD_BYTES: Final = 64
 """What a row's tags, lengths and fixed fields take beside its cells in a message, at most."""
@@ -95,6 +95,8 @@ def check_keys(keys: Sequence[bytes]) -> None:
 
 def entry_bytes(entry: Record) -> int:
     """What an entry takes in an answer, at most."""
+    if entry.tag is None and entry.node is None and not entry.meta:
+        return len(entry.key or b"") + len(entry.data or b"") + ENTRY_OVERHEAD_BYTES
     meta = sum(len(item.name.encode()) + len(item.value) + ENTRY_OVERHEAD_BYTES for item in entry.meta)
     text = len((entry.tag or "").encode()) + len((entry.node or "").encode())
     return len(entry.key or b"") + len(entry.data or b"") + text + meta + ENTRY_OVERHEAD_BYTES

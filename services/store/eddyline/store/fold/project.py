@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.cells import cells_of, numbers_of
 from eddyline.core.record import Op
-from eddyline.store.fold.entry import FORMAT, HAS_DATA, HAS_NODE, HAS_TAG, HEAD, PLACE, SHAPE
+from eddyline.store.fold.entry import FORMAT, HAS_DATA, HAS_NODE, HAS_TAG, HEAD, PLACE, PLAIN_SHAPE, SHAPE
 
 if TYPE_CHECKING:
     from eddyline.core.batch import Batch, Column
 
 _PUT: Final = bytes((Op.PUT,))
 _FOLDED: Final = frozenset((Op.PUT, Op.DELETE, Op.PURGE))
-_PLAIN_SHAPE: Final = SHAPE.pack(FORMAT, HAS_DATA, 0, 0, 0, 0, 0)
 _PLAIN_HEAD: Final = Struct(f"<{SHAPE.size}sQqq")
 assert _PLAIN_HEAD.size == HEAD.size == SHAPE.size + PLACE.size
 
@@ -42,7 +41,7 @@ def entries_of(batch: Batch) -> list[tuple[bytes, bytes | None]]:
 def _plain_entries(
     batch: Batch, keys: list[bytes | None], data: list[bytes | None]
 ) -> list[tuple[bytes, bytes | None]]:
-    heads = map(_PLAIN_HEAD.pack, repeat(_PLAIN_SHAPE), batch.seq_list(), _times(batch), _source_times(batch))
+    heads = map(_PLAIN_HEAD.pack, repeat(PLAIN_SHAPE), batch.seq_list(), _times(batch), _source_times(batch))
     # Neither keys nor data have a None here, which the caller has seen.
     last: dict[bytes, bytes | None] = dict(zip(keys, map(concat, heads, data), strict=True))  # type: ignore[arg-type]
     return list(last.items())

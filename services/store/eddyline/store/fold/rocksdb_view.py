@@ -27,9 +27,17 @@ if TYPE_CHECKING:
     from eddyline.core.batch import Batch
     from eddyline.core.record import Record
 
-_CHUNK_ENTRIES: Final = 16
-"""Entries taken from RocksDB at a time; what a page leaves of them waits for the next. Fewer are taken where entries are
-large, so that it is a quarter of a page at most, and once in a view, where sizes jump, 16 of the largest values: 128 MiB."""
+_CHUNK_ENTRIES: Final = 64
+_LARGE_BYTES: Final = 16 << 10
+"""Entries are taken from RocksDB in runs of 64 that end at a large one, and what a page leaves of a run waits for the next:
+1 MiB and one entry at most. A run of 16 costs a tenth more."""
+
+
+class _Entries(NamedTuple):
+    """Keys and values side by side: lists of bytes cost the collector nothing, where pairs do."""
+
+    keys: list[bytes]
+    values: list[bytes]
 
 
 class Scan(NamedTuple):
@@ -67,59 +75,57 @@ class RocksView:
         self._scan: Scan | None = scan
         self._on_close = on_close
         self._lock = Lock()
-        self._waiting: list[tuple[bytes, bytes]] = []
+        self._waiting = _Entries([], [])
         self._last_key: bytes | None = None
-        self._largest_bytes = 0
         self._ended = False
 
     def next_page(self, entries_max: int, bytes_max: int) -> list[Record]:
-        return [decode_entry(key[TOPIC_BYTES:], value) for key, value in self._next(entries_max, bytes_max)]
+        keys, values = self._next(entries_max, bytes_max)
+        return [decode_entry(key[TOPIC_BYTES:], value) for key, value in zip(keys, values, strict=True)]
 
     def next_batch(self, entries_max: int, bytes_max: int) -> Batch:
-        entries = self._next(entries_max, bytes_max)
-        return batch_of([key[TOPIC_BYTES:] for key, _ in entries], [value for _, value in entries])
+        keys, values = self._next(entries_max, bytes_max)
+        return batch_of(keys, values, key_start=TOPIC_BYTES)
 
-    def _next(self, entries_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
+    def _next(self, entries_max: int, bytes_max: int) -> _Entries:
         assert entries_max > 0
         with self._lock, translated():
             if self._scan is None:
                 raise FoldFailed("the view is closed")
-            taken: list[tuple[bytes, bytes]] = []
-            bytes_left = bytes_max
-            while len(taken) < entries_max and (chunk := self._chunk(self._scan, bytes_left)):
-                sizes_of_chunk = [len(key) + len(value) - TOPIC_BYTES for key, value in chunk]
-                bytes_left -= sum(sizes_of_chunk)
-                self._largest_bytes = max(self._largest_bytes, *sizes_of_chunk)
-                taken += chunk
-                if bytes_left < 0 or len(taken) > entries_max:
-                    while len(taken) > 1 and (bytes_left < 0 or len(taken) > entries_max):
-                        self._waiting.append(taken.pop())
-                        bytes_left += sizes_of_chunk.pop()
-                    self._waiting.reverse()
+            keys, values = taken = self._waiting
+            self._waiting = _Entries([], [])
+            bytes_left = bytes_max - _size(taken, 0)
+            while bytes_left > 0 and len(keys) < entries_max and not self._ended:
+                had = len(keys)
+                for key, value in islice(self._scan.items, min(_CHUNK_ENTRIES, entries_max - had)):
+                    keys.append(key)
+                    values.append(value)
+                    if len(value) > _LARGE_BYTES:
+                        break
+                if len(keys) == had:
+                    self._scan.check_end(self._last_key)
+                    self._ended = True
                     break
+                self._last_key = keys[-1]
+                bytes_left -= _size(taken, had)
+            end = len(keys)
+            while end > 1 and (end > entries_max or bytes_left < 0):
+                end -= 1
+                bytes_left += len(keys[end]) - TOPIC_BYTES + len(values[end])
+            self._waiting = _Entries(keys[end:], values[end:])
+            del keys[end:], values[end:]
         return taken
-
-    def _chunk(self, scan: Scan, bytes_left: int) -> list[tuple[bytes, bytes]]:
-        """The next entries, whose last may be too many; none = the end."""
-        if self._waiting:
-            chunk, self._waiting = self._waiting, []
-            return chunk
-        if self._ended:
-            return []
-        fitting = bytes_left // (4 * self._largest_bytes) if self._largest_bytes else 0
-        chunk = list(islice(scan.items, max(1, min(_CHUNK_ENTRIES, fitting))))
-        if chunk:
-            self._last_key = chunk[-1][0]
-        else:
-            scan.check_end(self._last_key)
-            self._ended = True
-        return chunk
 
     def close(self) -> None:
         with self._lock:
             self._scan = None
-            self._waiting = []
+            self._waiting = _Entries([], [])
         self._on_close(self)
+
+
+def _size(entries: _Entries, start: int) -> int:
+    keys, values = entries.keys[start:], entries.values[start:]
+    return sum(map(len, keys)) + sum(map(len, values)) - TOPIC_BYTES * len(keys)
 
 
 @contextmanager

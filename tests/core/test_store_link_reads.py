@@ -334,13 +334,13 @@ async def test_scan_ends_after_300_seconds_with_what_it_gave(form: Form) -> None
     async with linked_store(form, fold=fold) as store:
         fold.clock = store.clock
         await store.link.create_topic("kv", Kind.KV, TopicConfig())
-        await append(store.door, "kv", puts(*((f"{i:04}", "v") for i in range(2_000))))
+        await append(store.door, "kv", puts(*((f"{i:04}", "v") for i in range(8_000))))
         seen = 0
         with pytest.raises(ScanExpired):
             async for page in store.link.range_entries("kv"):
                 assert page.batch is not None
                 seen += page.batch.count
-        assert 0 < seen < 2_000
+        assert 0 < seen < 8_000
 
 
 # following -------------------------------------------------------------------------------------------------------

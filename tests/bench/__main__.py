@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from tests.bench import p1_append, p2_rows, p3_latency, p4_latency
+from tests.bench import p1_append, p2_rows, p3_latency, p4_latency, p8_fold
 from tests.bench.harness import machine
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ ROWS: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
     "P2": p2_rows.measure,
     "P3": p3_latency.measure,
     "P4": p4_latency.measure,
+    "P8": p8_fold.measure,
 }
 RESULTS = Path(__file__).parent / "results"
 

@@ -29,6 +29,7 @@ FIELDS_MAX: Final = 64
 _BYTES: Final = 2
 _VARINT: Final = 0
 _APPEND_TAG: Final = log_pb2.AppendStreamRequest.APPEND_FIELD_NUMBER << 3 | _BYTES
+_ROWS_TAG: Final = log_pb2.AppendBatch.ROWS_FIELD_NUMBER << 3 | _BYTES
 
 
 class RowsApart(NamedTuple, Generic[MessageT]):
@@ -64,9 +65,10 @@ def _cut_append(data: bytes) -> _Cut | None:
     if len(data) < APART_BYTES_MIN or data[0] != _APPEND_TAG:
         return None
     end = _varint_end(data, 1)
-    if end is None or _number(data, 1, end) != len(data) - end:
+    # Rows come first where serializers write them; a step of columns is told from them at once.
+    if end is None or data[end] != _ROWS_TAG or _number(data, 1, end) != len(data) - end:
         return None
-    inner = _cut(data[end:], log_pb2.AppendBatch.ROWS_FIELD_NUMBER, log_pb2.AppendBatch.COLUMNS_FIELD_NUMBER)
+    inner = _cut(data, log_pb2.AppendBatch.ROWS_FIELD_NUMBER, log_pb2.AppendBatch.COLUMNS_FIELD_NUMBER, at=end)
     if inner is None:
         return None
     # The rest is at most as long as it was, and is told its length in as many bytes.
@@ -75,13 +77,13 @@ def _cut_append(data: bytes) -> _Cut | None:
     return _Cut(data[:1] + head + inner.rest, inner.rows)
 
 
-def _cut(data: bytes, rows_number: int, other_number: int) -> _Cut | None:
-    """The message's bytes without the field of `rows_number`, if it has that and not the other one."""
+def _cut(data: bytes, rows_number: int, other_number: int, *, at: int = 0) -> _Cut | None:
+    """The bytes of the message that begins at `at` without the field of `rows_number`, if it has that and not the other."""
     if len(data) < APART_BYTES_MIN:
         return None
     rest: list[bytes] = []
     rows: list[bytes] = []
-    at = fields = 0
+    fields = 0
     while at < len(data):
         begin = at
         fields += 1

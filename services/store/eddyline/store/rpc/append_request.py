@@ -40,7 +40,7 @@ def append_request(
         InvalidArgument, MalformedColumns, BatchTooLarge, RecordTooLarge, InvalidOp.
     """
     key = request.idempotency_key
-    if len(key.encode()) > IDEMPOTENCY_KEY_BYTES_MAX:
+    if key and len(key.encode()) > IDEMPOTENCY_KEY_BYTES_MAX:
         raise InvalidArgument(
             f"an idempotency key has at most {IDEMPOTENCY_KEY_BYTES_MAX} bytes",
             field="idempotency_key",
@@ -81,6 +81,8 @@ def _batch(request: log_pb2.AppendRecordsRequest | log_pb2.AppendBatch, rows: by
 def _expected_versions(
     request: log_pb2.AppendRecordsRequest | log_pb2.AppendBatch,
 ) -> tuple[tuple[bytes, bytes], ...]:
+    if not request.expected_versions:
+        return ()
     if len(request.expected_versions) > EXPECTED_VERSIONS_MAX:
         raise InvalidArgument(
             f"at most {EXPECTED_VERSIONS_MAX} expected versions, not {len(request.expected_versions)}",

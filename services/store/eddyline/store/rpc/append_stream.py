@@ -119,8 +119,9 @@ class AppendStreamCall:
     async def _stage(self, topic: TopicInfo, append: log_pb2.AppendBatch, rows: bytes | None) -> None:
         request = append_request(append, rows, topic=topic.name, kind=topic.kind, epoch=topic.epoch)
         ack = await self._door.stage(request)
-        self._staged.append(_Staged(ack, request.batch.nbytes))
-        self._staged_bytes += request.batch.nbytes
+        size_bytes = request.batch.nbytes
+        self._staged.append(_Staged(ack, size_bytes))
+        self._staged_bytes += size_bytes
         self._news.set()
         while len(self._staged) >= AHEAD_APPENDS_MAX or self._staged_bytes >= AHEAD_BYTES_MAX:
             self._room.clear()
@@ -130,7 +131,8 @@ class AppendStreamCall:
         while True:
             while self._staged:
                 staged = self._staged[0]
-                result = await asyncio.shield(staged.ack)
+                # Shielded: who goes away does not take back an append that has its place.
+                result = staged.ack.result() if staged.ack.done() else await asyncio.shield(staged.ack)
                 await self._context.write(answer_of(result))
                 self._staged.popleft()
                 self._staged_bytes -= staged.size_bytes

@@ -31,6 +31,7 @@ class Topic:
     """The state of one topic."""
 
     applied: int = 0
+    base: int = 0
     entries: dict[bytes, Record] = field(default_factory=dict)
     writers: dict[str, WriterState] = field(default_factory=dict)
 
@@ -80,6 +81,17 @@ class FoldMachine(RuleBasedStateMachine):
         for fold in self.folds:
             fold.delete_topic(topic_id)
 
+    @rule(topic_id=TOPICS, seq=st.integers(1, 9))
+    def set_base(self, topic_id: int, seq: int) -> None:
+        self.topics.setdefault(topic_id, Topic()).base = seq
+        for fold in self.folds:
+            fold.set_base(topic_id, seq)
+
+    @rule(topic_id=TOPICS)
+    def erase(self, topic_id: int) -> None:
+        for fold in self.folds:
+            assert fold.erase(topic_id)
+
     @rule()
     def flush(self) -> None:
         for fold in self.folds:
@@ -102,6 +114,7 @@ class FoldMachine(RuleBasedStateMachine):
             assert fold.topics() == {topic_id: topic.applied for topic_id, topic in self.topics.items()}
             for topic_id, topic in self.topics.items():
                 assert fold.writers(topic_id) == topic.writers
+                assert fold.base_seq(topic_id) == topic.base
                 assert fold.get(topic_id, [*topic.entries, b"never"]) == [*topic.entries.values(), None]
                 assert _all_rows(fold, topic_id) == [topic.entries[key] for key in sorted(topic.entries)]
 

@@ -17,6 +17,7 @@ import numpy as np
 from eddyline.core.batch import Batch
 from eddyline.core.column import COLUMN_BYTES_END, Column, canonical_column, offset_array, presence, size_array
 from eddyline.core.errors import BatchTooLarge, InvalidOp, MalformedColumns, RecordTooLarge
+from eddyline.core.fixed import canonical_each, canonical_ops, canonical_seqs, canonical_times
 from eddyline.core.gap import OF_SOURCE, gap_of
 from eddyline.core.meta import check_meta_cells
 from eddyline.core.record import (
@@ -116,21 +117,31 @@ def _checked(batch: Batch) -> Batch:
             raise MalformedColumns(f"ops has {unknown[0]}, which is no op", field="ops", op=unknown[0])
     if batch.source_ts_ns and len(batch.source_ts_ns) != 8 * count:
         raise _wrong_length("source_ts_ns", len(batch.source_ts_ns), 8 * count)
+    key = batch.key and _fitting(batch.key, count, "key")
+    data = batch.data and _fitting(batch.data, count, "data")
+    tag = batch.tag and _fitting_text(batch.tag, count, "tag")
+    node = batch.node and _fitting_text(batch.node, count, "node")
+    meta = batch.meta and _fitting(batch.meta, count, "meta", absence=False)
+    version = batch.version and _fitting(batch.version, count, "version", absence=False)
+    if count == 0:
+        return Batch(0)
+    first_seq, seqs = canonical_seqs(batch.first_seq, batch.seqs or None)
+    ts_ms, ts_ms_each = canonical_each(batch.ts_ms, batch.ts_ms_each or None)
     return Batch(
         count,
-        first_seq=batch.first_seq,
-        seqs=batch.seqs or None,
-        ts_ms=batch.ts_ms,
-        ts_ms_each=batch.ts_ms_each or None,
-        ops=batch.ops or None,
-        source_ts_ns=batch.source_ts_ns or None,
-        key=batch.key and _fitting(batch.key, count, "key"),
-        data=batch.data and _fitting(batch.data, count, "data"),
-        tag=batch.tag and _fitting_text(batch.tag, count, "tag"),
-        node=batch.node and _fitting_text(batch.node, count, "node"),
-        meta=batch.meta and _fitting(batch.meta, count, "meta", absence=False),
-        version=batch.version and _fitting(batch.version, count, "version", absence=False),
-    ).canonical()
+        first_seq=first_seq,
+        seqs=seqs,
+        ts_ms=ts_ms,
+        ts_ms_each=ts_ms_each,
+        ops=canonical_ops(batch.ops or None),
+        source_ts_ns=canonical_times(batch.source_ts_ns or None),
+        key=key,
+        data=data,
+        tag=tag,
+        node=node,
+        meta=meta,
+        version=version,
+    )
 
 
 def _fitting(column: Column, count: int, field: str, *, absence: bool = True) -> Column | None:
@@ -154,7 +165,7 @@ def _fitting(column: Column, count: int, field: str, *, absence: bool = True) ->
         fits = offsets == bytes(4 * count) + length.to_bytes(4, "little")
     else:
         bounds = offset_array(offsets)
-        fits = bounds[0] == 0 and bounds[-1] == length and not (bounds[1:] < bounds[:-1]).any()
+        fits = bounds[0] == 0 and bounds[-1] == length and not np.count_nonzero(bounds[1:] < bounds[:-1])
     if not fits:
         message = f"{field}.offsets do not ascend from 0 to the values' length {length}"
         raise MalformedColumns(message, field=field, lengthBytes=length)
@@ -197,10 +208,14 @@ def _fitting_text(column: Column, count: int, field: str) -> Column | None:
 
 def _check_records(batch: Batch, *, source: bool) -> None:
     """Bounds of the records of a fitting batch, meta's grammar, and a source's gap payloads."""
-    _check_cells(batch.key, "key", KEY_BYTES_MAX)
-    _check_cells(batch.tag, "tag", TAG_BYTES_MAX)
-    _check_cells(batch.node, "node", NODE_BYTES_MAX)
-    _check_cells(batch.version, "version", VERSION_BYTES_MAX)
+    if batch.key is not None:
+        _check_cells(batch.key, "key", KEY_BYTES_MAX)
+    if batch.tag is not None:
+        _check_cells(batch.tag, "tag", TAG_BYTES_MAX)
+    if batch.node is not None:
+        _check_cells(batch.node, "node", NODE_BYTES_MAX)
+    if batch.version is not None:
+        _check_cells(batch.version, "version", VERSION_BYTES_MAX)
     if batch.meta is not None:
         _check_cells(batch.meta, "meta", META_BYTES_MAX)
         check_meta_cells(batch.meta)
@@ -216,8 +231,8 @@ def _check_records(batch: Batch, *, source: bool) -> None:
         _check_gaps(batch)
 
 
-def _check_cells(column: Column | None, field: str, limit: int) -> None:
-    if column is not None and len(column.values) > limit:
+def _check_cells(column: Column, field: str, limit: int) -> None:
+    if len(column.values) > limit:
         _check_sizes(np.diff(offset_array(column.offsets)), field, limit)
 
 

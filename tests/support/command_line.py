@@ -16,13 +16,17 @@ from eddyline.cli.verb import Context
 from eddyline.client.connect import Client
 from eddyline.client.topology import Channels, Topology
 from eddyline.core.clock import SystemClock, SystemHost
+from tests.support.scripted_door import scripted_store
 from tests.support.store_server import served_store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
     import pytest
+
+    from eddyline.cli.output import OutputFormat
+    from tests.support.scripted_door import ScriptedDoor
 
 
 def main(words: list[str]) -> int:
@@ -39,31 +43,51 @@ class Command:
 
     async def run(self, *words: str) -> tuple[int, list[dict[str, object]]]:
         """The exit code, and what was said as JSON."""
+        code, said = await self._run("json", words)
+        return code, [json.loads(line) for line in said.splitlines()]
+
+    async def text(self, *words: str) -> tuple[int, str]:
+        """The exit code, and what was said to people."""
+        return await self._run("text", words)
+
+    async def _run(self, output_format: OutputFormat, words: Sequence[str]) -> tuple[int, str]:
         stream = io.StringIO()
-        arguments = parse([*words, "-o", "json", "--cluster", self.address])
+        arguments = parse([*words, "-o", output_format, "--cluster", self.address])
         context = Context(
-            output=Output("json", stream=stream),
+            output=Output(output_format, stream=stream),
             environ={},
             clock=SystemClock(),
             host=SystemHost(),
             random_source=random.Random(1),
         )
         code: int = await arguments.run(arguments, context)
-        return code, [json.loads(line) for line in stream.getvalue().splitlines()]
+        return code, stream.getvalue()
 
 
 @asynccontextmanager
 async def command_on_a_store(data: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Command]:
     """A store, and commands at its address; ingest and delivery are away."""
     async with served_store(data) as store:
+        yield _command_at(store.address, monkeypatch)
 
-        @asynccontextmanager
-        async def connect(address: str, **_options: object) -> AsyncIterator[Client]:
-            # The store was not told its port: its own topology names the default one.
-            channels = Channels()
-            topology = Topology("test", (address,), ("127.0.0.1:1",), ("127.0.0.1:1",))
+
+@asynccontextmanager
+async def command_on_a_door(door: ScriptedDoor | None, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Command]:
+    """A store that is this door (None = one that recovers), and commands at its address; the other roles are away."""
+    async with scripted_store(door) as store:
+        yield _command_at(store.address, monkeypatch)
+
+
+def _command_at(address: str, monkeypatch: pytest.MonkeyPatch) -> Command:
+    @asynccontextmanager
+    async def connect(address: str, **_options: object) -> AsyncIterator[Client]:
+        # The store was not told its port: its own topology names the default one.
+        channels = Channels()
+        topology = Topology("test", (address,), ("127.0.0.1:1",), ("127.0.0.1:1",))
+        try:
             yield Client(topology, channels=channels, clock=SystemClock(), random_source=random.Random(1))
+        finally:
             await channels.close()
 
-        monkeypatch.setattr("eddyline.cli.verb.connect", connect)
-        yield Command(store.address)
+    monkeypatch.setattr("eddyline.cli.verb.connect", connect)
+    return Command(address)

@@ -15,7 +15,23 @@ import sys
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
-from eddyline.cli import append, get, ls, read, source, status, topic, up, watch
+from eddyline.cli import (
+    append,
+    delete,
+    find,
+    fsck,
+    get,
+    history,
+    ls,
+    read,
+    settle_fold,
+    source,
+    status,
+    topic,
+    up,
+    verify_fold,
+    watch,
+)
 from eddyline.cli.demo import verb as demo
 from eddyline.cli.drill import verb as drill
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK, CommandError, exit_code_of, failure_line, known_cause
@@ -29,7 +45,25 @@ if TYPE_CHECKING:
 
     RunLoop = Callable[[Coroutine[object, object, int]], int]
 
-VERBS: Final = (up, topic, append, read, watch, get, ls, source, status, demo, drill)
+VERBS: Final = (
+    up,
+    topic,
+    append,
+    read,
+    watch,
+    get,
+    ls,
+    history,
+    find,
+    delete,
+    source,
+    status,
+    verify_fold,
+    settle_fold,
+    fsck,
+    demo,
+    drill,
+)
 _DESCRIPTION: Final = "Eddyline keeps what the stream leaves behind."
 
 

@@ -1,4 +1,4 @@
-"""`eddyline get`: live values by key."""
+"""`eddyline get`: values by key, as they are or as they were."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK
 from eddyline.cli.output import record_fields, shown_bytes
+from eddyline.cli.quantity import commit_time_ns
 from eddyline.cli.verb import add_verb, connected, count
+from eddyline.core.read import EntryPage
 
 if TYPE_CHECKING:
     import argparse
 
     from eddyline.cli.verb import Context, Subparsers
+    from eddyline.client.connect import Client
 
 
 def add(subparsers: Subparsers) -> None:
@@ -20,26 +23,46 @@ def add(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers,
         "get",
-        what="Show the live values of keys of a KV topic; exit code 1 if one is not live.",
-        example="eddyline get routes co.uk\neddyline get certs KEY -o json",
+        what="Show the live values of keys of a KV topic, or those of a point that is past; exit code 1 if one is not live.",
+        example="eddyline get routes co.uk\neddyline get certs KEY -o json\n"
+        "eddyline get prices BTC --at-time 2026-11-28T09:30:00Z",
         run=run,
     )
+    parser.set_defaults(contradiction=contradiction)
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("keys", metavar="KEY", nargs="+")
     parser.set_defaults(repeatable="keys")
     parser.add_argument("--min-seq", type=count, default=0, metavar="SEQ", help="wait until the fold has it")
+    point = parser.add_mutually_exclusive_group()
+    point.add_argument("--at-seq", type=count, metavar="SEQ", help="as they were after this record")
+    point.add_argument(
+        "--at-time",
+        type=commit_time_ns,
+        metavar="TIME",
+        help="as they were then: RFC 3339, or ms since the Unix epoch",
+    )
+
+
+def contradiction(arguments: argparse.Namespace) -> str:
+    """What the arguments say against each other; empty = nothing."""
+    past = arguments.at_seq is not None or arguments.at_time is not None
+    return (
+        "--min-seq waits for what comes, --at-seq and --at-time ask for what was" if past and arguments.min_seq else ""
+    )
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Get."""
     async with connected(arguments, context) as client:
         keys = [key.encode() for key in arguments.keys]
-        page = await client.get_many(arguments.topic, keys, min_seq=arguments.min_seq)
+        page = await _page(client, arguments, keys)
     missing = 0
+    past = arguments.at_seq is not None or arguments.at_time is not None
+    verb, when = ("was", f" at {page.state.fold_seq}") if past else ("is", "")
     for key, record in zip(arguments.keys, page.entries, strict=True):
         if record is None:
             missing += 1
-            print(f"eddyline: KEY_NOT_FOUND: {key!r} is not live in {arguments.topic}", file=sys.stderr)
+            print(f"eddyline: KEY_NOT_FOUND: {key!r} {verb} not live in {arguments.topic}{when}", file=sys.stderr)
             continue
         value = shown_bytes(record.data) if record.data is None or b"\n" not in record.data else _lines(record.data)
         text = value if len(keys) == 1 else f"{key}  {value}"
@@ -47,6 +70,16 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         fields["fold_seq"] = page.state.fold_seq
         context.output.say(text, fields)
     return EXIT_FAILED if missing else EXIT_OK
+
+
+async def _page(client: Client, arguments: argparse.Namespace, keys: list[bytes]) -> EntryPage:
+    """The keys' entries at one point. A point that is past is the same for every call."""
+    topic, at_seq = arguments.topic, arguments.at_seq
+    if at_seq is None and arguments.at_time is None:
+        return await client.get_many(topic, keys, min_seq=arguments.min_seq)
+    at_time_ms = None if arguments.at_time is None else arguments.at_time // 1_000_000
+    pages = [await client.get_at(topic, key, at_seq=at_seq, at_time_ms=at_time_ms) for key in keys]
+    return EntryPage(pages[-1].state, tuple(page.entries[0] for page in pages))
 
 
 def _lines(data: bytes) -> str:

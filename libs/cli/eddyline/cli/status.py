@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK
 from eddyline.cli.output import Json
+from eddyline.cli.progress import share
+from eddyline.cli.quantity import shown_size
 from eddyline.cli.verb import add_verb, connected
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from eddyline.cli.verb import Context, Subparsers
     from eddyline.client.status import RoleStatus
 
+Figure = int | bool | str
 _HEADER = ("ROLE", "ADDRESS", "STATE", "PID", "UP", "VERSION", "FIGURES")
 
 
@@ -21,7 +24,9 @@ _MORE: Final = """
 
 JSON (-o json), an object a role: role, address, reachable, ready, reason (why not; empty = it is), version,
 contract_version, pid, uptime_ms, and its figures:
-  store     topic_count, source_count, wal_bytes, appended_count, apply_lag_bytes, instance, dropped_key_count
+  store     topic_count, source_count, wal_bytes, appended_count, apply_lag_bytes, instance, dropped_key_count,
+            maintenance_stage, checkpoint, segment_count, segment_bytes, unsegmented_bytes, disk_free_bytes, memory_bytes,
+            corrupt_count, wal_shards; while it recovers only replayed_bytes, total_bytes (0 = not known yet)
   ingest    source_count, nats_connected
   delivery  watch_count, topic_count, delivered_count, buffered_bytes"""
 
@@ -56,7 +61,7 @@ def shown_duration(milliseconds: int) -> str:
 
 def _row(status: RoleStatus) -> tuple[str, ...]:
     state = "ready" if status.ready else "not ready" if status.reachable else "away"
-    figures = "  ".join(f"{name}={value}" for name, value in status.figures)
+    figures = _store_text(dict(status.figures)) if status.role == "store" else _plain_text(status.figures)
     return (
         status.role,
         status.address,
@@ -66,6 +71,38 @@ def _row(status: RoleStatus) -> tuple[str, ...]:
         status.version or "-",
         figures or "-",
     )
+
+
+def _plain_text(figures: tuple[tuple[str, Figure], ...]) -> str:
+    return "  ".join(f"{name}={value}" for name, value in figures)
+
+
+def _store_text(figures: dict[str, Figure]) -> str:
+    """A store's figures for people: sizes in units, and what should be 0 only where it is not."""
+    if "total_bytes" in figures:
+        done, total = int(figures["replayed_bytes"]), int(figures["total_bytes"])
+        return f"recovering  {share(done, total)}  {shown_size(done)} of {shown_size(total) if total else '…'} replayed"
+    if not figures:
+        return ""
+
+    def size(name: str) -> str:
+        return shown_size(int(figures[f"{name}_bytes"]))
+
+    parts = [
+        f"topics={figures['topic_count']}",
+        f"sources={figures['source_count']}",
+        f"appended={figures['appended_count']}",
+        f"wal={size('wal')}",
+        f"segments={figures['segment_count']} ({size('segment')})",
+        f"unsegmented={size('unsegmented')}",
+        f"memory={size('memory')}",
+        f"disk_free={size('disk_free')}",
+        f"checkpoint={figures['checkpoint']}",
+        f"upkeep={str(figures['maintenance_stage']).lower()}",
+    ]
+    troubles = ("apply_lag_bytes", "dropped_key_count", "corrupt_count")
+    parts += (f"{name}={figures[name]}" for name in troubles if figures[name])
+    return "  ".join(parts)
 
 
 def _fields(status: RoleStatus) -> dict[str, Json]:

@@ -1,0 +1,109 @@
+"""Deletes through the command, and the question before them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eddyline.cli.command import parse
+from eddyline.cli.confirm import confirm
+from eddyline.cli.failure import CommandError
+from eddyline.core.deletion import DeleteResult
+from eddyline.core.match import Match, MatchField, MatchKind
+from eddyline.core.topic import Kind, TopicConfig, TopicInfo
+from tests.support.command_line import command_on_a_door
+from tests.support.scripted_door import ScriptedDoor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+INFO = TopicInfo("t", 7, Kind.LOG, TopicConfig(), 9, 5, "", 1, 4, 5, 320, 2)
+
+
+def door_of(result: DeleteResult) -> ScriptedDoor:
+    return ScriptedDoor({"get_topic": INFO, "delete_records": result}, kind=Kind.LOG)
+
+
+@contextmanager
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Standard input is a terminal; the end that a person types at."""
+    person, slave = pty.openpty()
+    try:
+        with os.fdopen(slave, "r") as stdin:
+            monkeypatch.setattr("sys.stdin", stdin)
+            yield person
+    finally:
+        os.close(person)
+
+
+@pytest.mark.parametrize(
+    ("words", "before_seq", "match"),
+    [
+        (["--before", "8"], 8, None),
+        (["--key", "k"], 0, Match(MatchField.KEY, MatchKind.EQ, b"k")),
+        (["--key-prefix", "", "--before", "8"], 8, Match(MatchField.KEY, MatchKind.PREFIX, b"")),
+        (["--tag", "ü"], 0, Match(MatchField.TAG, MatchKind.EQ, "ü".encode())),
+        (["--tag-prefix", "a:"], 0, Match(MatchField.TAG, MatchKind.PREFIX, b"a:")),
+    ],
+)
+async def test_a_delete_is_of_the_topic_that_is_there(
+    words: list[str], before_seq: int, match: Match | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door = door_of(DeleteResult(3, 8, 9, 7))
+    async with command_on_a_door(door, monkeypatch) as command:
+        code, said = await command.run("delete", "t", *words, "--yes")
+    assert code == 0
+    assert said == [{"topic": "t", "deleted_count": 3, "earliest_seq": 8, "head_seq": 9, "epoch": 7}]
+    assert door.asked[-1] == ("delete_records", ("t",), {"epoch": 7, "before_seq": before_seq, "match": match})
+
+
+async def test_a_delete_says_how_many_and_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with command_on_a_door(door_of(DeleteResult(1, 8, 9, 7)), monkeypatch) as command:
+        assert await command.text("delete", "t", "--before", "8", "-y") == (
+            0,
+            "deleted 1 record of t; it now has 8 to 9\n",
+        )
+    async with command_on_a_door(door_of(DeleteResult(5, 10, 9, 7)), monkeypatch) as command:
+        assert await command.text("delete", "t", "--before", "10", "-y") == (
+            0,
+            "deleted 5 records of t; it is empty now, its head is 9\n",
+        )
+
+
+async def test_a_person_is_asked_and_may_say_no(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    door = door_of(DeleteResult(3, 8, 9, 7))
+    async with command_on_a_door(door, monkeypatch) as command:
+        with terminal(monkeypatch) as person:
+            os.write(person, b"n\n")
+            with pytest.raises(CommandError, match="nothing was done"):
+                await command.run("delete", "t", "--key-prefix", "a", "--before", "8")
+            assert "delete_records" not in [name for name, _, _ in door.asked]
+            os.write(person, b"Yes\n")
+            assert (await command.run("delete", "t", "--key-prefix", "a"))[0] == 0
+    asked = capsys.readouterr().err
+    assert asked.startswith(
+        "eddyline: delete what below 8 has a key that starts with 'a' from t, LOG, 5 records, 5 to 9?"
+    )
+
+
+async def test_who_says_nothing_may_still_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = parse(["delete", "t", "--before", "8"])
+    with terminal(monkeypatch):
+        async with asyncio.TaskGroup() as group:
+            asking = group.create_task(confirm("sure?", arguments))
+            await asyncio.sleep(0)
+            asking.cancel()
+        assert asking.cancelled()
+
+
+async def test_a_script_is_not_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    await confirm("sure?", parse(["delete", "t", "--before", "8"]))
+    assert capsys.readouterr().err == ""

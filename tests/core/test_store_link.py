@@ -36,7 +36,7 @@ from eddyline.core.record import MetaEntry, Op, Record
 from eddyline.core.source import SourceDefinition, SourceInfo, SourceReport
 from eddyline.core.store_link import AppendResult
 from eddyline.core.topic import Durability, Kind, TopicConfig, TopicInfo
-from eddyline.store import engine
+from eddyline.store import write_gate
 from tests.support.both_links import FORMS, Form, LinkedStore, linked_store
 from tests.support.manual_clock import START_MS
 from tests.support.store import append, puts, rows
@@ -76,7 +76,7 @@ async def test_topic_is_created_and_read_with_all_it_has(store: LinkedStore) -> 
     made = await store.link.create_topic("t", Kind.LOG, FSYNC)
     assert made == TopicInfo("t", 1, Kind.LOG, FSYNC, head_seq=0, earliest_seq=1, source="", create_ts_ms=START_MS)
     await append(store.door, "t", rows("a", "b"))
-    assert await store.link.get_topic("t") == replace(made, head_seq=2)
+    assert await store.link.get_topic("t") == replace(made, head_seq=2, record_count=2, record_bytes=66)
 
 
 async def test_topic_refusals(store: LinkedStore) -> None:
@@ -178,7 +178,7 @@ async def test_full_queue_and_a_failing_disk_are_told(store: LinkedStore, monkey
         return await store.link.apply_batch("certs", fence=fence, previous=b"", new=b"1", batch=puts(("k", "v")))
 
     with monkeypatch.context() as patched:
-        patched.setattr(engine, "APPLY_LAG_RECORDS_MAX", 0)
+        patched.setattr(write_gate, "APPLY_LAG_RECORDS_MAX", 0)
         with pytest.raises(ApplyLag) as lagging:
             await apply()
         assert lagging.value.metadata == {"retryAfterMs": "100"}

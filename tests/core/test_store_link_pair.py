@@ -15,9 +15,9 @@ from eddyline.core.read import RangePage, ReadResult, RecordFilter
 from eddyline.core.record import Gap, GapReason, MetaEntry, Op, Record
 from eddyline.core.source import SourceDefinition, SourceReport
 from eddyline.core.store_link import FollowEnded, FollowItem, FollowLevel
-from eddyline.core.topic import Durability, Kind, TopicConfig
+from eddyline.core.topic import Kind, TopicConfig
 from tests.support.both_links import LinkedStore, linked_store
-from tests.support.store import append
+from tests.support.store import LASTING, append
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -65,7 +65,7 @@ def some_filter(random: Random) -> RecordFilter:
 
 def topic_call(random: Random) -> Call:
     name, kind = random.choice(TOPICS), random.choice(list(Kind))
-    config = TopicConfig(random.choice(list(Durability)), random.choice((1, 120_000)))
+    config = TopicConfig(random.choice(LASTING), random.choice((1, 120_000)))
     if random.random() < 0.2:
         return lambda store: store.door.delete_topic(name)
     if random.random() < 0.4:

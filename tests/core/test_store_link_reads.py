@@ -187,7 +187,7 @@ async def test_damaged_record_is_never_served(store: LinkedStore) -> None:
     await store.link.create_topic("t", Kind.LOG, TopicConfig())
     await append(store.door, "t", rows("a"))
     location = store.door._table.get("t").index.entry(0).location
-    path = store.door._reader._wal._directory / f"{location.file_number:016x}.wal"
+    path = store.door._engine.committers[0].wal._directory / f"{location.file_number:016x}.wal"
     file = store.disk.open(path)
     at = location.offset + location.length // 2
     file.pwritev([bytes([file.pread(1, at)[0] ^ 1])], at)

@@ -21,7 +21,7 @@ from tests.sim.book import Book
 from tests.support.faulty_fs import FaultyFs
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.sim_fs import Crashed, SimFs
-from tests.support.store import sim_store
+from tests.support.store import LASTING, sim_store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -160,7 +160,7 @@ class World:
         Where only DISK topics are written, power loss finds more that was never synced; where only FSYNC topics are,
         nobody else's fdatasync hides one that is missing.
         """
-        classes = self.random.choice(((Durability.DISK,), (Durability.FSYNC,), tuple(Durability)))
+        classes = self.random.choice(((Durability.DISK,), (Durability.FSYNC,), LASTING))
         return [
             actor for actor in self.actors if self.random.random() < 0.8 and self.book.names[actor.topic][1] in classes
         ]

@@ -32,7 +32,7 @@ def test_environment_sets_them() -> None:
         ("SYNC_INTERVAL_MS", "0"),
         ("SYNC_INTERVAL_MS", "1001"),
         ("TOPICS_MAX", "0"),
-        ("CACHE_BYTES", "-1"),
+        ("MEMORY_BYTES", "1"),
         ("FOLD_PROFILE", "huge"),
         ("STOP_GRACE_MS", "-1"),
         ("SYNC", "1"),

@@ -35,7 +35,7 @@ from eddyline.store.append import AppendRequest, NewTopic, WriterPosition
 from tests.support.faulty_fs import FaultyFs
 from tests.support.manual_clock import ManualClock
 from tests.support.sim_fs import SimFs
-from tests.support.store import all_rows, append, kv_topic, log_topic, puts, rows, sim_store, values
+from tests.support.store import LASTING, all_rows, append, kv_topic, log_topic, puts, rows, sim_store, values
 
 PAST_WINDOW_S = 121
 
@@ -223,7 +223,7 @@ async def test_recreated_topic_has_another_epoch_and_starts_at_one() -> None:
         assert (await append(link, "log", rows("b"))).first_seq == 1
 
 
-@pytest.mark.parametrize("durability", list(Durability))
+@pytest.mark.parametrize("durability", LASTING)
 async def test_failed_fdatasync_makes_outcomes_unknown_and_the_shard_read_only(durability: Durability) -> None:
     disk = FaultyFs(SimFs())
     async with sim_store(disk) as link:
@@ -239,7 +239,7 @@ async def test_failed_fdatasync_makes_outcomes_unknown_and_the_shard_read_only(d
         assert values(await all_rows(link, "log")) == [b"a"]
 
 
-@pytest.mark.parametrize("durability", list(Durability))
+@pytest.mark.parametrize("durability", LASTING)
 async def test_failed_write_leaves_no_append_without_an_answer(durability: Durability) -> None:
     disk = FaultyFs(SimFs())
     async with sim_store(disk) as link:

@@ -18,7 +18,8 @@ from eddyline.core.read import (
     RecordFilter,
 )
 from eddyline.core.record import Gap, GapReason, MetaEntry, Op, Record
-from eddyline.store.reader import fitting, record_bytes
+from eddyline.store.log.sizes import row_bytes
+from eddyline.store.reader import fitting
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.sim_fs import SimFs
 from tests.support.store import all_rows, append, kv_topic, log_topic, puts, rows, sim_store, values
@@ -200,7 +201,7 @@ async def test_flipped_byte_is_told_and_the_frames_around_it_are_served() -> Non
     async with sim_store(disk, cache_bytes=0) as link:
         await filled(link, 2, 2, 2)
         location = link._table.get("log").index.entry(1).location
-        file = disk.open(link._reader._wal._directory / f"{location.file_number:016x}.wal")
+        file = disk.open(link._engine.committers[0].wal._directory / f"{location.file_number:016x}.wal")
         for at in (location.offset + 40, location.offset + location.length - 1):
             byte = file.pread(1, at)[0]
             file.pwritev([bytes([byte ^ 0x10])], at)
@@ -228,7 +229,7 @@ def test_bytes_are_cells_and_overhead() -> None:
     meta_bytes = 2 + 1 + 4 + 1
     cells = 2 + 3 + 1 + 2 + meta_bytes + 2
     expected = [cells + RECORD_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES, cells - 3 + RECORD_OVERHEAD_BYTES]
-    assert record_bytes(batch).tolist() == expected
+    assert row_bytes(batch).tolist() == expected
     assert batch_bytes(batch) == sum(expected)
 
 

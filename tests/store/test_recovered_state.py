@@ -14,7 +14,7 @@ from eddyline.store.fold.fold import FoldWrite
 from eddyline.store.fold.memory import SimFold
 from tests.store.test_recovery import GAP_SEQ, Machine, nothing
 from tests.support.sim_fs import Crashed, SimFs
-from tests.support.store import all_rows, append, kv_topic, log_topic, puts, rows, sim_store, values
+from tests.support.store import LASTING, all_rows, append, kv_topic, log_topic, puts, rows, sim_store, values
 
 if TYPE_CHECKING:
     from eddyline.store.link import LocalLink
@@ -24,7 +24,7 @@ CERTS = SourceDefinition("certs", "kv", "bucket")
 
 
 @pytest.mark.parametrize("then", ["kill", "power"])
-@pytest.mark.parametrize("durability", list(Durability))
+@pytest.mark.parametrize("durability", LASTING)
 @pytest.mark.parametrize("kind", list(Kind))
 async def test_fence_raised_alone_survives(then: CrashKind, durability: Durability, kind: Kind) -> None:
     machine = Machine()

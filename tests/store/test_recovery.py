@@ -16,17 +16,17 @@ from eddyline.core.topic import Durability, Kind, TopicConfig
 from eddyline.store.append import AppendRequest, WriterPosition
 from eddyline.store.fold.fold import FoldWrite, WriterState
 from eddyline.store.fold.memory import SimFold
-from eddyline.store.lifecycle import IdentityMismatch, new_workers, open_store
+from eddyline.store.lifecycle import IdentityMismatch
+from eddyline.store.log.bodies import topic_body, topic_of
 from eddyline.store.log.table import TopicTable
 from eddyline.store.log.topic import RESERVATION_SEQS
-from eddyline.store.recovery import check_follows, topic_body, topic_of
+from eddyline.store.recovery import check_follows
 from eddyline.store.storage.fs import Locked
 from eddyline.store.storage.wal import Location
-from eddyline.store.workers import InlineWorker
 from tests.support.history import read_all
 from tests.support.manual_clock import ManualClock
 from tests.support.sim_fs import Crashed, SimFs
-from tests.support.store import SimHost, all_rows, append, kv_topic, log_topic, puts, rows, settings, sim_store, values
+from tests.support.store import LASTING, all_rows, append, kv_topic, log_topic, puts, rows, sim_store, values
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -69,7 +69,7 @@ async def nothing(link: LocalLink) -> None:
 
 
 @pytest.mark.parametrize("then", [None, "kill"])
-@pytest.mark.parametrize("durability", list(Durability))
+@pytest.mark.parametrize("durability", LASTING)
 async def test_restart_keeps_topics_records_and_entries(then: CrashKind | None, durability: Durability) -> None:
     machine = Machine()
 
@@ -207,7 +207,7 @@ async def test_lost_tail_is_one_gap_that_later_starts_leave_alone() -> None:
         await log_topic(link, "safe", Durability.FSYNC)
         await append(link, "safe", rows("s"))
         await append(link, "log", rows("a"))
-        await link._engine.committer.sync()
+        await link._engine.committers[0].sync()
         await append(link, "log", rows("b"))
 
     async def look(link: LocalLink) -> None:
@@ -245,7 +245,7 @@ async def test_clean_stop_before_a_power_failure_loses_nothing() -> None:
     await machine.run(look)
 
 
-@pytest.mark.parametrize("durability", list(Durability))
+@pytest.mark.parametrize("durability", LASTING)
 async def test_head_moves_past_a_fold_that_is_ahead_and_its_positions_win_for_good(durability: Durability) -> None:
     machine, topic_id = Machine(), 1
 
@@ -295,15 +295,7 @@ async def test_directory_of_another_cluster_is_refused_and_left_as_it_is() -> No
     await machine.run(log_and_nothing)
 
     async def start(cluster_id: str) -> int:
-        async with open_store(
-            fs=machine.fs,
-            open_fold=machine.fold.kill,
-            clock=machine.clock,
-            host=SimHost(machine.fs.boot_id),
-            settings=settings(),
-            cluster_id=cluster_id,
-            workers=new_workers(lambda name, threads: InlineWorker()),
-        ) as link:
+        async with sim_store(machine.fs, machine.fold.kill(), machine.clock, cluster_id=cluster_id) as link:
             return link.status().instance
 
     with pytest.raises(IdentityMismatch, match=r"'test'.*'other'"):
@@ -366,7 +358,7 @@ async def test_missing_frame_in_the_middle_of_a_topic_is_corruption() -> None:
         check_follows(topic, gap.with_place(11, 0), Location(2, 80, 96))
 
 
-@pytest.mark.parametrize("durability", list(Durability))
+@pytest.mark.parametrize("durability", LASTING)
 async def test_clean_stop_whose_last_frame_is_damaged_is_refused(durability: Durability) -> None:
     fs, fold = SimFs(), SimFold(0)
     async with sim_store(fs, fold) as link:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eddyline.core.batch import Batch
 from eddyline.core.record import Op, Record
 from eddyline.core.topic import Durability, Kind, TopicConfig
 from eddyline.store.append import AppendRequest
+from eddyline.store.catalog.memory import SimCatalog
 from eddyline.store.config import StoreSettings
 from eddyline.store.fold.memory import SimFold
-from eddyline.store.lifecycle import new_workers, open_store
+from eddyline.store.lifecycle import open_store
+from eddyline.store.machine import Machine, new_workers
+from eddyline.store.memory_plan import memory_plan
 from eddyline.store.workers import InlineWorker
+from tests.support.faulty_fs import FaultyFs
 from tests.support.manual_clock import ManualClock
 from tests.support.sim_fs import SimFs
 
@@ -25,6 +30,9 @@ if TYPE_CHECKING:
     from eddyline.store.storage.fs import Fs
 
 WAL_FILE_BYTES = 64 << 10
+LASTING = (Durability.DISK, Durability.FSYNC)
+"""The classes whose records outlive the process."""
+CATALOG = Path("/data/catalog")
 
 
 class SimHost:
@@ -56,6 +64,8 @@ async def sim_store(
     clock: ManualClock | None = None,
     *,
     boot_id: str = "",
+    cache_bytes: int = 64 << 20,
+    cluster_id: str = "test",
     **changes: int | str,
 ) -> AsyncIterator[LocalLink]:
     """A recovered store; what is not given is new and empty."""
@@ -63,16 +73,26 @@ async def sim_store(
     if not boot_id:
         boot_id = fs.boot_id if isinstance(fs, SimFs) else "boot"
     made = fold if fold is not None else SimFold(0)
-    async with open_store(
+    chosen = settings(**changes)
+    machine = Machine(
         fs=fs,
         open_fold=lambda: made,
+        open_catalog=lambda must_exist: SimCatalog(sim_disk(fs), CATALOG, must_exist=must_exist),
         clock=clock or ManualClock(),
         host=SimHost(boot_id),
-        settings=settings(**changes),
-        cluster_id="test",
-        workers=new_workers(lambda name, threads: InlineWorker()),
-    ) as link:
+        workers=new_workers(lambda name, threads: InlineWorker(), wal_shards=chosen.wal_shards),
+        plan=memory_plan(chosen.memory_bytes)._replace(cache_bytes=cache_bytes),
+    )
+    async with open_store(machine, chosen, cluster_id=cluster_id) as link:
         yield link
+
+
+def sim_disk(fs: Fs) -> SimFs:
+    """The simulated disk below a file system that may err."""
+    while isinstance(fs, FaultyFs):
+        fs = fs.inner
+    assert isinstance(fs, SimFs)
+    return fs
 
 
 def puts(*pairs: tuple[str, str | None]) -> Batch:

@@ -18,9 +18,12 @@ from eddyline.core.server import make_server
 from eddyline.core.settings import CommonSettings
 from eddyline.core.status import unwrap
 from eddyline.store.__main__ import SERVICES, add_services
-from eddyline.store.config import CACHE_BYTES, StoreSettings
+from eddyline.store.catalog.rocksdb import RocksCatalog
+from eddyline.store.config import StoreSettings
 from eddyline.store.fold.rocksdb import RocksFold
-from eddyline.store.lifecycle import new_workers, open_store
+from eddyline.store.lifecycle import open_store
+from eddyline.store.machine import Machine, new_workers
+from eddyline.store.memory_plan import memory_plan
 from eddyline.store.rpc.doorway import Doorway
 from eddyline.store.storage.fs import RealFs
 from eddyline.store.storage.layout import Layout
@@ -117,7 +120,7 @@ async def served_store(
     data_dir: Path,
     *,
     topics_max: int = 100,
-    cache_bytes: int = CACHE_BYTES,
+    cache_bytes: int = 64 << 20,
     recovered: bool = True,
     fs: Fs | None = None,
     disk: Gate | None = None,
@@ -131,22 +134,22 @@ async def served_store(
         data_dir=str(data_dir),
         wal_file_bytes=WAL_FILE_BYTES,
         topics_max=topics_max,
-        cache_bytes=cache_bytes,
+    )
+    machine = Machine(
+        fs=fs if fs is not None else RealFs(),
+        open_fold=partial(RocksFold, Layout(data_dir).fold),
+        open_catalog=lambda must_exist: RocksCatalog(Layout(data_dir).catalog, must_exist=must_exist),
+        clock=clock,
+        host=host,
+        workers=new_workers(partial(_worker, gates)),
+        plan=memory_plan(settings.memory_bytes)._replace(cache_bytes=cache_bytes),
     )
     server = make_server(settings.listen, cluster_id=CLUSTER_ID)
     add_services(server, doorway, common=CommonSettings(), clock=clock, host=host)
     address = await server.start(*SERVICES)
     try:
         async with (
-            open_store(
-                fs=fs if fs is not None else RealFs(),
-                open_fold=partial(RocksFold, Layout(data_dir).fold),
-                clock=clock,
-                host=host,
-                settings=settings,
-                cluster_id=CLUSTER_ID,
-                workers=new_workers(partial(_worker, gates)),
-            ) as link,
+            open_store(machine, settings, cluster_id=CLUSTER_ID) as link,
             open_channel(address, own_connection=True) as channel,
         ):
             try:
@@ -171,6 +174,23 @@ async def served_store(
                         gate.open()
     finally:
         await server.stop(0)
+
+
+@asynccontextmanager
+async def passing_time(clock: ManualClock) -> AsyncIterator[None]:
+    """Let time pass by itself, so that what waits for a while (a window under pressure) goes on."""
+
+    async def tick() -> None:
+        while True:
+            clock.advance(0.001)
+            await asyncio.sleep(0.001)
+
+    async with asyncio.TaskGroup() as tasks:
+        ticking = tasks.create_task(tick())
+        try:
+            yield
+        finally:
+            ticking.cancel()
 
 
 def _worker(gates: dict[str, Gate | None], name: str, threads: int) -> Worker:

@@ -17,7 +17,7 @@ from eddyline.v1.log_pb2 import AppendStart, AppendStreamRequest, ReadRecordsReq
 from eddyline.v1.types_pb2 import Record
 from tests.store.rpc.requests import append_step, keyless, rows
 from tests.support.faulty_fs import FaultyFs
-from tests.support.store_server import Gate, answers_of, refused, served_store, until
+from tests.support.store_server import Gate, answers_of, passing_time, refused, served_store, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,9 +37,9 @@ APPEND_BYTES = 1_000_000
 async def test_appends_beyond_the_disk_are_throttled_and_not_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eddyline.store.engine.STAGED_BYTES_MAX", MIB)
+    monkeypatch.setattr("eddyline.store.write_gate.STAGED_BYTES_MAX", MIB)
     disk = Gate()
-    async with served_store(tmp_path / "store", disk=disk) as store:
+    async with served_store(tmp_path / "store", disk=disk) as store, passing_time(store.clock):
         await store.create("log", LOG)
         disk.close()
         large = append_step(Record(data=bytes(MIB - 1_000)))
@@ -68,7 +68,11 @@ async def _refusal(store: ServedStore, request: AppendRecordsRequest) -> Eddylin
 
 async def test_appends_beyond_the_fold_are_refused_and_not_stored(tmp_path: Path) -> None:
     fold = Gate()
-    async with served_store(tmp_path / "store", fold=fold) as store, asyncio.TaskGroup() as tasks:
+    async with (
+        served_store(tmp_path / "store", fold=fold) as store,
+        passing_time(store.clock),
+        asyncio.TaskGroup() as tasks,
+    ):
         await store.create("kv")
         fold.close()
         taken = 0

@@ -316,7 +316,7 @@ def test_file_begins_with_the_length_of_its_predecessor() -> None:
     locations = rotated(fs)
     mark = parse(memoryview(raw(fs, 2)), 0, shard=SHARD, file_number=2, offset=0)
     assert mark.type is FrameType.CHECKPOINT_MARK
-    assert mark.control == {"previous_bytes": locations[3].offset + locations[3].length}
+    assert mark.control == {"checkpoint": 0, "previous_bytes": locations[3].offset + locations[3].length}
 
 
 @pytest.mark.parametrize("frames_left", range(4))

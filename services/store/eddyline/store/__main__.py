@@ -27,10 +27,14 @@ from eddyline.core.errors import EddylineError
 from eddyline.core.server import make_server
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
 from eddyline.core.telemetry import fields, set_up_logging
+from eddyline.store.catalog.catalog import CatalogFailed
+from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import PREFIX, StoreSettings
 from eddyline.store.fold.fold import FoldFailed
 from eddyline.store.fold.rocksdb import RocksFold
-from eddyline.store.lifecycle import SHARD_COUNT, SHARD_INDEX, IdentityMismatch, new_workers, open_store
+from eddyline.store.lifecycle import IdentityMismatch, open_store
+from eddyline.store.machine import Machine, new_workers
+from eddyline.store.opening import SHARD_COUNT, SHARD_INDEX
 from eddyline.store.rpc.apply import ApplyServicer
 from eddyline.store.rpc.doorway import Doorway
 from eddyline.store.rpc.fold import FoldServicer
@@ -94,7 +98,7 @@ def main(environ: Mapping[str, str]) -> int:
         return _refuse(str(error))
     except EddylineError as error:
         return _refuse(f"{error.reason}: {error.message}")
-    except (OSError, FoldFailed) as error:
+    except (OSError, FoldFailed, CatalogFailed) as error:
         return _refuse(f"the data directory cannot be used: {error}")
     return 0
 
@@ -117,15 +121,7 @@ async def serve(settings: StoreSettings, common: CommonSettings) -> None:
     async with AsyncExitStack() as stack:
         stack.push_async_callback(server.stop, 0)
         link = await stack.enter_async_context(
-            open_store(
-                fs=RealFs(),
-                open_fold=partial(RocksFold, Layout(settings.directory).fold, profile=_profile(settings)),
-                clock=clock,
-                host=host,
-                settings=settings,
-                cluster_id=common.cluster_id,
-                workers=new_workers(lambda name, threads: ThreadWorker(name, threads=threads)),
-            )
+            open_store(machine_of(settings, clock, host, doorway), settings, cluster_id=common.cluster_id)
         )
         doorway.open(link)
         async with asyncio.TaskGroup() as tasks:
@@ -137,6 +133,20 @@ async def serve(settings: StoreSettings, common: CommonSettings) -> None:
         doorway.close()
         await server.stop(settings.stop_grace_ms / 1000)
     _LOG.info("stopped")
+
+
+def machine_of(settings: StoreSettings, clock: Clock, host: Host, doorway: Doorway) -> Machine:
+    """The real machine, told where."""
+    layout = Layout(settings.directory)
+    return Machine(
+        fs=RealFs(),
+        open_fold=partial(RocksFold, layout.fold, profile=_profile(settings)),
+        open_catalog=lambda must_exist: RocksCatalog(layout.catalog, must_exist=must_exist),
+        clock=clock,
+        host=host,
+        workers=new_workers(lambda name, threads: ThreadWorker(name, threads=threads), wal_shards=settings.wal_shards),
+        tell=doorway.recovering,
+    )
 
 
 def add_services(server: RoleServer, doorway: Doorway, *, common: CommonSettings, clock: Clock, host: Host) -> None:

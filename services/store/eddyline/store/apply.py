@@ -17,8 +17,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.clock import sleep
+from eddyline.store.fold.erase import erase_entries
 from eddyline.store.fold.fold import FoldFailed, FoldStalled, FoldWrite, WriterState
 from eddyline.store.fold.project import entries_of
+from eddyline.store.storage.frame import FrameType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -123,11 +125,14 @@ class Applier:
 
 
 def apply_frames(fold: Fold, frames: Sequence[CommitFrame]) -> None:
-    """Write frames to the fold in one batch; a topic's deletion comes alone."""
+    """Write frames to the fold in one batch; a deletion, of a topic or of records, comes alone."""
     first = frames[0]
     if first.control is not None:
         assert first.topic is not None
-        fold.delete_topic(first.topic.id)
+        if first.control.body.type == FrameType.TOPIC_DELETE:
+            fold.delete_topic(first.topic.id)
+        elif first.control.erase is not None:
+            erase_entries(fold, first.topic.id, first.control.erase.match, first.control.erase.through_seq)
         return
     fold.apply([_fold_write(frame) for frame in frames])
 

@@ -1,8 +1,9 @@
 """Group commit: what is staged becomes frames, the frames become durable, and only then are handed on.
 
-A lone append goes at once; while one group is with the disk the next gathers. Appends of one topic in one group are joined
-into one frame that keeps each append's identity. Frames whose class is met by the write are handed on after it, all
-others after the fdatasync that covers them.
+A lone append goes at once; while one group is with the disk the next gathers. Where the store is under pressure a group
+gathers for a window that grows with it, so that fewer, larger groups do the work. Appends of one topic in one group are
+joined into one frame that keeps each append's identity. Frames whose class is met by the write are handed on after it,
+all others after the fdatasync that covers them; appends of EPHEMERAL topics take their turn and are written nowhere.
 
 I1: frames of one topic are handed on in the order they were staged. I2: after a failure of the disk nothing is written
 any more: what was with the kernel is `CommitUnknown`, what was only staged is refused as `ReadOnly`.
@@ -13,9 +14,10 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.batch import Batch
+from eddyline.core.clock import sleep
 from eddyline.core.errors import CommitUnknown, ReadOnly
 from eddyline.core.topic import Durability
 from eddyline.store.storage.frame import AppendMark, FrameBody, append_body
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from eddyline.core.clock import Clock
+    from eddyline.core.match import Match
     from eddyline.core.store_link import AppendResult
     from eddyline.store.log.topic import Topic
     from eddyline.store.storage.wal import WriteGroup
@@ -38,6 +41,11 @@ JOINED_APPEND_BYTES_MAX: Final = 32 << 10
 10 µs), which is dear for small appends alone. `make bench ROWS=P1`: +20 % at 100 KB an append."""
 GROUP_BYTES_MAX: Final = 32 << 20
 """One group's bytes: half a WAL file, and 0.1 s of a slow disk, so that no append waits longer behind others."""
+WINDOW_PRESSURE: Final = 0.4
+WINDOW_S_MIN: Final = 0.000_5
+WINDOW_S_MAX: Final = 0.010
+"""Above this pressure (0 to 1) a group gathers for a window, straight from the smallest at 0.4 to the largest at 1: 10 ms is
+what a slow fdatasync takes anyway, and ten times what a group of small appends costs beside its records."""
 STOPPED: Final = "STOPPED"
 """Why nothing is written once the committer has ended. After a drain nobody waited for it: that stop was clean."""
 
@@ -65,23 +73,37 @@ class StagedAppend:
         self.sync = sync
 
 
-class StagedControl:
-    """A control frame: always fdatasynced. `on_commit` runs on the loop when it is, `done` resolves after it."""
+class Erasure(NamedTuple):
+    """What a delete takes out of a fold: entries that match and were written at or below `through_seq`."""
 
-    __slots__ = ("body", "done", "on_commit", "topic")
+    match: Match
+    through_seq: int
+
+
+class StagedControl:
+    """A frame that is no append: fdatasynced, unless it only carries old records (`sync` False).
+
+    `on_commit` gets its place, on the loop, when it is committed; `done` resolves after it.
+    """
+
+    __slots__ = ("body", "done", "erase", "on_commit", "sync", "topic")
 
     def __init__(
         self,
         body: FrameBody,
         *,
         done: asyncio.Future[None],
-        on_commit: Callable[[], None],
+        on_commit: Callable[[Location], None],
         topic: Topic | None = None,
+        sync: bool = True,
+        erase: Erasure | None = None,
     ) -> None:
         self.body = body
         self.done = done
         self.on_commit = on_commit
         self.topic = topic
+        self.sync = sync
+        self.erase = erase
 
 
 class CommitFrame:
@@ -97,24 +119,41 @@ class CommitFrame:
         self.bytes = 0
         self.record_count = 0
         self.ts_ms = 0
-        self.sync = control is not None
+        self.sync = control is not None and control.sync
         self.location = Location(0, 0, 0)
+
+    @property
+    def is_written(self) -> bool:
+        """False = an EPHEMERAL topic's appends: they are in memory alone."""
+        return self.control is not None or self.topic is None or not self.topic.is_ephemeral
 
 
 class Committer:
     """The shard's group commit; see the module's invariants."""
 
     def __init__(
-        self, wal: Wal, worker: Worker, clock: Clock, *, hand_on: Callable[[Sequence[CommitFrame]], None]
+        self,
+        wal: Wal,
+        worker: Worker,
+        clock: Clock,
+        *,
+        hand_on: Callable[[Sequence[CommitFrame]], None],
+        pressure: Callable[[], float],
     ) -> None:
-        self._wal = wal
+        self.wal = wal
         self._worker = worker
         self._clock = clock
         self._hand_on = hand_on
+        self._pressure = pressure
         self._staged: list[StagedAppend | StagedControl] = []
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._between = asyncio.Event()
+        self._between.set()
+        self._holds = 0
+        self._released = asyncio.Event()
+        self._released.set()
         self.staged_bytes = 0
         self.failed_reason = ""
         self.spare_wanted = asyncio.Event()
@@ -136,6 +175,18 @@ class Committer:
         """Wait until nothing is staged or under way."""
         await self._idle.wait()
 
+    async def hold(self) -> None:
+        """Let the group under way end, and begin none until `release`: what is staged waits."""
+        self._holds += 1
+        self._released.clear()
+        await self._between.wait()
+
+    def release(self) -> None:
+        """Go on, once everybody who holds has released."""
+        self._holds -= 1
+        if not self._holds:
+            self._released.set()
+
     async def run(self) -> None:
         """Commit group after group, until cancelled; whoever still waits then gets CommitUnknown or ReadOnly."""
         frames: list[CommitFrame] = []
@@ -144,24 +195,41 @@ class Committer:
                 await self._wake.wait()
                 self._wake.clear()
                 while self._staged:
+                    await self._gather()
                     frames = self._take_group()
-                    group = self._wal.place([self._body(frame) for frame in frames])
-                    for frame, location in zip(frames, group.locations, strict=True):
+                    self._between.clear()
+                    written = [frame for frame in frames if frame.is_written]
+                    group = self.wal.place([self._body(frame) for frame in written])
+                    for frame, location in zip(written, group.locations, strict=True):
                         frame.location = location
+                    for frame in frames:
+                        if not frame.is_written:
+                            self._body(frame)
                     await self._commit(frames, group)
                     frames = []
-                    if not self._wal.spare_ready:
+                    self._between.set()
+                    if not self.wal.spare_ready:
                         self.spare_wanted.set()
                 self._idle.set()
         finally:
+            self._between.set()
             self._fail(self.failed_reason or STOPPED, RuntimeError("stopped"), frames)
+
+    async def _gather(self) -> None:
+        """Wait while held, and for the window where there is pressure. A lone append, however large, goes at once."""
+        pressure = self._pressure() if len(self._staged) > 1 else 0.0
+        if pressure > WINDOW_PRESSURE:
+            share = (min(pressure, 1.0) - WINDOW_PRESSURE) / (1.0 - WINDOW_PRESSURE)
+            await sleep(self._clock, WINDOW_S_MIN + share * (WINDOW_S_MAX - WINDOW_S_MIN))
+        while not self._released.is_set():
+            await self._released.wait()
 
     async def sync(self) -> None:
         """Fdatasync what is written and not yet synced."""
-        if self.failed_reason or not self._wal.unsynced_bytes:
+        if self.failed_reason or not self.wal.unsynced_bytes:
             return
         try:
-            await self._worker.submit(self._wal.sync)
+            await self._worker.submit(self.wal.sync)
         except (OSError, WalFailed) as error:
             self._fail("SYNC_FAILED", error, ())
 
@@ -170,14 +238,17 @@ class Committer:
         synced = [frame for frame in frames if frame.sync]
         waiting = frames
         try:
+            if not group.pieces:
+                self._hand_on(frames)
+                return
             if now:
-                await self._worker.submit(partial(self._wal.write, group))
+                await self._worker.submit(partial(self.wal.write, group))
                 self._hand_on(now)
                 waiting = synced
                 if synced:
-                    await self._worker.submit(self._wal.sync)
+                    await self._worker.submit(self.wal.sync)
             else:
-                await self._worker.submit(partial(_write_and_sync, self._wal, group))
+                await self._worker.submit(partial(_write_and_sync, self.wal, group))
         except (OSError, WalFailed) as error:
             self._fail("SYNC_FAILED", error, waiting)
             return
@@ -224,6 +295,7 @@ class Committer:
         return frames
 
     def _body(self, frame: CommitFrame) -> FrameBody:
+        """The frame's body; its batch gets its place and time."""
         if frame.control is not None:
             return frame.control.body
         topic, appends = frame.topic, frame.appends

@@ -32,10 +32,43 @@ TOPICS_MAX: Final = 100_000
 """Elsewhere unbounded, until a client that makes names from user input fills memory. A topic takes about 2 KiB of it
 before its first append, so this many take 200 MiB."""
 TOPICS_MAX_MAX: Final = 10_000_000
-CACHE_BYTES: Final = 64 << 20
-"""Newest frames kept for followers and readers near the head, so that a live read touches no disk: half a second of
-the fastest append rate."""
-CACHE_BYTES_MAX: Final = 64 << 30
+WAL_SHARDS_MAX: Final = 16
+"""One WAL shard: one thread, one fdatasync at a time. More than one pays where a disk syncs in parallel; each costs two
+files of WAL_FILE_BYTES and a thread. 16 is more than two cores ever fill."""
+MEMORY_BYTES: Final = 1 << 30
+MEMORY_BYTES_MIN: Final = 256 << 20
+MEMORY_BYTES_MAX: Final = 1 << 40
+"""What the store plans with: an eighth for batches read and written, an eighth for EPHEMERAL records, a quarter for RocksDB;
+the rest is what appends under way, answers, indexes and topics take (`memory_plan.py`). Below 256 MiB messages of 64 MiB
+would not fit beside anything."""
+UNSEGMENTED_BYTES_MAX: Final = 4 << 30
+"""WAL that waits to be sealed. Sealing runs at 100 MB/s and more beside full load; where it stands (a sick disk) appends
+are refused at this, so that a restart has at most so much to index."""
+UNSEGMENTED_BYTES_MAX_MAX: Final = 1 << 40
+CHECKPOINT_BYTES: Final = 256 << 20
+CHECKPOINT_INTERVAL_MS: Final = 300_000
+"""A checkpoint after so many bytes of log, or so long after the last one where there are any: what a
+restart replays, a second of it. Each costs a pause of some milliseconds and one synced write of what changed."""
+CHECKPOINT_INTERVAL_MS_MAX: Final = 86_400_000
+SEAL_RECORDS: Final = 262_144
+SEAL_BYTES: Final = 64 << 20
+SEAL_AGE_MS: Final = 3_600_000
+"""A segment's size: what a Spark task or a scan takes at once, a second of reading. Smaller ones are merged, so sealing by
+age or at a checkpoint leaves no crumbs."""
+COMPRESSIONS: Final = ("none", "lz4", "zstd")
+ERASE_WITHIN_H: Final = 24
+ERASE_WITHIN_H_MAX: Final = 24 * 365
+"""Hours until what was deleted is gone from the disk: time to gather deletes, so that one rewrite serves many."""
+SCRUB_BYTES_PER_S: Final = 1 << 20
+SCRUB_BYTES_PER_S_MAX: Final = 1 << 30
+"""How fast segments are read and verified while nobody asks: 1 MiB/s reads 86 GB a day, 1 % of a slow
+disk. 0 = off."""
+WRITER_KEEP_DAYS: Final = 30
+WRITER_KEEP_DAYS_MAX: Final = 36_500
+DISK_FLOOR_BYTES: Final = 512 << 20
+DISK_FLOOR_BYTES_MAX: Final = 1 << 50
+"""Below so many free bytes appends are refused, so that deletes, floors, checkpoints and merges have what they need: two WAL
+files, a segment being rewritten, RocksDB's compaction. Elsewhere the disk fills and the process ends."""
 FOLD_PROFILES: Final = ("small", "large")
 """Sizes of RocksDB's buffers and caches; what each means is in `fold/rocksdb.py`."""
 STOP_GRACE_MS: Final = 5_000
@@ -54,8 +87,20 @@ class StoreSettings:
     data_dir: str = DATA_DIR
     wal_file_bytes: int = WAL_FILE_BYTES
     sync_interval_ms: int = SYNC_INTERVAL_MS
+    wal_shards: int = 1
     topics_max: int = TOPICS_MAX
-    cache_bytes: int = CACHE_BYTES
+    memory_bytes: int = MEMORY_BYTES
+    unsegmented_bytes_max: int = UNSEGMENTED_BYTES_MAX
+    disk_floor_bytes: int = DISK_FLOOR_BYTES
+    checkpoint_bytes: int = CHECKPOINT_BYTES
+    checkpoint_interval_ms: int = CHECKPOINT_INTERVAL_MS
+    seal_records: int = SEAL_RECORDS
+    seal_bytes: int = SEAL_BYTES
+    seal_age_ms: int = SEAL_AGE_MS
+    compression: str = "lz4"
+    erase_within_h: int = ERASE_WITHIN_H
+    scrub_bytes_per_s: int = SCRUB_BYTES_PER_S
+    writer_keep_days: int = WRITER_KEEP_DAYS
     fold_profile: str = "small"
     stop_grace_ms: int = STOP_GRACE_MS
 
@@ -66,7 +111,24 @@ class StoreSettings:
         check_range(f"{PREFIX}WAL_FILE_BYTES", self.wal_file_bytes, WAL_FILE_BYTES_MIN, WAL_FILE_BYTES_MAX)
         check_range(f"{PREFIX}SYNC_INTERVAL_MS", self.sync_interval_ms, SYNC_INTERVAL_MS_MIN, SYNC_INTERVAL_MS)
         check_range(f"{PREFIX}TOPICS_MAX", self.topics_max, 1, TOPICS_MAX_MAX)
-        check_range(f"{PREFIX}CACHE_BYTES", self.cache_bytes, 0, CACHE_BYTES_MAX)
+        check_range(f"{PREFIX}WAL_SHARDS", self.wal_shards, 1, WAL_SHARDS_MAX)
+        check_range(f"{PREFIX}MEMORY_BYTES", self.memory_bytes, MEMORY_BYTES_MIN, MEMORY_BYTES_MAX)
+        check_range(
+            f"{PREFIX}UNSEGMENTED_BYTES_MAX",
+            self.unsegmented_bytes_max,
+            2 * self.wal_file_bytes,
+            UNSEGMENTED_BYTES_MAX_MAX,
+        )
+        check_range(f"{PREFIX}DISK_FLOOR_BYTES", self.disk_floor_bytes, 0, DISK_FLOOR_BYTES_MAX)
+        check_range(f"{PREFIX}CHECKPOINT_BYTES", self.checkpoint_bytes, 1, UNSEGMENTED_BYTES_MAX_MAX)
+        check_range(f"{PREFIX}CHECKPOINT_INTERVAL_MS", self.checkpoint_interval_ms, 10, CHECKPOINT_INTERVAL_MS_MAX)
+        check_range(f"{PREFIX}SEAL_RECORDS", self.seal_records, 1, SEAL_RECORDS)
+        check_range(f"{PREFIX}SEAL_BYTES", self.seal_bytes, 1, SEAL_BYTES)
+        check_range(f"{PREFIX}SEAL_AGE_MS", self.seal_age_ms, 10, CHECKPOINT_INTERVAL_MS_MAX)
+        check_choice(f"{PREFIX}COMPRESSION", self.compression, COMPRESSIONS)
+        check_range(f"{PREFIX}ERASE_WITHIN_H", self.erase_within_h, 1, ERASE_WITHIN_H_MAX)
+        check_range(f"{PREFIX}SCRUB_BYTES_PER_S", self.scrub_bytes_per_s, 0, SCRUB_BYTES_PER_S_MAX)
+        check_range(f"{PREFIX}WRITER_KEEP_DAYS", self.writer_keep_days, 1, WRITER_KEEP_DAYS_MAX)
         check_choice(f"{PREFIX}FOLD_PROFILE", self.fold_profile, FOLD_PROFILES)
         check_range(f"{PREFIX}STOP_GRACE_MS", self.stop_grace_ms, 0, STOP_GRACE_MS_MAX)
 

@@ -19,13 +19,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.batch import Batch
-from eddyline.core.errors import ApplyLag, CommitUnknown, QuotaTopics, Throttled, TopicNotFound
+from eddyline.core.errors import CommitUnknown, TopicNotFound
 from eddyline.core.store_link import AppendResult
 from eddyline.core.topic import Kind
 from eddyline.store import staging
 from eddyline.store.apply import Applier
 from eddyline.store.commit import CommitFrame, Committer, StagedAppend, StagedControl, read_only, settle, settle_frames
 from eddyline.store.log.dedupe import KeyedAppend, PendingAppend
+from eddyline.store.log.memory import MemoryLog
+from eddyline.store.log.sizes import records_bytes
 from eddyline.store.log.topic import RESERVATION_SEQS
 from eddyline.store.storage.columns import content_hash
 from eddyline.store.storage.frame import AppendMark, FrameType, control_body
@@ -35,23 +37,18 @@ if TYPE_CHECKING:
 
     from eddyline.core.clock import Clock
     from eddyline.store.append import AppendRequest, WriterPosition
+    from eddyline.store.commit import Erasure
     from eddyline.store.fold.fold import Fold
-    from eddyline.store.log.cache import FrameCache
+    from eddyline.store.log.cache import BatchCache
     from eddyline.store.log.table import TopicTable
     from eddyline.store.log.topic import Topic
     from eddyline.store.storage.frame import FrameBody
-    from eddyline.store.storage.wal import Wal
+    from eddyline.store.storage.wal import Location, Wal
     from eddyline.store.workers import Worker
+    from eddyline.store.write_gate import WriteGate
 
 Ack = asyncio.Future[AppendResult]
 
-STAGED_APPENDS_MAX: Final = 65_536
-STAGED_BYTES_MAX: Final = 64 << 20
-APPLY_LAG_RECORDS_MAX: Final = 65_536
-APPLY_LAG_BYTES_MAX: Final = 64 << 20
-"""Bounds of what waits for the disk and for the fold. 64 MiB is a second of a slow disk; two of them are what a store
-may hold of appends not yet acknowledged, whatever its clients do."""
-RETRY_AFTER_MS: Final = 100
 _NO_RECORDS: Final = Batch.from_rows([])
 
 
@@ -62,34 +59,46 @@ class Engine:
         self,
         *,
         table: TopicTable,
-        wal: Wal,
+        wals: Sequence[Wal],
         fold: Fold,
         clock: Clock,
-        cache: FrameCache,
-        wal_worker: Worker,
+        cache: BatchCache,
+        wal_workers: Sequence[Worker],
         fold_worker: Worker,
-        topics_max: int,
+        gate: WriteGate,
     ) -> None:
         self.table = table
         self.fold = fold
         self.fold_worker = fold_worker
         self.clock = clock
         self._cache = cache
-        self._topics_max = topics_max
-        self._failed_reason = ""
+        self.gate = gate
         self.appended_count = 0
+        self.on_published: Callable[[Topic], None] = _nothing
+        """Called with each topic whose log has grown: retention looks whether something is due."""
         self.applier = Applier(fold, fold_worker, clock, publish=self._publish, on_failure=self._fold_failed)
-        self.committer = Committer(wal, wal_worker, clock, hand_on=self._hand_on)
+        self.committers = [
+            Committer(wal, worker, clock, hand_on=self._hand_on, pressure=self._pressure)
+            for wal, worker in zip(wals, wal_workers, strict=True)
+        ]
 
     @property
     def read_only_reason(self) -> str:
         """Why only reads are served; empty = writes are too."""
-        return self.committer.failed_reason or self._failed_reason
+        return next((c.failed_reason for c in self.committers if c.failed_reason), "") or self.gate.failed_reason
 
     async def drain(self) -> None:
         """Wait until all that was staged is settled."""
-        await self.committer.drain()
+        for committer in self.committers:
+            await committer.drain()
         await self.applier.drain()
+
+    def committer(self, topic_id: int) -> Committer:
+        """Whose log a topic's frames are in: by its id, modulo the WAL shards."""
+        return self.committers[topic_id % len(self.committers)]
+
+    def _pressure(self) -> float:
+        return self.gate.pressure(self.committers, self.applier)
 
     # stage -------------------------------------------------------------------------------------------------------
 
@@ -129,6 +138,8 @@ class Engine:
             return known
         self._check_open(topic, request)
         staging.check_head(topic, request.expected_head_seq)
+        size = records_bytes(request.batch)
+        staging.check_caps(topic, request.batch.count, size)
         ack: Ack = asyncio.get_running_loop().create_future()
         writer, key, digest = request.writer, request.idempotency_key.encode(), b""
         if key:
@@ -140,6 +151,7 @@ class Engine:
             topic.writers.stage(writer, ack)
         first_seq = topic.staged_seq + 1
         topic.staged_seq += request.batch.count
+        topic.staged_bytes += size
         topic.hold(request.batch)
         if topic.kind is Kind.KV and request.batch.count:
             placed = request.batch.with_place(first_seq, 0)
@@ -147,7 +159,7 @@ class Engine:
             for overlay in topic.overlays:
                 overlay.append(placed)
         sync = self._reserve(topic)
-        self.committer.stage(
+        self.committer(topic.id).stage(
             StagedAppend(topic=topic, batch=request.batch, first_seq=first_seq, mark=mark, ack=ack, sync=sync)
         )
         return ack
@@ -199,7 +211,7 @@ class Engine:
         ack: Ack = asyncio.get_running_loop().create_future()
         topic.writers.stage(move, ack)
         mark = AppendMark(0, writer=move.writer, fence=move.fence, previous=move.new, new=move.new)
-        self.committer.stage(
+        self.committer(topic.id).stage(
             StagedAppend(topic=topic, batch=_NO_RECORDS, first_seq=topic.staged_seq + 1, mark=mark, ack=ack, sync=True)
         )
         return ack
@@ -213,13 +225,7 @@ class Engine:
     def _check_room(self, topic: Topic) -> None:
         if self.read_only_reason:
             raise read_only(self.read_only_reason)
-        committer, applier = self.committer, self.applier
-        if committer.staged_count >= STAGED_APPENDS_MAX or committer.staged_bytes >= STAGED_BYTES_MAX:
-            raise Throttled("too many appends wait for the disk", retryAfterMs=RETRY_AFTER_MS)
-        if topic.kind is Kind.KV and (
-            applier.lag_records >= APPLY_LAG_RECORDS_MAX or applier.lag_bytes >= APPLY_LAG_BYTES_MAX
-        ):
-            raise ApplyLag("the fold is too far behind", retryAfterMs=RETRY_AFTER_MS)
+        self.gate.check_append(topic, self.committer(topic.id), self.applier)
 
     def _reserve(self, topic: Topic) -> bool:
         """Reserve seqs ahead where half is used. True = the append waits for a reservation's fdatasync."""
@@ -232,31 +238,52 @@ class Engine:
     def reserve(self, topic: Topic, bound: int) -> None:
         """Log that acknowledged seqs go up to `bound` at most; a lower bound than before counts at once."""
         topic.staged_reserved_seq = bound
+        self.table.reserved.add(topic)
         topic.reserved_seq = min(topic.reserved_seq, bound)
 
-        def committed() -> None:
+        def committed(_: Location) -> None:
             topic.reserved_seq = bound
 
         body = control_body(FrameType.HEAD_WATERMARK, topic.id, None, first_seq=bound, ts_ms=topic.last_ts_ms)
         done = asyncio.get_running_loop().create_future()
-        self.committer.stage(StagedControl(body, done=done, on_commit=committed, topic=topic))
+        self.committer(topic.id).stage(StagedControl(body, done=done, on_commit=committed, topic=topic))
 
-    async def control(self, body: FrameBody, on_commit: Callable[[], None], topic: Topic | None = None) -> None:
-        """Commit a control frame; return when it is fdatasynced and `on_commit` has run.
+    async def control(
+        self,
+        body: FrameBody,
+        on_commit: Callable[[Location], None],
+        topic: Topic | None = None,
+        *,
+        sync: bool = True,
+        erase: Erasure | None = None,
+    ) -> None:
+        """Commit a control frame; return when it is fdatasynced (`sync`) and `on_commit` has run with its place.
 
         Raises:
             ReadOnly: refused. CommitUnknown: the disk failed under it.
         """
+        await settled(self.stage_control(body, on_commit, topic, sync=sync, erase=erase))
+
+    def stage_control(
+        self,
+        body: FrameBody,
+        on_commit: Callable[[Location], None],
+        topic: Topic | None = None,
+        *,
+        sync: bool = True,
+        erase: Erasure | None = None,
+    ) -> asyncio.Future[None]:
+        """As `control`, but does not wait: the future is its acknowledgement.
+
+        Raises:
+            ReadOnly: refused.
+        """
         if self.read_only_reason:
             raise read_only(self.read_only_reason)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.committer.stage(StagedControl(body, done=done, on_commit=on_commit, topic=topic))
-        await settled(done)
-
-    def check_quota(self) -> None:
-        """Raises QuotaTopics where one topic more is too many."""
-        if len(self.table) >= self._topics_max:
-            raise QuotaTopics(f"the store has {self._topics_max} topics, as many as it may", topicsMax=self._topics_max)
+        control = StagedControl(body, done=done, on_commit=on_commit, topic=topic, sync=sync, erase=erase)
+        self.committer(body.topic_id).stage(control)
+        return done
 
     # apply, publish, ack -----------------------------------------------------------------------------------------
 
@@ -270,7 +297,9 @@ class Engine:
 
     def _publish(self, frame: CommitFrame) -> None:
         if frame.control is not None:
-            frame.control.on_commit()
+            frame.control.on_commit(frame.location)
+            if frame.topic is not None and not frame.topic.deleted:
+                self.table.dirty.add(frame.topic)
             if not frame.control.done.done():
                 frame.control.done.set_result(None)
             return
@@ -278,10 +307,10 @@ class Engine:
         assert topic is not None
         assert batch is not None
         if batch.count:
-            topic.index.add(batch.first_seq, batch.last_seq, frame.location)
+            self._keep(topic, batch, frame)
             topic.head_seq = batch.last_seq
-            self._cache.add(topic.id, batch)
             self.appended_count += batch.count
+        self.table.dirty.add(topic)
         topic.last_commit_s = self.clock.monotonic_s()
         for append in frame.appends:
             _remember(topic, append, frame.ts_ms)
@@ -291,10 +320,27 @@ class Engine:
             if not append.ack.done():
                 append.ack.set_result(_result(topic, append, frame.ts_ms))
         topic.moved()
+        self.on_published(topic)
+
+    def _keep(self, topic: Topic, batch: Batch, frame: CommitFrame) -> None:
+        """The records' place: in the index and the cache, or in memory alone."""
+        size = records_bytes(batch)
+        topic.note_gaps(batch)
+        topic.record_bytes += size
+        if not topic.oldest_ts_ms:
+            topic.oldest_ts_ms = frame.ts_ms
+        if frame.is_written:
+            self.table.framed.add(topic)
+            topic.index.put(batch.first_seq, batch.last_seq, frame.location, ts_ms=frame.ts_ms, record_bytes=size)
+            self._cache.add((topic.id, frame.location), batch)
+        else:
+            if topic.memory is None:
+                topic.memory = MemoryLog(self.gate.count_memory)
+            topic.memory.add(batch, size)
 
     def _fold_failed(self, frames: Sequence[CommitFrame], error: Exception) -> None:
         """The fold is broken: its frames stay in the log, unacknowledged, until a restart applies them."""
-        self._failed_reason = "FOLD_FAILED"
+        self.gate.failed_reason = "FOLD_FAILED"
         unknown = CommitUnknown(
             "the fold failed; the append is in the log and is settled at the store's restart",
             cause=type(error).__name__,
@@ -316,7 +362,11 @@ async def settled(commit: asyncio.Future[None]) -> None:
 
 
 def _touches_fold(frame: CommitFrame) -> bool:
-    return frame.control is None or frame.control.body.type == FrameType.TOPIC_DELETE
+    return frame.control is None or frame.control.body.type in (FrameType.TOPIC_DELETE, FrameType.DELETE)
+
+
+def _nothing(topic: Topic) -> None:
+    """Nobody asks."""
 
 
 def _remember(topic: Topic, append: StagedAppend, ts_ms: int) -> None:
@@ -326,7 +376,7 @@ def _remember(topic: Topic, append: StagedAppend, ts_ms: int) -> None:
         last_seq = append.first_seq + mark.count - 1
         topic.keys.commit(mark.idempotency_key, KeyedAppend(mark.content_hash, append.first_seq, last_seq, ts_ms))
     if mark.has_writer:
-        topic.writers.commit(mark.writer, mark.fence, mark.new, append.ack)
+        topic.writers.commit(mark.writer, mark.fence, mark.new, append.ack, now_ms=ts_ms)
 
 
 def _result(topic: Topic, append: StagedAppend, ts_ms: int) -> AppendResult:

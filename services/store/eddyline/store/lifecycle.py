@@ -1,4 +1,4 @@
-"""A store's life: lock, identity, recover, serve, drain, close. The only place where its parts are put together.
+"""A store's life: lock, identity, recover, serve, drain, checkpoint, close.
 
 I1: the directory is ours (LOCK) before anything in it is read. I2: losses are logged and synced before the identity says
 this boot's id, so a crash in between decides them again alike. I3: a clean stop says so only after the last fdatasync.
@@ -9,42 +9,34 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from eddyline.core.errors import EddylineError
 from eddyline.core.telemetry import fields
+from eddyline.store.assembly import put_together
+from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.commit import STOPPED
-from eddyline.store.engine import Engine
-from eddyline.store.entries import Entries
 from eddyline.store.fold.fold import FoldFailed
-from eddyline.store.link import LocalLink
-from eddyline.store.log.cache import FrameCache
-from eddyline.store.log.table import TopicTable
-from eddyline.store.reader import LogReader
-from eddyline.store.recovery import Replay, settle_losses
-from eddyline.store.sources import Sources
+from eddyline.store.losses import settle_losses
+from eddyline.store.opening import SHARD_COUNT, SHARD_INDEX, recover
 from eddyline.store.storage.identity import Identity, read_identity, write_identity
 from eddyline.store.storage.layout import Layout
-from eddyline.store.storage.wal import Wal, WalEnd
 from eddyline.store.upkeep import Upkeep
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
-    from eddyline.core.clock import Clock, Host
+    from eddyline.store.assembly import Store
+    from eddyline.store.checkpoint import Checkpointer
     from eddyline.store.config import StoreSettings
-    from eddyline.store.fold.fold import Fold
-    from eddyline.store.storage.fs import Fs
+    from eddyline.store.link import LocalLink
+    from eddyline.store.machine import Machine, Workers
+    from eddyline.store.recovery import Replay
+    from eddyline.store.storage.wal import Wal
     from eddyline.store.workers import Worker
 
 logger = logging.getLogger(__name__)
-
-SHARD_INDEX: Final = 0
-SHARD_COUNT: Final = 1
-"""One store shard for now; the identity records both, so that a directory is never served as another's."""
-READER_THREADS: Final = 4
-"""Disk reads at once: enough to keep a disk busy, and each at most one frame of memory."""
 
 
 class IdentityMismatch(Exception):
@@ -54,97 +46,48 @@ class IdentityMismatch(Exception):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Workers:
-    """Where a store's blocking calls run: one thread for the WAL, one for the fold, a few for reads, one for spare files."""
-
-    wal: Worker
-    fold: Worker
-    reader: Worker
-    background: Worker
-
-    def close(self) -> None:
-        """End all, each after its jobs."""
-        for worker in (self.background, self.reader, self.wal, self.fold):
-            worker.close()
-
-
-def new_workers(make: Callable[[str, int], Worker]) -> Workers:
-    """A store's workers by their names and thread counts."""
-    return Workers(
-        wal=make("wal-0", 1),
-        fold=make("fold", 1),
-        reader=make("reader", READER_THREADS),
-        background=make("background", 1),
-    )
-
-
 @asynccontextmanager
-async def open_store(
-    *,
-    fs: Fs,
-    open_fold: Callable[[], Fold],
-    clock: Clock,
-    host: Host,
-    settings: StoreSettings,
-    cluster_id: str,
-    workers: Workers,
-) -> AsyncIterator[LocalLink]:
-    """Recover a data directory and serve it; on leaving drain, sync, and say that the stop was clean.
+async def open_store(machine: Machine, settings: StoreSettings, *, cluster_id: str) -> AsyncIterator[LocalLink]:
+    """Recover a data directory and serve it; on leaving drain, sync, checkpoint, and say that the stop was clean.
 
     Raises:
         Locked: another process has the directory. IdentityMismatch: it belongs to another cluster or shard.
-        DataCorrupt: a checksum is wrong below the synced point; nothing was changed.
+        DataCorrupt: a checksum is wrong below the synced point. CatalogLost: the catalog is missing or too old. Nothing
+            was changed.
     """
     layout = Layout(settings.directory)
-    layout.make_directories(fs, shard=SHARD_INDEX)
-    holder = f"pid {host.pid()} on {host.name()}, listening at {settings.listen}"
-    lock = fs.lock(layout.lock, holder.encode())
+    layout.make_directories(machine.fs)
+    holder = f"pid {machine.host.pid()} on {machine.host.name()}, listening at {settings.listen}"
+    lock = machine.fs.lock(layout.lock, holder.encode())
     try:
-        async with _recovered(
-            fs=fs,
-            layout=layout,
-            open_fold=open_fold,
-            clock=clock,
-            host=host,
-            settings=settings,
-            cluster_id=cluster_id,
-            workers=workers,
-        ) as link:
+        async with _recovered(machine, settings, layout, cluster_id=cluster_id) as link:
             yield link
     finally:
-        workers.close()
+        machine.workers.close()
         lock.release()
 
 
 @asynccontextmanager
 async def _recovered(
-    *,
-    fs: Fs,
-    layout: Layout,
-    open_fold: Callable[[], Fold],
-    clock: Clock,
-    host: Host,
-    settings: StoreSettings,
-    cluster_id: str,
-    workers: Workers,
+    machine: Machine, settings: StoreSettings, layout: Layout, *, cluster_id: str
 ) -> AsyncIterator[LocalLink]:
+    fs, clock, workers = machine.fs, machine.clock, machine.workers
     before = read_identity(fs, layout)
     check_identity(before, cluster_id)
-    boot_id = host.boot_id()
+    boot_id = machine.host.boot_id()
     with ExitStack() as opened:
-        fold = open_fold()
+        catalog = machine.open_catalog(before is not None and before.catalog)
+        opened.callback(catalog.close)
+        fold = machine.open_fold()
         opened.callback(fold.close)
-        table, sources = TopicTable(SHARD_INDEX), Sources(clock)
-        replay = Replay(table=table, sources=sources, fold=fold)
-        wal_directory, file_bytes = layout.wal_shard(SHARD_INDEX), settings.wal_file_bytes
-        left = WalEnd(before.wal_number, before.wal_bytes) if before is not None else None
-        recover = partial(Wal.recover, fs, wal_directory, SHARD_INDEX, file_bytes, replay.frame, expected=left)
-        wal = await workers.wal.submit(recover)
-        opened.callback(wal.close)
-        await workers.fold.submit(replay.finish)
-        bytes_lost = lost_bytes(before, boot_id, replay)
-        settle_losses(table=table, fold=fold, wal=wal, bytes_lost=bytes_lost, now_ms=clock.now_ms())
+        recovered = await recover(machine, settings, layout, catalog=catalog, fold=fold, before=before)
+        for wal in recovered.wals:
+            opened.callback(wal.close)
+        bytes_lost = lost_bytes(before, boot_id, recovered.replay)
+        settle_losses(
+            table=recovered.table, fold=fold, wals=recovered.wals, bytes_lost=bytes_lost, now_ms=clock.now_ms()
+        )
+        store = put_together(machine, settings, layout, recovered, catalog=catalog, fold=fold)
         identity = Identity(
             cluster_id=cluster_id,
             shard_index=SHARD_INDEX,
@@ -152,65 +95,69 @@ async def _recovered(
             instance=before.instance + 1 if before is not None else 1,
             boot_id=boot_id,
             clean=False,
-            wal_number=wal.end.file_number,
+            wal_number=recovered.wals[0].end.file_number,
+            catalog=True,
         )
+        await store.checkpointer.run(light=True)
         write_identity(fs, layout, identity)
-        cache = FrameCache(settings.cache_bytes)
-        engine = Engine(
-            table=table,
-            wal=wal,
-            fold=fold,
-            clock=clock,
-            cache=cache,
-            wal_worker=workers.wal,
-            fold_worker=workers.fold,
-            topics_max=settings.topics_max,
-        )
-        link = LocalLink(
-            engine=engine,
-            reader=LogReader(wal=wal, cache=cache, worker=workers.reader, clock=clock),
-            entries=Entries(
-                fold=fold, fold_worker=workers.fold, reader_worker=workers.reader, clock=clock, sources=sources
-            ),
-            sources=sources,
-            instance=identity.instance,
-            wal_bytes=lambda: wal.bytes_total,
-        )
-        async with _serving(engine, link, wal, workers, sync_interval_ms=settings.sync_interval_ms):
+        link = store.link(identity.instance)
+        async with _serving(store, link, workers, settings):
             yield link
         with suppress(FoldFailed):  # a broken fold is brought up from the log again
             await workers.fold.submit(fold.flush)
-        if engine.read_only_reason in ("", STOPPED):
-            end = wal.end
+        if store.engine.read_only_reason in ("", STOPPED):
+            end = recovered.wals[0].end
             clean = replace(identity, clean=True, wal_number=end.file_number, wal_bytes=end.file_bytes)
             write_identity(fs, layout, clean)
 
 
 @asynccontextmanager
-async def _serving(
-    engine: Engine, link: LocalLink, wal: Wal, workers: Workers, *, sync_interval_ms: int
-) -> AsyncIterator[None]:
-    """Run the shard's tasks; on leaving drain and sync."""
+async def _serving(store: Store, link: LocalLink, workers: Workers, settings: StoreSettings) -> AsyncIterator[None]:
+    """Run the shard's tasks; on leaving drain, sync and checkpoint."""
     failure: Exception | None = None
+    engine = store.engine
     async with asyncio.TaskGroup() as tasks:
-        running = [
-            tasks.create_task(engine.committer.run()),
+        running = [tasks.create_task(committer.run()) for committer in engine.committers]
+        running += [
             tasks.create_task(engine.applier.run()),
-            tasks.create_task(Upkeep(engine, sync_interval_ms=sync_interval_ms).run()),
-            tasks.create_task(spare_files(wal, engine.committer.spare_wanted, workers.background)),
+            tasks.create_task(Upkeep(engine, sync_interval_ms=settings.sync_interval_ms).run()),
+            tasks.create_task(store.retention.run()),
         ]
+        running += [
+            tasks.create_task(spare_files(committer.wal, committer.spare_wanted, workers.background))
+            for committer in engine.committers
+        ]
+        upkeep = tasks.create_task(store.maintenance.run())
         try:
             yield
             link.stop_writes()
+            await ended(upkeep)
             await engine.drain()
-            await engine.committer.sync()
+            for committer in engine.committers:
+                await committer.sync()
+            if not engine.read_only_reason:
+                await _last_checkpoint(store.checkpointer)
         except Exception as error:
             failure = error  # the user's own: raised as it is once our tasks have ended, not wrapped in their group
         finally:
-            for task in running:
+            for task in (*running, upkeep):
                 task.cancel()
     if failure is not None:
         raise failure
+
+
+async def _last_checkpoint(checkpointer: Checkpointer) -> None:
+    """So that the next start replays nothing. Where it fails the log has all."""
+    try:
+        await checkpointer.run(light=True, clean=True)
+    except (EddylineError, OSError, CatalogFailed, FoldFailed) as error:
+        logger.warning("last_checkpoint_failed", extra=fields(error=str(error)))
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    """Cancel a task and wait for its end."""
+    task.cancel()
+    await asyncio.wait([task])
 
 
 def check_identity(identity: Identity | None, cluster_id: str) -> None:

@@ -24,19 +24,20 @@ from eddyline.core.errors import (
 )
 from eddyline.core.read import ALL_RECORDS
 from eddyline.core.source import Lease
-from eddyline.core.topic import Kind, TopicConfig, check_config, check_name
+from eddyline.core.topic import Kind, TopicConfig, check_config, check_name, merged
 from eddyline.store.append import AppendRequest, WriterPosition
 from eddyline.store.figures import StoreFigures
 from eddyline.store.follow import LocalFollow
 from eddyline.store.keyed_locks import KeyedLocks
+from eddyline.store.log.bodies import config_body, topic_body, topic_of
+from eddyline.store.log.changes import apply_config
 from eddyline.store.log.topic import Topic
-from eddyline.store.recovery import change_writer, topic_body, topic_of
-from eddyline.store.sources import check_definition
+from eddyline.store.sources import change_writer, check_definition
 from eddyline.store.staging import check_epoch
 from eddyline.store.storage.frame import FrameType, control_body
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
     from eddyline.core.deletion import DeleteResult, EraseProgress
     from eddyline.core.fold_check import FoldSettled, FoldVerdict, VerifyProgress
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from eddyline.store.engine import Ack, Engine
     from eddyline.store.entries import Entries
     from eddyline.store.log.table import TopicTable
+    from eddyline.store.parts import StoreParts
     from eddyline.store.reader import LogReader
     from eddyline.store.sources import Source, Sources
 
@@ -63,16 +65,14 @@ class LocalLink:
         reader: LogReader,
         entries: Entries,
         sources: Sources,
-        instance: int,
-        wal_bytes: Callable[[], int],
+        parts: StoreParts,
     ) -> None:
         self._engine = engine
         self._table: TopicTable = engine.table
         self._reader = reader
         self._entries = entries
         self._sources = sources
-        self._instance = instance
-        self._wal_bytes = wal_bytes
+        self._parts = parts
         self._locks = KeyedLocks()
         self._follows: set[LocalFollow] = set()
         self._closing = False
@@ -89,7 +89,9 @@ class LocalLink:
             return (await self._create(name, kind, config)).info()
 
     async def get_topic(self, name: str) -> TopicInfo:
-        return self._table.get(name).info()
+        topic = self._table.get(name)
+        await self._parts.retention.settle(topic)
+        return topic.info()
 
     def kind_of(self, name: str) -> Kind | None:
         """The kind of a topic, None where there is none: what an append's default op depends on."""
@@ -98,7 +100,10 @@ class LocalLink:
 
     async def list_topics(self, name_prefix: str, after_name: str, limit: int) -> list[TopicInfo]:
         """Up to `limit` topics in order of their names, above `after_name`."""
-        return [topic.info() for topic in self._table.page(name_prefix, after_name, limit)]
+        topics = self._table.page(name_prefix, after_name, limit)
+        for topic in topics:
+            await self._parts.retention.settle(topic)
+        return [topic.info() for topic in topics if not topic.deleted]
 
     async def delete_topic(self, name: str, *, if_epoch: int = 0, if_empty: bool = False) -> int:
         """Delete a topic with all it has; its epoch.
@@ -113,9 +118,10 @@ class LocalLink:
             if if_empty and topic.has_records:
                 raise TopicNotEmpty(f"topic {name} has records", topic=name)
 
-            def committed() -> None:
+            def committed(_: object) -> None:
                 self._sources.remove(topic.source)
                 self._table.remove(topic)
+                self._parts.garbage.topic(topic)
                 topic.moved()
 
             body = control_body(FrameType.TOPIC_DELETE, topic.id, {"name": name}, ts_ms=self._stamp(topic))
@@ -123,8 +129,22 @@ class LocalLink:
             await self._engine.control(body, committed, topic)
             return topic.id
 
+    async def update_topic(self, name: str, change: ConfigChange, *, if_epoch: int = 0) -> TopicInfo:
+        self._check_open()
+        async with self._locks.hold(name):
+            topic = self._table.get(name)
+            check_epoch(name, topic.id, if_epoch)
+            config = merged(topic.config, change, topic.kind, topic.source)
+            if config != topic.config:
+                body = {**config_body(config), "config_version": topic.config_version + 1}
+                frame = control_body(FrameType.CONFIG_UPDATE, topic.id, body, ts_ms=self._stamp(topic))
+                await self._engine.control(frame, lambda _: apply_config(topic, body), topic)
+                self._parts.retention.look(topic)
+                await self._parts.retention.settle(topic)
+            return topic.info()
+
     async def _create(self, name: str, kind: Kind, config: TopicConfig) -> Topic:
-        self._engine.check_quota()
+        self._engine.gate.check_quota(len(self._table))
         topic_id = self._table.take_id()
         now_ms = self._engine.clock.now_ms()
         body = topic_body(name, kind, config)
@@ -132,7 +152,7 @@ class LocalLink:
         topic.last_ts_ms = now_ms
         topic.last_commit_s = self._engine.clock.monotonic_s()
         frame = control_body(FrameType.TOPIC_CREATE, topic_id, dict(body), ts_ms=now_ms)
-        await self._engine.control(frame, lambda: self._table.add(topic))
+        await self._engine.control(frame, lambda _: self._table.add(topic))
         return topic
 
     # appends -----------------------------------------------------------------------------------------------------
@@ -291,7 +311,7 @@ class LocalLink:
 
     async def _change_writer(self, topic: Topic, body: dict[str, str | int]) -> None:
         frame = control_body(FrameType.WRITER_CHANGE, topic.id, dict(body), ts_ms=self._stamp(topic))
-        await self._engine.control(frame, lambda: change_writer(self._sources, topic, body), topic)
+        await self._engine.control(frame, lambda _: change_writer(self._sources, topic, body), topic)
 
     async def _settled(self, source: Source) -> None:
         """Wait for the appends of older fences: the position told must mean that all before it is applied."""
@@ -303,25 +323,13 @@ class LocalLink:
 
     def status(self) -> StoreFigures:
         """The shard's own figures."""
-        return StoreFigures(
-            topic_count=len(self._table),
-            source_count=len(self._sources),
-            wal_bytes=self._wal_bytes(),
-            appended_count=self._engine.appended_count,
-            apply_lag_bytes=self._engine.applier.lag_bytes,
-            instance=self._instance,
-            dropped_key_count=self._table.key_budget.dropped_count,
-            read_only_reason=self._engine.read_only_reason,
-        )
+        return self._parts.figures(self._table, self._sources, self._engine)
 
     def stop_writes(self) -> None:
         """Refuse writes from now on: the store is stopping."""
         self._closing = True
 
     # not built yet -----------------------------------------------------------------------------------------------
-
-    async def update_topic(self, name: str, change: ConfigChange, *, if_epoch: int = 0) -> TopicInfo:
-        raise NotYet("UpdateTopic is not built yet")
 
     def erase_topic(self, name: str, *, if_epoch: int = 0) -> AsyncGenerator[EraseProgress, None]:
         raise NotYet("EraseTopic is not built yet")

@@ -1,20 +1,21 @@
 """Reading a topic's log by seq, bounded in records, bytes and records examined.
 
-Frames come from the cache or, off the loop, from the WAL, verified. Only published frames are in the index, so nothing
-is read before it is visible. Neighbouring frames are joined into one batch; a batch ends where a gap lies.
+Pieces of the log come from the cache or, off the loop, from files, verified. Only published frames are in the index, so
+nothing is read before it is visible. Neighbouring pieces are joined into one batch; a batch ends where a gap lies.
+What retention owes is settled first, so a read is exact: a record that is over the cap or too old is never shown. Floors
+may still move while a read goes on: it ends before them then, and the next one tells the gap.
 Threading: event loop; file reads on the reader threads.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from eddyline.core.batch import Batch
 from eddyline.core.errors import CursorAhead, InvalidArgument
-from eddyline.core.follow_credit import RECORD_OVERHEAD_BYTES, batch_bytes
+from eddyline.core.follow_credit import batch_bytes
 from eddyline.core.gap import split_gaps
 from eddyline.core.read import (
     ALL_RECORDS,
@@ -29,15 +30,18 @@ from eddyline.core.read import (
 )
 from eddyline.core.record import Gap, GapReason
 from eddyline.core.select import matching
+from eddyline.store.log.sizes import row_bytes
+from eddyline.store.log.visible import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from eddyline.core.clock import Clock
     from eddyline.core.read import RecordFilter
-    from eddyline.store.log.cache import FrameCache
-    from eddyline.store.log.index import IndexEntry
     from eddyline.store.log.topic import Topic
-    from eddyline.store.storage.wal import Wal
-    from eddyline.store.workers import Worker
+    from eddyline.store.retention import Retention
+    from eddyline.store.storage.segment import Footer
+    from eddyline.store.stored_log import StoredLog
 
 
 class _Bounds(NamedTuple):
@@ -49,10 +53,9 @@ class _Bounds(NamedTuple):
 class LogReader:
     """Reads any topic of a shard."""
 
-    def __init__(self, *, wal: Wal, cache: FrameCache, worker: Worker, clock: Clock) -> None:
-        self._wal = wal
-        self._cache = cache
-        self._worker = worker
+    def __init__(self, *, log: StoredLog, retention: Retention, clock: Clock) -> None:
+        self._log = log
+        self._retention = retention
         self._clock = clock
 
     async def read(
@@ -88,6 +91,12 @@ class LogReader:
             )
         if not items and after_seq == topic.head_seq and wait_ms:
             await topic.wait_head(after_seq + 1, self._clock, wait_ms / 1000)
+        await self._retention.settle(topic, after_seq)
+        gap = topic.floors.gap_after(after_seq)
+        if gap is not None:
+            after_seq = gap.last_seq
+            if not items:
+                items.append(gap)
         bounds = _Bounds(limit, max_bytes, record_filter)
         found, next_after_seq = await self._collect(topic, after_seq, bounds)
         if found:
@@ -101,14 +110,20 @@ class LogReader:
         limit, max_bytes, record_filter = bounds
         examined_records = examined_bytes = count = size = 0
         found: list[Batch] = []
-        position = topic.index.position_after(after_seq)
+        may_hold = may_hold_any(record_filter)
         cursor = after_seq
-        while cursor < head_seq and position < len(topic.index):
-            entry = topic.index.entry(position)
-            batch = await self._batch(topic, entry)
-            whole = batch
-            if entry.first_seq <= cursor:
-                batch = batch.slice(batch.index_after(cursor), batch.count)
+        while cursor < head_seq and topic.floors.evict <= cursor:
+            piece = await self._log.after(topic, cursor, may_hold=may_hold)
+            if topic.floors.evict > cursor:
+                break
+            if piece is None:
+                cursor = head_seq
+                break
+            if piece.batch is None:
+                cursor = min(piece.last_seq, head_seq)
+                continue
+            batch = visible(piece.batch, topic.floors, topic.deleted_seqs)
+            batch = batch.slice(batch.index_after(cursor), batch.index_after(head_seq))
             examined_records, examined_bytes = examined_records + batch.count, examined_bytes + batch.nbytes
             indices = None if record_filter.passes_all() else matching(batch, record_filter)
             selected = batch if indices is None else batch.select(indices)
@@ -123,8 +138,7 @@ class LogReader:
             if taken:
                 found.append(selected)
                 size += batch_bytes(selected)
-            cursor = whole.last_seq
-            position += 1
+            cursor = min(piece.last_seq, head_seq)
             if (
                 count >= limit
                 or size >= max_bytes
@@ -132,18 +146,22 @@ class LogReader:
                 or examined_bytes >= EXAMINED_BYTES_MAX
             ):
                 break
-        else:
-            cursor = max(cursor, head_seq)
         return found, cursor
 
-    async def _batch(self, topic: Topic, entry: IndexEntry) -> Batch:
-        cached = self._cache.get(topic.id, entry.first_seq)
-        if cached is not None:
-            return cached
-        frame = await self._worker.submit(partial(self._wal.read, entry.location))
-        assert frame.batch is not None
-        self._cache.add(topic.id, frame.batch)
-        return frame.batch
+
+def may_hold_any(record_filter: RecordFilter) -> Callable[[Footer], bool] | None:
+    """Whether a segment may hold what a filter passes, by its footer; None = every one may. Gap records always pass."""
+    prefixes, tags = record_filter.key_prefixes, record_filter.tags
+    if not prefixes and not tags:
+        return None
+
+    def may_hold(footer: Footer) -> bool:
+        if footer.summary.gap_count:
+            return True
+        by_key = not prefixes or any(map(footer.may_hold_key_prefix, prefixes))
+        return by_key and (not tags or any(map(footer.may_hold_tag, tags)))
+
+    return may_hold
 
 
 def fitting(batch: Batch, records_max: int, bytes_max: int, *, at_least_one: bool) -> int:
@@ -152,19 +170,9 @@ def fitting(batch: Batch, records_max: int, bytes_max: int, *, at_least_one: boo
         return 0
     fits = min(batch.count, records_max)
     if batch_bytes(batch) > bytes_max:
-        sizes = np.cumsum(record_bytes(batch))
+        sizes = np.cumsum(row_bytes(batch))
         fits = min(fits, int(np.searchsorted(sizes, bytes_max, side="right")))
     return max(fits, 1) if at_least_one else max(fits, 0)
-
-
-def record_bytes(batch: Batch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Each record's bytes by the semantics."""
-    sizes = np.full(batch.count, RECORD_OVERHEAD_BYTES, dtype=np.int64)
-    for column in (batch.key, batch.data, batch.tag, batch.node, batch.meta, batch.version):
-        if column is not None:
-            offsets = np.frombuffer(column.offsets, dtype="<u4").astype(np.int64)
-            sizes += offsets[1:] - offsets[:-1]
-    return sizes
 
 
 def _bounded(value: int, default: int, largest: int, field: str) -> int:

@@ -1,80 +1,160 @@
-"""Recovery: from the WAL's frames to topics, sources and fold, before anything is served.
+"""Recovery: from the catalog and the WAL's frames to topics, sources and fold, before anything is served.
 
-Replay decides nothing: it applies frames in order and reads no clock. What depends on the machine (were bytes lost?) is
-decided after it, and logged: one UNSYNCED gap record a topic, fdatasynced before serving.
+The catalog says how everything was at a checkpoint: at the beginning of file `state_number` of each WAL shard. Frames
+before it, kept because no segment has their records yet, and frames that were carried are only indexed; frames behind it
+are applied. Replay decides nothing: it applies frames in order and reads no clock. What depends on the machine (were bytes
+lost?) is decided after it, and logged (`losses.py`).
 
 I1: recovering twice gives the same state. I2: a fold ahead of its log (after power loss) is right: the head moves past it
-and its positions win. I3: nothing is destroyed by being unknown.
-Threading: synchronous; runs before the loop serves.
+and its positions win. I3: nothing is destroyed by being unknown. I4: names are settled when all shards are replayed: of a
+topic deleted in one shard and made anew in another the replay sees both for a while.
+Threading: synchronous; runs before the loop serves. Its counters may be read by any thread.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eddyline.core.batch import Batch
 from eddyline.core.errors import DataCorrupt
-from eddyline.core.gap import encode_gap, split_gaps
-from eddyline.core.record import Gap, GapReason, Op, Record
+from eddyline.core.gap import split_gaps
+from eddyline.core.record import Gap
 from eddyline.core.source import SourceDefinition
-from eddyline.core.topic import Durability, Kind, TopicConfig
+from eddyline.core.topic import Kind
+from eddyline.store.fold.erase import erase_entries
 from eddyline.store.fold.fold import FoldWrite, WriterState
 from eddyline.store.fold.project import entries_of
-from eddyline.store.log.dedupe import KeyBudget, KeyedAppend
-from eddyline.store.log.table import TopicTable
-from eddyline.store.log.topic import Topic
-from eddyline.store.storage.frame import AppendMark, FrameType, append_body
+from eddyline.store.log.bodies import segment_change_of, topic_of
+from eddyline.store.log.changes import apply_config, apply_deletion, apply_eviction, apply_segment_change
+from eddyline.store.log.dedupe import KeyedAppend
+from eddyline.store.log.deletion import decode_delete, decode_evict
+from eddyline.store.log.sizes import records_bytes
+from eddyline.store.storage.frame import CARRIED, FrameType
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eddyline.core.batch import Batch
     from eddyline.store.fold.fold import Fold
+    from eddyline.store.log.segments import Segment
+    from eddyline.store.log.table import TopicTable
+    from eddyline.store.log.topic import Topic
     from eddyline.store.sources import Sources
     from eddyline.store.storage.frame import Frame
-    from eddyline.store.storage.wal import Location, Wal
+    from eddyline.store.storage.layout import Layout
+    from eddyline.store.storage.wal import Location
 
 REPLAY_ENTRIES_MAX: Final = 4096
 
 
-class Replay:
-    """Takes the WAL's frames in order and rebuilds what they say."""
+class ReplayedSource(NamedTuple):
+    """A source as the frames left it."""
 
-    def __init__(self, *, table: TopicTable, sources: Sources, fold: Fold) -> None:
+    definition: SourceDefinition
+    fence: int = 0
+    holder: str = ""
+    lease_ms: int = 0
+
+
+class Replay:
+    """Takes each WAL shard's frames in order and rebuilds what they say."""
+
+    def __init__(self, *, table: TopicTable, fold: Fold, layout: Layout, erase_within_ms: int) -> None:
         self._table = table
-        self._sources = sources
         self._fold = fold
+        self._layout = layout
+        self._erase_within_ms = erase_within_ms
         self._applied = dict(fold.topics())
         self._pending: list[FoldWrite] = []
         self._pending_entries = 0
+        self.sources: dict[int, ReplayedSource] = {}
+        """Sources by the id of their topic."""
+        self.replaced: list[Segment] = []
+        """Segments that are in no set any more: their files may still be there."""
+        self.gone: set[int] = set()
+        """Topics deleted since the checkpoint: their directories may still be there."""
+        self.behind: set[int] = set()
+        """KV topics whose fold lacks what lies before the replayed frames: to be brought up from the log."""
         self.frame_count = 0
+        self.bytes = 0
         self.fold_is_ahead = False
 
-    def frame(self, frame: Frame, location: Location) -> None:
+    def shard(self, state_number: int) -> Callable[[Frame, Location], None]:
+        """Where the frames of one shard go; `state_number` is the first file whose frames the catalog does not know."""
+        return partial(self._frame, state_number)
+
+    def begin(self) -> None:
+        """The catalog's topics are in the table: see which folds do not reach the catalog's moment."""
+        for topic in self._table.all():
+            if topic.kind is Kind.KV and self._applied.get(topic.id, 0) < topic.head_seq:
+                self.behind.add(topic.id)
+
+    def _frame(self, state_number: int, frame: Frame, location: Location) -> None:
         """Apply one frame. A frame of a topic that a later frame deletes is applied too, and goes with it."""
         self.frame_count += 1
+        self.bytes += frame.frame_len
+        if frame.type == FrameType.APPEND and (location.file_number < state_number or frame.flags & CARRIED):
+            self._index(frame, location)
+        elif location.file_number >= state_number:
+            self._apply(frame, location)
+
+    def _index(self, frame: Frame, location: Location) -> None:
+        """A frame whose effects are known: only its place counts, where its records are in no segment yet."""
+        topic, batch = self._table.by_id(frame.topic_id), frame.batch
+        assert batch is not None
+        if topic is not None and batch.count and batch.last_seq > topic.segmented_seq:
+            size = records_bytes(batch)
+            topic.index.put(batch.first_seq, batch.last_seq, location, ts_ms=frame.ts_ms, record_bytes=size)
+            self._table.framed.add(topic)
+
+    def _apply(self, frame: Frame, location: Location) -> None:
         if frame.type == FrameType.TOPIC_CREATE:
-            self._table.add(topic_of(frame.topic_id, _control(frame), frame.ts_ms, self._table.key_budget))
+            created = topic_of(frame.topic_id, _control(frame), frame.ts_ms, self._table.key_budget)
+            created.last_ts_ms = frame.ts_ms
+            self._table.replayed(created)
             return
         topic = self._table.by_id(frame.topic_id)
         if topic is None:
             return
         topic.last_ts_ms = max(topic.last_ts_ms, frame.ts_ms)
+        self._table.dirty.add(topic)
         if frame.type == FrameType.APPEND:
             self._append(topic, frame, location)
         elif frame.type == FrameType.TOPIC_DELETE:
-            self._delete(topic)
+            self._delete_topic(topic)
         elif frame.type == FrameType.HEAD_WATERMARK:
             topic.reserved_seq = topic.staged_reserved_seq = frame.first_seq
         elif frame.type == FrameType.WRITER_CHANGE:
-            change_writer(self._sources, topic, _control(frame))
+            self._change_writer(topic, _control(frame))
+        elif frame.type == FrameType.CONFIG_UPDATE:
+            apply_config(topic, _control(frame))
+        elif frame.type == FrameType.EVICT_WATERMARK:
+            apply_eviction(topic, decode_evict(_control(frame)))
+        elif frame.type == FrameType.DELETE:
+            self._delete_records(topic, frame)
+        elif frame.type == FrameType.SEGMENT_CHANGE:
+            change = segment_change_of(_control(frame))
+            self._table.segmented.add(topic)
+            self.replaced += apply_segment_change(topic, change, self._layout.topic_dir(topic.id))
 
-    def finish(self) -> None:
-        """Bring the fold up and forget in it what the log has deleted.
+    def finish(self, sources: Sources) -> None:
+        """Settle names and sources, bring the fold up, and forget in it what the log has deleted.
 
         A topic whose log lost all its records is not empty where its fold has kept some.
 
         Raises:
             DataCorrupt: the fold knows a topic that the log never made.
         """
-        self._flush()
+        self.flush()
+        self._table.name_all()
+        for topic_id, replayed in self.sources.items():
+            topic = self._table.by_id(topic_id)
+            assert topic is not None, "a topic's deletion removes its source"
+            sources.add(replayed.definition, topic)
+            source = sources.get(replayed.definition.name)
+            if replayed.fence:
+                fence, holder, lease_ms = replayed.fence, replayed.holder, replayed.lease_ms
+                sources.leased(source, fence=fence, holder=holder, lease_ms=lease_ms)
         for topic_id in self._fold.topics():
             if self._table.by_id(topic_id) is not None:
                 continue
@@ -91,13 +171,21 @@ class Replay:
         kv_topics = [topic for topic in self._table.all() if topic.kind is Kind.KV]
         self.fold_is_ahead = any(self._applied.get(topic.id, 0) > topic.head_seq for topic in kv_topics)
 
+    # frames ------------------------------------------------------------------------------------------------------
+
     def _append(self, topic: Topic, frame: Frame, location: Location) -> None:
         batch = frame.batch
         assert batch is not None
         topic.hold(batch)
         if batch.count:
             check_follows(topic, batch, location)
-            topic.index.add(batch.first_seq, batch.last_seq, location)
+            topic.note_gaps(batch)
+            if batch.last_seq > topic.segmented_seq:
+                size = records_bytes(batch)
+                topic.index.put(batch.first_seq, batch.last_seq, location, ts_ms=frame.ts_ms, record_bytes=size)
+                self._table.framed.add(topic)
+            topic.record_bytes += records_bytes(batch)
+            topic.staged_bytes = topic.record_bytes
             topic.head_seq = topic.staged_seq = batch.last_seq
         first_seq = frame.first_seq
         writers: dict[str, WriterState] = {}
@@ -106,26 +194,53 @@ class Replay:
                 done = KeyedAppend(mark.content_hash, first_seq, first_seq + mark.count - 1, frame.ts_ms)
                 topic.keys.commit(mark.idempotency_key, done)
             if mark.has_writer:
-                topic.writers.commit(mark.writer, mark.fence, mark.new)
+                topic.writers.commit(mark.writer, mark.fence, mark.new, now_ms=frame.ts_ms)
                 writers[mark.writer] = WriterState(mark.fence, mark.new)
             first_seq += mark.count
+        if topic.kind is Kind.KV and topic.id not in self.behind:
+            self._fold_append(topic, batch, writers)
+
+    def _fold_append(self, topic: Topic, batch: Batch, writers: dict[str, WriterState]) -> None:
         last_seq = topic.head_seq
         applied = self._applied.get(topic.id, 0)
-        if topic.kind is Kind.KV and (last_seq > applied or (last_seq == applied and writers)):
+        if last_seq > applied or (last_seq == applied and writers):
             entries = entries_of(batch) if batch.count and last_seq > applied else []
             self._pending.append(FoldWrite(topic.id, last_seq, entries, list(writers.items())))
             self._pending_entries += len(entries)
             if self._pending_entries >= REPLAY_ENTRIES_MAX:
-                self._flush()
+                self.flush()
 
-    def _delete(self, topic: Topic) -> None:
-        self._flush()
-        self._sources.remove(topic.source)
+    def _delete_topic(self, topic: Topic) -> None:
+        self.flush()
         self._table.remove(topic)
+        self.gone.add(topic.id)
+        self.sources.pop(topic.id, None)
+        self.behind.discard(topic.id)
         if topic.id in self._fold.topics():
             self._fold.delete_topic(topic.id)
 
-    def _flush(self) -> None:
+    def _delete_records(self, topic: Topic, frame: Frame) -> None:
+        body = decode_delete(_control(frame))
+        apply_deletion(topic, body, erase_due_ms=frame.ts_ms + self._erase_within_ms)
+        match = body.deletion.match
+        if match is not None and topic.kind is Kind.KV and topic.id not in self.behind:
+            self.flush()
+            erase_entries(self._fold, topic.id, match, body.deletion.through_seq)
+
+    def _change_writer(self, topic: Topic, body: dict[str, str | int]) -> None:
+        name, change = str(body["source"]), body["change"]
+        if change == "put":
+            self.sources[topic.id] = ReplayedSource(SourceDefinition(name, topic.name, str(body["bucket"])))
+        elif change == "delete":
+            self.sources.pop(topic.id, None)
+            topic.writers.forget(name)
+        elif topic.id in self.sources:
+            self.sources[topic.id] = self.sources[topic.id]._replace(
+                fence=int(body["fence"]), holder=str(body["holder"]), lease_ms=int(body["lease_ms"])
+            )
+
+    def flush(self) -> None:
+        """Bring the fold up to all that was replayed."""
         if self._pending:
             self._fold.apply(self._pending)
             self._applied.update({write.topic_id: write.applied_seq for write in self._pending})
@@ -153,105 +268,12 @@ def check_follows(topic: Topic, batch: Batch, location: Location) -> None:
     )
 
 
-def settle_losses(*, table: TopicTable, fold: Fold, wal: Wal, bytes_lost: bool, now_ms: int) -> int:
-    """Log what power loss took; the number of gaps written. `bytes_lost`: it may have taken something.
-
-    Each DISK topic that had seqs reserved gets one UNSYNCED gap record behind its reservation: every seq that may have been
-    acknowledged is below it, so none is ever given again. Where the fold is ahead its positions move in the gap's frame, or
-    the next replay, which finds the fold level with the log, would set them back to the log's.
-    """
-    bodies, writes = [], list[FoldWrite]()
-    for topic in table.all():
-        applied = fold.applied(topic.id) if topic.kind is Kind.KV else 0
-        bound = max(topic.reserved_seq, applied) if topic.needs_reservation else applied
-        if not bytes_lost or bound <= topic.head_seq:
-            continue
-        marks = _positions_ahead(topic, fold) if applied > topic.head_seq else ()
-        for mark in marks:
-            topic.writers.commit(mark.writer, mark.fence, mark.new)
-        gap = Gap(topic.head_seq + 1, bound, GapReason.UNSYNCED)
-        batch = Batch.from_rows([Record(op=Op.GAP, data=encode_gap(gap))])
-        ts_ms = max(topic.last_ts_ms, now_ms)
-        placed = batch.with_place(bound + 1, ts_ms)
-        bodies.append((topic, placed, append_body(topic.id, placed, marks)))
-        if topic.kind is Kind.KV:
-            writes.append(FoldWrite(topic.id, placed.last_seq, [], []))
-    if not bodies:
-        return 0
-    group = wal.place([body for _, _, body in bodies])
-    wal.write(group)
-    wal.sync()
-    for (topic, placed, _), location in zip(bodies, group.locations, strict=True):
-        topic.index.add(placed.first_seq, placed.last_seq, location)
-        topic.head_seq = topic.staged_seq = placed.last_seq
-        topic.last_ts_ms = placed.ts_ms
-    for start in range(0, len(writes), REPLAY_ENTRIES_MAX):
-        fold.apply(writes[start : start + REPLAY_ENTRIES_MAX])
-    return len(bodies)
-
-
 def _has_entries(fold: Fold, topic_id: int) -> bool:
     view = fold.view(topic_id)
     try:
         return bool(view.next_page(1, 1))
     finally:
         view.close()
-
-
-def _positions_ahead(topic: Topic, fold: Fold) -> tuple[AppendMark, ...]:
-    """The moves that the fold has beyond the log's, as marks of a frame of one record."""
-    states = sorted(fold.writers(topic.id).items())
-    found = [(writer, topic.writers.get(writer), state) for writer, state in states]
-    moves = [
-        (w, known, state) for w, known, state in found if state.position != known.position or state.fence > known.fence
-    ]
-    return tuple(
-        AppendMark(
-            count=int(number == 0),
-            writer=writer,
-            fence=state.fence,
-            previous=known.position,
-            new=state.position,
-        )
-        for number, (writer, known, state) in enumerate(moves)
-    )
-
-
-def topic_body(name: str, kind: Kind, config: TopicConfig) -> dict[str, str | int]:
-    """The body of a TopicCreate frame."""
-    return {
-        "durability": config.durability.name,
-        "idempotency_window_ms": config.idempotency_window_ms,
-        "kind": kind.name,
-        "name": name,
-    }
-
-
-def topic_of(topic_id: int, body: dict[str, str | int], create_ts_ms: int, key_budget: KeyBudget) -> Topic:
-    """The topic that a TopicCreate frame made."""
-    config = TopicConfig(
-        durability=Durability[str(body["durability"])],
-        idempotency_window_ms=int(body["idempotency_window_ms"]),
-    )
-    return Topic(
-        name=str(body["name"]),
-        topic_id=topic_id,
-        kind=Kind[str(body["kind"])],
-        config=config,
-        create_ts_ms=create_ts_ms,
-        key_budget=key_budget,
-    )
-
-
-def change_writer(sources: Sources, topic: Topic, body: dict[str, str | int]) -> None:
-    """Apply a WriterChange frame, live or on replay: `put`, `lease` or `delete` of a source."""
-    name, change = str(body["source"]), body["change"]
-    if change == "put":
-        sources.add(SourceDefinition(name, topic.name, str(body["bucket"])), topic)
-    elif change == "delete":
-        sources.remove(name)
-    elif (source := sources.find(name)) is not None:
-        sources.leased(source, fence=int(body["fence"]), holder=str(body["holder"]), lease_ms=int(body["lease_ms"]))
 
 
 def _control(frame: Frame) -> dict[str, str | int]:

@@ -194,3 +194,14 @@ def check_definition(definition: SourceDefinition) -> None:
         raise InvalidArgument(
             f"a bucket's name has 1 to {BUCKET_BYTES_MAX} bytes", field="bucket", bucketBytesMax=BUCKET_BYTES_MAX
         )
+
+
+def change_writer(sources: Sources, topic: Topic, body: dict[str, str | int]) -> None:
+    """A WriterChange is committed: `put`, `lease` or `delete` of a source. (On replay: `eddyline.store.recovery`.)"""
+    name, change = str(body["source"]), body["change"]
+    if change == "put":
+        sources.add(SourceDefinition(name, topic.name, str(body["bucket"])), topic)
+    elif change == "delete":
+        sources.remove(name)
+    elif (source := sources.find(name)) is not None:
+        sources.leased(source, fence=int(body["fence"]), holder=str(body["holder"]), lease_ms=int(body["lease_ms"]))

@@ -14,11 +14,14 @@ from eddyline.core.errors import (
     InvalidOp,
     KeyRequired,
     NotKv,
+    RecordTooLarge,
+    TopicFull,
     TopicHasSource,
     VersionMismatch,
 )
 from eddyline.core.record import POSITION_BYTES_MAX, Op, effective_version
-from eddyline.core.topic import Kind, check_name
+from eddyline.core.topic import Discard, Kind, check_name
+from eddyline.store.log.sizes import records_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -69,6 +72,7 @@ def check_new(topic: Topic, request: AppendRequest) -> None:
     check_request(topic, request)
     check_versions(request.expected_versions, [None] * len(request.expected_versions), ())
     check_head(topic, request.expected_head_seq)
+    check_caps(topic, request.batch.count, records_bytes(request.batch))
     if request.writer is not None:
         topic.writers.check(request.writer, leased=False)
 
@@ -126,6 +130,41 @@ def check_head(topic: Topic, expected_head_seq: int | None) -> None:
             topic=topic.name,
             headSeq=topic.staged_seq,
             expectedHeadSeq=expected_head_seq,
+        )
+
+
+def check_caps(topic: Topic, record_count: int, record_bytes: int) -> None:
+    """Judge an append by the topic's caps.
+
+    Raises:
+        RecordTooLarge: it is larger than a cap by itself, for good. TopicFull: the topic refuses what does not fit.
+    """
+    config = topic.config
+    if not config.cap_records and not config.cap_bytes:
+        return
+    for cap, size, what in (
+        (config.cap_records, record_count, "records"),
+        (config.cap_bytes, record_bytes, "bytes"),
+    ):
+        if cap and size > cap:
+            raise RecordTooLarge(
+                f"the append has {size} {what}, the topic's cap is {cap}: it can never hold it",
+                field="batch",
+                capRecords=config.cap_records,
+                capBytes=config.cap_bytes,
+            )
+    if config.discard is not Discard.REJECT:
+        return
+    over_records = config.cap_records and topic.staged_count + record_count > config.cap_records
+    over_bytes = config.cap_bytes and topic.staged_bytes + record_bytes > config.cap_bytes
+    if over_records or over_bytes:
+        raise TopicFull(
+            f"topic {topic.name} is full and discards nothing: {topic.staged_count} records, {topic.staged_bytes} bytes",
+            topic=topic.name,
+            capRecords=config.cap_records,
+            capBytes=config.cap_bytes,
+            headSeq=topic.staged_seq,
+            earliestSeq=topic.earliest_seq,
         )
 
 

@@ -5,6 +5,7 @@ Threading: one task on the event loop.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.clock import sleep
@@ -34,13 +35,18 @@ class Upkeep:
 
     async def round(self) -> None:
         """Sync, then let what is idle and synced give back."""
-        await self._engine.committer.sync()
+        for committer in self._engine.committers:
+            await committer.sync()
         if self._engine.read_only_reason:
             return
         now_s = self._engine.clock.monotonic_s()
-        idle = [topic for topic in self._engine.table.all() if _gives_back(topic, now_s)]
-        for topic in idle[:GIVE_BACK_TOPICS_MAX]:
+        reserved = self._engine.table.reserved
+        done = [topic for topic in reserved if topic.staged_reserved_seq <= topic.staged_seq]
+        reserved.difference_update(done)
+        idle = list(islice((topic for topic in reserved if _gives_back(topic, now_s)), GIVE_BACK_TOPICS_MAX))
+        for topic in idle:
             self._engine.reserve(topic, topic.staged_seq)
+        reserved.difference_update(idle)
 
 
 def _gives_back(topic: Topic, now_s: float) -> bool:

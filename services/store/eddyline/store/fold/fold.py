@@ -155,6 +155,13 @@ class Fold(Protocol):
             FoldStalled, FoldFailed, DataCorrupt.
         """
 
+    def sync(self) -> None:
+        """Make everything applied so far durable, by one sync of the engine's own log; lets other threads run.
+
+        Raises:
+            FoldFailed.
+        """
+
     def flush(self) -> None:
         """Make everything applied so far durable. Slow; lets other threads run.
 

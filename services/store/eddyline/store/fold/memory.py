@@ -116,6 +116,9 @@ class SimFold:
         self.flush()
         return not self._views
 
+    def sync(self) -> None:
+        self.flush()
+
     def flush(self) -> None:
         self._check_writable()
         for step in self._unsynced:

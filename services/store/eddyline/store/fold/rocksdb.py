@@ -206,6 +206,11 @@ class RocksFold:
             pause.wait(_REMOVAL_PAUSE_S)
         return False
 
+    def sync(self) -> None:
+        database = self._opened()
+        with translated():
+            database.root.flush_wal(True)
+
     def flush(self) -> None:
         """Sync RocksDB's WAL, which is what makes it durable; then write memtables out, so that the next open replays
         nothing."""

@@ -117,6 +117,10 @@ class IdempotencyKeys:
                 return
             self._forget(key)
 
+    def remembered(self) -> list[tuple[bytes, KeyedAppend]]:
+        """All committed keys, the oldest first."""
+        return list(self._done.items())
+
     def clear(self) -> None:
         """The topic is gone."""
         for key in tuple(self._done):

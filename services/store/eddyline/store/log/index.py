@@ -1,61 +1,156 @@
-"""The index of one topic's log: one entry a frame, none a record.
+"""The index of one topic's unsegmented log: one entry a WAL frame, none a record.
 
-Entries lie in arrays of machine numbers (28 bytes a frame), so that a million frames cost 28 MB and no Python object.
-I1: `last_seq` grows from entry to entry; frames of no record are not indexed.
+Entries lie in arrays of machine numbers (40 bytes a frame), so that a million frames cost 40 MB and no Python object; an
+index that never held anything shares one set of empty arrays, so that an idle topic costs next to nothing.
+I1: `last_seq` grows from entry to entry, and no two entries overlap; frames of no record are not indexed. I2: an entry put
+again (the frame was carried) keeps its seqs and takes the newer place.
 """
 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
-from typing import NamedTuple
+from bisect import bisect_left, bisect_right
+from typing import Final, NamedTuple
 
 from eddyline.store.storage.wal import Location
 
 
 class IndexEntry(NamedTuple):
-    """Where a frame is, and which seqs it holds (both inclusive)."""
+    """Where a frame is, which seqs it holds (both inclusive), its commit time, and its records' bytes by the semantics."""
 
     first_seq: int
     last_seq: int
     location: Location
+    ts_ms: int = 0
+    record_bytes: int = 0
+
+
+class _Columns:
+    """One array a field."""
+
+    __slots__ = ("bytes", "first", "last", "length", "number", "offset", "ts")
+
+    def __init__(self) -> None:
+        self.first = array("Q")
+        self.last = array("Q")
+        self.number = array("I")
+        self.offset = array("I")
+        self.length = array("I")
+        self.ts = array("q")
+        self.bytes = array("I")
+
+    def all(self) -> tuple[array[int], ...]:
+        """Every array, in the order of `_row`."""
+        return self.first, self.last, self.number, self.offset, self.length, self.ts, self.bytes
+
+
+_NOTHING: Final = _Columns()
 
 
 class FrameIndex:
     """Frames of one topic in seq order."""
 
-    __slots__ = ("_first", "_last", "_length", "_number", "_offset")
+    __slots__ = ("_at", "frame_bytes", "record_bytes")
 
     def __init__(self) -> None:
-        self._first = array("Q")
-        self._last = array("Q")
-        self._number = array("I")
-        self._offset = array("I")
-        self._length = array("I")
+        self._at = _NOTHING
+        self.frame_bytes = 0
+        """Bytes of all frames, as they lie in the WAL."""
+        self.record_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._last)
+        return len(self._at.last)
 
-    def add(self, first_seq: int, last_seq: int, location: Location) -> None:
-        """Append the next frame."""
-        assert last_seq >= first_seq
-        assert not self._last or first_seq > self._last[-1]
-        self._first.append(first_seq)
-        self._last.append(last_seq)
-        self._number.append(location.file_number)
-        self._offset.append(location.offset)
-        self._length.append(location.length)
-
-    def position_after(self, seq: int) -> int:
-        """Number of the first entry that holds a seq above `seq`; `len(self)` where none does."""
-        return bisect_right(self._last, seq)
-
-    def entry(self, position: int) -> IndexEntry:
-        """The entry at `position`."""
-        location = Location(self._number[position], self._offset[position], self._length[position])
-        return IndexEntry(self._first[position], self._last[position], location)
+    @property
+    def record_count(self) -> int:
+        """Seqs that the frames hold together."""
+        return sum(self._at.last) - sum(self._at.first) + len(self)
 
     @property
     def first_seq(self) -> int:
-        """First seq of the log; 0 where it is empty."""
-        return self._first[0] if self._first else 0
+        """First seq; 0 where it is empty."""
+        return self._at.first[0] if self._at.first else 0
+
+    @property
+    def first_ts_ms(self) -> int:
+        """Commit time of the first frame; 0 where it is empty."""
+        return self._at.ts[0] if self._at.ts else 0
+
+    @property
+    def last_seq(self) -> int:
+        """Last seq; 0 where it is empty."""
+        return self._at.last[-1] if self._at.last else 0
+
+    @property
+    def first_file(self) -> int:
+        """Number of the oldest WAL file that an entry lies in; 0 where it is empty."""
+        return min(self._at.number, default=0)
+
+    def put(self, first_seq: int, last_seq: int, location: Location, *, ts_ms: int = 0, record_bytes: int = 0) -> None:
+        """Add a frame, most often the next one; one that is there takes the new place."""
+        assert last_seq >= first_seq
+        row = (first_seq, last_seq, *location, ts_ms, record_bytes)
+        if self._at is _NOTHING:
+            self._at = _Columns()
+        last = self._at.last
+        position = len(last) if not last or first_seq > last[-1] else bisect_left(self._at.first, first_seq)
+        known = position < len(last) and self._at.first[position] == first_seq
+        if known:
+            assert last[position] == last_seq, "a carried frame has the seqs it had"
+            self.frame_bytes -= self._at.length[position]
+            self.record_bytes -= self._at.bytes[position]
+        for column, value in zip(self._at.all(), row, strict=True):
+            if known:
+                column[position] = value
+            else:
+                column.insert(position, value)
+        self.frame_bytes += location.length
+        self.record_bytes += record_bytes
+
+    def move(self, first_seq: int, location: Location) -> bool:
+        """A frame was carried to a new place; False = it is not needed any more."""
+        position = bisect_left(self._at.first, first_seq)
+        if position == len(self) or self._at.first[position] != first_seq:
+            return False
+        self.frame_bytes += location.length - self._at.length[position]
+        self._at.number[position], self._at.offset[position], self._at.length[position] = location
+        return True
+
+    def drop_through(self, seq: int) -> None:
+        """Forget the frames that lie wholly at or below `seq`."""
+        count = bisect_right(self._at.last, seq)
+        if not count:
+            return
+        if count == len(self):
+            self._at, self.frame_bytes, self.record_bytes = _NOTHING, 0, 0
+            return
+        self.frame_bytes -= sum(self._at.length[:count])
+        self.record_bytes -= sum(self._at.bytes[:count])
+        for column in self._at.all():
+            del column[:count]
+
+    def position_after(self, seq: int) -> int:
+        """Number of the first entry that holds a seq above `seq`; `len(self)` where none does."""
+        return bisect_right(self._at.last, seq)
+
+    def bytes_after(self, seq: int) -> int:
+        """Records' bytes of the frames that hold a seq above `seq`, by whole frames."""
+        return sum(self._at.bytes[self.position_after(seq) :])
+
+    def entry(self, position: int) -> IndexEntry:
+        """The entry at `position`."""
+        at = self._at
+        location = Location(at.number[position], at.offset[position], at.length[position])
+        return IndexEntry(at.first[position], at.last[position], location, at.ts[position], at.bytes[position])
+
+    def entries_through(self, seq: int, *, records_max: int = 1 << 62, bytes_max: int = 1 << 62) -> list[IndexEntry]:
+        """The oldest entries that begin at or below `seq`, as many as fit the bounds and never less than one."""
+        found: list[IndexEntry] = []
+        count = size = 0
+        for position in range(bisect_right(self._at.first, seq)):
+            entry = self.entry(position)
+            count, size = count + entry.last_seq - entry.first_seq + 1, size + entry.location.length
+            if found and (count > records_max or size > bytes_max):
+                break
+            found.append(entry)
+        return found

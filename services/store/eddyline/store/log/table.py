@@ -6,9 +6,11 @@ Threading: event loop only.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from itertools import islice, takewhile
 from typing import Final
 
-from eddyline.core.errors import TopicNotFound
+from eddyline.core.errors import DataCorrupt, TopicNotFound
 from eddyline.core.topic import check_name
 from eddyline.store.log.dedupe import KeyBudget
 from eddyline.store.log.topic import Topic
@@ -23,7 +25,18 @@ class TopicTable:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[int, Topic] = {}
         self._next_id = (shard_index << SHARD_SHIFT) + 1
+        self._sorted: list[str] | None = None
         self.key_budget = KeyBudget()
+        self.dirty: set[Topic] = set()
+        """Topics that changed since the last checkpoint took them down."""
+        self.gone: set[int] = set()
+        """Ids deleted since then."""
+        self.framed: set[Topic] = set()
+        """Topics that may have unsegmented frames."""
+        self.reserved: set[Topic] = set()
+        """Topics that may have seqs reserved which they do not use."""
+        self.segmented: set[Topic] = set()
+        """Topics that may have segments."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -38,19 +51,57 @@ class TopicTable:
         """True = the id was given once, whether its topic still lives or not."""
         return topic_id < self._next_id
 
+    @property
+    def next_id(self) -> int:
+        """The smallest id that was never given."""
+        return self._next_id
+
+    def skip_ids(self, next_id: int) -> None:
+        """Ids below `next_id` were given once."""
+        self._next_id = max(self._next_id, next_id)
+
     def add(self, topic: Topic) -> None:
         """A topic was created."""
         assert topic.name not in self._by_name
         self._by_name[topic.name] = topic
+        self._sorted = None
+        self.replayed(topic)
+
+    def replayed(self, topic: Topic) -> None:
+        """A topic was created in what is being replayed; its name counts from `name_all` on."""
         self._by_id[topic.id] = topic
-        self._next_id = max(self._next_id, topic.id + 1)
+        self.reserved.add(topic)
+        self.skip_ids(topic.id + 1)
+        self.dirty.add(topic)
+
+    def name_all(self) -> None:
+        """The replay is over: every topic that lives has its name.
+
+        Raises:
+            DataCorrupt: two of them have one name.
+        """
+        for topic in self._by_id.values():
+            other = self._by_name.setdefault(topic.name, topic)
+            if other is not topic:
+                raise DataCorrupt(
+                    f"topics {other.id} and {topic.id} both have the name {topic.name}", file="catalog", offset=0
+                )
+        self._sorted = None
 
     def remove(self, topic: Topic) -> None:
         """A topic was deleted."""
-        del self._by_name[topic.name]
+        if self._by_name.get(topic.name) is topic:
+            del self._by_name[topic.name]
+            self._sorted = None
         del self._by_id[topic.id]
+        self.dirty.discard(topic)
+        self.framed.discard(topic)
+        self.reserved.discard(topic)
+        self.segmented.discard(topic)
+        self.gone.add(topic.id)
         topic.deleted = True
-        topic.keys.clear()
+        if topic.has_keys:
+            topic.keys.clear()
 
     def by_id(self, topic_id: int) -> Topic | None:
         """The topic with this id, if it lives."""
@@ -73,11 +124,24 @@ class TopicTable:
             raise TopicNotFound(f"no topic {name}", topic=name)
         return topic
 
+    def with_frames(self) -> list[Topic]:
+        """Topics that have unsegmented frames."""
+        self.framed = {topic for topic in self.framed if len(topic.index) and not topic.deleted}
+        return list(self.framed)
+
+    def with_segments(self) -> list[Topic]:
+        """Topics that have segments."""
+        self.segmented = {topic for topic in self.segmented if len(topic.segments) and not topic.deleted}
+        return list(self.segmented)
+
     def all(self) -> list[Topic]:
         """Every topic, in no order."""
         return list(self._by_id.values())
 
     def page(self, name_prefix: str, after_name: str, limit: int) -> list[Topic]:
         """Up to `limit` topics in order of their names, those above `after_name` that start with `name_prefix`."""
-        names = sorted(n for n in self._by_name if n > after_name and n.startswith(name_prefix))
-        return [self._by_name[name] for name in names[:limit]]
+        if self._sorted is None:
+            self._sorted = sorted(self._by_name)
+        start = max(bisect_right(self._sorted, after_name), bisect_left(self._sorted, name_prefix))
+        found = takewhile(lambda name: name.startswith(name_prefix), islice(self._sorted, start, start + limit))
+        return [self._by_name[name] for name in found]

@@ -1,8 +1,13 @@
-"""One topic in memory: identity, heads, index, keys, writers, and who waits for it.
+"""One topic in memory: identity, heads, where its log lies, what of it is gone, keys, writers, and who waits for it.
 
-I1: `head_seq` <= `staged_seq`: visible, then staged. I2: a seq of a DISK topic above `reserved_seq` is acknowledged only
-after the fdatasync that covers a larger reservation. I3: `last_ts_ms` never goes back. I4: `has_records` is True
-from the first record on that is staged or replayed and is no gap: gaps alone leave a topic empty, whatever its head.
+The log is its segments, then the frames of the index (an EPHEMERAL topic's: batches in memory). What is made only when it
+is needed costs an idle topic nothing: a store has 100 000 of them.
+
+I1: `head_seq` <= `staged_seq`: visible, then staged. I2: a seq of a DISK or EPHEMERAL topic above `reserved_seq` is
+acknowledged only after the fdatasync that covers a larger reservation. I3: `last_ts_ms` never goes back. I4: `has_records`
+is True from the first record on that is staged or replayed and is no gap: gaps alone leave a topic empty, whatever its
+head. I5: floors never go back; every seq above `floors.trim` and up to the head is in a segment, a frame of the index or
+the memory, or in `uncounted`.
 Threading: event loop only; the engine and recovery change it, everybody else reads.
 """
 
@@ -12,26 +17,74 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.clock import wait_event
-from eddyline.core.record import Op
+from eddyline.core.gap import OF_SOURCE, split_gaps
+from eddyline.core.record import Gap, Op
 from eddyline.core.topic import Durability, Kind, TopicConfig, TopicInfo
-from eddyline.store.log.dedupe import IdempotencyKeys, KeyBudget
+from eddyline.store.log.dedupe import IdempotencyKeys, KeyBudget, KeyedAppend
+from eddyline.store.log.floors import Floors, earliest_seq, record_count
 from eddyline.store.log.index import FrameIndex
-from eddyline.store.log.writers import Writers
+from eddyline.store.log.segments import NO_SEGMENTS, Segment, SegmentSet
+from eddyline.store.log.seqset import SeqSet
+from eddyline.store.log.writers import StagedWriter, Writers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from eddyline.core.batch import Batch
     from eddyline.core.clock import Clock
+    from eddyline.store.catalog.catalog import BaseEntry
+    from eddyline.store.log.memory import MemoryLog
 
 _GAP: Final = bytes((Op.GAP,))
 RESERVATION_SEQS: Final = 65_536
 """Seqs reserved at a time. A reservation costs one 56-byte frame and one fdatasync: at 1 M records/s that is 15 a second
 beside the group commits that run anyway; power loss leaves a gap of at most this many."""
+NO_FLOORS: Final = Floors()
 
 
 class Topic:
     """A topic's state; see the module's invariants."""
+
+    __slots__ = (
+        "_gate",
+        "_key_budget",
+        "_keys",
+        "_listeners",
+        "_waiters",
+        "_writers",
+        "base",
+        "closing",
+        "config",
+        "config_version",
+        "create_ts_ms",
+        "deleted",
+        "deleted_seqs",
+        "erase_due_ms",
+        "floors",
+        "fold_lost",
+        "has_records",
+        "head_seq",
+        "id",
+        "index",
+        "kind",
+        "last_commit_s",
+        "last_ts_ms",
+        "memory",
+        "name",
+        "next_generation",
+        "oldest_ts_ms",
+        "overlays",
+        "record_bytes",
+        "reserved_seq",
+        "segmented_seq",
+        "segments",
+        "source",
+        "staged_bytes",
+        "staged_reserved_seq",
+        "staged_seq",
+        "unapplied",
+        "uncounted",
+    )
 
     def __init__(
         self, *, name: str, topic_id: int, kind: Kind, config: TopicConfig, create_ts_ms: int, key_budget: KeyBudget
@@ -40,40 +93,161 @@ class Topic:
         self.id = topic_id
         self.kind = kind
         self.config = config
+        self.config_version = 1
         self.create_ts_ms = create_ts_ms
         self.source = ""
         self.closing = False
         self.deleted = False
-        self.staged_seq = 0
         self.has_records = False
+        # heads
+        self.staged_seq = 0
         self.head_seq = 0
         self.last_ts_ms = 0
         self.last_commit_s = 0.0
         self.reserved_seq = RESERVATION_SEQS
         self.staged_reserved_seq = RESERVATION_SEQS
+        # where the log lies
+        self.segments: SegmentSet = NO_SEGMENTS
+        self.segmented_seq = 0
+        self.next_generation = 1
         self.index = FrameIndex()
-        self.keys = IdempotencyKeys(key_budget)
-        self.writers = Writers()
+        self.memory: MemoryLog | None = None
+        # what of it is gone, and what is left
+        self.floors = NO_FLOORS
+        self.deleted_seqs = SeqSet()
+        self.uncounted = SeqSet()
+        self.record_bytes = 0
+        self.staged_bytes = 0
+        self.oldest_ts_ms = 0
+        self.erase_due_ms = 0
+        # the fold
+        self.base: BaseEntry | None = None
+        self.fold_lost = False
         self.unapplied: list[Batch] = []
-        self.gate = asyncio.Lock()
         self.overlays: list[list[Batch]] = []
+        # made when needed
+        self._key_budget = key_budget
+        self._keys: IdempotencyKeys | None = None
+        self._writers: Writers | None = None
+        self._gate: asyncio.Lock | None = None
         self._waiters: list[tuple[int, asyncio.Event]] = []
         self._listeners: dict[Callable[[Topic], None], None] = {}
+
+    # parts -------------------------------------------------------------------------------------------------------
+
+    @property
+    def keys(self) -> IdempotencyKeys:
+        """Its idempotency keys."""
+        if self._keys is None:
+            self._keys = IdempotencyKeys(self._key_budget)
+        return self._keys
+
+    @property
+    def has_keys(self) -> bool:
+        """True = some key is or was remembered."""
+        return self._keys is not None
+
+    @property
+    def writers(self) -> Writers:
+        """Its writers."""
+        if self._writers is None:
+            self._writers = Writers()
+        return self._writers
+
+    @property
+    def has_writers(self) -> bool:
+        """True = some writer is or was known."""
+        return self._writers is not None
+
+    @property
+    def gate(self) -> asyncio.Lock:
+        """Keeps the order of appends while keys are read for `expected_versions`."""
+        if self._gate is None:
+            self._gate = asyncio.Lock()
+        return self._gate
+
+    def stored_writers(self) -> list[tuple[str, StagedWriter]]:
+        """Every writer by name; none may be under way."""
+        return self._writers.stored() if self._writers is not None else []
+
+    def expire_writers(self, before_ms: int) -> None:
+        """Forget writers that stand still since then; a topic's source is none of them."""
+        if self._writers is not None:
+            self._writers.expire(before_ms, kept=self.source)
+
+    def remembered_keys(self) -> list[tuple[bytes, KeyedAppend]]:
+        """Idempotency keys with what their appends became, in the order of their commits."""
+        return self._keys.remembered() if self._keys is not None else []
+
+    # state -------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_ephemeral(self) -> bool:
+        """True = its records are in memory alone."""
+        return self.config.durability is Durability.EPHEMERAL
+
+    @property
+    def folds(self) -> bool:
+        """True = it has a fold."""
+        return self.kind is Kind.KV
 
     @property
     def earliest_seq(self) -> int:
         """First live record's seq, else head + 1."""
-        return self.index.first_seq or self.head_seq + 1
+        return earliest_seq(self.head_seq, self.floors, self.uncounted)
+
+    @property
+    def record_count(self) -> int:
+        """Live records: neither gone nor gaps."""
+        return record_count(self.head_seq, self.floors, self.uncounted)
+
+    @property
+    def staged_count(self) -> int:
+        """Live records once all that is staged is there."""
+        return record_count(self.staged_seq, self.floors, self.uncounted)
 
     @property
     def needs_reservation(self) -> bool:
         """True = seqs are reserved ahead; an FSYNC topic's are synced themselves."""
-        return self.config.durability is Durability.DISK
+        return self.config.durability is not Durability.FSYNC
 
     def hold(self, batch: Batch) -> None:
         """A batch is staged or replayed: from its first record on the topic is not empty."""
         if not self.has_records and batch.count:
             self.has_records = batch.ops is None or bool(bytes(batch.ops).strip(_GAP))
+
+    def note_gaps(self, batch: Batch) -> None:
+        """Gap records of a published batch are not counted, and neither are the seqs that they say are lost."""
+        if batch.ops is None or Op.GAP not in batch.ops:
+            return
+        for item in split_gaps(batch):
+            if isinstance(item, Gap):
+                first_seq = item.seq if item.reason in OF_SOURCE else min(item.first_seq, item.seq)
+                self.not_counted(first_seq, item.seq)
+
+    def not_counted(self, first_seq: int, last_seq: int) -> None:
+        """Seqs of the range (both inclusive) are no records, or none any more."""
+        self.uncounted.add_range(first_seq, last_seq)
+
+    def delete_seqs(self, seqs: SeqSet) -> None:
+        """Records were deleted on request."""
+        self.deleted_seqs.update(seqs)
+        self.uncounted.update(seqs)
+
+    def change_segments(self, *, add: Sequence[Segment] = (), remove: Sequence[Segment] = ()) -> None:
+        """Swap segments."""
+        if self.segments is NO_SEGMENTS:
+            self.segments = SegmentSet()
+        self.segments.change(add=add, remove=remove)
+        if not len(self.segments):
+            self.segments = NO_SEGMENTS
+
+    def live_rows(self, segment: Segment) -> int:
+        """Rows of a segment that readers may see; its gap records count as such, wherever they lie."""
+        summary = segment.summary
+        first_seq = max(summary.first_seq, self.floors.trim + 1)
+        span = summary.last_seq - first_seq + 1
+        return max(span - self.uncounted.count(first_seq, summary.last_seq) + summary.gap_count, 0)
 
     def info(self) -> TopicInfo:
         """The topic as readers see it."""
@@ -86,7 +260,13 @@ class Topic:
             earliest_seq=self.earliest_seq,
             source=self.source,
             create_ts_ms=self.create_ts_ms,
+            evict_floor=self.floors.evict,
+            record_count=self.record_count,
+            record_bytes=self.record_bytes,
+            config_version=self.config_version,
         )
+
+    # who waits ---------------------------------------------------------------------------------------------------
 
     def listen(self, listener: Callable[[Topic], None]) -> None:
         """Call `listener` whenever the head moves or the topic goes."""
@@ -104,8 +284,9 @@ class Topic:
                 if seq <= self.head_seq or self.deleted:
                     event.set()
             self._waiters = waiting
-        for listener in tuple(self._listeners):
-            listener(self)
+        if self._listeners:
+            for listener in tuple(self._listeners):
+                listener(self)
 
     async def wait_head(self, seq: int, clock: Clock, seconds: float) -> bool:
         """Wait until the head is at `seq` or the topic is deleted, at most `seconds`. True = the head is there."""

@@ -28,6 +28,8 @@ class StagedWriter(NamedTuple):
     position: bytes
     ack: asyncio.Future[AppendResult] | None = None
     stored: bytes = b""
+    moved_ms: int = 0
+    """Commit time of its last move, or 0 where a lease alone is known: what idleness is counted from."""
 
 
 class Writers:
@@ -74,19 +76,38 @@ class Writers:
         """Take a judged move over."""
         self._staged[move.writer] = StagedWriter(move.fence, move.new, ack, self.get(move.writer).stored)
 
-    def commit(self, writer: str, fence: int, position: bytes, ack: asyncio.Future[AppendResult] | None = None) -> None:
+    def commit(
+        self,
+        writer: str,
+        fence: int,
+        position: bytes,
+        ack: asyncio.Future[AppendResult] | None = None,
+        *,
+        now_ms: int = 0,
+    ) -> None:
         """The move with this `ack` (None on replay) is stored: its retries are answered at once, unless a newer one is
         under way."""
         known = self._staged.get(writer)
         if known is None or known.ack is ack or known.ack is None:
-            self._staged[writer] = StagedWriter(max(fence, known.fence if known else 0), position, None, position)
+            fence = max(fence, known.fence if known else 0)
+            self._staged[writer] = StagedWriter(fence, position, None, position, now_ms)
         else:
-            self._staged[writer] = known._replace(stored=position)
+            self._staged[writer] = known._replace(stored=position, moved_ms=now_ms)
 
     def set_fence(self, writer: str, fence: int) -> None:
         """A lease was given: older fences are refused from now on."""
         known = self.get(writer)
         self._staged[writer] = known._replace(fence=max(fence, known.fence))
+
+    def stored(self) -> list[tuple[str, StagedWriter]]:
+        """Every writer whose state is stored, by name; none may be under way."""
+        return sorted(self._staged.items())
+
+    def expire(self, before_ms: int, *, kept: str) -> None:
+        """Forget writers that stand still since `before_ms`, but the one named `kept` (the topic's source)."""
+        for name, known in list(self._staged.items()):
+            if name != kept and known.ack is None and 0 < known.moved_ms < before_ms:
+                del self._staged[name]
 
     def forget(self, writer: str) -> None:
         """A writer is gone with its source."""

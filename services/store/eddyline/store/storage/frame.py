@@ -157,6 +157,14 @@ def append_body(topic_id: int, batch: Batch, marks: Sequence[AppendMark] = ()) -
     )
 
 
+def carried_body(topic_id: int, batch: Batch) -> FrameBody:
+    """The body of a frame of records that were in the log before, at their seqs and time, so that an old file is free of
+    them. Their keys and positions are known elsewhere and not repeated."""
+    body = append_body(topic_id, batch, ())
+    body.flags |= CARRIED
+    return body
+
+
 def control_body(
     frame_type: FrameType, topic_id: int, body: Mapping[str, str | int] | None, *, first_seq: int = 0, ts_ms: int
 ) -> FrameBody:

@@ -48,7 +48,15 @@ class FileReplay:
     """One file at start: replayed, held against its successor's mark, and cut where it is the newest."""
 
     def __init__(
-        self, fs: Fs, directory: Path, shard: int, *, number: int, complete: bool, before: WalEnd | None
+        self,
+        fs: Fs,
+        directory: Path,
+        shard: int,
+        *,
+        number: int,
+        complete: bool,
+        before: WalEnd | None,
+        on_mark: Callable[[int], None],
     ) -> None:
         self._fs = fs
         self._directory = directory
@@ -56,10 +64,11 @@ class FileReplay:
         self._number = number
         self._complete = complete
         self._before = before
+        self._on_mark = on_mark
         self._data = b""
 
     def replay(self, on_frame: Callable[[Frame, Location], None]) -> WalEnd:
-        """Give every frame to `on_frame`, but marks; where they end."""
+        """Give every frame to `on_frame`, but a mark's checkpoint number to `on_mark`; where they end."""
         path = wal_file(self._directory, self._number)
         file = self._fs.open(path)
         try:
@@ -93,7 +102,10 @@ class FileReplay:
 
     def _check_mark(self, frame: Frame) -> None:
         before, control = self._before, frame.control
-        if before is None or control is None or "previous_bytes" not in control:
+        if control is None:
+            return
+        self._on_mark(int(control.get("checkpoint", 0)))
+        if before is None or "previous_bytes" not in control:
             return
         if control["previous_bytes"] != before.file_bytes:
             raise corrupt(

@@ -13,6 +13,7 @@ tells the loop what is synced by replacing one tuple.
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.store.storage.frame import BadFrame, FrameType, control_body, parse, seal
@@ -33,8 +34,8 @@ __all__ = ["Location", "Wal", "WalEnd", "WalFailed", "WriteGroup"]
 FILLED_GROUP_BYTES_MAX: Final = 256 << 10
 """Bytes a group (a file's bytes by its fdatasyncs) up to which the next file is zero-filled ahead. Above it the second write
 of every byte costs more than it saves: at 800 KB a group holes brought +25 % of P1 (`make bench ROWS=P1`)."""
-MARK_BYTES_MAX: Final = 104
-"""A mark: header, a body of at most 48 bytes, checksum."""
+MARK_BYTES_MAX: Final = 144
+"""A mark: header, a body of at most 88 bytes, checksum."""
 
 
 class WalFailed(Exception):
@@ -81,19 +82,21 @@ class Wal:
         file_bytes: int,
         spare: Spare,
         number: int,
-        bytes_before: int,
-        before: WalEnd | None,
+        ends: dict[int, int],
+        checkpoint: int,
     ) -> None:
         self._fs = fs
         self._directory = directory
         self._shard = shard
         self._file_bytes = file_bytes
         self._spare = spare
-        self._bytes_before = bytes_before
-        # the loop's: where the next frame goes
+        # the loop's: where the next frame goes, and the bytes of frames of the files before that one
+        self._ends = ends
         self._next = _Mark(number, 0, 0)
         self._next_file_bytes = file_bytes
-        self._predecessor = before
+        self._predecessor = WalEnd(number - 1, ends[number - 1]) if number - 1 in ends else None
+        self.checkpoint = checkpoint
+        """Number of the last completed checkpoint: what the marks of files opened from now on say."""
         # the writer's: where the last written one ends
         self._file: File = spare.take(number, file_bytes)
         # told by the writer, read by the loop
@@ -111,29 +114,44 @@ class Wal:
         on_frame: Callable[[Frame, Location], None],
         *,
         first_number: int = 1,
+        settled: WalEnd | None = None,
         expected: WalEnd | None = None,
+        checkpoint: int = 0,
+        on_mark: Callable[[int], None] = lambda number: None,
     ) -> Wal:
         """Replay every frame in order, cut the newest file at its end, and open the next number.
 
-        `directory` exists; its files are those from `first_number` on. `expected` = where a clean stop left the log: any
+        `directory` exists; its files are those from `first_number` on, and older ones that a checkpoint has left: those
+        go. `settled` = where a file ended that a checkpoint has closed. `on_mark` gets the number of the checkpoint that
+        was the last one when each file was opened. `expected` = where a clean stop left the log: any
         other end is corruption, and nothing is cut; a file number alone (0 bytes) = a file there must be, at least that.
         Files without a frame do not move the end: a start that went no further than opening one leaves them. Blocking.
 
         Raises:
-            DataCorrupt: by the cut-or-corruption rule, or where a file is missing.
+            DataCorrupt: by the cut-or-corruption rule, or where a file is missing. Whatever `on_mark` raises.
             OSError: the disk failed; nothing was served or lost, the next start recovers again.
         """
-        numbers = wal_numbers(fs.listdir(directory))
+        found = wal_numbers(fs.listdir(directory))
+        numbers = [number for number in found if number >= first_number]
         for due, number in enumerate(numbers, first_number):
             if number != due:
                 raise corrupt(wal_file(directory, due), 0, f"the file is missing, {number:016x} is there")
         if expected is not None and (not numbers or numbers[-1] < expected.file_number):
             raise corrupt(wal_file(directory, expected.file_number), 0, "the file is missing")
-        bytes_before, before, end = 0, None, WalEnd(0, 0)
+        ends, end, before = dict[int, int](), WalEnd(0, 0), None
         for number in numbers:
             is_newest = number == numbers[-1]
-            scanned = FileReplay(fs, directory, shard, number=number, complete=not is_newest, before=before)
+            scanned = FileReplay(
+                fs, directory, shard, number=number, complete=not is_newest, before=before, on_mark=on_mark
+            )
             before = scanned.replay(on_frame)
+            ends[number] = before.file_bytes
+            if settled is not None and settled.file_number == number and settled != before:
+                raise corrupt(
+                    wal_file(directory, number),
+                    before.file_bytes,
+                    f"it has {before.file_bytes} bytes of frames, a checkpoint closed it with {settled.file_bytes}",
+                )
             end = before if before.file_bytes else end
             if is_newest:
                 if expected is not None and expected.file_bytes and end != expected:
@@ -143,7 +161,9 @@ class Wal:
                         f"a clean stop left the log at {expected.file_bytes} bytes of file {expected.file_number:016x}",
                     )
                 scanned.cut(before)
-            bytes_before += before.file_bytes
+        for number in found:
+            if number < first_number:
+                fs.unlink(wal_file(directory, number))
         return cls(
             fs,
             directory,
@@ -151,16 +171,21 @@ class Wal:
             file_bytes=file_bytes,
             spare=Spare(fs, directory, file_bytes),
             number=first_number + len(numbers),
-            bytes_before=bytes_before,
-            before=before,
+            ends=ends,
+            checkpoint=checkpoint,
         )
 
     # the loop's ---------------------------------------------------------------------------------------------------
 
     @property
     def bytes_total(self) -> int:
-        """Bytes of all frames that have a place, older runs' included."""
-        return self._bytes_before + self._next.total
+        """Bytes of all frames that have a place and are kept, older runs' included."""
+        return sum(self._ends.values()) + self._next.offset
+
+    @property
+    def placed_bytes(self) -> int:
+        """Bytes of all frames that got a place in this run."""
+        return self._next.total
 
     @property
     def unsynced_bytes(self) -> int:
@@ -185,16 +210,37 @@ class Wal:
                 self._put_mark(body.ts_ms, pieces)
             if self._next.offset + body.length_bytes > self._next_file_bytes:
                 self._predecessor = self.end
+                self._ends[self.end.file_number] = self.end.file_bytes
                 self._next = _Mark(self._next.file_number + 1, 0, self._next.total)
                 self._next_file_bytes = max(self._file_bytes, MARK_BYTES_MAX + body.length_bytes)
                 self._put_mark(body.ts_ms, pieces)
             locations.append(self._put(body, pieces))
         return WriteGroup(locations, pieces)
 
+    def cut(self) -> WalEnd:
+        """Let the next frame begin a new file; where all that has a place ends. The file of the next frame is the one
+        after that, or, where that file has no frame yet, the same."""
+        if self._next.offset:
+            self._next_file_bytes = self._next.offset
+            return self.end
+        return self._predecessor or WalEnd(self._next.file_number - 1, 0)
+
+    @property
+    def oldest_number(self) -> int:
+        """Number of the oldest file that is kept."""
+        return min(self._ends, default=self._next.file_number)
+
+    def forget_below(self, number: int) -> list[int]:
+        """Files below `number` are not needed any more: their numbers, for `unlink`."""
+        gone = sorted(one for one in self._ends if one < number)
+        for one in gone:
+            del self._ends[one]
+        return gone
+
     def _put_mark(self, ts_ms: int, pieces: list[_Piece]) -> None:
-        """A file's first frame: how long its predecessor was, where it has one."""
+        """A file's first frame: how long its predecessor was, where it has one, and the last completed checkpoint."""
         if self._predecessor is not None:
-            body = {"previous_bytes": self._predecessor.file_bytes}
+            body = {"checkpoint": self.checkpoint, "previous_bytes": self._predecessor.file_bytes}
             mark = control_body(FrameType.CHECKPOINT_MARK, 0, body, ts_ms=ts_ms)
             assert mark.length_bytes <= MARK_BYTES_MAX
             self._put(mark, pieces)
@@ -288,6 +334,16 @@ class Wal:
             if error.errno not in (errno.EIO, errno.ENOENT):
                 raise
             raise corrupt(path, offset, f"it cannot be read ({errno.errorcode[error.errno]})") from error
+
+    def unlink(self, numbers: Sequence[int]) -> None:
+        """Remove files that were forgotten; those that are not there (a start removed them) count as removed.
+
+        Raises:
+            OSError: the next start removes what is left.
+        """
+        for number in numbers:
+            with suppress(FileNotFoundError):
+                self._fs.unlink(wal_file(self._directory, number))
 
     def prepare_spare(self) -> None:
         """Have the next file ready. A failure harms nothing yet: the rotation tries again itself.

@@ -1,0 +1,146 @@
+"""Putting a store's parts together, once it is recovered. The only place where they meet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eddyline.store.age_clock import AgeClock
+from eddyline.store.checkpoint import Checkpointer
+from eddyline.store.engine import Engine
+from eddyline.store.entries import Entries
+from eddyline.store.garbage import Garbage
+from eddyline.store.link import LocalLink
+from eddyline.store.log.cache import BatchCache
+from eddyline.store.log_files import LogFiles
+from eddyline.store.log_front import LogFront
+from eddyline.store.maintenance import Maintenance
+from eddyline.store.memory_plan import memory_plan
+from eddyline.store.parts import StoreParts
+from eddyline.store.reader import LogReader
+from eddyline.store.retention import Retention
+from eddyline.store.seal import Sealer
+from eddyline.store.segment_swap import SegmentSwap
+from eddyline.store.stored_log import StoredLog
+from eddyline.store.write_gate import WriteGate
+
+if TYPE_CHECKING:
+    from eddyline.store.catalog.catalog import Catalog
+    from eddyline.store.config import StoreSettings
+    from eddyline.store.fold.fold import Fold
+    from eddyline.store.machine import Machine
+    from eddyline.store.opening import Recovered
+    from eddyline.store.sources import Sources
+    from eddyline.store.storage.layout import Layout
+    from eddyline.store.storage.segment import Compression
+
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A store's parts."""
+
+    engine: Engine
+    sources: Sources
+    entries: Entries
+    reader: LogReader
+    log: StoredLog
+    cache: BatchCache
+    retention: Retention
+    garbage: Garbage
+    checkpointer: Checkpointer
+    maintenance: Maintenance
+
+    def link(self, instance: int) -> LocalLink:
+        """The door to it."""
+        parts = StoreParts(
+            instance=instance,
+            log=self.log,
+            cache=self.cache,
+            retention=self.retention,
+            garbage=self.garbage,
+            checkpointer=self.checkpointer,
+            maintenance=self.maintenance,
+        )
+        return LocalLink(
+            engine=self.engine, reader=self.reader, entries=self.entries, sources=self.sources, parts=parts
+        )
+
+
+def put_together(
+    machine: Machine, settings: StoreSettings, layout: Layout, recovered: Recovered, *, catalog: Catalog, fold: Fold
+) -> Store:
+    """All parts of a recovered store; nothing runs yet."""
+    clock, workers = machine.clock, machine.workers
+    plan = machine.plan or memory_plan(settings.memory_bytes)
+    cache = BatchCache(plan.cache_bytes)
+    files = LogFiles(machine.fs, recovered.wals)
+    engine = Engine(
+        table=recovered.table,
+        wals=recovered.wals,
+        fold=fold,
+        clock=clock,
+        cache=cache,
+        wal_workers=workers.wals,
+        fold_worker=workers.fold,
+        gate=WriteGate(
+            topics_max=settings.topics_max,
+            unsegmented_bytes_max=settings.unsegmented_bytes_max,
+            memory_bytes_max=plan.ephemeral_bytes,
+        ),
+    )
+    log = StoredLog(files=files, cache=cache, worker=workers.reader)
+    retention = Retention(engine=engine, front=LogFront(log), clock=clock, ages=AgeClock(clock))
+    garbage = Garbage(layout=layout, files=files, worker=workers.background)
+    garbage.replayed(recovered.head.garbage, recovered.replay.replaced, recovered.replay.gone)
+    swap = SegmentSwap(
+        engine=engine,
+        files=files,
+        layout=layout,
+        garbage=garbage,
+        worker=workers.background,
+        compression=_compression(settings),
+    )
+    sealer = Sealer(swap, files, records_max=settings.seal_records, bytes_max=settings.seal_bytes)
+    checkpointer = Checkpointer(
+        engine=engine,
+        catalog=catalog,
+        sources=recovered.sources,
+        sealer=sealer,
+        files=files,
+        garbage=garbage,
+        worker=workers.background,
+        store_id=recovered.store_id,
+        checkpoint=recovered.head.checkpoint,
+        writer_keep_ms=settings.writer_keep_days * _DAY_MS,
+    )
+    maintenance = Maintenance(
+        engine=engine, checkpointer=checkpointer, sealer=sealer, garbage=garbage, clock=clock, settings=settings
+    )
+    for topic in recovered.table.all():
+        retention.look(topic)
+    return Store(
+        engine=engine,
+        sources=recovered.sources,
+        entries=Entries(
+            fold=fold,
+            fold_worker=workers.fold,
+            reader_worker=workers.reader,
+            clock=clock,
+            sources=recovered.sources,
+        ),
+        reader=LogReader(log=log, retention=retention, clock=clock),
+        log=log,
+        cache=cache,
+        retention=retention,
+        garbage=garbage,
+        checkpointer=checkpointer,
+        maintenance=maintenance,
+    )
+
+
+def _compression(settings: StoreSettings) -> Compression:
+    if settings.compression == "none":
+        return "none"
+    return "zstd" if settings.compression == "zstd" else "lz4"

@@ -1,0 +1,223 @@
+"""Checkpoints: the catalog takes down how everything stands, and WAL files that nothing needs any more go.
+
+    1 seal     topics with much unsegmented; 100 000 trickling topics do not make 100 000 files
+    2 carry    what else lies in old files is written again at the log's end, verbatim, so that those files are free
+    3 cut      between two groups, with nothing under way: a new WAL file begins, every changed topic is taken down
+    4 sync     WAL and fold: what was taken down is durable before the catalog says so
+    5 write    the catalog's one synced batch
+    6 unlink   files below the oldest that an index points into
+
+Only step 3 holds appends back, for as long as one group and the taking down last.
+I1: a catalog names only what is durable. I2: a WAL file goes only when the catalog knows its effects and no index points
+into it. I3: a failure before step 5 changes nothing; after it, the next start or checkpoint removes the files.
+Threading: event loop; one at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from eddyline.core.errors import DataCorrupt
+from eddyline.core.telemetry import fields
+from eddyline.store.capture import entry_of, source_of
+from eddyline.store.catalog.catalog import CatalogHead, WalPosition
+from eddyline.store.engine import settled
+from eddyline.store.storage.frame import carried_body
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eddyline.store.catalog.catalog import Catalog, TopicEntry
+    from eddyline.store.engine import Engine
+    from eddyline.store.garbage import Garbage
+    from eddyline.store.log.index import IndexEntry
+    from eddyline.store.log.topic import Topic
+    from eddyline.store.log_files import LogFiles
+    from eddyline.store.seal import Sealer
+    from eddyline.store.sources import Sources
+    from eddyline.store.storage.frame import FrameBody
+    from eddyline.store.storage.wal import Location, WalEnd
+    from eddyline.store.workers import Worker
+
+logger = logging.getLogger(__name__)
+
+SEALED_BYTES_MIN: Final = 1 << 20
+SEALED_RECORDS_MIN: Final = 10_000
+"""A topic with so much unsegmented is sealed at a checkpoint; less is carried: a file has its cost (a name, a footer, an
+open), and merging small ones again costs more than writing their frames once a checkpoint."""
+CARRIED_BYTES_MAX: Final = 64 << 20
+"""What one checkpoint carries at most: a second of a slow disk. Past it the largest topics are sealed after all."""
+CARRIED_AT_ONCE: Final = 256
+"""Frames of one group: small ones, as larger ones are sealed; a group of them never delays an append noticeably."""
+
+
+class _Carried(NamedTuple):
+    topic: Topic
+    entry: IndexEntry
+
+
+class Checkpointer:
+    """Checkpoints of one store."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        catalog: Catalog,
+        sources: Sources,
+        sealer: Sealer,
+        files: LogFiles,
+        garbage: Garbage,
+        worker: Worker,
+        store_id: str,
+        checkpoint: int,
+        writer_keep_ms: int,
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._sources = sources
+        self._sealer = sealer
+        self._files = files
+        self._garbage = garbage
+        self._worker = worker
+        self._store_id = store_id
+        self._writer_keep_ms = writer_keep_ms
+        self.number = checkpoint
+        """Of the last one that was completed; 0 = none was."""
+        self._placed_bytes = 0
+
+    @property
+    def bytes_since(self) -> int:
+        """Bytes of frames since the last one."""
+        return sum(committer.wal.placed_bytes for committer in self._engine.committers) - self._placed_bytes
+
+    async def run(self, *, light: bool = False, clean: bool = False) -> None:
+        """Take a checkpoint. `light` = nothing is sealed or carried: at the start and the end of a store, so that neither
+        takes long. `clean` = it ends.
+
+        Raises:
+            OSError, DataCorrupt, CatalogFailed, FoldFailed: it is not taken; the log has all. ReadOnly, CommitUnknown.
+        """
+        engine = self._engine
+        if not light:
+            oldest = [committer.wal.end.file_number for committer in engine.committers]
+            await self._free_files(oldest)
+        entries, gone, ends = await self._cut(clean=clean)
+        for committer in engine.committers:
+            await committer.sync()
+        if engine.read_only_reason:
+            return
+        await engine.fold_worker.submit(engine.fold.sync)
+        positions = self._positions(ends)
+        head = CatalogHead(self.number + 1, self._store_id, engine.table.next_id, tuple(positions), self._garbage.paths)
+        done = False
+        try:
+            await self._worker.submit(partial(self._catalog.write, head, entries, gone))
+            done = True
+        finally:
+            if not done:
+                self._put_back(entries, gone)
+        self.number += 1
+        for committer in engine.committers:
+            committer.wal.checkpoint = self.number
+        await self._unlink(positions)
+
+    async def _free_files(self, newest: Sequence[int]) -> None:
+        """Seal or carry what lies in files below `newest`, a number a WAL shard."""
+        carried: list[Topic] = []
+        for topic in self._engine.table.with_frames():
+            index = topic.index
+            if index.frame_bytes >= SEALED_BYTES_MIN or index.record_count >= SEALED_RECORDS_MIN or topic.erase_due_ms:
+                await self._sealer.seal(topic, topic.head_seq)
+            elif index.first_file and index.first_file < newest[topic.id % len(newest)]:
+                carried.append(topic)
+        carried.sort(key=lambda topic: topic.index.frame_bytes)
+        total, frames = 0, list[_Carried]()
+        for topic in carried:
+            total += topic.index.frame_bytes
+            if total > CARRIED_BYTES_MAX:
+                await self._sealer.seal(topic, topic.head_seq)
+            else:
+                below = newest[topic.id % len(newest)]
+                entries = topic.index.entries_through(topic.head_seq)
+                frames += [_Carried(topic, entry) for entry in entries if entry.location.file_number < below]
+        for start in range(0, len(frames), CARRIED_AT_ONCE):
+            await self._carry(frames[start : start + CARRIED_AT_ONCE])
+
+    async def _carry(self, frames: Sequence[_Carried]) -> None:
+        """Write old frames again at the end of the log."""
+        bodies = await self._worker.submit(partial(self._bodies, frames))
+        carrying = [
+            self._engine.stage_control(body, partial(_moved, topic, entry.first_seq), topic, sync=False)
+            for (topic, entry), body in zip(frames, bodies, strict=True)
+            if body is not None and not topic.closing
+        ]
+        for one in carrying:
+            await settled(one)
+
+    def _bodies(self, frames: Sequence[_Carried]) -> list[FrameBody | None]:
+        """The frames' bodies; None where a topic was deleted meanwhile and its file is gone."""
+        bodies: list[FrameBody | None] = []
+        for topic, entry in frames:
+            try:
+                bodies.append(carried_body(topic.id, self._files.frame(topic.id, entry.location)))
+            except DataCorrupt:
+                if not topic.deleted:
+                    raise
+                bodies.append(None)
+        return bodies
+
+    async def _cut(self, *, clean: bool) -> tuple[list[TopicEntry], list[int], list[WalEnd]]:
+        """Begin a new WAL file and take down what changed, with nothing under way."""
+        engine, table = self._engine, self._engine.table
+        try:
+            for committer in engine.committers:
+                await committer.hold()
+            await engine.applier.drain()
+            expired_ms = engine.clock.now_ms() - self._writer_keep_ms
+            for topic in table.dirty:
+                topic.expire_writers(expired_ms)
+            changed = table.all() if clean and any(t.is_ephemeral for t in table.dirty) else list(table.dirty)
+            entries = [entry_of(topic, source_of(topic, self._sources), clean=clean) for topic in changed]
+            gone = sorted(table.gone)
+            table.dirty.clear()
+            table.gone.clear()
+            self._placed_bytes += self.bytes_since
+            return entries, gone, [committer.wal.cut() for committer in engine.committers]
+        finally:
+            for committer in engine.committers:
+                committer.release()
+
+    def _positions(self, ends: Sequence[WalEnd]) -> list[WalPosition]:
+        """Where each WAL shard is read from: state behind its end, data from the oldest file that an index points into."""
+        oldest = [end.file_number for end in ends]
+        for topic in self._engine.table.with_frames():
+            shard = topic.id % len(ends)
+            oldest[shard] = min(oldest[shard], topic.index.first_file or oldest[shard])
+        return [
+            WalPosition(shard, end.file_number + 1, max(number, 1), end.file_bytes)
+            for shard, (end, number) in enumerate(zip(ends, oldest, strict=True))
+        ]
+
+    def _put_back(self, entries: Sequence[TopicEntry], gone: Sequence[int]) -> None:
+        """The catalog did not take it: the next checkpoint takes it down again."""
+        table = self._engine.table
+        table.gone.update(gone)
+        for entry in entries:
+            topic = table.by_id(entry.id)
+            if topic is not None:
+                table.dirty.add(topic)
+
+    async def _unlink(self, positions: Sequence[WalPosition]) -> None:
+        for committer, position in zip(self._engine.committers, positions, strict=True):
+            numbers = committer.wal.forget_below(position.data_number)
+            try:
+                await self._worker.submit(partial(committer.wal.unlink, numbers))
+            except OSError as error:
+                logger.warning("wal_file_stays", extra=fields(shard=position.shard, error=str(error)))
+
+
+def _moved(topic: Topic, first_seq: int, location: Location) -> None:
+    topic.index.move(first_seq, location)

@@ -1,0 +1,104 @@
+"""Files that nothing names any more: unlinked when the last reader lets go, and remembered by the catalog until then.
+
+What is in here was named once and is replaced by a committed frame: removing it loses nothing. What was never named is not
+garbage: recovery sets it aside (`orphans.py`).
+I1: a path stays in `paths` until it is gone from the disk, so that a checkpoint before the unlink forgets none.
+Failure: what cannot be removed now is tried again at the next `sweep`, or by the next start.
+Threading: event loop; files are removed on the background thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from eddyline.core.telemetry import fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from eddyline.store.log.segments import Segment
+    from eddyline.store.log.topic import Topic
+    from eddyline.store.log_files import LogFiles
+    from eddyline.store.storage.layout import Layout
+    from eddyline.store.workers import Worker
+
+logger = logging.getLogger(__name__)
+
+
+class Garbage:
+    """What is to be removed from one data directory."""
+
+    def __init__(self, *, layout: Layout, files: LogFiles, worker: Worker) -> None:
+        self._layout = layout
+        self._files = files
+        self._worker = worker
+        self._paths: dict[str, bool] = {}
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Relative to the data directory; a topic's directory ends in a slash."""
+        return tuple(sorted(self._paths))
+
+    def segments(self, segments: Sequence[Segment]) -> None:
+        """Segments that were replaced: each goes once nobody reads it."""
+        for segment in segments:
+            self._paths[self._name(segment.path)] = False
+            segment.replace(lambda freed: self.file(freed.path))
+
+    def replayed(self, names: Sequence[str], segments: Sequence[Segment], topic_ids: Iterable[int]) -> None:
+        """What an earlier run had not removed yet, as the catalog and the log behind it say."""
+        self._paths.update(dict.fromkeys(names, True))
+        for segment in segments:
+            self.file(segment.path)
+        for topic_id in topic_ids:
+            self._paths[self._name(self._layout.topic_dir(topic_id)) + "/"] = True
+
+    def file(self, path: Path) -> None:
+        """A file that nobody reads."""
+        self._paths[self._name(path)] = True
+
+    def topic(self, topic: Topic) -> None:
+        """A deleted topic's directory and memory, whoever still reads them: blocks live as long as their file is open."""
+        if len(topic.segments) or topic.base is not None:
+            self._paths[self._name(self._layout.topic_dir(topic.id)) + "/"] = True
+        if topic.memory is not None:
+            topic.memory.drop_through(topic.head_seq)
+
+    async def sweep(self) -> None:
+        """Remove what nobody reads any more."""
+        ready = [name for name, free in self._paths.items() if free]
+        if not ready:
+            return
+        for name in await self._worker.submit(partial(self._remove, ready)):
+            del self._paths[name]
+
+    def _remove(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if remove_named(self._files, self._layout, name)]
+
+    def _name(self, path: Path) -> str:
+        return str(path.relative_to(self._layout.data_dir))
+
+
+def remove_named(files: LogFiles, layout: Layout, name: str) -> bool:
+    """Remove a file or a topic's directory of the data directory; True = it is gone. Blocking."""
+    path, fs = layout.data_dir / name, files.fs
+    try:
+        if not fs.exists(path):
+            return True
+        if name.endswith("/"):
+            for inside in fs.listdir(path):
+                files.forget(path / inside)
+                fs.unlink(path / inside)
+            fs.rmdir(path)
+        else:
+            files.forget(path)
+            fs.unlink(path)
+        fs.fsync_dir(path.parent)
+    except OSError as error:
+        logger.warning("garbage_stays", extra=fields(path=str(path), error=errno.errorcode.get(error.errno or 0, "")))
+        return False
+    return True

@@ -1,0 +1,73 @@
+"""What committed control frames change in a topic: the same functions live and on replay, so that both end alike.
+
+Threading: event loop, or recovery before it serves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eddyline.store.log.bodies import SegmentChange, config_of
+from eddyline.store.log.segments import Segment
+from eddyline.store.storage.layout import SegmentId, segment_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from eddyline.store.log.deletion import DeleteBody, EvictBody
+    from eddyline.store.log.topic import Topic
+    from eddyline.store.storage.segment import SegmentSummary
+
+
+def apply_config(topic: Topic, body: Mapping[str, str | int]) -> None:
+    """A ConfigUpdate is committed."""
+    topic.config = config_of(body)
+    topic.config_version = int(body["config_version"])
+
+
+def apply_eviction(topic: Topic, eviction: EvictBody) -> None:
+    """An EvictWatermark is committed: floors move."""
+    topic.floors = topic.floors.raised(cap=eviction.cap_floor, ttl=eviction.ttl_floor)
+    _take_off(topic, eviction.record_bytes)
+
+
+def apply_deletion(topic: Topic, body: DeleteBody, *, erase_due_ms: int) -> None:
+    """A Delete is committed. Without a match it moves a floor, which tells nothing; else it names seqs.
+
+    What it removed is to be gone from the disk by `erase_due_ms`, or by an earlier time that stands.
+    """
+    topic.floors = topic.floors.raised(delete=body.deletion.floor)
+    topic.delete_seqs(body.seqs)
+    _take_off(topic, body.record_bytes)
+    topic.erase_due_ms = topic.erase_due_ms or erase_due_ms
+
+
+def segment_of(summary: SegmentSummary, topic_dir: Path) -> Segment:
+    """A segment where its name says it lies."""
+    return Segment(summary, segment_file(topic_dir, SegmentId(*summary[:3])))
+
+
+def apply_segment_change(topic: Topic, change: SegmentChange, topic_dir: Path) -> list[Segment]:
+    """A SegmentChange is committed; the segments that are in no set any more.
+
+    Applied again over its own outcome (a frame before the catalog's moment) it changes nothing.
+    """
+    topic.next_generation = max(topic.next_generation, change.next_generation)
+    removed = [segment for segment in topic.segments if segment.id in change.remove]
+    known = {segment.id for segment in topic.segments}
+    added = [segment_of(summary, topic_dir) for summary in change.add if SegmentId(*summary[:3]) not in known]
+    if added or removed:
+        topic.change_segments(add=added, remove=removed)
+    if change.segmented_seq > topic.segmented_seq:
+        topic.segmented_seq = change.segmented_seq
+        topic.index.drop_through(change.segmented_seq)
+    if change.base is not None:
+        topic.base = change.base
+    return removed
+
+
+def _take_off(topic: Topic, record_bytes: int) -> None:
+    topic.record_bytes -= record_bytes
+    topic.staged_bytes -= record_bytes
+    topic.floors = topic.floors.past_deleted(topic.deleted_seqs)

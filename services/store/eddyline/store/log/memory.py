@@ -1,0 +1,51 @@
+"""The log of one EPHEMERAL topic: batches in memory, no more.
+
+I1: batches are in seq order, and none is empty.
+Threading: event loop only.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from eddyline.core.batch import Batch
+
+
+class MemoryLog:
+    """Batches of one topic. `count` is told every change of their bytes, for the store's budget."""
+
+    __slots__ = ("_batches", "_count", "_last", "_sizes")
+
+    def __init__(self, count: Callable[[int], None]) -> None:
+        self._count = count
+        self._batches: list[Batch] = []
+        self._last: list[int] = []
+        self._sizes: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self._batches)
+
+    def add(self, batch: Batch, record_bytes: int) -> None:
+        """The next batch."""
+        self._batches.append(batch)
+        self._last.append(batch.last_seq)
+        self._sizes.append(record_bytes)
+        self._count(record_bytes)
+
+    def after(self, seq: int) -> Batch | None:
+        """The first batch that holds a seq above `seq`."""
+        position = bisect_right(self._last, seq)
+        return self._batches[position] if position < len(self._batches) else None
+
+    def drop_through(self, seq: int) -> None:
+        """Forget batches that lie wholly at or below `seq`."""
+        count = bisect_right(self._last, seq)
+        self._count(-sum(self._sizes[:count]))
+        del self._batches[:count], self._last[:count], self._sizes[:count]

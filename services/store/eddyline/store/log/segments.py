@@ -1,0 +1,120 @@
+"""The segments of one topic: which files hold which seqs, in memory a few numbers each.
+
+A segment's footer (its table, filters) is read when somebody first needs it, and kept while the segment lives. Whoever
+reads a file holds it; a segment that was replaced is unlinked when the last one lets go.
+I1: segments are ordered and do not overlap. I2: a replaced segment is in no set any more; its file goes once `holds` is 0.
+Threading: event loop only; files are read elsewhere.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final
+
+from eddyline.store.storage.layout import SegmentId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from eddyline.store.storage.segment import Footer, SegmentSummary
+
+
+class Segment:
+    """One segment file."""
+
+    __slots__ = ("_on_free", "footer", "holds", "path", "replaced", "summary")
+
+    def __init__(self, summary: SegmentSummary, path: Path) -> None:
+        self.summary = summary
+        self.path = path
+        self.footer: Footer | None = None
+        self.holds = 0
+        self.replaced = False
+        self._on_free: Callable[[Segment], None] | None = None
+
+    @property
+    def id(self) -> SegmentId:
+        """Its name's parts."""
+        return SegmentId(*self.summary[:3])
+
+    def hold(self) -> None:
+        """Somebody reads the file."""
+        self.holds += 1
+
+    def let_go(self) -> None:
+        """One reader less."""
+        self.holds -= 1
+        self._free()
+
+    def replace(self, on_free: Callable[[Segment], None]) -> None:
+        """It is in no set any more: call `on_free` once nobody reads it."""
+        self.replaced = True
+        self._on_free = on_free
+        self._free()
+
+    def _free(self) -> None:
+        if self.replaced and not self.holds and self._on_free is not None:
+            on_free, self._on_free = self._on_free, None
+            on_free(self)
+
+
+class SegmentSet:
+    """Segments of one topic in seq order."""
+
+    __slots__ = ("_last", "_segments", "file_bytes")
+
+    def __init__(self) -> None:
+        self._segments: tuple[Segment, ...] = ()
+        self._last: tuple[int, ...] = ()
+        self.file_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    @property
+    def first_seq(self) -> int:
+        """First seq; 0 where there is no segment."""
+        return self._segments[0].summary.first_seq if self._segments else 0
+
+    @property
+    def last_seq(self) -> int:
+        """Last seq; 0 where there is no segment."""
+        return self._last[-1] if self._last else 0
+
+    @property
+    def first_ts_ms(self) -> int:
+        """Commit time of the first row; 0 where there is no segment."""
+        return self._segments[0].summary.first_ts_ms if self._segments else 0
+
+    def after(self, seq: int) -> Segment | None:
+        """The first segment that holds a seq above `seq`."""
+        position = bisect_left(self._last, seq + 1)
+        return self._segments[position] if position < len(self._segments) else None
+
+    def within(self, first_seq: int, last_seq: int) -> list[Segment]:
+        """Segments that hold a seq of the range (both inclusive)."""
+        found: list[Segment] = []
+        for segment in self._segments[bisect_left(self._last, first_seq) :]:
+            if segment.summary.first_seq > last_seq:
+                break
+            found.append(segment)
+        return found
+
+    def change(self, *, add: Sequence[Segment], remove: Sequence[Segment]) -> None:
+        """Swap segments."""
+        kept = [segment for segment in self._segments if segment not in remove]
+        self._segments = tuple(sorted([*kept, *add], key=_first_seq))
+        self._last = tuple(segment.summary.last_seq for segment in self._segments)
+        self.file_bytes = sum(segment.summary.file_bytes for segment in self._segments)
+
+
+def _first_seq(segment: Segment) -> int:
+    return segment.summary.first_seq
+
+
+NO_SEGMENTS: Final = SegmentSet()
+"""What a topic without segments has; never changed."""

@@ -1,0 +1,146 @@
+"""Reading what a topic has on disk: WAL frames and segments' record batches, verified, and lists of both in seq order.
+
+A `LogExtent` is taken on the loop: the segments (held, so that no file goes while it is read) and index entries that hold a
+range of seqs. Its batches are read anywhere. They are what was stored: rows below floors and deleted ones included.
+I1: an extent's batches are in seq order. I2: who took an extent lets go of it.
+Threading: `LogFiles` has no state but open segment files, which one lock guards, a leaf; extents are taken and let go of on
+the event loop.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+from eddyline.store.storage.segment_read import read_batch, read_footer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from eddyline.core.batch import Batch
+    from eddyline.store.log.index import IndexEntry
+    from eddyline.store.log.segments import Segment
+    from eddyline.store.log.topic import Topic
+    from eddyline.store.storage.fs import File, Fs
+    from eddyline.store.storage.segment import BatchEntry, Footer
+    from eddyline.store.storage.wal import Location, Wal
+
+OPEN_FILES_MAX: Final = 256
+"""Segment files kept open between reads: an open costs 10 us, a descriptor is one of some 20 000."""
+
+
+class LogFiles:
+    """The log files of one store."""
+
+    def __init__(self, fs: Fs, wals: Sequence[Wal]) -> None:
+        self.fs = fs
+        self._wals = wals
+        self._lock = Lock()
+        self._open: OrderedDict[Path, File] = OrderedDict()
+
+    def frame(self, topic_id: int, location: Location) -> Batch:
+        """The batch of a frame of this topic.
+
+        Raises:
+            DataCorrupt: it is not there, or not right.
+        """
+        batch = self._wals[topic_id % len(self._wals)].read(location).batch
+        assert batch is not None, "only appends are indexed"
+        return batch
+
+    def footer(self, segment: Segment) -> Footer:
+        """A segment's footer; kept with it.
+
+        Raises:
+            DataCorrupt.
+        """
+        if segment.footer is None:
+            segment.footer = read_footer(self.fs, segment.path)
+        return segment.footer
+
+    def batch(self, segment: Segment, entry: BatchEntry) -> Batch:
+        """One record batch of a segment that is held.
+
+        Raises:
+            DataCorrupt.
+        """
+        file = self._take(segment.path)
+        try:
+            return read_batch(file, segment.path, entry)
+        finally:
+            self._give_back(segment.path, file)
+
+    def batches(self, extent: LogExtent, after_seq: int = 0) -> Iterator[Batch]:
+        """The stored batches of an extent that hold a seq above `after_seq`, whole. Blocking; one at a time in memory.
+
+        Raises:
+            DataCorrupt.
+        """
+        for segment in extent.segments:
+            if segment.summary.last_seq > after_seq:
+                footer = self.footer(segment)
+                for entry in footer.batches[footer.batch_after(after_seq) :]:
+                    yield self.batch(segment, entry)
+        for index_entry in extent.entries:
+            if index_entry.last_seq > after_seq:
+                yield self.frame(extent.topic_id, index_entry.location)
+
+    def close(self) -> None:
+        """Close what is kept open. Nobody reads any more."""
+        with self._lock:
+            files = list(self._open.values())
+            self._open.clear()
+        for file in files:
+            file.close()
+
+    def _take(self, path: Path) -> File:
+        """An open file, for the caller alone."""
+        with self._lock:
+            file = self._open.pop(path, None)
+        return file if file is not None else self.fs.open(path)
+
+    def _give_back(self, path: Path, file: File) -> None:
+        closing: list[File] = []
+        with self._lock:
+            known = self._open.pop(path, None)
+            if known is not None:
+                closing.append(known)
+            self._open[path] = file
+            if len(self._open) > OPEN_FILES_MAX:
+                closing.append(self._open.popitem(last=False)[1])
+        for one in closing:
+            one.close()
+
+    def forget(self, path: Path) -> None:
+        """A file is about to be unlinked: close it, so that its blocks are free."""
+        with self._lock:
+            file = self._open.pop(path, None)
+        if file is not None:
+            file.close()
+
+
+class LogExtent:
+    """Segments and index entries of one topic, held until `close`."""
+
+    def __init__(self, topic_id: int, segments: Sequence[Segment], entries: Sequence[IndexEntry]) -> None:
+        self.topic_id = topic_id
+        self.segments = tuple(segments)
+        self.entries = tuple(entries)
+        for segment in self.segments:
+            segment.hold()
+
+    def close(self) -> None:
+        """Let go of the segments."""
+        for segment in self.segments:
+            segment.let_go()
+        self.segments = ()
+
+
+def extent_of(topic: Topic, after_seq: int = 0, through_seq: int | None = None) -> LogExtent:
+    """All that a topic has stored above `after_seq` and up to `through_seq` (None = the head), by whole pieces."""
+    last_seq = topic.head_seq if through_seq is None else through_seq
+    segments = topic.segments.within(after_seq + 1, last_seq)
+    entries = [entry for entry in topic.index.entries_through(last_seq) if entry.last_seq > after_seq]
+    return LogExtent(topic.id, segments, entries)

@@ -1,0 +1,107 @@
+"""What power loss took, logged before anything is served: one UNSYNCED gap record a topic, fdatasynced.
+
+Each DISK topic that had seqs reserved gets its gap behind its reservation: every seq that may have been acknowledged is
+below it, so none is ever given again. Where the fold is ahead its positions move in the gap's frame, or the next replay,
+which finds the fold level with the log, would set them back to the log's. An EPHEMERAL topic's records are gone at every
+start, told by a floor of its own: its head goes to its reservation, and nothing needs to be logged for that.
+Threading: synchronous; runs before the loop serves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from eddyline.core.batch import Batch
+from eddyline.core.gap import encode_gap
+from eddyline.core.record import Gap, GapReason, Op, Record
+from eddyline.core.topic import Durability, Kind
+from eddyline.store.fold.fold import FoldWrite
+from eddyline.store.recovery import REPLAY_ENTRIES_MAX
+from eddyline.store.storage.frame import AppendMark, FrameBody, append_body
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eddyline.store.fold.fold import Fold
+    from eddyline.store.log.table import TopicTable
+    from eddyline.store.log.topic import Topic
+    from eddyline.store.storage.wal import Wal
+
+
+class _Loss(NamedTuple):
+    topic: Topic
+    batch: Batch
+    body: FrameBody
+
+
+def settle_losses(*, table: TopicTable, fold: Fold, wals: Sequence[Wal], bytes_lost: bool, now_ms: int) -> int:
+    """Log what power loss took; the number of gaps written. `bytes_lost`: it may have taken something."""
+    losses: list[list[_Loss]] = [[] for _ in wals]
+    writes = list[FoldWrite]()
+    for topic in table.all():
+        if topic.is_ephemeral:
+            _forget_memory(topic)
+            table.dirty.add(topic)
+            continue
+        applied = fold.applied(topic.id) if topic.kind is Kind.KV else 0
+        bound = max(topic.reserved_seq, applied) if topic.config.durability is Durability.DISK else applied
+        if not bytes_lost or bound <= topic.head_seq:
+            continue
+        marks = _positions_ahead(topic, fold) if applied > topic.head_seq else ()
+        for mark in marks:
+            topic.writers.commit(mark.writer, mark.fence, mark.new, now_ms=now_ms)
+        gap = Gap(topic.head_seq + 1, bound, GapReason.UNSYNCED)
+        batch = Batch.from_rows([Record(op=Op.GAP, data=encode_gap(gap))])
+        placed = batch.with_place(bound + 1, max(topic.last_ts_ms, now_ms))
+        losses[topic.id % len(wals)].append(_Loss(topic, placed, append_body(topic.id, placed, marks)))
+        if topic.kind is Kind.KV:
+            writes.append(FoldWrite(topic.id, placed.last_seq, [], []))
+    for wal, found in zip(wals, losses, strict=True):
+        _log(table, wal, found)
+    for topic, _, _ in (loss for found in losses for loss in found):
+        table.dirty.add(topic)
+    for start in range(0, len(writes), REPLAY_ENTRIES_MAX):
+        fold.apply(writes[start : start + REPLAY_ENTRIES_MAX])
+    return sum(map(len, losses))
+
+
+def _log(table: TopicTable, wal: Wal, losses: Sequence[_Loss]) -> None:
+    if not losses:
+        return
+    group = wal.place([loss.body for loss in losses])
+    wal.write(group)
+    wal.sync()
+    for (topic, placed, _), location in zip(losses, group.locations, strict=True):
+        topic.note_gaps(placed)
+        table.framed.add(topic)
+        topic.index.put(placed.first_seq, placed.last_seq, location, ts_ms=placed.ts_ms)
+        topic.head_seq = topic.staged_seq = placed.last_seq
+        topic.last_ts_ms = placed.ts_ms
+
+
+def _forget_memory(topic: Topic) -> None:
+    head_seq = max(topic.head_seq, topic.reserved_seq)
+    topic.head_seq = topic.staged_seq = topic.reserved_seq = topic.staged_reserved_seq = head_seq
+    topic.floors = topic.floors.raised(ephemeral=head_seq)
+    topic.record_bytes = topic.staged_bytes = 0
+    topic.has_records = False
+    topic.index.drop_through(head_seq)
+
+
+def _positions_ahead(topic: Topic, fold: Fold) -> tuple[AppendMark, ...]:
+    """The moves that the fold has beyond the log's, as marks of a frame of one record."""
+    states = sorted(fold.writers(topic.id).items())
+    found = [(writer, topic.writers.get(writer), state) for writer, state in states]
+    moves = [
+        (w, known, state) for w, known, state in found if state.position != known.position or state.fence > known.fence
+    ]
+    return tuple(
+        AppendMark(
+            count=int(number == 0),
+            writer=writer,
+            fence=state.fence,
+            previous=known.position,
+            new=state.position,
+        )
+        for number, (writer, known, state) in enumerate(moves)
+    )

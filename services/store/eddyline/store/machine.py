@@ -1,0 +1,65 @@
+"""What a store runs on: files, engines, time and threads. Everything that a simulation puts others in the place of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eddyline.core.clock import Clock, Host
+    from eddyline.store.catalog.catalog import Catalog
+    from eddyline.store.figures import RecoveryProgress
+    from eddyline.store.fold.fold import Fold
+    from eddyline.store.memory_plan import MemoryPlan
+    from eddyline.store.storage.fs import Fs
+    from eddyline.store.workers import Worker
+
+READER_THREADS: Final = 4
+"""Disk reads at once: enough to keep a disk busy, and each at most one frame of memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Where a store's blocking calls run: one thread a WAL shard, one for the fold, a few for reads, one for spare files."""
+
+    wals: tuple[Worker, ...]
+    fold: Worker
+    reader: Worker
+    background: Worker
+
+    def close(self) -> None:
+        """End all, each after its jobs."""
+        for worker in (self.background, self.reader, *self.wals, self.fold):
+            worker.close()
+
+
+def new_workers(make: Callable[[str, int], Worker], *, wal_shards: int = 1) -> Workers:
+    """A store's workers by their names and thread counts."""
+    return Workers(
+        wals=tuple(make(f"wal-{shard}", 1) for shard in range(wal_shards)),
+        fold=make("fold", 1),
+        reader=make("reader", READER_THREADS),
+        background=make("background", 1),
+    )
+
+
+def _nobody(progress: RecoveryProgress) -> None:
+    """Nobody wants to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """See the module."""
+
+    fs: Fs
+    open_fold: Callable[[], Fold]
+    open_catalog: Callable[[bool], Catalog]
+    """With whether the catalog must exist."""
+    clock: Clock
+    host: Host
+    workers: Workers
+    tell: Callable[[RecoveryProgress], None] = _nobody
+    plan: MemoryPlan | None = None
+    """None = the settings' budget, split as usual."""

@@ -1,0 +1,27 @@
+"""How a store's memory budget is split. One number bounds what it holds on purpose; the rest of it is for what is under way.
+
+    1/8  batches just written or read (the cache)
+    1/8  records of EPHEMERAL topics
+    1/4  RocksDB: block cache and memtables of the fold
+    1/2  appends staged and being applied (64 MiB each), messages in flight, answers, topics (2 KiB each), indexes (40 bytes
+         a frame), footers, filters, keys (64 MiB), the interpreter itself
+
+Threading: immutable values.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class MemoryPlan(NamedTuple):
+    """Bytes for each part."""
+
+    cache_bytes: int
+    ephemeral_bytes: int
+    rocksdb_bytes: int
+
+
+def memory_plan(memory_bytes: int) -> MemoryPlan:
+    """The split of a budget."""
+    return MemoryPlan(memory_bytes // 8, memory_bytes // 8, memory_bytes // 4)

@@ -1,0 +1,319 @@
+"""Opening a store's parts in the order that keeps them right: catalog, WAL shards, fold; nothing is served meanwhile.
+
+The catalog is part of the truth: where it is missing, or older than what the WAL's marks say of it, the start is refused
+(`CatalogLost`) and nothing is changed. A replay takes the catalog along at the ends of files, so that a kill half-way does
+not begin it anew.
+Threading: but for `recover` the functions are blocking, and run on the threads that own what they open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.errors import CatalogLost, DataCorrupt
+from eddyline.store.capture import entry_of, source_from, topic_from
+from eddyline.store.catalog.catalog import CatalogHead, SourceEntry, WalPosition
+from eddyline.store.figures import RecoveryProgress
+from eddyline.store.log.table import TopicTable
+from eddyline.store.recovery import Replay
+from eddyline.store.retention import drop_below_floors
+from eddyline.store.sources import Sources
+from eddyline.store.storage.layout import wal_file, wal_numbers
+from eddyline.store.storage.wal import Wal, WalEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from eddyline.core.clock import Clock, Host
+    from eddyline.store.catalog.catalog import Catalog
+    from eddyline.store.config import StoreSettings
+    from eddyline.store.fold.fold import Fold
+    from eddyline.store.machine import Machine
+    from eddyline.store.recovery import ReplayedSource
+    from eddyline.store.storage.frame import Frame
+    from eddyline.store.storage.fs import Fs
+    from eddyline.store.storage.identity import Identity
+    from eddyline.store.storage.layout import Layout
+    from eddyline.store.storage.wal import Location
+
+SHARD_INDEX: Final = 0
+SHARD_COUNT: Final = 1
+"""One store shard for now; the identity records both, so that a directory is never served as another's."""
+_HOUR_MS: Final = 3_600_000
+REPLAYED_BYTES_MAX: Final = 256 << 20
+"""Bytes replayed between two checkpoints of a replay: a second of it, and what the next start repeats at most."""
+NO_CHECKPOINT: Final = CatalogHead(0, "", 1, (), ())
+
+
+def load_catalog(catalog: Catalog, table: TopicTable, replay: Replay, layout: Layout, fs: Fs) -> CatalogHead:
+    """Put the catalog's topics into the table; its head.
+
+    Raises:
+        CatalogLost: it was never written, and there are segments. DataCorrupt.
+    """
+    head, entries = catalog.load()
+    for entry in entries:
+        table.replayed(topic_from(entry, layout.topic_dir(entry.id), table.key_budget))
+        source = source_from(entry)
+        if source is not None:
+            replay.sources[entry.id] = source
+    table.dirty.clear()
+    replay.begin()
+    if head is not None:
+        table.skip_ids(head.next_topic_id)
+        return head
+    if fs.exists(layout.topics) and fs.listdir(layout.topics):
+        raise CatalogLost(
+            f"{layout.catalog} is empty, and {layout.topics} has segments: the catalog is missing. Nothing was changed; "
+            "put back the catalog that belongs to this directory, or restore the directory from a copy",
+            path=str(layout.catalog),
+        )
+    return NO_CHECKPOINT
+
+
+def positions_of(head: CatalogHead, wal_shards: int) -> tuple[WalPosition, ...]:
+    """Where each WAL shard is read from: a directory that has no checkpoint yet from its beginning."""
+    return head.wal or tuple(WalPosition(shard, 1, 1, -1) for shard in range(wal_shards))
+
+
+class WalOpening:
+    """Recovers every WAL shard in turn, and takes the catalog along."""
+
+    def __init__(
+        self,
+        *,
+        fs: Fs,
+        layout: Layout,
+        catalog: Catalog,
+        head: CatalogHead,
+        table: TopicTable,
+        replay: Replay,
+        fold: Fold,
+        tell: Callable[[RecoveryProgress], None],
+        file_bytes: int,
+    ) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._catalog = catalog
+        self._head = head
+        self._table = table
+        self._replay = replay
+        self._fold = fold
+        self._tell = tell
+        self._file_bytes = file_bytes
+        self._total_bytes = 0
+        self._checkpoint_bytes = 0
+
+    def run(self, positions: Sequence[WalPosition], before: Identity | None) -> list[Wal]:
+        """Recover all; what was opened is closed where one fails.
+
+        Raises:
+            CatalogLost, DataCorrupt, OSError, FoldFailed.
+        """
+        done = list(positions)
+        for position in positions:
+            self._layout.make_directories(self._fs, shard=position.shard)
+            self._total_bytes += self._bytes_of(position)
+        self._tell(RecoveryProgress(0, self._total_bytes))
+        wals = list[Wal]()
+        try:
+            for index, position in enumerate(positions):
+                wals.append(self._recover(position, before, done))
+                end = wals[-1].end
+                done[index] = position._replace(state_number=end.file_number, previous_bytes=-1)
+        except BaseException:
+            for wal in wals:
+                wal.close()
+            raise
+        return wals
+
+    def _recover(self, position: WalPosition, before: Identity | None, done: list[WalPosition]) -> Wal:
+        shard, state_number, data_number, previous_bytes = position
+        directory = self._layout.wal_shard(shard)
+        if not self._head.checkpoint:
+            self._check_complete(shard)
+        left = WalEnd(before.wal_number, before.wal_bytes) if before is not None and shard == 0 else None
+        take = self._replay.shard(state_number)
+        at = [data_number]
+
+        def on_frame(frame: Frame, location: Location) -> None:
+            if location.file_number != at[0]:
+                self._file_ends(shard, location.file_number, done)
+                at[0] = location.file_number
+            take(frame, location)
+
+        return Wal.recover(
+            self._fs,
+            directory,
+            shard,
+            self._file_bytes,
+            on_frame,
+            first_number=data_number,
+            settled=WalEnd(state_number - 1, previous_bytes) if previous_bytes >= 0 else None,
+            expected=left,
+            checkpoint=self._head.checkpoint,
+            on_mark=self._mark,
+        )
+
+    def _mark(self, checkpoint: int) -> None:
+        if checkpoint > self._head.checkpoint:
+            raise CatalogLost(
+                f"{self._layout.catalog} is of checkpoint {self._head.checkpoint}, the WAL was written after checkpoint "
+                f"{checkpoint}: an older catalog lies in this directory. Nothing was changed; put back the one that "
+                "belongs to it, or restore the directory from a copy",
+                path=str(self._layout.catalog),
+                checkpoint=self._head.checkpoint,
+                walCheckpoint=checkpoint,
+            )
+
+    def _check_complete(self, shard: int) -> None:
+        """Without any checkpoint the WAL begins with file 1: one that does not was trimmed by a checkpoint we lack."""
+        numbers = wal_numbers(self._fs.listdir(self._layout.wal_shard(shard)))
+        if numbers and numbers[0] > 1:
+            raise CatalogLost(
+                f"{self._layout.catalog} has no checkpoint, and the WAL begins with "
+                f"{wal_file(self._layout.wal_shard(shard), numbers[0])}: the catalog is missing. Nothing was changed; "
+                "put back the catalog that belongs to this directory, or restore the directory from a copy",
+                path=str(self._layout.catalog),
+            )
+
+    def _file_ends(self, shard: int, number: int, done: list[WalPosition]) -> None:
+        """All files below `number` are replayed: say so, and take the catalog along where that is worth it."""
+        self._tell(RecoveryProgress(min(self._replay.bytes, self._total_bytes), self._total_bytes))
+        if number <= done[shard].state_number or self._replay.bytes - self._checkpoint_bytes < REPLAYED_BYTES_MAX:
+            return
+        self._checkpoint_bytes = self._replay.bytes
+        self._replay.flush()
+        self._fold.sync()
+        done[shard] = done[shard]._replace(state_number=number, previous_bytes=-1)
+        sources = self._replay.sources
+        entries = [entry_of(topic, _source_of(sources.get(topic.id))) for topic in self._table.dirty]
+        self._head = CatalogHead(
+            self._head.checkpoint, self._head.store_id, self._table.next_id, tuple(done), self._head.garbage
+        )
+        self._catalog.write(self._head, entries, sorted(self._table.gone))
+        self._table.dirty.clear()
+        self._table.gone.clear()
+
+    def _bytes_of(self, position: WalPosition) -> int:
+        directory, total = self._layout.wal_shard(position.shard), 0
+        for number in wal_numbers(self._fs.listdir(directory)):
+            if number >= position.data_number:
+                file = self._fs.open(wal_file(directory, number))
+                try:
+                    total += file.size()
+                finally:
+                    file.close()
+        return total
+
+
+def _source_of(replayed: ReplayedSource | None) -> SourceEntry | None:
+    if replayed is None:
+        return None
+    name, bucket = replayed.definition.name, replayed.definition.bucket
+    return SourceEntry(name, bucket, replayed.fence, replayed.holder, replayed.lease_ms)
+
+
+def check_continuous(table: TopicTable) -> None:
+    """Every seq above a topic's floor and up to its head lies in a segment, in a frame, or is known to hold nothing.
+
+    Raises:
+        DataCorrupt: some are missing; the start is refused rather than a hole served.
+    """
+    for topic in table.all():
+        if topic.is_ephemeral:
+            continue
+        expected = max(topic.floors.trim, topic.segmented_seq) + 1
+        for position in range(topic.index.position_after(expected - 1), len(topic.index)):
+            entry = topic.index.entry(position)
+            first_missing = topic.uncounted.first_absent_after(expected - 1)
+            if entry.first_seq > expected and first_missing < entry.first_seq:
+                _missing(topic.name, first_missing, entry.first_seq - 1)
+            expected = entry.last_seq + 1
+        if expected <= topic.head_seq and topic.uncounted.first_absent_after(expected - 1) <= topic.head_seq:
+            _missing(topic.name, expected, topic.head_seq)
+
+
+def _missing(name: str, first_seq: int, last_seq: int) -> None:
+    raise DataCorrupt(
+        f"seqs {first_seq} to {last_seq} of topic {name} are in no WAL file: frames are missing", file="wal", offset=0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What was found: everything that the store goes on with."""
+
+    head: CatalogHead
+    store_id: str
+    table: TopicTable
+    sources: Sources
+    replay: Replay
+    wals: list[Wal]
+
+
+async def recover(
+    machine: Machine,
+    settings: StoreSettings,
+    layout: Layout,
+    *,
+    catalog: Catalog,
+    fold: Fold,
+    before: Identity | None,
+) -> Recovered:
+    """Open everything of a locked directory; losses are not yet settled.
+
+    Raises:
+        CatalogLost, DataCorrupt, OSError, FoldFailed, CatalogFailed: it cannot be served; nothing was destroyed.
+    """
+    fs, workers = machine.fs, machine.workers
+    table, sources = TopicTable(SHARD_INDEX), Sources(machine.clock)
+    replay = Replay(table=table, fold=fold, layout=layout, erase_within_ms=settings.erase_within_h * _HOUR_MS)
+    head = await workers.background.submit(partial(load_catalog, catalog, table, replay, layout, fs))
+    # A start that was cut off before its first checkpoint has told its id to the fold alone.
+    store_id = head.store_id or fold.store_id() or new_store_id(machine.clock, machine.host)
+    check_fold(fold, head)
+    opening = WalOpening(
+        fs=fs,
+        layout=layout,
+        catalog=catalog,
+        head=head,
+        table=table,
+        replay=replay,
+        fold=fold,
+        tell=machine.tell,
+        file_bytes=settings.wal_file_bytes,
+    )
+    positions = positions_of(head, settings.wal_shards)
+    wals = await workers.wals[0].submit(partial(opening.run, positions, before))
+    await workers.fold.submit(partial(replay.finish, sources))
+    check_continuous(table)
+    if not fold.store_id():
+        fold.set_store_id(store_id)
+    for topic in table.all():
+        topic.oldest_ts_ms = topic.segments.first_ts_ms or topic.index.first_ts_ms
+        drop_below_floors(topic)
+    return Recovered(head, store_id, table, sources, replay, wals)
+
+
+def new_store_id(clock: Clock, host: Host) -> str:
+    """An id that no other store has: when, where and in which process it was made."""
+    return f"{clock.now_ms():x}-{host.boot_id()}-{host.pid()}"
+
+
+def check_fold(fold: Fold, head: CatalogHead) -> None:
+    """A fold belongs to the store that made it.
+
+    Raises:
+        DataCorrupt: this one belongs to another.
+    """
+    found = fold.store_id()
+    if found and head.store_id and found != head.store_id:
+        raise DataCorrupt(
+            f"the fold belongs to store {found}, the catalog to store {head.store_id}: one of the two directories is "
+            "not this store's own",
+            file="fold",
+            offset=0,
+        )

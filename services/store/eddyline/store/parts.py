@@ -1,0 +1,55 @@
+"""The parts of an open store that its door delegates to, and the figures that they make together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eddyline.store.figures import StoreFigures
+
+if TYPE_CHECKING:
+    from eddyline.store.checkpoint import Checkpointer
+    from eddyline.store.engine import Engine
+    from eddyline.store.garbage import Garbage
+    from eddyline.store.log.cache import BatchCache
+    from eddyline.store.log.table import TopicTable
+    from eddyline.store.maintenance import Maintenance
+    from eddyline.store.retention import Retention
+    from eddyline.store.sources import Sources
+    from eddyline.store.stored_log import StoredLog
+
+
+@dataclass(frozen=True, slots=True)
+class StoreParts:
+    """What was put together when the store was opened; `instance` counts its starts."""
+
+    instance: int
+    log: StoredLog
+    cache: BatchCache
+    retention: Retention
+    garbage: Garbage
+    checkpointer: Checkpointer
+    maintenance: Maintenance
+
+    def figures(self, table: TopicTable, sources: Sources, engine: Engine) -> StoreFigures:
+        """The shard's own figures."""
+        segmented = [topic.segments for topic in table.with_segments()]
+        return StoreFigures(
+            topic_count=len(table),
+            source_count=len(sources),
+            wal_bytes=sum(committer.wal.bytes_total for committer in engine.committers),
+            appended_count=engine.appended_count,
+            apply_lag_bytes=engine.applier.lag_bytes,
+            instance=self.instance,
+            dropped_key_count=table.key_budget.dropped_count,
+            read_only_reason=engine.read_only_reason,
+            stage=self.maintenance.stage,
+            checkpoint=self.checkpointer.number,
+            segment_count=sum(map(len, segmented)),
+            segment_bytes=sum(segments.file_bytes for segments in segmented),
+            unsegmented_bytes=sum(topic.index.frame_bytes for topic in table.with_frames()),
+            disk_free_bytes=engine.gate.disk_free_bytes,
+            memory_bytes=self.cache.bytes + engine.gate.memory_bytes + sum(c.staged_bytes for c in engine.committers),
+            corrupt_count=self.maintenance.corrupt_count,
+            wal_shards=len(engine.committers),
+        )

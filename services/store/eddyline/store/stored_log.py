@@ -1,0 +1,109 @@
+"""One topic's log piece by piece, wherever it lies: segments, then WAL frames, or memory.
+
+Each step looks the next piece up anew, so that a log may be sealed, merged and trimmed between two steps. What is read is
+kept in the cache; rows below floors and deleted ones are the caller's to hide.
+Threading: event loop; files are read on the reader threads.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from eddyline.core.errors import DataCorrupt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eddyline.core.batch import Batch
+    from eddyline.store.log.cache import BatchCache
+    from eddyline.store.log.segments import Segment
+    from eddyline.store.log.topic import Topic
+    from eddyline.store.log_files import LogFiles
+    from eddyline.store.storage.segment import BatchEntry, Footer
+    from eddyline.store.storage.wal import Location
+    from eddyline.store.workers import Worker
+
+
+class Piece(NamedTuple):
+    """A stored batch, whole; `last_seq` is the last seq that is looked at with it: a skipped segment has no batch."""
+
+    last_seq: int
+    batch: Batch | None
+
+
+class StoredLog:
+    """Reads pieces of any topic of a store."""
+
+    def __init__(self, *, files: LogFiles, cache: BatchCache, worker: Worker) -> None:
+        self.files = files
+        self._cache = cache
+        self._worker = worker
+
+    async def after(self, topic: Topic, seq: int, *, may_hold: Callable[[Footer], bool] | None = None) -> Piece | None:
+        """The first piece that holds a seq above `seq`; None = there is none. A segment whose footer `may_hold` denies is
+        passed over, as a piece without batch.
+
+        Raises:
+            DataCorrupt: it cannot be read, or is not what was written.
+        """
+        segment = topic.segments.after(seq)
+        if segment is not None:
+            return await self._of_segment(segment, seq, may_hold)
+        if topic.memory is not None:
+            batch = topic.memory.after(seq)
+            return Piece(batch.last_seq, batch) if batch is not None else None
+        position = topic.index.position_after(seq)
+        if position == len(topic.index):
+            return None
+        entry = topic.index.entry(position)
+        batch = self._cache.get((topic.id, entry.location))
+        if batch is None:
+            try:
+                batch = await self._worker.submit(partial(self.files.frame, topic.id, entry.location))
+            except DataCorrupt:
+                if self._moved(topic, entry.last_seq, entry.location):
+                    return await self.after(topic, seq, may_hold=may_hold)
+                raise
+            self._cache.add((topic.id, entry.location), batch)
+        return Piece(entry.last_seq, batch)
+
+    async def footer(self, segment: Segment) -> Footer:
+        """A segment's footer; the caller holds the segment.
+
+        Raises:
+            DataCorrupt.
+        """
+        if segment.footer is not None:
+            return segment.footer
+        return await self._worker.submit(partial(self.files.footer, segment))
+
+    async def batch(self, segment: Segment, entry: BatchEntry) -> Batch:
+        """One record batch of a segment; the caller holds it.
+
+        Raises:
+            DataCorrupt.
+        """
+        key = (segment, entry.offset)
+        batch = self._cache.get(key)
+        if batch is None:
+            batch = await self._worker.submit(partial(self.files.batch, segment, entry))
+            self._cache.add(key, batch)
+        return batch
+
+    async def _of_segment(self, segment: Segment, seq: int, may_hold: Callable[[Footer], bool] | None) -> Piece:
+        segment.hold()
+        try:
+            footer = await self.footer(segment)
+            if may_hold is not None and not may_hold(footer):
+                return Piece(segment.summary.last_seq, None)
+            entry = footer.batches[footer.batch_after(seq)]
+            return Piece(entry.last_seq, await self.batch(segment, entry))
+        finally:
+            segment.let_go()
+
+    @staticmethod
+    def _moved(topic: Topic, last_seq: int, location: Location) -> bool:
+        """True = the frame was sealed, carried or trimmed while it was read: it is to be looked for anew."""
+        position = topic.index.position_after(last_seq - 1)
+        return position == len(topic.index) or topic.index.entry(position).location != location

@@ -1,0 +1,101 @@
+"""Whether an append may come in: what waits for the disk and for the fold, memory, disk space, topics.
+
+Everything here is judged before a seq is assigned, so every refusal is definite. Limits of queues are constants of the
+store; what fits it to a machine is a setting.
+Threading: event loop only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.errors import ApplyLag, DiskFloor, MemoryFull, QuotaTopics, Throttled
+from eddyline.core.topic import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eddyline.store.apply import Applier
+    from eddyline.store.commit import Committer
+    from eddyline.store.log.topic import Topic
+
+STAGED_APPENDS_MAX: Final = 65_536
+STAGED_BYTES_MAX: Final = 64 << 20
+APPLY_LAG_RECORDS_MAX: Final = 65_536
+APPLY_LAG_BYTES_MAX: Final = 64 << 20
+"""Bounds of what waits for the disk and for the fold. 64 MiB is a second of a slow disk; two of them are what a store
+may hold of appends not yet acknowledged, whatever its clients do. With several WAL shards the bound is over all."""
+RETRY_AFTER_MS: Final = 100
+FULL_RETRY_AFTER_MS: Final = 1_000
+"""A full disk or memory empties by retention, merges or an operator: not within a group commit."""
+
+
+class WriteGate:
+    """The limits of one store and how far each is used."""
+
+    def __init__(self, *, topics_max: int, unsegmented_bytes_max: int, memory_bytes_max: int) -> None:
+        self._topics_max = topics_max
+        self._unsegmented_bytes_max = unsegmented_bytes_max
+        self._memory_bytes_max = memory_bytes_max
+        self.failed_reason = ""
+        """Why nothing is written until a restart; empty = it is."""
+        self.disk_is_low = False
+        self.disk_free_bytes = 0
+        self.unsegmented_bytes = 0
+        """Bytes of WAL files that are kept, as last looked: what sealing has not caught up with."""
+        self.memory_bytes = 0
+        """Bytes of EPHEMERAL records."""
+
+    def check_append(self, topic: Topic, committer: Committer, applier: Applier) -> None:
+        """Judge an append by everything that is bounded.
+
+        Raises:
+            Throttled, ApplyLag, DiskFloor, MemoryFull.
+        """
+        if committer.staged_count >= STAGED_APPENDS_MAX or committer.staged_bytes >= STAGED_BYTES_MAX:
+            raise Throttled("too many appends wait for the disk", retryAfterMs=RETRY_AFTER_MS)
+        if topic.kind is Kind.KV and (
+            applier.lag_records >= APPLY_LAG_RECORDS_MAX or applier.lag_bytes >= APPLY_LAG_BYTES_MAX
+        ):
+            raise ApplyLag("the fold is too far behind", retryAfterMs=RETRY_AFTER_MS)
+        if topic.is_ephemeral:
+            if self.memory_bytes >= self._memory_bytes_max:
+                raise MemoryFull(
+                    f"EPHEMERAL topics hold {self.memory_bytes} bytes, as many as they may: delete records, or set a cap",
+                    memoryBytesMax=self._memory_bytes_max,
+                    retryAfterMs=FULL_RETRY_AFTER_MS,
+                )
+            return
+        if self.disk_is_low:
+            raise DiskFloor(
+                f"the disk has {self.disk_free_bytes} bytes free, below the configured floor: free space, delete "
+                "records or topics; appends go on by themselves then",
+                diskFreeBytes=self.disk_free_bytes,
+                retryAfterMs=FULL_RETRY_AFTER_MS,
+            )
+        if self.unsegmented_bytes >= self._unsegmented_bytes_max:
+            raise Throttled(
+                f"{self.unsegmented_bytes} bytes of log wait to be sealed, as many as may",
+                unsegmentedBytesMax=self._unsegmented_bytes_max,
+                retryAfterMs=FULL_RETRY_AFTER_MS,
+            )
+
+    def count_memory(self, record_bytes: int) -> None:
+        """EPHEMERAL records came (or, below 0, went)."""
+        self.memory_bytes += record_bytes
+
+    def check_quota(self, topic_count: int) -> None:
+        """Raises QuotaTopics where one topic more is too many."""
+        if topic_count >= self._topics_max:
+            raise QuotaTopics(f"the store has {self._topics_max} topics, as many as it may", topicsMax=self._topics_max)
+
+    def pressure(self, committers: Sequence[Committer], applier: Applier) -> float:
+        """How near the nearest limit is: 0 to 1, and above it for a moment."""
+        staged_count = max(committer.staged_count for committer in committers)
+        staged_bytes = max(committer.staged_bytes for committer in committers)
+        return max(
+            staged_count / STAGED_APPENDS_MAX,
+            staged_bytes / STAGED_BYTES_MAX,
+            applier.lag_records / APPLY_LAG_RECORDS_MAX,
+            applier.lag_bytes / APPLY_LAG_BYTES_MAX,
+        )

@@ -141,18 +141,20 @@ def _records(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     sizes: list[int] = []
     at = 0
     try:
-        while at < total:
+        for _ in range(EXAMINED_RECORDS_MAX):
+            if at == total:
+                break
             if data[at] != _RECORD_TAG:
                 raise NotTaken
-            size = data[at + 1]
-            at += 2
+            size, at = data[at + 1], at + 2
             if size >= 0x80:
-                size, at = _long_size(data, at, size)
+                if data[at] < 0x80:
+                    size, at = size & 0x7F | data[at] << 7, at + 1
+                else:
+                    size, at = _long_size(data, at, size)
             starts.append(at)
             sizes.append(size)
             at += size
-            if len(starts) > EXAMINED_RECORDS_MAX:
-                raise NotTaken
     except IndexError as error:
         raise NotTaken from error
     if at != total:

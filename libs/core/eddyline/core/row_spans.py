@@ -20,7 +20,6 @@ INDEX_BYTES_MAX: Final = 16
 """Spans up to this long on average go through an index: above it a slice of each takes less."""
 _VARINT_BITS_MAX: Final = 64
 _VARINT_BYTES_MAX: Final = 10
-_LAST_SHIFT: Final = 63
 
 
 class NotTaken(Exception):
@@ -87,28 +86,28 @@ def padded(data: bytes) -> NDArray[np.uint8]:
     return np.frombuffer(data + bytes(_VARINT_BYTES_MAX), dtype=np.uint8)
 
 
-def read_varints(raw: NDArray[np.uint8], at: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+def read_varints(
+    raw: NDArray[np.uint8], at: NDArray[np.int64], *, bytes_max: int = _VARINT_BYTES_MAX
+) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     """The varints at `at` in `padded` bytes, and where they stop, which may be past what they belong to.
 
     Raises:
         NotTaken: one runs past 64 bits.
     """
     byte, at = raw[at], at + 1
-    if byte.max() < 0x80:
+    largest = byte.max()
+    if bytes_max == 1 and largest > 1:
+        raise NotTaken  # 9 bytes of 7 bits are read: one bit is left
+    if largest < 0x80:
         return byte.astype(np.uint64), at
     values = (byte & np.uint8(0x7F)).astype(np.uint64)
-    rows = np.flatnonzero(byte >= 0x80)
-    for shift in range(7, _VARINT_BITS_MAX, 7):
-        byte = raw[at[rows]]
-        values[rows] |= (byte & np.uint64(0x7F)) << np.uint64(shift)
-        at[rows] += 1
-        more = byte >= 0x80
-        if not more.any():
-            if shift == _LAST_SHIFT and (byte > 1).any():
-                break
-            return values, at
-        rows = rows[more]
-    raise NotTaken
+    more = byte >= 0x80
+    if more.all():
+        rest, at = read_varints(raw, at, bytes_max=bytes_max - 1)
+        return values | rest << np.uint64(7), at
+    rest, at[more] = read_varints(raw, at[more], bytes_max=bytes_max - 1)
+    values[more] |= rest << np.uint64(7)
+    return values, at
 
 
 def varint_sizes(values: NDArray[np.uint64]) -> NDArray[np.int64]:

@@ -75,12 +75,14 @@ def put_together(
     clock, workers = machine.clock, machine.workers
     plan = machine.plan or memory_plan(settings.memory_bytes)
     cache = BatchCache(plan.cache_bytes)
+    ages = AgeClock(clock)
     files = LogFiles(machine.fs, recovered.wals)
     engine = Engine(
         table=recovered.table,
         wals=recovered.wals,
         fold=fold,
         clock=clock,
+        ages=ages,
         cache=cache,
         wal_workers=workers.wals,
         fold_worker=workers.fold,
@@ -91,7 +93,7 @@ def put_together(
         ),
     )
     log = StoredLog(files=files, cache=cache, worker=workers.reader)
-    retention = Retention(engine=engine, front=LogFront(log), clock=clock, ages=AgeClock(clock))
+    retention = Retention(engine=engine, front=LogFront(log), clock=clock, ages=ages)
     garbage = Garbage(layout=layout, files=files, worker=workers.background)
     garbage.replayed(recovered.head.garbage, recovered.replay.replaced, recovered.replay.gone)
     swap = SegmentSwap(
@@ -113,6 +115,7 @@ def put_together(
         worker=workers.background,
         store_id=recovered.store_id,
         checkpoint=recovered.head.checkpoint,
+        ages=ages,
         writer_keep_ms=settings.writer_keep_days * _DAY_MS,
     )
     maintenance = Maintenance(

@@ -29,6 +29,7 @@ from eddyline.store.storage.frame import carried_body
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from eddyline.store.age_clock import AgeClock
     from eddyline.store.catalog.catalog import Catalog, TopicEntry
     from eddyline.store.engine import Engine
     from eddyline.store.garbage import Garbage
@@ -73,6 +74,7 @@ class Checkpointer:
         worker: Worker,
         store_id: str,
         checkpoint: int,
+        ages: AgeClock,
         writer_keep_ms: int,
     ) -> None:
         self._engine = engine
@@ -83,6 +85,7 @@ class Checkpointer:
         self._garbage = garbage
         self._worker = worker
         self._store_id = store_id
+        self._ages = ages
         self._writer_keep_ms = writer_keep_ms
         self.number = checkpoint
         """Of the last one that was completed; 0 = none was."""
@@ -176,7 +179,7 @@ class Checkpointer:
             for committer in engine.committers:
                 await committer.hold()
             await engine.applier.drain()
-            expired_ms = engine.clock.now_ms() - self._writer_keep_ms
+            expired_ms = self._ages.now_ms() - self._writer_keep_ms
             for topic in table.dirty:
                 topic.expire_writers(expired_ms)
             changed = table.all() if clean and any(t.is_ephemeral for t in table.dirty) else list(table.dirty)

@@ -15,17 +15,16 @@ while keys are read for `expected_versions`.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.batch import Batch
 from eddyline.core.errors import CommitUnknown, TopicNotFound
 from eddyline.core.store_link import AppendResult
 from eddyline.core.topic import Kind
-from eddyline.store import staging
+from eddyline.store import retries, staging
 from eddyline.store.apply import Applier
-from eddyline.store.commit import CommitFrame, Committer, StagedAppend, StagedControl, read_only, settle, settle_frames
-from eddyline.store.log.dedupe import KeyedAppend, PendingAppend
+from eddyline.store.commit import CommitFrame, Committer, StagedAppend, StagedControl, read_only, settle_frames
+from eddyline.store.log.dedupe import KeyedAppend
 from eddyline.store.log.memory import MemoryLog
 from eddyline.store.log.sizes import records_bytes
 from eddyline.store.log.topic import RESERVATION_SEQS
@@ -33,9 +32,10 @@ from eddyline.store.storage.columns import content_hash
 from eddyline.store.storage.frame import AppendMark, FrameType, control_body
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from eddyline.core.clock import Clock
+    from eddyline.store.age_clock import AgeClock
     from eddyline.store.append import AppendRequest, WriterPosition
     from eddyline.store.commit import Erasure
     from eddyline.store.fold.fold import Fold
@@ -62,6 +62,7 @@ class Engine:
         wals: Sequence[Wal],
         fold: Fold,
         clock: Clock,
+        ages: AgeClock,
         cache: BatchCache,
         wal_workers: Sequence[Worker],
         fold_worker: Worker,
@@ -71,11 +72,14 @@ class Engine:
         self.fold = fold
         self.fold_worker = fold_worker
         self.clock = clock
+        self._ages = ages
         self._cache = cache
         self.gate = gate
         self.appended_count = 0
         self.on_published: Callable[[Topic], None] = _nothing
         """Called with each topic whose log has grown: retention looks whether something is due."""
+        self.settle_floors: Callable[[Topic], Awaitable[None]] = _settled
+        """Awaited where room in a topic that refuses what is over its cap may come from what is too old."""
         self.applier = Applier(fold, fold_worker, clock, publish=self._publish, on_failure=self._fold_failed)
         self.committers = [
             Committer(wal, worker, clock, hand_on=self._hand_on, pressure=self._pressure)
@@ -109,9 +113,12 @@ class Engine:
             whatever `staging` refuses, Throttled, ApplyLag, ReadOnly, IdempotencyConflict: nothing was staged.
         """
         staging.check_request(topic, request)
-        if not request.expected_versions and not topic.gate.locked():
+        settles = staging.may_get_room(topic)
+        if not request.expected_versions and not settles and not topic.is_gated:
             return self._stage(topic, request)
         async with topic.gate:
+            if settles:
+                await self.settle_floors(topic)
             if not request.expected_versions:
                 return self._stage(topic, request)
             return await self._stage_versioned(topic, request)
@@ -175,35 +182,11 @@ class Engine:
 
     def _known(self, topic: Topic, request: AppendRequest) -> Ack | None:
         """The acknowledgement of an append that this one repeats, by key or by position."""
-        known = self._known_by_key(topic, request)
+        known = retries.find(topic, request, now_ms=self._ages.now_ms())
         move = request.writer
-        if move is None:
-            return known
-        writer = topic.writers.get(move.writer)
-        if known is None:
-            found = topic.writers.check(move, leased=request.source)
-            if found is None:
-                return None
-            writer = found
-            known = _repeat(writer.ack) if writer.ack is not None else _done(_deduplicated(topic))
-        if move.new == writer.position and move.fence > writer.fence:
-            return _repeat(self._raise_fence(topic, request, move), known)
-        return known
-
-    def _known_by_key(self, topic: Topic, request: AppendRequest) -> Ack | None:
-        if not request.idempotency_key:
-            return None
-        found = topic.keys.find(
-            request.idempotency_key.encode(),
-            content_hash(request.batch),
-            now_ms=self.clock.now_ms(),
-            window_ms=topic.config.idempotency_window_ms,
-        )
-        if isinstance(found, PendingAppend):
-            return _repeat(found.ack)
-        if found is not None:
-            return _done(AppendResult(found.first_seq, found.last_seq, topic.id, found.ts_ms, deduplicated=True))
-        return None
+        if known is None or move is None or not known.raises_fence:
+            return known.ack if known is not None else None
+        return retries.repeated(self._raise_fence(topic, request, move), known.ack)
 
     def _raise_fence(self, topic: Topic, request: AppendRequest, move: WriterPosition) -> Ack:
         """Stage a larger fence for a writer that is where it wants to be: an append of no record, always fdatasynced."""
@@ -369,6 +352,10 @@ def _nothing(topic: Topic) -> None:
     """Nobody asks."""
 
 
+async def _settled(topic: Topic) -> None:
+    """Nothing is due."""
+
+
 def _remember(topic: Topic, append: StagedAppend, ts_ms: int) -> None:
     """Keep what makes a retry of `append` known."""
     mark = append.mark
@@ -383,33 +370,3 @@ def _result(topic: Topic, append: StagedAppend, ts_ms: int) -> AppendResult:
     if append.batch.count == 0:
         return AppendResult(0, 0, topic.id, ts_ms)
     return AppendResult(append.first_seq, append.first_seq + append.batch.count - 1, topic.id, ts_ms)
-
-
-def _deduplicated(topic: Topic) -> AppendResult:
-    """The answer to a move that is stored: its seqs are not known any more."""
-    return AppendResult(0, 0, topic.id, topic.last_ts_ms, deduplicated=True)
-
-
-def _done(result: AppendResult) -> Ack:
-    ack: Ack = asyncio.get_running_loop().create_future()
-    ack.set_result(result)
-    return ack
-
-
-def _repeat(awaited: Ack, answer: Ack | None = None) -> Ack:
-    """A second acknowledgement of an append under way, marked as such: when `awaited` is settled, with its result or that
-    of `answer`, which was staged before it and is settled then."""
-    second: Ack = asyncio.get_running_loop().create_future()
-
-    def settle_second(done: Ack) -> None:
-        if second.done():
-            return
-        if done.cancelled():
-            second.cancel()
-        elif (error := done.exception()) is not None:
-            settle(second, error if isinstance(error, Exception) else RuntimeError("append failed"))
-        else:
-            second.set_result(replace((answer or done).result(), deduplicated=True))
-
-    awaited.add_done_callback(settle_second)
-    return second

@@ -56,6 +56,7 @@ class Retention:
         self._timed: set[int] = set()
         self._wake = asyncio.Event()
         engine.on_published = self.look
+        engine.settle_floors = self.settle
 
     def holding(self, topic: Topic) -> AbstractAsyncContextManager[None]:
         """Keep a topic's floors and deleted seqs as they are while this is open."""

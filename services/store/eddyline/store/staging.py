@@ -133,6 +133,11 @@ def check_head(topic: Topic, expected_head_seq: int | None) -> None:
         )
 
 
+def may_get_room(topic: Topic) -> bool:
+    """True = the topic refuses what is over its cap, and has records that become too old by themselves."""
+    return topic.config.discard is Discard.REJECT and topic.config.ttl_ms > 0
+
+
 def check_caps(topic: Topic, record_count: int, record_bytes: int) -> None:
     """Judge an append by the topic's caps.
 

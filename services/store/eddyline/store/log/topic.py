@@ -160,6 +160,11 @@ class Topic:
         return self._writers is not None
 
     @property
+    def is_gated(self) -> bool:
+        """True = somebody is at the gate."""
+        return self._gate is not None and self._gate.locked()
+
+    @property
     def gate(self) -> asyncio.Lock:
         """Keeps the order of appends while keys are read for `expected_versions`."""
         if self._gate is None:

@@ -22,7 +22,7 @@ from eddyline.core.record import effective_version
 from eddyline.core.source import Lease
 from eddyline.core.status import unwrap
 from eddyline.core.store_link import AppendResult
-from eddyline.core.wire import answer_from_columns, batch_to_columns, filter_to_pb, items_from_pb, record_from_pb
+from eddyline.core.wire import answer_from_columns, fill_columns, filter_to_pb, items_from_pb, record_from_pb
 from eddyline.core.wire_state import (
     fold_state_from_pb,
     source_definition_to_pb,
@@ -91,7 +91,7 @@ class GrpcLink:
     ) -> AppendResult:
         request = apply_pb2.ApplyBatchRequest(source=source, fence=fence, previous=previous, new=new)
         if batch is not None and batch.count:
-            request.batch.CopyFrom(batch_to_columns(batch))
+            fill_columns(request.batch, batch)
         answer = await self._call(self._apply.ApplyBatch, request)
         return AppendResult(answer.first_seq, answer.last_seq, answer.epoch, answer.ts_ms, answer.deduplicated)
 

@@ -194,6 +194,9 @@ def _range_answer(page: RangePage, *, as_columns: bool) -> fold_pb2.RangeEntries
 def _history_answer(item: Batch | Gap, *, as_columns: bool) -> fold_pb2.KeyHistoryResponse:
     if isinstance(item, Gap):
         return fold_pb2.KeyHistoryResponse(next_after_seq=item.own_seq, gap=wire.gap_to_pb(item))
+    answer = fold_pb2.KeyHistoryResponse(next_after_seq=item.last_seq)
     if as_columns:
-        return fold_pb2.KeyHistoryResponse(next_after_seq=item.last_seq, columns=wire.batch_to_columns(item))
-    return fold_pb2.KeyHistoryResponse(next_after_seq=item.last_seq, rows=wire.batch_to_rows(item))
+        wire.fill_columns(answer.columns, item)
+    else:
+        wire.fill_rows(answer.rows, item)
+    return answer

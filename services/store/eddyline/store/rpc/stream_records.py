@@ -216,6 +216,9 @@ def _selected(batch: Batch, record_filter: RecordFilter) -> Batch | None:
 def _item_frame(item: Batch | Gap, *, as_columns: bool) -> log_pb2.StreamRecordsResponse:
     if isinstance(item, Gap):
         return log_pb2.StreamRecordsResponse(gap=wire.gap_to_pb(item))
+    answer = log_pb2.StreamRecordsResponse()
     if as_columns:
-        return log_pb2.StreamRecordsResponse(columns=wire.batch_to_columns(item))
-    return log_pb2.StreamRecordsResponse(rows=wire.batch_to_rows(item))
+        wire.fill_columns(answer.columns, item)
+    else:
+        wire.fill_rows(answer.rows, item)
+    return answer

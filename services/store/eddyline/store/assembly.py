@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from eddyline.store.config import StoreSettings
     from eddyline.store.fold.fold import Fold
     from eddyline.store.machine import Machine
+    from eddyline.store.memory_plan import MemoryPlan
     from eddyline.store.opening import Recovered
     from eddyline.store.sources import Sources
     from eddyline.store.storage.layout import Layout
@@ -77,21 +78,7 @@ def put_together(
     cache = BatchCache(plan.cache_bytes)
     ages = AgeClock(clock)
     files = LogFiles(machine.fs, recovered.wals)
-    engine = Engine(
-        table=recovered.table,
-        wals=recovered.wals,
-        fold=fold,
-        clock=clock,
-        ages=ages,
-        cache=cache,
-        wal_workers=workers.wals,
-        fold_worker=workers.fold,
-        gate=WriteGate(
-            topics_max=settings.topics_max,
-            unsegmented_bytes_max=settings.unsegmented_bytes_max,
-            memory_bytes_max=plan.ephemeral_bytes,
-        ),
-    )
+    engine = _engine(machine, settings, recovered, fold=fold, cache=cache, ages=ages, plan=plan)
     log = StoredLog(files=files, cache=cache, worker=workers.reader)
     retention = Retention(engine=engine, front=LogFront(log), clock=clock, ages=ages)
     garbage = Garbage(layout=layout, files=files, worker=workers.background)
@@ -140,6 +127,33 @@ def put_together(
         garbage=garbage,
         checkpointer=checkpointer,
         maintenance=maintenance,
+    )
+
+
+def _engine(
+    machine: Machine,
+    settings: StoreSettings,
+    recovered: Recovered,
+    *,
+    fold: Fold,
+    cache: BatchCache,
+    ages: AgeClock,
+    plan: MemoryPlan,
+) -> Engine:
+    return Engine(
+        table=recovered.table,
+        wals=recovered.wals,
+        fold=fold,
+        clock=machine.clock,
+        ages=ages,
+        cache=cache,
+        wal_workers=machine.workers.wals,
+        fold_worker=machine.workers.fold,
+        gate=WriteGate(
+            topics_max=settings.topics_max,
+            unsegmented_bytes_max=settings.unsegmented_bytes_max,
+            memory_bytes_max=plan.ephemeral_bytes,
+        ),
     )
 
 

@@ -119,30 +119,32 @@ class AppendStreamCall:
     async def _stage(self, topic: TopicInfo, append: log_pb2.AppendBatch, rows: bytes | None) -> None:
         request = append_request(append, rows, topic=topic.name, kind=topic.kind, epoch=topic.epoch)
         ack = await self._door.stage(request)
+        ack.add_done_callback(self._told)
         size_bytes = request.batch.nbytes
         self._staged.append(_Staged(ack, size_bytes))
         self._staged_bytes += size_bytes
-        self._news.set()
         while len(self._staged) >= AHEAD_APPENDS_MAX or self._staged_bytes >= AHEAD_BYTES_MAX:
             self._room.clear()
             await self._room.wait()
 
     async def _answer(self) -> None:
         while True:
-            while self._staged:
+            # Nobody awaits an acknowledgement itself: who goes away does not take back an append that has its place.
+            while self._staged and self._staged[0].ack.done():
                 staged = self._staged[0]
-                # Shielded: who goes away does not take back an append that has its place.
-                result = staged.ack.result() if staged.ack.done() else await asyncio.shield(staged.ack)
-                await self._context.write(answer_of(result))
+                await self._context.write(answer_of(staged.ack.result()))
                 self._staged.popleft()
                 self._staged_bytes -= staged.size_bytes
                 self._room.set()
-            if self._read_all:
+            if self._read_all and not self._staged:
                 break
             self._news.clear()
             await self._news.wait()
         if self._failure is not None:
             raise self._failure
+
+    def _told(self, ack: asyncio.Future[AppendResult]) -> None:
+        self._news.set()
 
 
 def answer_of(result: AppendResult) -> log_pb2.AppendStreamResponse:

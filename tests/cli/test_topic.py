@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from eddyline.cli.command import parse
 from eddyline.cli.topic_settings import change_of, kept_text
 from eddyline.core.deletion import EraseProgress
+from eddyline.core.errors import TopicFull
 from eddyline.core.topic import ConfigChange, Discard, Durability, Kind, TopicConfig, TopicInfo
 from tests.support.command_line import command_on_a_door, command_on_a_store
 from tests.support.scripted_door import ScriptedDoor
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 CONFIG = TopicConfig(ttl_ms=86_400_000, cap_records=9, cap_bytes=64 << 20, discard=Discard.REJECT, priority=-3)
 INFO = TopicInfo("t", 7, Kind.LOG, CONFIG, 9, 5, "", 1, 4, 5, 320, 2)
@@ -121,3 +122,17 @@ async def test_an_erasure_ends_with_one_line(
         )
     assert door.asked[0] == ("erase_topic", ("t",), {"if_epoch": 7})
     assert capsys.readouterr().err == ""
+
+
+async def test_what_a_topic_keeps_is_changed_while_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with command_on_a_store(tmp_path, monkeypatch) as command:
+        await command.run("topic", "create", "log", "--ttl", "24h", "--cap-records", "9")
+        await command.run("append", "log", "a", "b", "c")
+        _, (said,) = await command.run("topic", "update", "log", "--ttl", "0", "--cap-records", "1", "--priority", "5")
+        assert (said["ttl_ms"], said["cap_records"], said["priority"], said["config_version"]) == (0, 1, 5, 2)
+        _, (said,) = await command.run("topic", "update", "log", "--no-priority", "--discard", "reject")
+        assert (said["priority"], said["discard"], said["cap_records"]) == (None, "REJECT", 1)
+        _, said_read = await command.run("read", "log")
+        assert [line.get("gap") or line["seq"] for line in said_read] == ["CAP", 3]
+        with pytest.raises(TopicFull):
+            await command.run("append", "log", "d")

@@ -15,6 +15,7 @@ from eddyline.core.clock import SystemClock
 from eddyline.core.errors import (
     CursorAhead,
     HeadMismatch,
+    InvalidConfig,
     NotKv,
     NotReady,
     TopicExists,
@@ -23,7 +24,7 @@ from eddyline.core.errors import (
 )
 from eddyline.core.read import RecordFilter
 from eddyline.core.record import Gap, GapReason, MetaEntry, Op, Record
-from eddyline.core.topic import Durability, Kind, TopicConfig
+from eddyline.core.topic import ConfigChange, Discard, Durability, Kind, TopicConfig
 from tests.support.store_server import served_store
 
 if TYPE_CHECKING:
@@ -186,3 +187,17 @@ async def test_nobody_who_answers_is_an_error() -> None:
     with pytest.raises(NotReady):
         async with connect("127.0.0.1:1", timeout_s=0.2):
             pass
+
+
+async def test_a_cap_that_is_set_later_evicts_and_its_loss_is_told(tmp_path: Path) -> None:
+    async with client_of_a_store(tmp_path) as client:
+        await client.append("log", [Record(data=b"%d" % number) for number in range(5)], create=Kind.LOG)
+        updated = await client.update_topic("log", ConfigChange(cap_records=2))
+        assert (updated.config.cap_records, updated.config_version) == (2, 2)
+        items = [item async for item in client.read("log")]
+        assert items[0] == Gap(1, 3, GapReason.CAP)
+        assert [item.seq for item in items[1:]] == [4, 5]
+        topic = await client.get_topic("log")
+        assert (topic.evict_floor, topic.earliest_seq, topic.record_count) == (3, 4, 2)
+        with pytest.raises(InvalidConfig):
+            await client.update_topic("log", ConfigChange(cap_records=0, discard=Discard.REJECT))

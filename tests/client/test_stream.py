@@ -12,7 +12,7 @@ from eddyline.client.events import CaughtUp, Lost, Position, Records, SnapshotBe
 from eddyline.core.errors import Deadline, EddylineError, NotReady, TopicNotFound
 from eddyline.core.read import RecordFilter
 from eddyline.core.record import Gap, GapReason, Op, Record
-from eddyline.core.topic import Kind
+from eddyline.core.topic import Kind, TopicConfig
 from eddyline.core.wire import gap_to_pb
 from eddyline.v1 import log_pb2, types_pb2
 from tests.support.clients import client_of
@@ -136,3 +136,17 @@ async def test_a_read_of_a_whole_store_is_bounded_by_end_filter_and_head(tmp_pat
             event = await anext(following)
         assert isinstance(event, Records)
         assert event.position == Position(epoch, 31)
+
+
+async def test_a_stream_that_heals_brings_what_a_cap_took_from_the_fold(tmp_path: Path) -> None:
+    async with served_store(tmp_path) as store, client_of(store.address) as client:
+        await client.create_topic("kv", Kind.KV, TopicConfig(cap_records=1))
+        for key in (b"a", b"b", b"c"):
+            await client.append("kv", [Record(op=Op.PUT, key=key)])
+        held: dict[bytes | None, int] = {}
+        async for event in client.stream("kv", after=1, heals=True):
+            if isinstance(event, SnapshotBegan):
+                held.clear()
+            elif isinstance(event, Records):
+                held.update((record.key, record.seq) for record in event.records)
+        assert held == {b"a": 1, b"b": 2, b"c": 3}

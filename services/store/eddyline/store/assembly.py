@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from eddyline.store.age_clock import AgeClock
 from eddyline.store.checkpoint import Checkpointer
+from eddyline.store.disk_guard import DiskGuard
 from eddyline.store.engine import Engine
 from eddyline.store.entries import Entries
 from eddyline.store.garbage import Garbage
@@ -52,6 +53,7 @@ class Store:
     garbage: Garbage
     checkpointer: Checkpointer
     maintenance: Maintenance
+    disk_guard: DiskGuard
 
     def link(self, instance: int) -> LocalLink:
         """The door to it."""
@@ -127,6 +129,14 @@ def put_together(
         garbage=garbage,
         checkpointer=checkpointer,
         maintenance=maintenance,
+        disk_guard=DiskGuard(
+            fs=machine.fs,
+            directory=layout.data_dir,
+            worker=workers.reader,
+            gate=engine.gate,
+            clock=clock,
+            floor_bytes=settings.disk_floor_bytes,
+        ),
     )
 
 

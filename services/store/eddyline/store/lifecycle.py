@@ -20,6 +20,7 @@ from eddyline.store.commit import STOPPED
 from eddyline.store.fold.fold import FoldFailed
 from eddyline.store.losses import settle_losses
 from eddyline.store.opening import SHARD_COUNT, SHARD_INDEX, recover
+from eddyline.store.orphans import check_top
 from eddyline.store.storage.identity import Identity, read_identity, write_identity
 from eddyline.store.storage.layout import Layout
 from eddyline.store.upkeep import Upkeep
@@ -52,10 +53,12 @@ async def open_store(machine: Machine, settings: StoreSettings, *, cluster_id: s
 
     Raises:
         Locked: another process has the directory. IdentityMismatch: it belongs to another cluster or shard.
+        ForeignFile: something that is not a store's lies in it.
         DataCorrupt: a checksum is wrong below the synced point. CatalogLost: the catalog is missing or too old. Nothing
             was changed.
     """
     layout = Layout(settings.directory)
+    check_top(machine.fs, layout)
     layout.make_directories(machine.fs)
     holder = f"pid {machine.host.pid()} on {machine.host.name()}, listening at {settings.listen}"
     lock = machine.fs.lock(layout.lock, holder.encode())
@@ -98,6 +101,7 @@ async def _recovered(
             wal_number=recovered.wals[0].end.file_number,
             catalog=True,
         )
+        await store.disk_guard.look()
         await store.checkpointer.run(light=True)
         write_identity(fs, layout, identity)
         link = store.link(identity.instance)
@@ -122,6 +126,7 @@ async def _serving(store: Store, link: LocalLink, workers: Workers, settings: St
             tasks.create_task(engine.applier.run()),
             tasks.create_task(Upkeep(engine, sync_interval_ms=settings.sync_interval_ms).run()),
             tasks.create_task(store.retention.run()),
+            tasks.create_task(store.disk_guard.run()),
         ]
         running += [
             tasks.create_task(spare_files(committer.wal, committer.spare_wanted, workers.background))

@@ -145,6 +145,7 @@ class LocalLink:
 
     async def _create(self, name: str, kind: Kind, config: TopicConfig) -> Topic:
         self._engine.gate.check_quota(len(self._table))
+        self._engine.gate.check_disk()
         topic_id = self._table.take_id()
         now_ms = self._engine.clock.now_ms()
         body = topic_body(name, kind, config)

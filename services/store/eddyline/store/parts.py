@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eddyline.store.figures import StoreFigures
+from eddyline.store.write_gate import DISK_FLOOR
 
 if TYPE_CHECKING:
     from eddyline.store.checkpoint import Checkpointer
@@ -42,7 +43,7 @@ class StoreParts:
             apply_lag_bytes=engine.applier.lag_bytes,
             instance=self.instance,
             dropped_key_count=table.key_budget.dropped_count,
-            read_only_reason=engine.read_only_reason,
+            read_only_reason=engine.read_only_reason or (DISK_FLOOR if engine.gate.disk_is_low else ""),
             stage=self.maintenance.stage,
             checkpoint=self.checkpointer.number,
             segment_count=sum(map(len, segmented)),

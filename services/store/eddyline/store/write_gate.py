@@ -7,6 +7,7 @@ Threading: event loop only.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import ApplyLag, DiskFloor, MemoryFull, QuotaTopics, Throttled
@@ -25,6 +26,8 @@ APPLY_LAG_RECORDS_MAX: Final = 65_536
 APPLY_LAG_BYTES_MAX: Final = 64 << 20
 """Bounds of what waits for the disk and for the fold. 64 MiB is a second of a slow disk; two of them are what a store
 may hold of appends not yet acknowledged, whatever its clients do. With several WAL shards the bound is over all."""
+DISK_FLOOR: Final = "DISK_FLOOR"
+"""What the status says where the disk has too little free."""
 RETRY_AFTER_MS: Final = 100
 FULL_RETRY_AFTER_MS: Final = 1_000
 """A full disk or memory empties by retention, merges or an operator: not within a group commit."""
@@ -41,6 +44,8 @@ class WriteGate:
         """Why nothing is written until a restart; empty = it is."""
         self.disk_is_low = False
         self.disk_free_bytes = 0
+        self.refused_by_disk = asyncio.Event()
+        """Set with each refusal by the disk's floor: whoever watches the disk looks again."""
         self.unsegmented_bytes = 0
         """Bytes of WAL files that are kept, as last looked: what sealing has not caught up with."""
         self.memory_bytes = 0
@@ -66,17 +71,22 @@ class WriteGate:
                     retryAfterMs=FULL_RETRY_AFTER_MS,
                 )
             return
-        if self.disk_is_low:
-            raise DiskFloor(
-                f"the disk has {self.disk_free_bytes} bytes free, below the configured floor: free space, delete "
-                "records or topics; appends go on by themselves then",
-                diskFreeBytes=self.disk_free_bytes,
-                retryAfterMs=FULL_RETRY_AFTER_MS,
-            )
+        self.check_disk()
         if self.unsegmented_bytes >= self._unsegmented_bytes_max:
             raise Throttled(
                 f"{self.unsegmented_bytes} bytes of log wait to be sealed, as many as may",
                 unsegmentedBytesMax=self._unsegmented_bytes_max,
+                retryAfterMs=FULL_RETRY_AFTER_MS,
+            )
+
+    def check_disk(self) -> None:
+        """Raises DiskFloor where the disk has less free than its floor."""
+        if self.disk_is_low:
+            self.refused_by_disk.set()
+            raise DiskFloor(
+                f"the disk has {self.disk_free_bytes} bytes free, below the configured floor: free space, delete "
+                "records or topics; appends go on by themselves then",
+                diskFreeBytes=self.disk_free_bytes,
                 retryAfterMs=FULL_RETRY_AFTER_MS,
             )
 

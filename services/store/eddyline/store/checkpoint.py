@@ -182,7 +182,9 @@ class Checkpointer:
             expired_ms = self._ages.now_ms() - self._writer_keep_ms
             for topic in table.dirty:
                 topic.expire_writers(expired_ms)
-            changed = table.all() if clean and any(t.is_ephemeral for t in table.dirty) else list(table.dirty)
+            changed = set(table.dirty)
+            if clean:
+                changed.update(topic for topic in table.all() if topic.is_ephemeral)
             entries = [entry_of(topic, source_of(topic, self._sources), clean=clean) for topic in changed]
             gone = sorted(table.gone)
             table.dirty.clear()

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from eddyline.core.telemetry import fields
+from eddyline.store.storage.layout import temporary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -87,6 +88,8 @@ def remove_named(files: LogFiles, layout: Layout, name: str) -> bool:
     """Remove a file or a topic's directory of the data directory; True = it is gone. Blocking."""
     path, fs = layout.data_dir / name, files.fs
     try:
+        if not name.endswith("/") and fs.exists(temporary(path)):
+            fs.unlink(temporary(path))  # named in the log, but the file never got its name
         if not fs.exists(path):
             return True
         if name.endswith("/"):

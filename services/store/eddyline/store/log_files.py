@@ -10,9 +10,11 @@ the event loop.
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
+from eddyline.store.storage.layout import temporary
 from eddyline.store.storage.segment_read import read_batch, read_footer
 
 if TYPE_CHECKING:
@@ -99,7 +101,16 @@ class LogFiles:
         """An open file, for the caller alone."""
         with self._lock:
             file = self._open.pop(path, None)
-        return file if file is not None else self.fs.open(path)
+        return file if file is not None else self._opened(path)
+
+    def _opened(self, path: Path) -> File:
+        """A segment is named in the log a moment before its file is: until then it has its temporary name."""
+        try:
+            return self.fs.open(path)
+        except FileNotFoundError:
+            with suppress(FileNotFoundError):
+                return self.fs.open(temporary(path))
+        return self.fs.open(path)
 
     def _give_back(self, path: Path, file: File) -> None:
         closing: list[File] = []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.core.errors import DiskFloor
+from eddyline.core.errors import DiskFloor, Throttled
 from eddyline.core.topic import Durability, Kind, TopicConfig
 from tests.support.faulty_fs import FaultyFs
 from tests.support.manual_clock import ManualClock
@@ -67,6 +67,19 @@ async def test_a_refusal_lets_the_disk_be_looked_at_at_once() -> None:
             await append(link, "log", rows("b"))
         await clock.pass_time(0)
         await append(link, "log", rows("b"))
+
+
+async def test_appends_do_not_outrun_the_looks() -> None:
+    fs, clock = SimFs(), ManualClock()
+    async with sim_store(fs, clock=clock, disk_floor_bytes=FLOOR) as link:
+        await log_topic(link)
+        fs.free = FLOOR + 4_000
+        await clock.pass_time(1.5)
+        await append(link, "log", rows("x" * 2_000))
+        with pytest.raises(Throttled):
+            await append(link, "log", rows("y"))
+        await clock.pass_time(0)
+        await append(link, "log", rows("y"))
 
 
 async def test_reads_topic_deletes_and_upkeep_go_on_below_the_floor() -> None:

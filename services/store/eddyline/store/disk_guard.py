@@ -4,8 +4,9 @@ What is left above nothing is for what must go on: deletes, floors, topic delete
 are what frees space. Reads go on as well. The status says `DISK_FLOOR`, and health that writes are not served.
 I1: appends are taken again by themselves, once there is so much more free than the floor that the first of them do not
 shut the gate anew. I2: a failure to look changes nothing.
-Failure: a disk that fills faster than it is looked at (the floor's bytes within a look) fails a write, which is the WAL's
-`SYNC_FAILED`; a floor of 0 leaves it to that.
+Between two looks the gate counts what it takes, and lets nothing pass that may outrun the next.
+Failure: a disk that somebody else fills faster than it is looked at (the floor's bytes within a look) fails a write, which
+is the WAL's `SYNC_FAILED`; a floor of 0 leaves it to that.
 Threading: one task on the event loop; looks run on the reader threads, since the background thread may write for seconds.
 """
 
@@ -69,10 +70,9 @@ class DiskGuard:
             logger.warning("disk_not_looked_at", extra=fields(error=str(error)))
             return
         gate = self._gate
-        gate.disk_free_bytes = free_bytes
         margin_bytes = min(self._floor_bytes // MARGIN_PART, MARGIN_BYTES_MAX) if gate.disk_is_low else 0
         is_low = bool(self._floor_bytes) and free_bytes < self._floor_bytes + margin_bytes
         if is_low is not gate.disk_is_low:
-            gate.disk_is_low = is_low
             event = "disk_below_floor" if is_low else "disk_above_floor"
             logger.warning(event, extra=fields(free_bytes=free_bytes, floor_bytes=self._floor_bytes))
+        gate.looked_at_disk(free_bytes, self._floor_bytes, is_low=is_low)

@@ -29,6 +29,9 @@ may hold of appends not yet acknowledged, whatever its clients do. With several 
 DISK_FLOOR: Final = "DISK_FLOOR"
 """What the status says where the disk has too little free."""
 RETRY_AFTER_MS: Final = 100
+UNSEEN_PART: Final = 4
+"""What may be taken between two looks at the disk, of what is free above its floor: every byte is written to the log and
+once more when it is sealed, and as much may be under way."""
 FULL_RETRY_AFTER_MS: Final = 1_000
 """A full disk or memory empties by retention, merges or an operator: not within a group commit."""
 
@@ -44,6 +47,8 @@ class WriteGate:
         """Why nothing is written until a restart; empty = it is."""
         self.disk_is_low = False
         self.disk_free_bytes = 0
+        self._disk_room_bytes = 0
+        self._placed_bytes: dict[Committer, int] = {}
         self.refused_by_disk = asyncio.Event()
         """Set with each refusal by the disk's floor: whoever watches the disk looks again."""
         self.unsegmented_bytes = 0
@@ -72,6 +77,7 @@ class WriteGate:
                 )
             return
         self.check_disk()
+        self._check_pace(committer)
         if self.unsegmented_bytes >= self._unsegmented_bytes_max:
             raise Throttled(
                 f"{self.unsegmented_bytes} bytes of log wait to be sealed, as many as may",
@@ -89,6 +95,24 @@ class WriteGate:
                 diskFreeBytes=self.disk_free_bytes,
                 retryAfterMs=FULL_RETRY_AFTER_MS,
             )
+
+    def looked_at_disk(self, free_bytes: int, floor_bytes: int, *, is_low: bool) -> None:
+        """The disk has so much free, at least when this is called."""
+        self.disk_free_bytes, self.disk_is_low = free_bytes, is_low
+        self._disk_room_bytes = free_bytes - floor_bytes if floor_bytes else 1 << 62
+        self._placed_bytes.clear()
+
+    def _check_pace(self, committer: Committer) -> None:
+        """Judge an append by what was taken since the disk was last looked at.
+
+        Raises:
+            Throttled: that is so much of what was free above the floor that nobody knows whether the rest is there.
+        """
+        placed_bytes = committer.wal.placed_bytes + committer.staged_bytes
+        taken_bytes = placed_bytes - self._placed_bytes.setdefault(committer, placed_bytes)
+        if taken_bytes > self._disk_room_bytes // UNSEEN_PART:
+            self.refused_by_disk.set()
+            raise Throttled("the disk is nearly at its floor, and is looked at first", retryAfterMs=RETRY_AFTER_MS)
 
     def count_memory(self, record_bytes: int) -> None:
         """EPHEMERAL records came (or, below 0, went)."""

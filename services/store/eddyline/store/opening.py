@@ -17,6 +17,7 @@ from eddyline.store.capture import entry_of, source_from, topic_from
 from eddyline.store.catalog.catalog import CatalogHead, SourceEntry, WalPosition
 from eddyline.store.figures import RecoveryProgress
 from eddyline.store.log.table import TopicTable
+from eddyline.store.orphans import settle_orphans
 from eddyline.store.recovery import Replay
 from eddyline.store.retention import drop_below_floors
 from eddyline.store.sources import Sources
@@ -290,12 +291,29 @@ async def recover(
     wals = await workers.wals[0].submit(partial(opening.run, positions, before))
     await workers.fold.submit(partial(replay.finish, sources))
     check_continuous(table)
+    aside = partial(
+        settle_orphans,
+        fs,
+        layout,
+        table,
+        wal_shards=len(positions),
+        garbage=garbage_of(head, replay, layout),
+        now_ms=machine.clock.now_ms(),
+    )
+    await workers.background.submit(aside)
     if not fold.store_id():
         fold.set_store_id(store_id)
     for topic in table.all():
         topic.oldest_ts_ms = topic.segments.first_ts_ms or topic.index.first_ts_ms
         drop_below_floors(topic)
     return Recovered(head, store_id, table, sources, replay, wals)
+
+
+def garbage_of(head: CatalogHead, replay: Replay, layout: Layout) -> set[str]:
+    """Paths, relative to the data directory, that something named once: `garbage.py` removes them."""
+    gone = [f"{layout.topic_dir(topic_id).relative_to(layout.data_dir)}/" for topic_id in replay.gone]
+    replaced = [str(segment.path.relative_to(layout.data_dir)) for segment in replay.replaced]
+    return {*head.garbage, *gone, *replaced}
 
 
 def new_store_id(clock: Clock, host: Host) -> str:

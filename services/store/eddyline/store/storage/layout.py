@@ -20,6 +20,7 @@ _TOPIC_NAME: Final = re.compile(r"[0-9a-f]{16}")
 _SEGMENT_NAME: Final = re.compile(r"seg-([0-9a-f]{16})-([0-9a-f]{16})-([0-9a-f]{8})\.arrow")
 _BASE_NAME: Final = re.compile(r"base-([0-9a-f]{16})-([0-9a-f]{8})\.arrow")
 _TEMPORARY: Final = ".tmp"
+SPARE_NAME: Final = "spare"
 
 
 class SegmentId(NamedTuple):
@@ -91,6 +92,21 @@ class Layout:
         """Where one WAL shard's files lie."""
         return self.wal / f"{shard:02x}"
 
+    @property
+    def top_names(self) -> frozenset[str]:
+        """Every name that a store gives at the top of its directory."""
+        ours = (
+            self.identity,
+            self.identity_temporary,
+            self.lock,
+            self.fold,
+            self.catalog,
+            self.topics,
+            self.orphans,
+            self.wal,
+        )
+        return frozenset(path.name for path in ours)
+
     def make_directories(self, fs: Fs, *, shard: int = 0) -> None:
         """Make what is missing down to the WAL shard's directory, durably. The data directory's parent must exist."""
         for directory in (self.data_dir, self.wal, self.wal_shard(shard)):
@@ -114,12 +130,18 @@ def wal_file(directory: Path, number: int) -> Path:
 
 def wal_spare(directory: Path) -> Path:
     """The zero-filled file that becomes the next WAL file."""
-    return directory / "spare"
+    return directory / SPARE_NAME
 
 
 def wal_numbers(names: list[str]) -> list[int]:
     """The numbers of the WAL files among a directory's names, ascending; whatever else lies there is let alone."""
     return sorted(int(match[1], 16) for name in names if (match := _WAL_NAME.fullmatch(name)))
+
+
+def parse_wal_temporary(name: str) -> int | None:
+    """The number of a WAL file that waits for its name; None = no such name."""
+    numbers = wal_numbers([name.removesuffix(_TEMPORARY)])
+    return numbers[0] if numbers and name.endswith(_TEMPORARY) else None
 
 
 def parse_topic_dir(name: str) -> int | None:

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from eddyline.store.storage.layout import Layout
     from eddyline.store.storage.segment import Compression
 
-_DAY_MS = 86_400_000
+_HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,10 @@ def put_together(
     engine = _engine(machine, settings, recovered, fold=fold, cache=cache, ages=ages, plan=plan)
     log = StoredLog(files=files, cache=cache, worker=workers.reader)
     retention = Retention(engine=engine, front=LogFront(log), clock=clock, ages=ages)
-    garbage = Garbage(layout=layout, files=files, worker=workers.background)
-    garbage.replayed(recovered.head.garbage, recovered.replay.replaced, recovered.replay.gone)
+    garbage = Garbage(
+        layout=layout, files=files, worker=workers.background, erase_within_ms=settings.erase_within_h * _HOUR_MS
+    )
+    garbage.replayed(recovered.head, recovered.replay.replaced, recovered.replay.gone.values())
     swap = SegmentSwap(
         engine=engine,
         files=files,

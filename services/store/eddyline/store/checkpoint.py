@@ -114,7 +114,14 @@ class Checkpointer:
             return
         await engine.fold_worker.submit(engine.fold.sync)
         positions = self._positions(ends)
-        head = CatalogHead(self.number + 1, self._store_id, engine.table.next_id, tuple(positions), self._garbage.paths)
+        head = CatalogHead(
+            checkpoint=self.number + 1,
+            store_id=self._store_id,
+            next_topic_id=engine.table.next_id,
+            wal=tuple(positions),
+            garbage=self._garbage.paths,
+            erasing=tuple(self._garbage.erasing.values()),
+        )
         done = False
         try:
             await self._worker.submit(partial(self._catalog.write, head, entries, gone))

@@ -1,7 +1,7 @@
 """Files that nothing names any more: unlinked when the last reader lets go, and remembered by the catalog until then.
 
 What is in here was named once and is replaced by a committed frame: removing it loses nothing. What was never named is not
-garbage: recovery sets it aside (`orphans.py`).
+garbage: recovery sets it aside (`orphans.py`). Of deleted topics it also remembers which still lie in WAL files and fold.
 I1: a path stays in `paths` until it is gone from the disk, so that a checkpoint before the unlink forgets none.
 Failure: what cannot be removed now is tried again at the next `sweep`, or by the next start.
 Threading: event loop; files are removed on the background thread.
@@ -15,12 +15,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from eddyline.core.telemetry import fields
+from eddyline.store.catalog.catalog import ErasingEntry
 from eddyline.store.storage.layout import temporary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from eddyline.store.catalog.catalog import CatalogHead
     from eddyline.store.log.segments import Segment
     from eddyline.store.log.topic import Topic
     from eddyline.store.log_files import LogFiles
@@ -33,11 +35,14 @@ logger = logging.getLogger(__name__)
 class Garbage:
     """What is to be removed from one data directory."""
 
-    def __init__(self, *, layout: Layout, files: LogFiles, worker: Worker) -> None:
+    def __init__(self, *, layout: Layout, files: LogFiles, worker: Worker, erase_within_ms: int) -> None:
         self._layout = layout
         self._files = files
         self._worker = worker
+        self._erase_within_ms = erase_within_ms
         self._paths: dict[str, bool] = {}
+        self.erasing: dict[int, ErasingEntry] = {}
+        """Deleted topics by id, until WAL and fold hold nothing of them (`erase_topic.py`)."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -50,13 +55,23 @@ class Garbage:
             self._paths[self._name(segment.path)] = False
             segment.replace(lambda freed: self.file(freed.path))
 
-    def replayed(self, names: Sequence[str], segments: Sequence[Segment], topic_ids: Iterable[int]) -> None:
+    def replayed(self, head: CatalogHead, segments: Sequence[Segment], gone: Iterable[ErasingEntry]) -> None:
         """What an earlier run had not removed yet, as the catalog and the log behind it say."""
-        self._paths.update(dict.fromkeys(names, True))
+        self._paths.update(dict.fromkeys(head.garbage, True))
         for segment in segments:
             self.file(segment.path)
-        for topic_id in topic_ids:
-            self._paths[self._name(self._layout.topic_dir(topic_id)) + "/"] = True
+        for entry in gone:
+            self._paths[self.directory(entry.topic_id)] = True
+        self.erasing.update((entry.topic_id, entry) for entry in (*head.erasing, *gone))
+
+    def directory(self, topic_id: int) -> str:
+        """A topic's directory, as `paths` names it."""
+        return self._name(self._layout.topic_dir(topic_id)) + "/"
+
+    def of_topic(self, topic_id: int) -> bool:
+        """True = some file of the topic is still to be removed."""
+        directory = self.directory(topic_id)
+        return any(name.startswith(directory) for name in self._paths)
 
     def file(self, path: Path) -> None:
         """A file that nobody reads."""
@@ -64,8 +79,11 @@ class Garbage:
 
     def topic(self, topic: Topic) -> None:
         """A deleted topic's directory and memory, whoever still reads them: blocks live as long as their file is open."""
-        if len(topic.segments) or topic.base is not None:
-            self._paths[self._name(self._layout.topic_dir(topic.id)) + "/"] = True
+        if topic.next_generation > 1:  # it has files, or its first is being written
+            self._paths[self.directory(topic.id)] = True
+        if not topic.is_ephemeral:
+            due_ms = topic.last_ts_ms + self._erase_within_ms
+            self.erasing[topic.id] = ErasingEntry(topic.id, due_ms, topic.folds)
         if topic.memory is not None:
             topic.memory.drop_through(topic.head_seq)
 

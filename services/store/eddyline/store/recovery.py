@@ -21,6 +21,7 @@ from eddyline.core.gap import split_gaps
 from eddyline.core.record import Gap
 from eddyline.core.source import SourceDefinition
 from eddyline.core.topic import Kind
+from eddyline.store.catalog.catalog import ErasingEntry
 from eddyline.store.fold.erase import erase_entries
 from eddyline.store.fold.fold import FoldWrite, WriterState
 from eddyline.store.fold.project import entries_of
@@ -71,8 +72,8 @@ class Replay:
         """Sources by the id of their topic."""
         self.replaced: list[Segment] = []
         """Segments that are in no set any more: their files may still be there."""
-        self.gone: set[int] = set()
-        """Topics deleted since the checkpoint: their directories may still be there."""
+        self.gone: dict[int, ErasingEntry] = {}
+        """Topics deleted since the checkpoint, by id: files of theirs may still be there."""
         self.behind: set[int] = set()
         """KV topics whose fold lacks what lies before the replayed frames: to be brought up from the log."""
         self.frame_count = 0
@@ -121,7 +122,7 @@ class Replay:
         if frame.type == FrameType.APPEND:
             self._append(topic, frame, location)
         elif frame.type == FrameType.TOPIC_DELETE:
-            self._delete_topic(topic)
+            self._delete_topic(topic, frame)
         elif frame.type == FrameType.HEAD_WATERMARK:
             topic.reserved_seq = topic.staged_reserved_seq = frame.first_seq
         elif frame.type == FrameType.WRITER_CHANGE:
@@ -210,10 +211,10 @@ class Replay:
             if self._pending_entries >= REPLAY_ENTRIES_MAX:
                 self.flush()
 
-    def _delete_topic(self, topic: Topic) -> None:
+    def _delete_topic(self, topic: Topic, frame: Frame) -> None:
         self.flush()
         self._table.remove(topic)
-        self.gone.add(topic.id)
+        self.gone[topic.id] = ErasingEntry(topic.id, frame.ts_ms + self._erase_within_ms, topic.kind is Kind.KV)
         self.sources.pop(topic.id, None)
         self.behind.discard(topic.id)
         if topic.id in self._fold.topics():

@@ -61,10 +61,7 @@ class Sealer:
 
 def kept_of(topic: Topic) -> Kept:
     """What of a topic's rows must be written again when its files are."""
-    floors = topic.floors
-    if topic.folds:
-        floors = Floors(delete=min(floors.trim, topic.base.seq if topic.base is not None else 0))
-    return Kept(floors, topic.deleted_seqs.copy())
+    return Kept(Floors(delete=topic.needed_after), topic.deleted_seqs.copy())
 
 
 def kept_rows(files: LogFiles, extent: LogExtent, kept: Kept) -> Iterator[Batch]:

@@ -44,12 +44,20 @@ class WalPosition(NamedTuple):
     previous_bytes: int
 
 
+class ErasingEntry(NamedTuple):
+    """A deleted topic whose records may still be in WAL files and, where it had a fold, in the fold's; and until when."""
+
+    topic_id: int
+    due_ms: int
+    folds: bool
+
+
 @dataclass(frozen=True, slots=True)
 class CatalogHead:
     """What is about no one topic. `checkpoint` counts the checkpoints that were completed.
 
     `garbage` are paths relative to the data directory that are unlinked when readers let go: files, or a topic's directory
-    with a slash at its end.
+    with a slash at its end. `erasing` are deleted topics that are not off the disk.
     """
 
     checkpoint: int
@@ -57,6 +65,7 @@ class CatalogHead:
     next_topic_id: int
     wal: tuple[WalPosition, ...]
     garbage: tuple[str, ...]
+    erasing: tuple[ErasingEntry, ...] = ()
 
 
 class WriterEntry(NamedTuple):
@@ -89,7 +98,7 @@ class SourceEntry(NamedTuple):
 
 
 class BaseEntry(NamedTuple):
-    """The fold's base: the file that holds the fold as of `seq`."""
+    """The fold's base: the file that holds the fold as of `seq`. Where the fold had no entry (`rows` 0) there is no file."""
 
     seq: int
     generation: int

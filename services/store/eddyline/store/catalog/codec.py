@@ -34,6 +34,7 @@ from eddyline.core.topic import Discard, Durability, Kind, TopicConfig
 from eddyline.store.catalog.catalog import (
     BaseEntry,
     CatalogHead,
+    ErasingEntry,
     KeyEntry,
     SourceEntry,
     TopicEntry,
@@ -118,6 +119,8 @@ def encode_head(head: CatalogHead) -> bytes:
         "store_id": head.store_id,
         "wal": [position._asdict() for position in head.wal],
     }
+    if head.erasing:
+        body["erasing"] = [entry._asdict() for entry in head.erasing]
     return _sealed(HEAD_KEY, _json(body))
 
 
@@ -139,6 +142,10 @@ def decode_head(value: bytes, file: str) -> CatalogHead:
                 for wal in body["wal"]
             ),
             garbage=tuple(body["garbage"]),
+            erasing=tuple(
+                ErasingEntry(erasing["topic_id"], erasing["due_ms"], erasing["folds"])
+                for erasing in body.get("erasing", ())
+            ),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise corrupt(HEAD_KEY, f"is no head of a catalog: {error}", file) from error

@@ -30,7 +30,8 @@ class SegmentChange(NamedTuple):
     """Segments that come and go in one step.
 
     `segmented_seq`: up to there all is in segments or gone, so that the WAL's frames below are not needed; 0 = as before.
-    `base`: the new fold base, None = as before. `next_generation` is above every generation given.
+    `base`: the new fold base, None = as before. `next_generation` is above every generation given. `erase_due_ms`: what was
+    deleted before is off the disk; by when what was deleted since must be, 0 = there is nothing. None = as before.
     """
 
     stage: str
@@ -39,6 +40,7 @@ class SegmentChange(NamedTuple):
     remove: tuple[SegmentId, ...] = ()
     segmented_seq: int = 0
     base: BaseEntry | None = None
+    erase_due_ms: int | None = None
 
 
 def topic_body(name: str, kind: Kind, config: TopicConfig) -> Body:
@@ -105,6 +107,8 @@ def segment_change_body(change: SegmentChange) -> Body:
         body["segmented_seq"] = change.segmented_seq
     if change.base is not None:
         body["base"] = _joined([change.base])
+    if change.erase_due_ms is not None:
+        body["erase_due_ms"] = change.erase_due_ms
     return body
 
 
@@ -118,6 +122,7 @@ def segment_change_of(body: Mapping[str, str | int]) -> SegmentChange:
         remove=tuple(SegmentId(*n[: len(SegmentId._fields)]) for n in _split(body.get("remove", ""))),
         segmented_seq=int(body.get("segmented_seq", 0)),
         base=bases[0] if bases else None,
+        erase_due_ms=int(body["erase_due_ms"]) if "erase_due_ms" in body else None,
     )
 
 

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 
 from eddyline.store.log.bodies import SegmentChange, config_of
 from eddyline.store.log.segments import Segment
-from eddyline.store.storage.layout import SegmentId, segment_file
+from eddyline.store.storage.layout import SegmentId, base_file, segment_file
+from eddyline.store.storage.segment import SegmentSummary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from eddyline.store.catalog.catalog import BaseEntry
     from eddyline.store.log.deletion import DeleteBody, EvictBody
     from eddyline.store.log.topic import Topic
-    from eddyline.store.storage.segment import SegmentSummary
 
 
 def apply_config(topic: Topic, body: Mapping[str, str | int]) -> None:
@@ -41,6 +42,7 @@ def apply_deletion(topic: Topic, body: DeleteBody, *, erase_due_ms: int) -> None
     topic.delete_seqs(body.seqs)
     _take_off(topic, body.record_bytes)
     topic.erase_due_ms = topic.erase_due_ms or erase_due_ms
+    topic.delete_count += 1
 
 
 def segment_of(summary: SegmentSummary, topic_dir: Path) -> Segment:
@@ -48,8 +50,14 @@ def segment_of(summary: SegmentSummary, topic_dir: Path) -> Segment:
     return Segment(summary, segment_file(topic_dir, SegmentId(*summary[:3])))
 
 
+def base_of(base: BaseEntry, topic_dir: Path) -> Segment:
+    """A base's file, to be held and let go of as a segment's. One of no rows has no file."""
+    nothing = SegmentSummary(0, base.seq, base.generation, base.rows, 0, 0, base.file_bytes, 0, 0, 0)
+    return Segment(nothing, base_file(topic_dir, base.seq, base.generation))
+
+
 def apply_segment_change(topic: Topic, change: SegmentChange, topic_dir: Path) -> list[Segment]:
-    """A SegmentChange is committed; the segments that are in no set any more.
+    """A SegmentChange is committed; the segments that are in no set any more, and the base that is replaced.
 
     Applied again over its own outcome (a frame before the catalog's moment) it changes nothing.
     """
@@ -62,8 +70,14 @@ def apply_segment_change(topic: Topic, change: SegmentChange, topic_dir: Path) -
     if change.segmented_seq > topic.segmented_seq:
         topic.segmented_seq = change.segmented_seq
         topic.index.drop_through(change.segmented_seq)
-    if change.base is not None:
+    if change.base is not None and change.base != topic.base:
+        if topic.base is not None and topic.base.rows:
+            removed.append(base_of(topic.base, topic_dir))
         topic.base = change.base
+    if change.erase_due_ms is not None:
+        topic.erase_due_ms = change.erase_due_ms
+        if not change.erase_due_ms:
+            topic.deleted_seqs.drop_through(topic.needed_after)
     return removed
 
 

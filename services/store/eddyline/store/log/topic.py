@@ -57,6 +57,7 @@ class Topic:
         "config",
         "config_version",
         "create_ts_ms",
+        "delete_count",
         "deleted",
         "deleted_seqs",
         "erase_due_ms",
@@ -120,6 +121,7 @@ class Topic:
         self.staged_bytes = 0
         self.oldest_ts_ms = 0
         self.erase_due_ms = 0
+        self.delete_count = 0
         # the fold
         self.base: BaseEntry | None = None
         self.fold_lost = False
@@ -247,11 +249,22 @@ class Topic:
         if not len(self.segments):
             self.segments = NO_SEGMENTS
 
-    def live_rows(self, segment: Segment) -> int:
-        """Rows of a segment that readers may see; its gap records count as such, wherever they lie."""
+    @property
+    def needed_after(self) -> int:
+        """Rows up to this seq are in no file for a reason: below the floors, and on KV topics in the fold's base too, since
+        a fold that is lost is made of base and log."""
+        trim = self.floors.trim
+        if not self.folds:
+            return trim
+        return min(trim, self.base.seq if self.base is not None else 0)
+
+    def needed_rows(self, segment: Segment) -> int:
+        """Rows of a segment that must stay on disk; its gap records count as such, wherever they lie."""
         summary = segment.summary
-        first_seq = max(summary.first_seq, self.floors.trim + 1)
+        first_seq = max(summary.first_seq, self.needed_after + 1)
         span = summary.last_seq - first_seq + 1
+        if span <= 0:
+            return 0
         return max(span - self.uncounted.count(first_seq, summary.last_seq) + summary.gap_count, 0)
 
     def info(self) -> TopicInfo:

@@ -34,6 +34,7 @@ from eddyline.store.fold.fold import FoldFailed
 from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.lifecycle import IdentityMismatch, open_store
 from eddyline.store.machine import Machine, new_workers
+from eddyline.store.memory_plan import memory_plan
 from eddyline.store.opening import SHARD_COUNT, SHARD_INDEX
 from eddyline.store.rpc.apply import ApplyServicer
 from eddyline.store.rpc.doorway import Doorway
@@ -138,9 +139,10 @@ async def serve(settings: StoreSettings, common: CommonSettings) -> None:
 def machine_of(settings: StoreSettings, clock: Clock, host: Host, doorway: Doorway) -> Machine:
     """The real machine, told where."""
     layout = Layout(settings.directory)
+    plan = memory_plan(settings.memory_bytes)
     return Machine(
         fs=RealFs(),
-        open_fold=partial(RocksFold, layout.fold, profile=_profile(settings)),
+        open_fold=partial(RocksFold, layout.fold, profile=_profile(settings), memory_bytes=plan.rocksdb_bytes),
         open_catalog=lambda must_exist: RocksCatalog(layout.catalog, must_exist=must_exist),
         clock=clock,
         host=host,

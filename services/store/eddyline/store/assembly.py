@@ -80,7 +80,7 @@ def put_together(
     plan = machine.plan or memory_plan(settings.memory_bytes)
     cache = BatchCache(plan.cache_bytes)
     ages = AgeClock(clock)
-    files = LogFiles(machine.fs, recovered.wals)
+    files = LogFiles(machine.fs, recovered.wals, footer_bytes_max=plan.footer_bytes)
     engine = _engine(machine, settings, recovered, fold=fold, cache=cache, ages=ages, plan=plan)
     log = StoredLog(files=files, cache=cache, worker=workers.reader)
     retention = Retention(engine=engine, front=LogFront(log), clock=clock, ages=ages)

@@ -98,7 +98,7 @@ class SegmentSwap:
             self._engine.table.segmented.add(topic)
             if footer is not None:
                 for segment in topic.segments.within(footer.summary.first_seq, footer.summary.last_seq):
-                    segment.footer = footer
+                    self._files.keep_footer(segment, footer)
 
         body = control_body(FrameType.SEGMENT_CHANGE, topic.id, segment_change_body(change), ts_ms=topic.last_ts_ms)
         if not topic.closing:

@@ -74,9 +74,8 @@ class StoredLog:
         Raises:
             DataCorrupt.
         """
-        if segment.footer is not None:
-            return segment.footer
-        return await self._worker.submit(partial(self.files.footer, segment))
+        footer = self.files.kept_footer(segment)
+        return footer if footer is not None else await self._worker.submit(partial(self.files.footer, segment))
 
     async def batch(self, segment: Segment, entry: BatchEntry) -> Batch:
         """One record batch of a segment; the caller holds it.

@@ -13,7 +13,7 @@ RocksDB's insert hints (RocksDB gained less than the sort cost).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 ProfileName = Literal["small", "large"]
@@ -51,7 +51,7 @@ class Profile:
     """[4 x all memtables] RocksDB's WAL; past it memtables are flushed that pin its oldest file. What an open must replay,
     at about 200 MiB/s."""
     cache_bytes: int
-    """[32 MiB] Blocks, indexes and filters of both families."""
+    """[32 MiB] Blocks, indexes and filters of both families, where no budget says otherwise (`sized`)."""
     target_file_bytes: int
     """[64 MiB] One table file."""
     level_base_bytes: int
@@ -88,6 +88,25 @@ LARGE: Final = Profile(
 )
 
 PROFILES: Final[dict[ProfileName, Profile]] = {"small": SMALL, "large": LARGE}
+
+MEMTABLE_BYTES_MIN: Final = 256 << 10
+
+
+def sized(profile: Profile, memory_bytes: int) -> Profile:
+    """The profile within a budget: memtables take half of it at most, shrunk alike where they would take more; blocks,
+    indexes and filters get the rest."""
+    held_bytes = profile.memtable_count * (profile.memtable_bytes + profile.meta_memtable_bytes)
+    share = min(1.0, memory_bytes / 2 / held_bytes)
+    memtable_bytes = max(int(profile.memtable_bytes * share), MEMTABLE_BYTES_MIN)
+    meta_memtable_bytes = max(int(profile.meta_memtable_bytes * share), MEMTABLE_BYTES_MIN)
+    held_bytes = profile.memtable_count * (memtable_bytes + meta_memtable_bytes)
+    return replace(
+        profile,
+        memtable_bytes=memtable_bytes,
+        meta_memtable_bytes=meta_memtable_bytes,
+        cache_bytes=max(memory_bytes - held_bytes, MEMTABLE_BYTES_MIN),
+    )
+
 
 for _profile in PROFILES.values():
     assert _profile.memtable_bytes * _profile.memtable_count <= _profile.wal_bytes_max, (

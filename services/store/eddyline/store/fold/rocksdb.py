@@ -58,8 +58,9 @@ _REMOVAL_PAUSE_S: Final = 0.002
 class RocksFold:
     """`eddyline.store.fold.fold.Fold` in a directory of its own."""
 
-    def __init__(self, path: Path, *, profile: sizes.ProfileName = "small") -> None:
-        """Open, or create, the fold at `path`; what RocksDB's WAL holds is replayed first.
+    def __init__(self, path: Path, *, profile: sizes.ProfileName = "small", memory_bytes: int = 0) -> None:
+        """Open, or create, the fold at `path`; what RocksDB's WAL holds is replayed first. `memory_bytes` bounds memtables
+        and caches together; 0 = as the profile says.
 
         Raises:
             DataCorrupt: what is there is damaged. FoldFailed: it is locked, or cannot be read.
@@ -71,7 +72,9 @@ class RocksFold:
         # A stalled write fails at once where it would else sleep with the GIL held, and with it the whole process.
         self._write_options.no_slowdown = True
         with translated():
-            self._database: Database | None = open_database(path, sizes.PROFILES[profile])
+            chosen = sizes.PROFILES[profile]
+            chosen = sizes.sized(chosen, memory_bytes) if memory_bytes else chosen
+            self._database: Database | None = open_database(path, chosen)
             meta = _read_meta(self._database.meta)
         self._store_id = meta.store_id
         # Two plain dicts, the second nearly empty: a tuple a topic would be half as much again, of 116 bytes.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from eddyline.core.clock import wait_event
 from eddyline.core.errors import DataCorrupt, EddylineError
 from eddyline.core.telemetry import fields
+from eddyline.store.burst import Burst
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.figures import Stage
 from eddyline.store.fold.fold import FoldFailed, FoldStalled
@@ -58,6 +59,7 @@ class Maintenance:
         self._garbage = garbage
         self._clock = clock
         self._settings = settings
+        self._burst = Burst(engine, clock, unsegmented_bytes_max=settings.unsegmented_bytes_max)
         self._wake = asyncio.Event()
         self._checkpoint_s = clock.monotonic_s()
         self.stage = Stage.IDLE
@@ -83,6 +85,8 @@ class Maintenance:
             return True
         try:
             await self._garbage.sweep()
+            if self._burst.lasts():
+                return True
             for topic in self._engine.table.with_frames():
                 if self._sealer.is_full(topic) or self._is_old(topic):
                     await self._doing(Stage.SEAL, self._sealer.seal(topic, topic.head_seq))

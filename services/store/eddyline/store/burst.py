@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 BURST_BYTES_PER_S: Final = 16 << 20
 """A tenth of what two cores append at most: below it there is processor time for both."""
+BURST_BYTES_MIN: Final = 4 << 20
+"""Between two looks: a quarter of a second at that rate. A few appends in no time are no burst."""
 UNSEGMENTED_SHARE: Final = 4
 """A burst may leave this part of `unsegmented_bytes_max` to be sealed: by default 1 GiB, 4 s of a restart's indexing."""
 
@@ -37,4 +39,4 @@ class Burst:
         passed_s, grown_bytes = now_s - self._seen_s, placed_bytes - self._seen_bytes
         self._seen_s, self._seen_bytes = now_s, placed_bytes
         kept_bytes = sum(committer.wal.bytes_total for committer in self._engine.committers)
-        return kept_bytes < self._bytes_max and grown_bytes > passed_s * BURST_BYTES_PER_S
+        return kept_bytes < self._bytes_max and grown_bytes > max(passed_s * BURST_BYTES_PER_S, BURST_BYTES_MIN)

@@ -6,18 +6,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eddyline.store.age_clock import AgeClock
+from eddyline.store.as_of import AsOf
+from eddyline.store.base_rows import BaseRows
 from eddyline.store.checkpoint import Checkpointer
+from eddyline.store.deletes import Deletes
 from eddyline.store.disk_guard import DiskGuard
 from eddyline.store.engine import Engine
 from eddyline.store.entries import Entries
+from eddyline.store.find_seq import FindSeq
 from eddyline.store.garbage import Garbage
+from eddyline.store.history import KeyHistory
 from eddyline.store.link import LocalLink
 from eddyline.store.log.cache import BatchCache
 from eddyline.store.log_files import LogFiles
 from eddyline.store.log_front import LogFront
 from eddyline.store.maintenance import Maintenance
 from eddyline.store.memory_plan import memory_plan
-from eddyline.store.parts import StoreParts
+from eddyline.store.parts import HistoryParts, StoreParts
 from eddyline.store.reader import LogReader
 from eddyline.store.retention import Retention
 from eddyline.store.seal import Sealer
@@ -55,6 +60,7 @@ class Store:
     checkpointer: Checkpointer
     maintenance: Maintenance
     disk_guard: DiskGuard
+    history: HistoryParts
 
     def link(self, instance: int) -> LocalLink:
         """The door to it."""
@@ -66,6 +72,7 @@ class Store:
             garbage=self.garbage,
             checkpointer=self.checkpointer,
             maintenance=self.maintenance,
+            history=self.history,
         )
         return LocalLink(
             engine=self.engine, reader=self.reader, entries=self.entries, sources=self.sources, parts=parts
@@ -115,16 +122,17 @@ def put_together(
     )
     for topic in recovered.table.all():
         retention.look(topic)
+    entries = Entries(
+        fold=fold,
+        fold_worker=workers.fold,
+        reader_worker=workers.reader,
+        clock=clock,
+        sources=recovered.sources,
+    )
     return Store(
         engine=engine,
         sources=recovered.sources,
-        entries=Entries(
-            fold=fold,
-            fold_worker=workers.fold,
-            reader_worker=workers.reader,
-            clock=clock,
-            sources=recovered.sources,
-        ),
+        entries=entries,
         reader=LogReader(log=log, retention=retention, clock=clock),
         log=log,
         cache=cache,
@@ -140,6 +148,33 @@ def put_together(
             clock=clock,
             floor_bytes=settings.disk_floor_bytes,
         ),
+        history=_history_parts(machine, settings, layout, engine=engine, log=log, entries=entries, retention=retention),
+    )
+
+
+def _history_parts(
+    machine: Machine,
+    settings: StoreSettings,
+    layout: Layout,
+    *,
+    engine: Engine,
+    log: StoredLog,
+    entries: Entries,
+    retention: Retention,
+) -> HistoryParts:
+    bases = BaseRows(fs=machine.fs, layout=layout, worker=machine.workers.reader)
+    return HistoryParts(
+        deletes=Deletes(
+            engine=engine,
+            log=log,
+            front=LogFront(log),
+            retention=retention,
+            bases=bases,
+            erase_within_ms=settings.erase_within_h * _HOUR_MS,
+        ),
+        find_seq=FindSeq(log=log, retention=retention),
+        keys=KeyHistory(log=log, retention=retention),
+        as_of=AsOf(log=log, entries=entries, bases=bases, retention=retention, clock=machine.clock),
     )
 
 

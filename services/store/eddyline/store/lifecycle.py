@@ -10,6 +10,7 @@ import asyncio
 import logging
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from eddyline.core.errors import EddylineError
@@ -18,15 +19,17 @@ from eddyline.store.assembly import put_together
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.commit import STOPPED
 from eddyline.store.fold.fold import FoldFailed
+from eddyline.store.fold_opening import FoldOpening
 from eddyline.store.losses import settle_losses
 from eddyline.store.opening import SHARD_COUNT, SHARD_INDEX, recover
 from eddyline.store.orphans import check_top
+from eddyline.store.reshard import reshard
 from eddyline.store.storage.identity import Identity, read_identity, write_identity
 from eddyline.store.storage.layout import Layout
 from eddyline.store.upkeep import Upkeep
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from eddyline.store.assembly import Store
     from eddyline.store.checkpoint import Checkpointer
@@ -81,15 +84,27 @@ async def _recovered(
     with ExitStack() as opened:
         catalog = machine.open_catalog(before is not None and before.catalog)
         opened.callback(catalog.close)
-        fold = machine.open_fold()
-        opened.callback(fold.close)
-        recovered = await recover(machine, settings, layout, catalog=catalog, fold=fold, before=before)
-        for wal in recovered.wals:
-            opened.callback(wal.close)
+        folds = FoldOpening(machine, layout)
+        opened.callback(folds.close)
+        recovered = await recover(machine, settings, layout, catalog=catalog, folds=folds, before=before)
+        fold = recovered.fold
+        opened.callback(lambda: close_all(recovered.wals))
         bytes_lost = lost_bytes(before, boot_id, recovered.replay)
         settle_losses(
             table=recovered.table, fold=fold, wals=recovered.wals, bytes_lost=bytes_lost, now_ms=clock.now_ms()
         )
+        if len(recovered.wals) != settings.wal_shards:
+            change = partial(
+                reshard,
+                fs,
+                layout,
+                recovered,
+                catalog=catalog,
+                fold=fold,
+                wal_shards=settings.wal_shards,
+                file_bytes=settings.wal_file_bytes,
+            )
+            recovered = await workers.wals[0].submit(change)
         store = put_together(machine, settings, layout, recovered, catalog=catalog, fold=fold)
         identity = Identity(
             cluster_id=cluster_id,
@@ -163,6 +178,12 @@ async def ended(task: asyncio.Task[None]) -> None:
     """Cancel a task and wait for its end."""
     task.cancel()
     await asyncio.wait([task])
+
+
+def close_all(wals: Sequence[Wal]) -> None:
+    """Close every WAL shard."""
+    for wal in wals:
+        wal.close()
 
 
 def check_identity(identity: Identity | None, cluster_id: str) -> None:

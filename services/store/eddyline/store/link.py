@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from eddyline.core.batch import Batch
+from eddyline.core.deletion import check_delete
 from eddyline.core.errors import (
     NotKv,
     NotReady,
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
     from eddyline.store.parts import StoreParts
     from eddyline.store.reader import LogReader
     from eddyline.store.sources import Source, Sources
+
+
+T = TypeVar("T")
 
 
 class LocalLink:
@@ -251,6 +255,45 @@ class LocalLink:
             self._follows.discard(follow)
             follow.close()
 
+    # the past ----------------------------------------------------------------------------------------------------
+
+    async def find_seq(
+        self, topic: str, *, epoch: int = 0, commit_time_ms: int | None = None, source_time_ns: int | None = None
+    ) -> SeqFound:
+        found = self._get(topic, epoch)
+        if source_time_ns is not None:
+            return _there(found, await self._parts.history.find_seq.by_source_time(found, source_time_ns))
+        assert commit_time_ms is not None, "exactly one of the two"
+        return _there(found, await self._parts.history.find_seq.by_commit_time(found, commit_time_ms))
+
+    async def delete_records(
+        self, topic: str, *, epoch: int = 0, before_seq: int = 0, match: Match | None = None
+    ) -> DeleteResult:
+        self._check_open()
+        found = self._get(topic, epoch)
+        check_delete(before_seq, match, found.kind)
+        return await self._parts.history.deletes.delete(found, before_seq=before_seq, match=match)
+
+    async def entry_at(
+        self, topic: str, key: bytes, *, at_seq: int | None = None, at_time_ms: int | None = None
+    ) -> EntryPage:
+        found = self._table.get(topic)
+        if at_seq is not None:
+            return _there(found, await self._parts.history.as_of.at_seq(found, key, at_seq))
+        assert at_time_ms is not None, "exactly one of the two"
+        return _there(found, await self._parts.history.as_of.at_time(found, key, at_time_ms))
+
+    def key_history(
+        self, topic: str, key: bytes, *, after_seq: int = 0, limit: int = 0, epoch: int = 0
+    ) -> AsyncGenerator[Batch | Gap, None]:
+        return self._parts.history.keys.read(self._get(topic, epoch), key, after_seq=after_seq, limit=limit)
+
+    def _get(self, name: str, epoch: int) -> Topic:
+        """The topic of a name, of this epoch (0 = any)."""
+        topic = self._table.get(name)
+        check_epoch(name, topic.id, epoch)
+        return topic
+
     # sources -----------------------------------------------------------------------------------------------------
 
     async def put_source(self, definition: SourceDefinition) -> tuple[SourceInfo, bool]:
@@ -335,26 +378,6 @@ class LocalLink:
     def erase_topic(self, name: str, *, if_epoch: int = 0) -> AsyncGenerator[EraseProgress, None]:
         raise NotYet("EraseTopic is not built yet")
 
-    async def find_seq(
-        self, topic: str, *, epoch: int = 0, commit_time_ms: int | None = None, source_time_ns: int | None = None
-    ) -> SeqFound:
-        raise NotYet("FindSeq is not built yet")
-
-    async def delete_records(
-        self, topic: str, *, epoch: int = 0, before_seq: int = 0, match: Match | None = None
-    ) -> DeleteResult:
-        raise NotYet("DeleteRecords is not built yet")
-
-    async def entry_at(
-        self, topic: str, key: bytes, *, at_seq: int | None = None, at_time_ms: int | None = None
-    ) -> EntryPage:
-        raise NotYet("GetEntry at a point is not built yet")
-
-    def key_history(
-        self, topic: str, key: bytes, *, after_seq: int = 0, limit: int = 0, epoch: int = 0
-    ) -> AsyncGenerator[Batch | Gap, None]:
-        raise NotYet("KeyHistory is not built yet")
-
     def verify_fold(self, topic: str) -> AsyncGenerator[VerifyProgress | FoldVerdict, None]:
         raise NotYet("VerifyFold is not built yet")
 
@@ -368,6 +391,13 @@ class LocalLink:
     def _stamp(self, topic: Topic) -> int:
         topic.last_ts_ms = max(topic.last_ts_ms, self._engine.clock.now_ms())
         return topic.last_ts_ms
+
+
+def _there(topic: Topic, answer: T) -> T:
+    """An answer that was found in a topic, if that is still there."""
+    if topic.deleted:
+        raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name)
+    return answer
 
 
 def check_takes_source(topic: Topic) -> None:

@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING, Final
 from eddyline.core.errors import CatalogLost, DataCorrupt
 from eddyline.store.capture import entry_of, source_from, topic_from
 from eddyline.store.catalog.catalog import CatalogHead, SourceEntry, WalPosition
+from eddyline.store.config import WAL_SHARDS_MAX
 from eddyline.store.figures import RecoveryProgress
+from eddyline.store.fold_repair import FoldRepair
 from eddyline.store.log.table import TopicTable
+from eddyline.store.log_files import LogFiles
 from eddyline.store.orphans import settle_orphans
 from eddyline.store.recovery import Replay
+from eddyline.store.reshard import name_files
 from eddyline.store.retention import drop_below_floors
 from eddyline.store.sources import Sources
 from eddyline.store.storage.layout import wal_file, wal_numbers
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from eddyline.store.catalog.catalog import Catalog
     from eddyline.store.config import StoreSettings
     from eddyline.store.fold.fold import Fold
+    from eddyline.store.fold_opening import FoldOpening
     from eddyline.store.machine import Machine
     from eddyline.store.recovery import ReplayedSource
     from eddyline.store.storage.frame import Frame
@@ -61,7 +66,6 @@ def load_catalog(catalog: Catalog, table: TopicTable, replay: Replay, layout: La
         if source is not None:
             replay.sources[entry.id] = source
     table.dirty.clear()
-    replay.begin()
     if head is not None:
         table.skip_ids(head.next_topic_id)
         return head
@@ -74,9 +78,13 @@ def load_catalog(catalog: Catalog, table: TopicTable, replay: Replay, layout: La
     return NO_CHECKPOINT
 
 
-def positions_of(head: CatalogHead, wal_shards: int) -> tuple[WalPosition, ...]:
-    """Where each WAL shard is read from: a directory that has no checkpoint yet from its beginning."""
-    return head.wal or tuple(WalPosition(shard, 1, 1, -1) for shard in range(wal_shards))
+def positions_of(head: CatalogHead, fs: Fs, layout: Layout, *, wal_shards: int) -> tuple[WalPosition, ...]:
+    """Where each WAL shard is read from: of a directory that has no checkpoint yet, every shard there is, from its
+    beginning."""
+    if head.wal:
+        return head.wal
+    found = [shard for shard in range(WAL_SHARDS_MAX) if fs.exists(layout.wal_shard(shard))]
+    return tuple(WalPosition(shard, 1, 1, -1) for shard in range(max([wal_shards, *(shard + 1 for shard in found)])))
 
 
 class WalOpening:
@@ -116,7 +124,8 @@ class WalOpening:
         done = list(positions)
         for position in positions:
             self._layout.make_directories(self._fs, shard=position.shard)
-            self._total_bytes += self._bytes_of(position)
+        name_files(self._fs, self._layout, positions)
+        self._total_bytes = sum(map(self._bytes_of, positions))
         self._tell(RecoveryProgress(0, self._total_bytes))
         wals = list[Wal]()
         try:
@@ -135,7 +144,9 @@ class WalOpening:
         directory = self._layout.wal_shard(shard)
         if not self._head.checkpoint:
             self._check_complete(shard)
-        left = WalEnd(before.wal_number, before.wal_bytes) if before is not None and shard == 0 else None
+        left = None
+        if before is not None and shard == 0 and before.wal_number >= data_number:
+            left = WalEnd(before.wal_number, before.wal_bytes)
         take = self._replay.shard(state_number)
         at = [data_number]
 
@@ -253,6 +264,7 @@ class Recovered:
     sources: Sources
     replay: Replay
     wals: list[Wal]
+    fold: Fold
 
 
 async def recover(
@@ -261,7 +273,7 @@ async def recover(
     layout: Layout,
     *,
     catalog: Catalog,
-    fold: Fold,
+    folds: FoldOpening,
     before: Identity | None,
 ) -> Recovered:
     """Open everything of a locked directory; losses are not yet settled.
@@ -271,11 +283,12 @@ async def recover(
     """
     fs, workers = machine.fs, machine.workers
     table, sources = TopicTable(SHARD_INDEX), Sources(machine.clock)
-    replay = Replay(table=table, fold=fold, layout=layout, erase_within_ms=settings.erase_within_h * _HOUR_MS)
+    replay = Replay(table=table, layout=layout, erase_within_ms=settings.erase_within_h * _HOUR_MS)
     head = await workers.background.submit(partial(load_catalog, catalog, table, replay, layout, fs))
+    fold = await workers.fold.submit(partial(folds.open, head, table))
     # A start that was cut off before its first checkpoint has told its id to the fold alone.
     store_id = head.store_id or fold.store_id() or new_store_id(machine.clock, machine.host)
-    check_fold(fold, head)
+    replay.begin(fold)
     opening = WalOpening(
         fs=fs,
         layout=layout,
@@ -287,7 +300,7 @@ async def recover(
         tell=machine.tell,
         file_bytes=settings.wal_file_bytes,
     )
-    positions = positions_of(head, settings.wal_shards)
+    positions = positions_of(head, fs, layout, wal_shards=settings.wal_shards)
     wals = await workers.wals[0].submit(partial(opening.run, positions, before))
     await workers.fold.submit(partial(replay.finish, sources))
     check_continuous(table)
@@ -301,12 +314,26 @@ async def recover(
         now_ms=machine.clock.now_ms(),
     )
     await workers.background.submit(aside)
+    files = LogFiles(fs, wals)
+    repair = FoldRepair(
+        fold,
+        table=table,
+        files=files,
+        layout=layout,
+        wals=wals,
+        tell=machine.tell,
+        replayed_bytes=replay.bytes,
+    )
+    try:
+        await workers.fold.submit(partial(repair.run, replay.behind))
+    finally:
+        files.close()
     if not fold.store_id():
         fold.set_store_id(store_id)
     for topic in table.all():
         topic.oldest_ts_ms = topic.segments.first_ts_ms or topic.index.first_ts_ms
         drop_below_floors(topic)
-    return Recovered(head, store_id, table, sources, replay, wals)
+    return Recovered(head, store_id, table, sources, replay, wals, fold)
 
 
 def garbage_of(head: CatalogHead, replay: Replay, layout: Layout) -> set[str]:
@@ -319,19 +346,3 @@ def garbage_of(head: CatalogHead, replay: Replay, layout: Layout) -> set[str]:
 def new_store_id(clock: Clock, host: Host) -> str:
     """An id that no other store has: when, where and in which process it was made."""
     return f"{clock.now_ms():x}-{host.boot_id()}-{host.pid()}"
-
-
-def check_fold(fold: Fold, head: CatalogHead) -> None:
-    """A fold belongs to the store that made it.
-
-    Raises:
-        DataCorrupt: this one belongs to another.
-    """
-    found = fold.store_id()
-    if found and head.store_id and found != head.store_id:
-        raise DataCorrupt(
-            f"the fold belongs to store {found}, the catalog to store {head.store_id}: one of the two directories is "
-            "not this store's own",
-            file="fold",
-            offset=0,
-        )

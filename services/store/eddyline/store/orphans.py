@@ -122,7 +122,7 @@ def settle_orphans(
     for path in found.empty:
         fs.rmdir(path)
         fs.fsync_dir(path.parent)
-    day = datetime.fromtimestamp(now_ms / 1000, UTC).date().isoformat()
+    day = _day(now_ms)
     for number, path in enumerate(found.foreign):
         target = _set_aside(fs, layout, path, day)
         if number < TOLD_MAX:
@@ -145,9 +145,9 @@ def missing_file(missing: Collection[Path]) -> DataCorrupt:
 
 
 def files_of(topic: Topic, topic_dir: Path) -> set[str]:
-    """Names of the files in a topic's directory that its segments and its base are."""
+    """Names of the files in a topic's directory that its segments and its base are; a base of no rows has none."""
     names = {segment.path.name for segment in topic.segments}
-    if topic.base is not None:
+    if topic.base is not None and topic.base.rows:
         names.add(base_file(topic_dir, topic.base.seq, topic.base.generation).name)
     return names
 
@@ -239,6 +239,20 @@ class _Look:
         with suppress(NotADirectoryError):
             return self._fs.listdir(path)
         return None
+
+
+def set_aside(fs: Fs, layout: Layout, path: Path, *, now_ms: int) -> Path:
+    """Move a file or directory under today's orphans, where it keeps its path relative to the data directory; where it is
+    now.
+
+    Raises:
+        OSError.
+    """
+    return _set_aside(fs, layout, path, _day(now_ms))
+
+
+def _day(now_ms: int) -> str:
+    return datetime.fromtimestamp(now_ms / 1000, UTC).date().isoformat()
 
 
 def _set_aside(fs: Fs, layout: Layout, path: Path, day: str) -> Path:

@@ -9,15 +9,29 @@ from eddyline.store.figures import StoreFigures
 from eddyline.store.write_gate import DISK_FLOOR
 
 if TYPE_CHECKING:
+    from eddyline.store.as_of import AsOf
     from eddyline.store.checkpoint import Checkpointer
+    from eddyline.store.deletes import Deletes
     from eddyline.store.engine import Engine
+    from eddyline.store.find_seq import FindSeq
     from eddyline.store.garbage import Garbage
+    from eddyline.store.history import KeyHistory
     from eddyline.store.log.cache import BatchCache
     from eddyline.store.log.table import TopicTable
     from eddyline.store.maintenance import Maintenance
     from eddyline.store.retention import Retention
     from eddyline.store.sources import Sources
     from eddyline.store.stored_log import StoredLog
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryParts:
+    """What looks into a log's past, and takes things out of it."""
+
+    deletes: Deletes
+    find_seq: FindSeq
+    keys: KeyHistory
+    as_of: AsOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +45,7 @@ class StoreParts:
     garbage: Garbage
     checkpointer: Checkpointer
     maintenance: Maintenance
+    history: HistoryParts
 
     def figures(self, table: TopicTable, sources: Sources, engine: Engine) -> StoreFigures:
         """The shard's own figures."""

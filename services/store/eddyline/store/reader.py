@@ -9,6 +9,7 @@ Threading: event loop; file reads on the reader threads.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -97,6 +98,8 @@ class LogReader:
             after_seq = gap.last_seq
             if not items:
                 items.append(gap)
+        if record_filter.exclude_nodes and not topic.config.dedupe_node:
+            record_filter = replace(record_filter, exclude_nodes=())
         bounds = _Bounds(limit, max_bytes, record_filter)
         found, next_after_seq = await self._collect(topic, after_seq, bounds)
         if found:

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.clock import wait_event
 from eddyline.core.errors import EddylineError
+from eddyline.store.commit import read_only
 from eddyline.store.keyed_locks import KeyedLocks
 from eddyline.store.log.changes import apply_eviction
 from eddyline.store.log.deletion import EvictBody, encode_evict
@@ -28,6 +30,7 @@ from eddyline.store.log.front import FrontWalk
 from eddyline.store.storage.frame import FrameType, control_body
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
     from eddyline.core.clock import Clock
@@ -61,6 +64,22 @@ class Retention:
     def holding(self, topic: Topic) -> AbstractAsyncContextManager[None]:
         """Keep a topic's floors and deleted seqs as they are while this is open."""
         return self._locks.hold(str(topic.id))
+
+    @asynccontextmanager
+    async def holding_settled(self, topic: Topic) -> AsyncIterator[None]:
+        """As `holding`, from a moment on at which nothing was due.
+
+        Raises:
+            ReadOnly: what is due cannot be moved any more. As `settle`.
+        """
+        while True:
+            await self.settle(topic)
+            async with self.holding(topic):
+                if not self._owes(topic, 0) or topic.deleted:
+                    yield
+                    return
+            if self._engine.read_only_reason:
+                raise read_only(self._engine.read_only_reason)
 
     def look(self, topic: Topic) -> None:
         """A topic has grown, is new to this process, or has other settings."""
@@ -159,8 +178,9 @@ def drop_below_floors(topic: Topic) -> None:
     if topic.memory is not None:
         topic.memory.drop_through(trim)
     if topic.folds:
-        trim = min(trim, topic.base.seq if topic.base is not None else 0)
-    else:
-        topic.index.drop_through(trim)
+        # Deleted seqs stay: they also say which entries of the base were erased since it was made (`deletes.py`).
+        topic.uncounted.drop_through(min(trim, topic.base.seq if topic.base is not None else 0))
+        return
+    topic.index.drop_through(trim)
     topic.deleted_seqs.drop_through(trim)
     topic.uncounted.drop_through(trim)

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from eddyline.core.batch import Batch
     from eddyline.store.log.cache import BatchCache
+    from eddyline.store.log.index import IndexEntry
     from eddyline.store.log.segments import Segment
     from eddyline.store.log.topic import Topic
     from eddyline.store.log_files import LogFiles
-    from eddyline.store.storage.segment import BatchEntry, Footer
-    from eddyline.store.storage.wal import Location
+    from eddyline.store.storage.segment import BatchEntry, Footer, SegmentSummary
     from eddyline.store.workers import Worker
 
 
@@ -29,6 +29,13 @@ class Piece(NamedTuple):
     """A stored batch, whole; `last_seq` is the last seq that is looked at with it: a skipped segment has no batch."""
 
     last_seq: int
+    batch: Batch | None
+
+
+class PieceBack(NamedTuple):
+    """A stored batch, whole, on the way back; `first_seq` is the first seq that is looked at with it."""
+
+    first_seq: int
     batch: Batch | None
 
 
@@ -40,16 +47,26 @@ class StoredLog:
         self._cache = cache
         self._worker = worker
 
-    async def after(self, topic: Topic, seq: int, *, may_hold: Callable[[Footer], bool] | None = None) -> Piece | None:
+    async def after(
+        self,
+        topic: Topic,
+        seq: int,
+        *,
+        may_hold: Callable[[Footer], bool] | None = None,
+        wanted: Callable[[SegmentSummary | BatchEntry], bool] | None = None,
+    ) -> Piece | None:
         """The first piece that holds a seq above `seq`; None = there is none. A segment whose footer `may_hold` denies is
-        passed over, as a piece without batch.
+        passed over, as a piece without batch; so is what `wanted` does not want by its numbers, a whole segment or one
+        record batch.
 
         Raises:
             DataCorrupt: it cannot be read, or is not what was written.
         """
         segment = topic.segments.after(seq)
         if segment is not None:
-            return await self._of_segment(segment, seq, may_hold)
+            if wanted is not None and not wanted(segment.summary):
+                return Piece(segment.summary.last_seq, None)
+            return await self._of_segment(segment, seq, may_hold, wanted)
         if topic.memory is not None:
             batch = topic.memory.after(seq)
             return Piece(batch.last_seq, batch) if batch is not None else None
@@ -57,16 +74,38 @@ class StoredLog:
         if position == len(topic.index):
             return None
         entry = topic.index.entry(position)
-        batch = self._cache.get((topic.id, entry.location))
-        if batch is None:
-            try:
-                batch = await self._worker.submit(partial(self.files.frame, topic.id, entry.location))
-            except DataCorrupt:
-                if self._moved(topic, entry.last_seq, entry.location):
-                    return await self.after(topic, seq, may_hold=may_hold)
-                raise
-            self._cache.add((topic.id, entry.location), batch)
-        return Piece(entry.last_seq, batch)
+        found = await self._frame(topic, entry)
+        if found is None:
+            return await self.after(topic, seq, may_hold=may_hold, wanted=wanted)
+        return Piece(entry.last_seq, found)
+
+    async def through(
+        self, topic: Topic, seq: int, *, may_hold: Callable[[Footer], bool] | None = None
+    ) -> PieceBack | None:
+        """The last piece that holds a seq at or below `seq`: the way back of `after`, for topics that are on disk.
+
+        Raises:
+            DataCorrupt.
+        """
+        position = topic.index.position_through(seq)
+        if position >= 0:
+            entry = topic.index.entry(position)
+            found = await self._frame(topic, entry)
+            if found is None:
+                return await self.through(topic, seq, may_hold=may_hold)
+            return PieceBack(entry.first_seq, found)
+        segment = topic.segments.through(seq)
+        if segment is None:
+            return None
+        segment.hold()
+        try:
+            footer = await self.footer(segment)
+            if may_hold is not None and not may_hold(footer):
+                return PieceBack(segment.summary.first_seq, None)
+            batch_entry = footer.batches[footer.batch_through(seq)]
+            return PieceBack(batch_entry.first_seq, await self.batch(segment, batch_entry))
+        finally:
+            segment.let_go()
 
     async def footer(self, segment: Segment) -> Footer:
         """A segment's footer; the caller holds the segment.
@@ -90,19 +129,37 @@ class StoredLog:
             self._cache.add(key, batch)
         return batch
 
-    async def _of_segment(self, segment: Segment, seq: int, may_hold: Callable[[Footer], bool] | None) -> Piece:
+    async def _of_segment(
+        self,
+        segment: Segment,
+        seq: int,
+        may_hold: Callable[[Footer], bool] | None,
+        wanted: Callable[[SegmentSummary | BatchEntry], bool] | None,
+    ) -> Piece:
         segment.hold()
         try:
             footer = await self.footer(segment)
             if may_hold is not None and not may_hold(footer):
                 return Piece(segment.summary.last_seq, None)
             entry = footer.batches[footer.batch_after(seq)]
+            if wanted is not None and not wanted(entry):
+                return Piece(entry.last_seq, None)
             return Piece(entry.last_seq, await self.batch(segment, entry))
         finally:
             segment.let_go()
 
-    @staticmethod
-    def _moved(topic: Topic, last_seq: int, location: Location) -> bool:
-        """True = the frame was sealed, carried or trimmed while it was read: it is to be looked for anew."""
-        position = topic.index.position_after(last_seq - 1)
-        return position == len(topic.index) or topic.index.entry(position).location != location
+    async def _frame(self, topic: Topic, entry: IndexEntry) -> Batch | None:
+        """The batch of an indexed frame; None where it was sealed, carried or trimmed while it was read: to be looked for
+        anew."""
+        key = (topic.id, entry.location)
+        batch = self._cache.get(key)
+        if batch is None:
+            try:
+                batch = await self._worker.submit(partial(self.files.frame, topic.id, entry.location))
+            except DataCorrupt:
+                position = topic.index.position_after(entry.last_seq - 1)
+                if position == len(topic.index) or topic.index.entry(position).location != entry.location:
+                    return None
+                raise
+            self._cache.add(key, batch)
+        return batch

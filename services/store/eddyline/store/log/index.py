@@ -133,6 +133,15 @@ class FrameIndex:
         """Number of the first entry that holds a seq above `seq`; `len(self)` where none does."""
         return bisect_right(self._at.last, seq)
 
+    def position_through(self, seq: int) -> int:
+        """Number of the last entry that holds a seq at or below `seq`; -1 where none does."""
+        return bisect_right(self._at.first, seq) - 1
+
+    def seq_before_time(self, ts_ms: int) -> int:
+        """The seq before the first frame committed at or after `ts_ms`; the last seq where none was."""
+        position = bisect_left(self._at.ts, ts_ms)
+        return self._at.first[position] - 1 if position < len(self) else self.last_seq
+
     def bytes_after(self, seq: int) -> int:
         """Records' bytes of the frames that hold a seq above `seq`, by whole frames."""
         return sum(self._at.bytes[self.position_after(seq) :])

@@ -9,10 +9,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from eddyline.store.log.sizes import records_bytes
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from eddyline.core.batch import Batch
+    from eddyline.store.log.seqset import SeqSet
 
 
 class MemoryLog:
@@ -43,6 +48,22 @@ class MemoryLog:
         """The first batch that holds a seq above `seq`."""
         position = bisect_right(self._last, seq)
         return self._batches[position] if position < len(self._batches) else None
+
+    def remove(self, seqs: SeqSet) -> None:
+        """Forget single rows."""
+        was = sum(self._sizes)
+        batches = [
+            batch if (gone := seqs.mask(batch)) is None else batch.select(np.flatnonzero(~gone)) for batch in self
+        ]
+        kept = [
+            (batch, size if batch is old else records_bytes(batch))
+            for batch, old, size in zip(batches, self._batches, self._sizes, strict=True)
+            if batch.count
+        ]
+        self._batches = [batch for batch, _ in kept]
+        self._last = [batch.last_seq for batch, _ in kept]
+        self._sizes = [size for _, size in kept]
+        self._count(sum(self._sizes) - was)
 
     def drop_through(self, seq: int) -> None:
         """Forget batches that lie wholly at or below `seq`."""

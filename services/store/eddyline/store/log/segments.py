@@ -8,7 +8,7 @@ Threading: event loop only; files are read elsewhere.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final
 
 from eddyline.store.storage.layout import SegmentId
@@ -94,6 +94,11 @@ class SegmentSet:
         """The first segment that holds a seq above `seq`."""
         position = bisect_left(self._last, seq + 1)
         return self._segments[position] if position < len(self._segments) else None
+
+    def through(self, seq: int) -> Segment | None:
+        """The last segment that holds a seq at or below `seq`."""
+        position = bisect_right(self._segments, seq, key=_first_seq) - 1
+        return self._segments[position] if position >= 0 else None
 
     def within(self, first_seq: int, last_seq: int) -> list[Segment]:
         """Segments that hold a seq of the range (both inclusive)."""

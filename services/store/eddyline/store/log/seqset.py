@@ -172,6 +172,13 @@ class SeqSet:
         found[np.searchsorted(batch.seq_array(), seqs)] = True
         return found
 
+    def mask_each(self, seqs: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Which of these seqs, in any order, are in the set."""
+        if self._bits is None or not len(seqs):
+            return np.zeros(len(seqs), dtype=np.bool_)
+        inside = self._bits & BitMap64(array("Q", seqs.tobytes()))
+        return np.isin(seqs, np.frombuffer(inside.to_array(), dtype="<u8"))
+
     # --- bytes ------------------------------------------------------------------------------------------------
 
     def serialize(self) -> bytes:

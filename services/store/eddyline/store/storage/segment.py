@@ -26,6 +26,7 @@ __all__ = ["BatchEntry", "Compression", "Footer", "SegmentId", "SegmentSource", 
 
 Compression: TypeAlias = Literal["none", "lz4", "zstd"]
 
+_first_seq: Final = attrgetter("first_seq")
 _last_seq: Final = attrgetter("last_seq")
 
 
@@ -127,3 +128,7 @@ class Footer:
     def batch_after(self, seq: int) -> int:
         """Index of the first batch of a segment that has a seq greater than `seq`; their number where none has."""
         return bisect_right(self.batches, seq, key=_last_seq)
+
+    def batch_through(self, seq: int) -> int:
+        """Index of the last batch of a segment that has a seq at or below `seq`, which its first has."""
+        return bisect_right(self.batches, seq, key=_first_seq) - 1

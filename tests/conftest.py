@@ -1,10 +1,28 @@
-"""Settings of the whole suite."""
+"""Settings of the whole suite, and the counts that its sweeps tell at the end."""
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import TYPE_CHECKING
+
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    import pytest
 
 # On shared cores a slow example says nothing: pytest-timeout bounds the test. 60 examples of each property keep the
 # suite within its three minutes.
 settings.register_profile("eddyline", max_examples=60, deadline=None, print_blob=True)
 settings.load_profile("eddyline")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests counted (`record_property` with a number), summed over the parts that ran beside each other."""
+    counts = Counter[str]()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for name, value in getattr(report, "user_properties", ()):
+                if isinstance(value, int) and getattr(report, "when", "") == "call":
+                    counts[name] += value
+    for name, count in counts.items():
+        terminalreporter.write_line(f"{name}: {count}")

@@ -1,138 +1,249 @@
-"""What a test asked of a store and what it was told, and the judgement of a store recovered after a crash.
+"""What a test asked of a store and what it was told, and the judgement of the store, live and after every recovery.
 
-Each append carries values unique in the history, so that every record found can be traced to its append. What must hold:
+A topic's history is what it was asked for, in order. A recovered topic must be what the semantics make of some prefix of it:
 
-- acknowledged: there, at its seq, once; after a power failure a DISK append may be missing if an UNSYNCED gap covers its seq
-- unknown (asked, never answered): whole or not at all
-- refused: not there
-- seqs found are ascending and joined without hole by records and gaps; a seq once acknowledged never holds anything else
-- a fold is what its log's records give; after a power failure it may be ahead, never behind an entry's newest record
+- told: it is in the prefix; after power loss an append of a DISK topic may be missing, with all behind it, and an UNSYNCED
+  gap then covers every seq that was ever told. Asked and never told: whole or not at all. Refused: no part of it
+- floors, counts, bytes, settings, and every gap are exactly those of that prefix, read from several places
+- a fold is what that prefix gives; after power loss it may be that of a longer one
+- a topic that was told to be there is there, one told to be gone is gone, and an epoch is given once
+
+What a recovery shows becomes the new truth, and the history goes on. Commit times are those of the test's clock.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from eddyline.core.errors import TopicNotFound
-from eddyline.core.record import Gap, GapReason, Op, Record
-from eddyline.core.topic import Durability, Kind
+from eddyline.core.record import Gap, GapReason, Record
+from eddyline.core.topic import Durability, Kind, TopicConfig, TopicInfo
+from tests.support.retained import Retained
+from tests.support.topic_model import TopicModel
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from eddyline.store.link import LocalLink
-    from tests.support.sim_fs import CrashKind
+
+End: TypeAlias = Literal["kill", "power", "clean"]
+"""How a life of the store ended."""
 
 
-@dataclass
-class Asked:
-    """One append: its values, and its first seq once it was acknowledged."""
+@dataclass(eq=False)
+class Event:
+    """Something asked of a topic, as a change of its model. `lasts` = once told it outlives power loss."""
 
-    values: tuple[bytes, ...]
-    keys: tuple[bytes, ...] = ()
-    first_seq: int = 0
-    refused: bool = False
+    do: Callable[[TopicModel], object]
+    lasts: bool
+    told: bool = False
 
 
-@dataclass
+class Seen(NamedTuple):
+    """What a topic shows: reads by the seq they began after, and all its entries where it has a fold."""
+
+    info: TopicInfo
+    reads: dict[int, list[Record | Gap]]
+    entries: dict[bytes, Record]
+
+
+@dataclass(eq=False)
 class TopicHistory:
-    """One topic: `made` and `gone` are True once told, None while unknown."""
+    """One topic of one epoch: `made` and `gone` are True once told; `gone` is None while that is unknown."""
 
     name: str
     kind: Kind
-    durability: Durability
+    config: TopicConfig
     made: bool = False
     gone: bool | None = False
     epoch: int = 0
-    appends: list[Asked] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    settled: TopicModel = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.settled = TopicModel(self.kind, Retained(self.config))
+
+    def asks(self, do: Callable[[TopicModel], object], *, lasts: bool) -> Event:
+        """Something is asked for now."""
+        event = Event(do, lasts)
+        self.events.append(event)
+        return event
+
+    def refused(self, event: Event) -> None:
+        """It was refused for certain."""
+        self.events.remove(event)
+
+    def states(self) -> list[TopicModel]:
+        """The topic after each prefix of what was asked, the empty one first."""
+        states = [self.settled.copy()]
+        for event in self.events:
+            state = states[-1].copy()
+            event.do(state)
+            states.append(state)
+        return states
+
+    @property
+    def model(self) -> TopicModel:
+        """The topic if all that was asked has come to pass."""
+        return self.states()[-1]
+
+    def check(self, seen: Seen, now_ms: int) -> None:
+        """Hold a live topic, nothing under way, against what it was told. Raises AssertionError."""
+        model = self.model
+        model.kept.settle(now_ms)
+        found = differences(model, seen)
+        if seen.entries != model.fold:
+            found.append(f"fold {_short(seen.entries)}, not {_short(model.fold)}")
+        assert not found, f"{self.name}: {found}"
+
+    def recovered(self, seen: Seen, end: End, now_ms: int) -> None:
+        """Hold the topic against what it may be after this end, and go on from there. Raises AssertionError."""
+        assert not self.epoch or seen.info.epoch == self.epoch, f"{self.name} is another topic"
+        assert seen.info.kind is self.kind
+        self.epoch, self.made, self.gone = seen.info.epoch, True, False
+        states = self.states()
+        told = max((number for number, event in enumerate(self.events, 1) if event.told), default=0)
+        lasting = max((number for number, event in enumerate(self.events, 1) if event.told and event.lasts), default=0)
+        least, told_seq = lasting if end == "power" else told, states[told].kept.head_seq
+        assert seen.info.head_seq >= told_seq, f"{self.name}: a told seq may come again"
+        found = list[str]()
+        for number in reversed(range(least, len(states))):
+            model, lossy = states[number].copy(), False
+            if model.kept.config.durability is Durability.EPHEMERAL:
+                assert end != "clean" or seen.info.head_seq == told_seq
+                model.restart_ephemeral(seen.info.head_seq)
+            else:
+                lossy = _lose(model, seen, now_ms)
+                if number < told and not lossy:
+                    continue
+            model.kept.settle(now_ms)
+            different = differences(model, seen)
+            folds = states[number:] if lossy and end == "power" else [states[number]]
+            if not any(state.fold == seen.entries for state in folds):
+                different.append(f"fold {_short(seen.entries)}, not {_short(states[number].fold)}")
+            if lossy and end != "power":
+                different.append(f"a gap after {end}")
+            if not different:
+                model.fold = dict(seen.entries)
+                self.settled, self.events = model, []
+                return
+            found.append(f"after {number} of {len(self.events)} ({told} told): {different}")
+        raise AssertionError(f"{self.name} is nothing that it may be: {found}")
+
+
+def differences(model: TopicModel, seen: Seen) -> list[str]:
+    """In what a topic is not its model; its fold is the caller's."""
+    kept, info = model.kept, seen.info
+    shown: dict[str, tuple[object, object]] = {
+        "config": (info.config, kept.config),
+        "head": (info.head_seq, kept.head_seq),
+        "earliest": (info.earliest_seq, kept.earliest_seq),
+        "evict floor": (info.evict_floor, kept.evict_floor),
+        "count": (info.record_count, kept.record_count),
+        "bytes": (info.record_bytes, kept.record_bytes),
+    }
+    found = [f"{what} {has}, not {due}" for what, (has, due) in shown.items() if has != due]
+    for after_seq, items in seen.reads.items():
+        due = kept.read(after_seq)
+        if items != due:
+            found.append(f"after {after_seq} {_short(items)}, not {_short(due)}")
+    return found
 
 
 @dataclass
 class History:
-    """All topics, by name; names are not used twice."""
+    """All topics ever, in the order they were asked for."""
 
-    topics: dict[str, TopicHistory] = field(default_factory=dict)
+    topics: list[TopicHistory] = field(default_factory=list)
+
+    def asks(self, name: str, kind: Kind, config: TopicConfig) -> TopicHistory:
+        """A topic is asked for."""
+        topic = TopicHistory(name, kind, config)
+        self.topics.append(topic)
+        return topic
+
+    def current(self) -> list[TopicHistory]:
+        """The newest topic of each name, as far as it is not told to be gone."""
+        newest = {topic.name: topic for topic in self.topics}
+        return [topic for topic in newest.values() if topic.gone is not True]
+
+    async def check(self, link: LocalLink, now_ms: int) -> None:
+        """Hold a live store, nothing under way, against all that was told. Raises AssertionError."""
+        for topic in self.current():
+            topic.check(await look(link, topic.name), now_ms)
+
+    async def judge(self, link: LocalLink, end: End, now_ms: int) -> None:
+        """Hold a recovered store against all that was asked and told; go on from it. Raises AssertionError."""
+        there = {info.name: info for info in await link.list_topics("", "", 10_000)}
+        for name in {topic.name for topic in self.topics}:
+            self._settle_name(name, there.pop(name, None))
+        assert not there, f"nobody made {sorted(there)}"
+        for topic in self.current():
+            topic.recovered(await look(link, topic.name), end, now_ms)
+
+    def _settle_name(self, name: str, info: TopicInfo | None) -> None:
+        """Which topic of this name is there."""
+        ours = [topic for topic in self.topics if topic.name == name and topic.gone is not True]
+        for topic in ours:
+            is_it = info is not None and (topic.epoch or info.epoch) == info.epoch and topic is ours[-1]
+            if topic.epoch and info is not None and topic.epoch == info.epoch:
+                is_it = True
+            if not is_it:
+                assert topic.gone is None or not topic.made, f"topic {name} was told and is gone"
+                topic.gone = True
+        alive = [topic for topic in ours if topic.gone is not True]
+        assert len(alive) == int(info is not None), f"topic {name} came back"
+        known = {topic.epoch for topic in self.topics if topic.epoch and topic not in alive}
+        assert info is None or info.epoch not in known, f"the epoch of {name} was given before"
 
 
-async def judge(history: History, link: LocalLink, crash: CrashKind) -> None:
-    """Hold a recovered store against the history. Raises AssertionError."""
-    for topic in history.topics.values():
-        try:
-            info = await link.get_topic(topic.name)
-        except TopicNotFound:
-            assert topic.gone is not False or not topic.made, f"topic {topic.name} was acknowledged and is gone"
-            continue
-        assert topic.gone is not True, f"topic {topic.name} came back"
-        assert not topic.epoch or info.epoch == topic.epoch
-        records, gaps = await read_all(link, topic.name)
-        _judge_sequence(records, gaps, info.head_seq)
-        _judge_appends(topic, records, gaps, crash)
-        if topic.kind is Kind.KV:
-            await _judge_fold(topic, link, records, crash)
+async def look(link: LocalLink, name: str) -> Seen:
+    """All that a topic shows."""
+    info = await link.get_topic(name)
+    middle = (info.evict_floor + info.head_seq) // 2
+    places = {0, max(info.evict_floor - 1, 0), info.evict_floor, middle, info.head_seq}
+    reads = {after_seq: await read_items(link, name, after_seq) for after_seq in sorted(places)}
+    entries: dict[bytes, Record] = {}
+    if info.kind is Kind.KV:
+        async for page in link.range_entries(name):
+            for row in page.batch.to_rows() if page.batch is not None else ():
+                assert row.key is not None
+                entries[row.key] = row
+        found = await link.batch_get_entries(name, [*entries, b"not there"])
+        assert list(found.entries) == [*entries.values(), None]
+        assert found.state.fold_seq == info.head_seq
+    assert await link.get_topic(name) == info, "a look has changed something"
+    return Seen(info, reads, entries)
+
+
+async def read_items(link: LocalLink, topic: str, after_seq: int = 0) -> list[Record | Gap]:
+    """All that a topic has above a seq, as rows and gaps in their order."""
+    items = list[Record | Gap]()
+    while True:
+        result = await link.read_records(topic, after_seq=after_seq, limit=10_000)
+        for item in result.items:
+            items.extend([item] if isinstance(item, Gap) else item.to_rows())
+        after_seq = result.next_after_seq
+        if result.caught_up:
+            return items
 
 
 async def read_all(link: LocalLink, topic: str) -> tuple[list[Record], list[Gap]]:
     """Every record and gap of a topic."""
-    records, gaps, after_seq = list[Record](), list[Gap](), 0
-    while True:
-        result = await link.read_records(topic, after_seq=after_seq, limit=10_000)
-        for item in result.items:
-            if isinstance(item, Gap):
-                gaps.append(item)
-            else:
-                records.extend(item.to_rows())
-        after_seq = result.next_after_seq
-        if result.caught_up:
-            return records, gaps
+    items = await read_items(link, topic)
+    return [item for item in items if isinstance(item, Record)], [item for item in items if isinstance(item, Gap)]
 
 
-def _judge_sequence(records: list[Record], gaps: list[Gap], head_seq: int) -> None:
-    covered = [(record.seq, record.seq) for record in records]
-    covered += [(gap.first_seq, gap.seq) for gap in gaps]
-    next_seq = 1
-    for first, last in sorted(covered):
-        assert first == next_seq, f"seq {next_seq} is neither a record nor in a gap"
-        next_seq = last + 1
-    assert next_seq == head_seq + 1
+def _lose(model: TopicModel, seen: Seen, now_ms: int) -> bool:
+    """Put the UNSYNCED gaps behind the model's head into it, as they are seen; True = there are some."""
+    lossy = False
+    for item in seen.reads[0]:
+        if isinstance(item, Gap) and item.reason == GapReason.UNSYNCED and item.seq > model.kept.head_seq:
+            model.lose(item.last_seq, now_ms)
+            lossy = True
+    return lossy
 
 
-def _judge_appends(topic: TopicHistory, records: list[Record], gaps: list[Gap], crash: CrashKind) -> None:
-    by_value: dict[bytes, int] = {}
-    for record in records:
-        value = record.data if record.data is not None else record.key
-        assert value is not None
-        assert value not in by_value, f"{value!r} is there twice"
-        by_value[value] = record.seq
-    asked_values: set[bytes] = set()
-    for append in topic.appends:
-        asked_values.update(append.values)
-        found = [by_value.get(value) for value in append.values]
-        present = [seq for seq in found if seq is not None]
-        assert len(present) in (0, len(found)), f"append {append.values} is there in part"
-        if append.refused:
-            assert not present, f"append {append.values} was refused and is there"
-        if present:
-            assert present == list(range(present[0], present[0] + len(present)))
-            assert append.first_seq in (0, present[0]), f"append {append.values} moved"
-        elif append.first_seq:
-            last_seq = append.first_seq + len(append.values) - 1
-            lost = [g for g in gaps if g.first_seq <= append.first_seq and last_seq <= g.last_seq]
-            told = bool(lost) and lost[0].reason == GapReason.UNSYNCED
-            assert crash == "power" and topic.durability is Durability.DISK and told, f"{append.values} is lost"
-    assert set(by_value) <= asked_values, "records that nobody appended"
-
-
-async def _judge_fold(topic: TopicHistory, link: LocalLink, records: list[Record], crash: CrashKind) -> None:
-    expected: dict[bytes, int] = {}
-    for record in records:
-        assert record.key is not None
-        expected[record.key] = record.seq if record.op == Op.PUT else 0
-    written = {key for append in topic.appends for key in append.keys} | set(expected)
-    if not written:
-        return
-    page = await link.batch_get_entries(topic.name, sorted(written))
-    for key, entry in zip(sorted(written), page.entries, strict=True):
-        seq = entry.seq if entry is not None else 0
-        if crash == "kill":
-            assert seq == expected.get(key, 0), f"fold and log differ at {key!r}"
-        elif entry is not None and expected.get(key, 0) != seq:
-            assert seq > expected.get(key, 0), f"fold is behind its log at {key!r}"
+def _short(content: object) -> str:
+    text = str(content)
+    return text if len(text) < 600 else f"{text[:300]} … {text[-300:]}"

@@ -1,0 +1,194 @@
+"""What the crash sweeps do to a store: each operation, alone and beside others."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.topic import ConfigChange, Discard, Durability, Kind, TopicConfig
+from tests.support.play import kv_rows, log_rows
+
+if TYPE_CHECKING:
+    from tests.support.play import Play
+
+FILLER: Final = "x" * 9_000
+
+
+async def appends(play: Play) -> None:
+    """Both classes of both kinds, several appends a group."""
+    log = await play.make("log")
+    safe = await play.make("safe", durability=Durability.FSYNC)
+    kv = await play.make("kv", Kind.KV, Durability.FSYNC)
+    loose = await play.make("loose", Kind.KV)
+    for i in range(3):
+        await play.add(log, log_rows(f"a{i}"), log_rows(f"b{i}", f"c{i}"), log_rows(f"d{i}"))
+        await play.add(safe, log_rows(f"a{i}"), log_rows(f"b{i}", f"c{i}"))
+        await play.add(kv, kv_rows(("k", f"a{i}"), ("l", f"b{i}")), kv_rows(("k",)))
+        await play.add(loose, kv_rows(("k", f"a{i}"), ("l", f"b{i}")), kv_rows((f"k{i}", "c")))
+
+
+async def mixed(play: Play) -> None:
+    """Both classes in one group: what needs the fdatasync must wait for it, what does not must not be lost by it."""
+    log = await play.make("log")
+    safe = await play.make("safe", durability=Durability.FSYNC)
+    for i in range(4):
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(play.add(log, log_rows(f"a{i}")))
+            tasks.create_task(play.add(safe, log_rows(f"b{i}")))
+
+
+async def rotation(play: Play) -> None:
+    """WAL files that are full, and a frame larger than a file."""
+    log = await play.make("log")
+    safe = await play.make("safe", durability=Durability.FSYNC)
+    for i in range(12):
+        await play.add(log, log_rows(f"a{i}{FILLER}"))
+        await play.add(safe, log_rows(f"s{i}"))
+    await play.add(log, log_rows("big" + FILLER * 9))
+
+
+async def topics(play: Play) -> None:
+    """Topics come, go, and come again under their names, in the next WAL shard by turns; with segments and without."""
+    for round_ in range(3):
+        for name, kind in (("a", Kind.LOG), ("b", Kind.KV)):
+            durability = Durability.FSYNC if round_ == 1 else Durability.DISK
+            topic = await play.make(name, kind, durability)
+            rows = kv_rows if kind is Kind.KV else lambda *pairs: log_rows(*(value for _, value in pairs))
+            await play.add(topic, rows(("k", f"v{round_}"), ("l", f"w{round_}")))
+            if round_ == 1:
+                await play.add(topic, rows(("k", "x"), ("l", "y")))
+                await play.upkeep()
+            await play.drop(topic)
+            if round_ == 1:
+                await play.upkeep()
+    await play.make("a", Kind.KV)
+    await play.make("b")
+
+
+async def idle(play: Play) -> None:
+    """Reservations are given back and taken again."""
+    topic = await play.make("log")
+    await play.add(topic, log_rows("1"))
+    await play.clock.pass_time(15)
+    await play.add(topic, log_rows("2"))
+    await play.clock.pass_time(2)
+    await play.add(topic, log_rows("3"), log_rows("4"))
+    engine, live = play.link._engine, play.link._table.get("log")
+    engine.reserve(live, live.staged_seq)  # given back in the very moment an append comes
+    await play.add(topic, log_rows(f"5{FILLER}"))
+
+
+async def sealing(play: Play) -> None:
+    """Segments by records, of both kinds, read while they come."""
+    log = await play.make("log")
+    kv = await play.make("kv", Kind.KV, Durability.FSYNC)
+    for i in range(3):
+        await play.add(log, log_rows(f"a{i}", f"b{i}"), log_rows(f"c{i}"))
+        await play.add(kv, kv_rows(("k", f"a{i}"), ("l", f"b{i}")), kv_rows(("k",), (f"m{i}", "c")))
+        await play.upkeep()
+        await play.check()
+
+
+async def checkpoints(play: Play) -> None:
+    """All that a checkpoint does: frames carried, some sealed, the cut, the catalog, the trim; appends meanwhile."""
+    log = await play.make("log")
+    kv = await play.make("kv", Kind.KV)
+    safe = await play.make("safe", durability=Durability.FSYNC)
+    await play.add(kv, kv_rows(("k", "a"), ("l", "b")))
+    for i in range(3):
+        await play.add(log, log_rows(f"a{i}"), log_rows(f"b{i}"))
+        await play.add(safe, log_rows(f"c{i}"))
+        if i == 1:
+            await play.add(kv, kv_rows(("k",)))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(play.checkpoint())
+            tasks.create_task(play.add(safe, log_rows(f"d{i}")))
+        await play.upkeep()
+        await play.check()
+
+
+async def caps(play: Play) -> None:
+    """Caps by records and by bytes evict; a cap that refuses refuses; over frames and over segments."""
+    few = await play.make("few", config=TopicConfig(cap_records=3))
+    small = await play.make("small", durability=Durability.FSYNC, config=TopicConfig(cap_bytes=150))
+    full = await play.make("full", config=TopicConfig(cap_records=4, discard=Discard.REJECT))
+    kv = await play.make("kv", Kind.KV, config=TopicConfig(cap_records=2))
+    for i in range(3):
+        await play.add(few, log_rows(f"a{i}", f"b{i}"), log_rows(f"c{i}"))
+        await play.add(small, log_rows(f"a{i}", f"b{i}", f"c{i}"))
+        await play.add(full, log_rows(f"a{i}", f"b{i}"))
+        await play.add(kv, kv_rows(("k", f"a{i}"), (f"l{i}", f"b{i}")))
+        if i == 1:
+            await play.upkeep()
+            await play.checkpoint()
+        await play.check()
+
+
+async def ages(play: Play) -> None:
+    """TTL, over frames and over segments, to the last record."""
+    log = await play.make("log", config=TopicConfig(ttl_ms=3_000))
+    kv = await play.make("kv", Kind.KV, Durability.FSYNC, TopicConfig(ttl_ms=5_000))
+    for i in range(3):
+        await play.add(log, log_rows(f"a{i}", f"b{i}"), log_rows(f"c{i}"))
+        await play.add(kv, kv_rows(("k", f"a{i}"), (f"l{i}", f"b{i}")))
+        await play.clock.pass_time(2)
+        if i == 1:
+            await play.upkeep()
+        await play.check()
+    await play.clock.pass_time(4)
+    await play.check()
+
+
+async def updates(play: Play) -> None:
+    """Settings change, and what is due by the new ones goes."""
+    log = await play.make("log")
+    await play.add(log, log_rows("a", "b", "c", "d", "e"))
+    await play.update(log, ConfigChange(cap_records=3))
+    await play.upkeep()
+    await play.update(log, ConfigChange(durability=Durability.FSYNC, cap_records=0))
+    await play.add(log, log_rows("f", "g"))
+    await play.checkpoint()
+    await play.update(log, ConfigChange(discard=Discard.REJECT, cap_records=5))
+    await play.add(log, log_rows("h"))
+    await play.update(log, ConfigChange(cap_bytes=70, discard=Discard.OLD))
+    await play.check()
+
+
+async def ephemeral(play: Play) -> None:
+    """Records in memory alone, beside others; a floor at every start, and never a seq twice."""
+    memory = await play.make("memory", durability=Durability.EPHEMERAL)
+    capped = await play.make("capped", durability=Durability.EPHEMERAL, config=TopicConfig(cap_records=3))
+    log = await play.make("log")
+    for i in range(3):
+        await play.add(memory, log_rows(f"a{i}"), log_rows(f"b{i}", f"c{i}"))
+        await play.add(capped, log_rows(f"a{i}", f"b{i}"))
+        await play.add(log, log_rows(f"a{i}"))
+        if i == 1:
+            await play.checkpoint()
+            await play.update(memory, ConfigChange(ttl_ms=60_000))
+        await play.check()
+
+
+async def full_store(play: Play) -> None:
+    """A prologue: topics of all kinds, segments, unsegmented frames, floors, deletions, checkpoints."""
+    log = await play.make("log", config=TopicConfig(cap_records=9))
+    kv = await play.make("kv", Kind.KV)
+    safe = await play.make("safe", durability=Durability.FSYNC, config=TopicConfig(ttl_ms=60_000))
+    await play.make("memory", durability=Durability.EPHEMERAL)
+    gone = await play.make("gone")
+    for i in range(3):
+        await play.add(log, log_rows(f"a{i}", f"b{i}"), log_rows(f"c{i}"), log_rows(f"d{i}"))
+        await play.add(kv, kv_rows(("k", f"a{i}"), (f"l{i}", f"b{i}")), kv_rows(("m",)))
+        await play.add(safe, log_rows(f"a{i}"))
+        await play.add(gone, log_rows(f"a{i}", f"b{i}", f"c{i}"))
+        await play.upkeep()
+        if i == 1:
+            await play.checkpoint()
+    await play.drop(gone)
+    await play.add(log, log_rows("e"))
+    await play.add(kv, kv_rows(("k",)))
+
+
+async def restart(play: Play) -> None:
+    """A start of a store that has everything, and its clean stop."""
+    await play.check()

@@ -1,0 +1,184 @@
+"""Stop the machine at every file-system and catalog call of a scenario, recover, judge, recover again, go on.
+
+The death of the process is tried at every call; a power failure with outcomes of the disk drawn by the call's number: as
+many as are asked for. A scenario may begin with a prologue, whose calls are not swept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from eddyline.core.topic import Kind
+from eddyline.store.fold.memory import SimFold
+from eddyline.store.storage.layout import Layout
+from tests.crash.disk import check_files
+from tests.support.history import History, look
+from tests.support.manual_clock import ManualClock, settle
+from tests.support.play import Play, kv_rows, log_rows
+from tests.support.sim_fs import SimFs
+from tests.support.store import settings, sim_store
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from eddyline.store.link import LocalLink
+    from tests.support.history import End
+    from tests.support.sim_fs import CrashKind
+
+PARTS: Final = 4
+"""A sweep is cut in so many, which run beside each other."""
+
+
+class Scenario(Protocol):
+    """What is done to a store; its name is the sweep's."""
+
+    @property
+    def __name__(self) -> str: ...
+
+    async def __call__(self, play: Play) -> None: ...
+
+
+class Tuning(NamedTuple):
+    """Settings of the swept store: segments of few records, and checkpoints only when they are asked for."""
+
+    seal_records: int = 4
+    checkpoint_bytes: int = 1 << 30
+    wal_shards: int = 1
+    erase_within_h: int = 1
+
+
+class Plan(NamedTuple):
+    """One sweep. `powers` = power failures tried at each call, beside the death of the process."""
+
+    scenario: Scenario
+    prologue: Scenario | None = None
+    tuning: Tuning = Tuning()
+    powers: int = 2
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        shards = f"-{self.tuning.wal_shards}-shards" if self.tuning.wal_shards > 1 else ""
+        return self.scenario.__name__ + shards
+
+
+@dataclass
+class Life:
+    """A machine with its history: what one run leaves, and the next begins with."""
+
+    tuning: Tuning
+    fs: SimFs = field(default_factory=SimFs)
+    fold: SimFold = field(default_factory=lambda: SimFold(0))
+    clock: ManualClock = field(default_factory=ManualClock)
+    history: History = field(default_factory=History)
+
+    def store(self) -> AbstractAsyncContextManager[LocalLink]:
+        """The store on this machine."""
+        tuning = self.tuning
+        return sim_store(
+            self.fs,
+            self.fold,
+            self.clock,
+            seal_records=tuning.seal_records,
+            checkpoint_bytes=tuning.checkpoint_bytes,
+            wal_shards=tuning.wal_shards,
+            erase_within_h=tuning.erase_within_h,
+        )
+
+    async def run(self, scenario: Scenario, *, judged: bool = False) -> bool:
+        """Run until done or stopped; True = the machine stopped. `judged` = first the clean stop before it is."""
+        try:
+            async with self.store() as link:
+                await settle()  # the store's own first round is over: a scenario's are alone
+                if judged:
+                    await self.history.judge(link, "clean", self.clock.now_ms())
+                await scenario(Play(link, self.history, self.clock))
+        except BaseException:
+            if not self.fs.crashed:
+                raise
+            return True
+        return self.fs.crashed
+
+    def reboot(self, end: End, seed: int, *, crash_at: int | None = None) -> None:
+        """The machine as the next boot finds it."""
+        crash: CrashKind = "power" if end == "power" else "kill"
+        self.fs = self.fs.reboot(crash, seed=seed, crash_at=crash_at)
+        self.fold = self.fold.power() if crash == "power" else self.fold.kill()
+
+    async def recover(self, end: End, *, goes_on: bool) -> None:
+        """Recover, judge, recover again: the same; where asked go on, and recover once more."""
+        async with self.store() as link:
+            await self.history.judge(link, end, self.clock.now_ms())
+            before = [await look(link, topic.name) for topic in self.history.current()]
+        self.fold = self.fold.kill()
+        async with self.store() as link:
+            await settle()
+            await self.history.judge(link, "clean", self.clock.now_ms())
+            after = [await look(link, topic.name) for topic in self.history.current()]
+            assert after == before, "recovering twice changed something"
+            play = Play(link, self.history, self.clock)
+            await play.upkeep()
+            check_files(link, self.fs, Layout(settings().directory))
+            if goes_on:
+                await go_on(play)
+        if goes_on:
+            self.fold = self.fold.kill()
+            async with self.store() as link:
+                await self.history.judge(link, "clean", self.clock.now_ms())
+
+
+async def go_on(play: Play) -> None:
+    """Every topic takes what comes next, and so does the store."""
+    for topic in play.history.current():
+        await play.add(topic, kv_rows(("k", "after")) if topic.kind is Kind.KV else log_rows("after"))
+    await play.upkeep()
+    await play.checkpoint()
+    await play.check()
+
+
+async def begun(plan: Plan, seed: int) -> Life:
+    """A machine as the scenario finds it."""
+    life = Life(plan.tuning, fold=SimFold(seed))
+    if plan.prologue is not None:
+        assert not await life.run(plan.prologue)
+        life.reboot("clean", 0)
+    return life
+
+
+def calls_of(plan: Plan) -> int:
+    """How many calls the swept scenario makes."""
+
+    async def count() -> int:
+        life = await begun(plan, 0)
+        assert not await life.run(plan.scenario, judged=plan.prologue is not None)
+        return life.fs.calls
+
+    return asyncio.run(count())  # noqa: TID251
+
+
+def sweep(plan: Plan, part: int) -> int:
+    """Every crash of one part of a sweep; how many were tried."""
+    tried = 0
+    for crash_at in range(1 + part, calls_of(plan) + 1, PARTS):
+        for outcome in range(plan.powers + 1):
+            tried += 1
+            asyncio.run(one_crash(plan, crash_at, outcome))  # noqa: TID251
+    return tried
+
+
+async def one_crash(plan: Plan, crash_at: int, outcome: int) -> None:
+    """Crash at a call; outcome 0 is kill, the others are power failures. Of each call one outcome is gone on from."""
+    end: End = "power" if outcome else "kill"
+    seed = crash_at * 10 + outcome
+    try:
+        life = await begun(plan, seed)
+        life.fs.seed = seed
+        life.fs.crash_at = crash_at
+        assert await life.run(plan.scenario, judged=plan.prologue is not None)
+        life.reboot(end, seed)
+        await life.recover(end, goes_on=crash_at % (plan.powers + 1) == outcome)
+    except BaseException as error:
+        error.add_note(f"{plan.name}: crash_at={crash_at} outcome={outcome}")
+        raise

@@ -1,0 +1,80 @@
+"""One topic by the semantics alone: what is kept of its log, and the fold of all that was ever committed.
+
+Time is told with everything that happens; commit times never go back. A copy is independent, so a test can ask what would
+be if only some of what was asked for had come to pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from eddyline.core.match import MatchField
+from eddyline.core.record import Op, Record
+from eddyline.core.topic import Kind
+from tests.support.retained import Answer, Retained
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eddyline.core.match import Match
+    from eddyline.core.topic import TopicConfig
+
+
+@dataclass
+class TopicModel:
+    """See the module."""
+
+    kind: Kind
+    kept: Retained
+    fold: dict[bytes, Record] = field(default_factory=dict)
+    last_ts_ms: int = 0
+
+    def copy(self) -> TopicModel:
+        """An independent one."""
+        return replace(self, kept=replace(self.kept, rows=list(self.kept.rows)), fold=dict(self.fold))
+
+    def append(self, records: Sequence[Record], now_ms: int) -> list[Record]:
+        """Commit records; they are returned as placed. Raises: Full."""
+        placed = self.kept.append(records, self._stamp(now_ms))
+        self.kept.settle(now_ms)
+        for row in placed:
+            if row.key is not None and row.op == Op.PUT:
+                self.fold[row.key] = row
+            elif row.key is not None and row.op in (Op.DELETE, Op.PURGE):
+                self.fold.pop(row.key, None)
+        return placed
+
+    def delete(self, now_ms: int, *, before_seq: int = 0, match: Match | None = None) -> Answer:
+        """Remove records up to the head on purpose; on a KV topic a key match takes out of the fold too."""
+        self._stamp(now_ms)
+        bound_seq = self.kept.head_seq
+        answer = self.kept.delete(now_ms, before_seq=before_seq, match=match, bound_seq=bound_seq)
+        if match is not None and self.kind is Kind.KV and match.field is MatchField.KEY:
+            through_seq = min(bound_seq, before_seq - 1) if before_seq else bound_seq
+            erased = [key for key, row in self.fold.items() if match.covers(key) and row.seq <= through_seq]
+            for key in erased:
+                del self.fold[key]
+        self.kept.settle(now_ms)
+        return answer
+
+    def update(self, now_ms: int, config: TopicConfig) -> None:
+        """Other settings; what was due by the old ones goes first."""
+        self._stamp(now_ms)
+        self.kept.settle(now_ms)
+        self.kept.config = config
+        self.kept.settle(now_ms)
+
+    def lose(self, last_seq: int, now_ms: int) -> None:
+        """Power loss was told: seqs up to `last_seq` hold nothing, and the next one the gap record."""
+        self.kept.lose(last_seq - self.kept.head_seq, self._stamp(now_ms))
+
+    def restart_ephemeral(self, head_seq: int) -> None:
+        """All was in memory; seqs go on behind `head_seq`."""
+        self.kept.head_seq = head_seq
+        if self.kept.evict_floor < head_seq:
+            self.kept.restart_ephemeral()
+
+    def _stamp(self, now_ms: int) -> int:
+        self.last_ts_ms = max(self.last_ts_ms, now_ms)
+        return self.last_ts_ms

@@ -9,7 +9,7 @@ import pytest
 from eddyline.core.batch import Batch
 from eddyline.core.errors import TooManyScans
 from eddyline.core.record import MetaEntry, Op, Record
-from eddyline.store.fold.fold import VIEWS_MAX, FoldFailed, FoldWrite, WriterState
+from eddyline.store.fold.fold import VIEWS_MAX, FoldFailed, FoldWrite, WriterState, sync_for
 from eddyline.store.fold.memory import SimFold
 from eddyline.store.fold.project import entries_of
 from eddyline.store.fold.rocksdb import RocksFold
@@ -240,6 +240,17 @@ def test_store_is_named_and_kept(bench: Bench) -> None:
     assert fold.topics() == {}
 
 
+def test_checkpoint_is_kept_and_goes_with_no_topic(bench: Bench) -> None:
+    assert bench.fold.checkpoint() == 0
+    bench.fold.apply([puts(1, a="1")])
+    sync_for(bench.fold, 7)
+    bench.fold.delete_topic(TOPIC)
+    assert bench.fold.checkpoint() == 7
+    fold = bench.reopen()
+    assert fold.checkpoint() == 7
+    assert fold.topics() == {}
+
+
 def test_base_survives_applies_and_goes_with_the_topic(bench: Bench) -> None:
     bench.fold.apply([puts(1, a="1")])
     assert bench.fold.base_seq(TOPIC) == 0
@@ -361,6 +372,7 @@ def test_closing_closes_views_and_refuses_what_comes_after(fold: Fold) -> None:
         lambda: fold.erase(TOPIC),
         lambda: fold.set_base(TOPIC, 1),
         lambda: fold.set_store_id("s"),
+        lambda: fold.set_checkpoint(1),
     ):
         with pytest.raises(FoldFailed):
             use()

@@ -12,9 +12,11 @@ from eddyline.store.fold.meta import (
     STORE_KEY,
     TOPIC,
     Cursor,
+    decode_checkpoint,
     decode_cursor,
     decode_store_id,
     decode_writer,
+    encode_checkpoint,
     encode_cursor,
     encode_writer,
     writer_id,
@@ -51,6 +53,13 @@ def test_golden_file_is_read() -> None:
     assert (TOPIC.unpack(cells[6])[0], decode_cursor(cells[7])) == (259, Cursor(7, 0))
     assert (writer_id(cells[8]), decode_writer(cells[9])) == ("w", WriterState(0, b""))
     assert len(cells) == 10
+
+
+def test_checkpoint_is_a_number_of_eight_bytes() -> None:
+    assert encode_checkpoint(258) == b"\x02\x01" + bytes(6)
+    assert decode_checkpoint(encode_checkpoint(258)) == 258
+    with pytest.raises(DataCorrupt):
+        decode_checkpoint(bytes(7))
 
 
 def test_damage_is_told() -> None:

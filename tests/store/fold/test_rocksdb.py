@@ -18,6 +18,7 @@ from eddyline.store.fold.entry import encode_entry
 from eddyline.store.fold.fold import FoldFailed, FoldStalled, FoldWrite, WriterState
 from eddyline.store.fold.profile import PROFILES, Profile
 from eddyline.store.fold.rocksdb import RocksFold
+from eddyline.store.fold.rocksdb_files import CHECKED_BYTES
 from tests.support import fold_writer
 
 if TYPE_CHECKING:
@@ -122,6 +123,55 @@ def test_damaged_table_is_told_by_gets_and_by_views(tmp_path: Path) -> None:
     with pytest.raises(DataCorrupt):
         fold.get(1, [b"%06d" % i for i in range(5_000)])
     fold.close()
+
+
+def test_damage_met_once_is_told_at_every_open(tmp_path: Path) -> None:
+    fold = RocksFold(tmp_path)
+    fill(fold, 5_000)
+    fold.flush()
+    fold.close()
+    damage(tmp_path)
+    fold = RocksFold(tmp_path)
+    with pytest.raises(DataCorrupt):
+        all_rows(fold, 1)
+    fold.close()
+    for _ in range(2):
+        with pytest.raises(DataCorrupt):
+            RocksFold(tmp_path)
+
+
+def test_open_that_checks_meets_damage_before_any_read(tmp_path: Path) -> None:
+    fold = RocksFold(tmp_path)
+    fill(fold, 5_000)
+    fold.flush()
+    fold.close()
+    RocksFold(tmp_path, checked_bytes=CHECKED_BYTES).close()
+    damage(tmp_path)
+    with pytest.raises(DataCorrupt):
+        RocksFold(tmp_path, checked_bytes=CHECKED_BYTES)
+
+
+@pytest.mark.parametrize("name", ["CURRENT", "MANIFEST", ".sst"])
+@pytest.mark.parametrize("how", ["gone", "cut", "flipped"])
+def test_open_tells_damaged_and_missing_files_and_removes_none(tmp_path: Path, name: str, how: str) -> None:
+    path = tmp_path / "fold"
+    fold = RocksFold(path)
+    fill(fold, 5_000)
+    fold.flush()
+    fold.close()
+    for file in [file for file in path.iterdir() if name in file.name]:
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 0xFF
+        file.unlink()
+        if how != "gone":
+            file.write_bytes(content[: len(content) // 2] if how == "cut" else content)
+    before = {file.name for file in path.iterdir()}
+    with pytest.raises(DataCorrupt):
+        RocksFold(path, checked_bytes=CHECKED_BYTES)
+    assert {file.name for file in path.iterdir()} >= {name for name in before if name != "LOG"}
+    # Nothing of it is held: the directory may be moved, and a new fold made in its place, by this very process.
+    path.rename(tmp_path / "aside")
+    RocksFold(path).close()
 
 
 def files_with(path: Path, words: bytes) -> list[str]:

@@ -24,6 +24,7 @@ from eddyline.core.telemetry import fields
 from eddyline.store.capture import entry_of, source_of
 from eddyline.store.catalog.catalog import CatalogHead, WalPosition
 from eddyline.store.engine import settled
+from eddyline.store.fold.fold import sync_for
 from eddyline.store.storage.frame import carried_body
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Checkpointer:
             await committer.sync()
         if engine.read_only_reason:
             return
-        await engine.fold_worker.submit(engine.fold.sync)
+        await engine.fold_worker.submit(partial(sync_for, engine.fold, self.number + 1))
         positions = self._positions(ends)
         head = CatalogHead(
             checkpoint=self.number + 1,

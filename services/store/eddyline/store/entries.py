@@ -7,22 +7,28 @@ Threading: event loop; RocksDB calls off it.
 
 from __future__ import annotations
 
+import logging
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eddyline.core.errors import FoldBehind, NotKv, ScanExpired, TopicNotFound
+from eddyline.core.errors import DataCorrupt, FoldBehind, NotKv, ScanExpired, TopicNotFound
 from eddyline.core.read import EntryPage, FoldState, RangePage
+from eddyline.core.telemetry import fields
 from eddyline.core.topic import Kind
 from eddyline.store.point_read import PointRead, check_keys
+from eddyline.store.staging import check_fold
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Iterator, Sequence
 
     from eddyline.core.clock import Clock
     from eddyline.store.fold.fold import Fold, FoldView
     from eddyline.store.log.topic import Topic
     from eddyline.store.sources import Sources
     from eddyline.store.workers import Worker
+
+logger = logging.getLogger(__name__)
 
 WAIT_S_MAX: Final = 30.0
 PAGE_ENTRIES: Final = 1024
@@ -43,20 +49,23 @@ class Entries:
         self._reader_worker = reader_worker
         self._clock = clock
         self._sources = sources
+        self.corrupt_count = 0
+        """Reads that met a damaged block."""
 
     async def get(self, topic: Topic, keys: Sequence[bytes], *, min_seq: int = 0) -> EntryPage:
         """Live entries of `keys` at one point, in their order; None where a key is not live.
 
         Raises:
             NotKv, InvalidArgument (no key, too many, one too long, or more than one message of entries), TopicNotFound
-                (deleted meanwhile), FoldBehind (`min_seq` not reached in 30 s).
+                (deleted meanwhile), FoldBehind (`min_seq` not reached in 30 s), FoldLost, DataCorrupt.
         """
         check_keys(keys)
         await self._wait(topic, min_seq)
         head_seq = topic.head_seq
         reading = PointRead(self._fold, topic.id, keys)
         try:
-            entries, fold_seq = await self._fold_worker.submit(reading.run)
+            with self._watched():
+                entries, fold_seq = await self._fold_worker.submit(reading.run)
         finally:
             reading.give_up()
         await topic.wait_head(fold_seq, self._clock, WAIT_S_MAX)
@@ -69,7 +78,8 @@ class Entries:
         """Live entries under a prefix and above `after_key`, in byte order, all at one point; at least one page.
 
         Raises:
-            NotKv, TopicNotFound (deleted meanwhile), FoldBehind, TooManyScans, ScanExpired (after 300 s).
+            NotKv, TopicNotFound (deleted meanwhile), FoldBehind, TooManyScans, ScanExpired (after 300 s), FoldLost,
+            DataCorrupt.
         """
         await self._wait(topic, min_seq)
         head_seq = topic.head_seq
@@ -89,7 +99,8 @@ class Entries:
                         scanMsMax=round(SCAN_S_MAX * 1000),
                     )
                 page = partial(view.next_batch, min(PAGE_ENTRIES, remaining), PAGE_BYTES)
-                batch = await self._reader_worker.submit(page)
+                with self._watched():
+                    batch = await self._reader_worker.submit(page)
                 remaining -= batch.count
                 if batch.count or first:
                     yield RangePage(self.state(topic, fold_seq), batch if batch.count else None)
@@ -104,9 +115,20 @@ class Entries:
         source_state, staleness_ms = self._sources.staleness(topic.source)
         return FoldState(fold_seq, topic.id, source_state, staleness_ms)
 
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Count damage met; the next start of the store mends it (`fold_opening.py`)."""
+        try:
+            yield
+        except DataCorrupt as error:
+            self.corrupt_count += 1
+            logger.error("fold_damaged", extra=fields(error=error.message))
+            raise
+
     async def _wait(self, topic: Topic, min_seq: int) -> None:
         if topic.kind is not Kind.KV:
             raise NotKv(f"topic {topic.name} has no fold", topic=topic.name)
+        check_fold(topic)
         if not min_seq or await topic.wait_head(min_seq, self._clock, WAIT_S_MAX):
             return
         _check_there(topic, topic.head_seq, topic.head_seq)

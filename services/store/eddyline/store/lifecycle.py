@@ -18,7 +18,7 @@ from eddyline.core.telemetry import fields
 from eddyline.store.assembly import put_together
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.commit import STOPPED
-from eddyline.store.fold.fold import FoldFailed
+from eddyline.store.fold.fold import FoldFailed, FoldStalled
 from eddyline.store.fold_opening import FoldOpening
 from eddyline.store.losses import settle_losses
 from eddyline.store.opening import SHARD_COUNT, SHARD_INDEX, recover
@@ -170,7 +170,7 @@ async def _last_checkpoint(checkpointer: Checkpointer) -> None:
     """So that the next start replays nothing. Where it fails the log has all."""
     try:
         await checkpointer.run(light=True, clean=True)
-    except (EddylineError, OSError, CatalogFailed, FoldFailed) as error:
+    except (EddylineError, OSError, CatalogFailed, FoldFailed, FoldStalled) as error:
         logger.warning("last_checkpoint_failed", extra=fields(error=str(error)))
 
 
@@ -195,7 +195,8 @@ def check_identity(identity: Identity | None, cluster_id: str) -> None:
     if ours != theirs:
         raise IdentityMismatch(
             f"the data directory is shard {theirs[1]} of {theirs[2]} of cluster {theirs[0]!r}, "
-            f"the configuration says shard {ours[1]} of {ours[2]} of cluster {ours[0]!r}"
+            f"the configuration says shard {ours[1]} of {ours[2]} of cluster {ours[0]!r}: name that cluster "
+            "(EDDYLINE_COMMON_CLUSTER_ID), or another directory (EDDYLINE_STORE_DATA_DIR). Nothing was changed"
         )
 
 

@@ -60,12 +60,10 @@ class ReplayedSource(NamedTuple):
 class Replay:
     """Takes each WAL shard's frames in order and rebuilds what they say."""
 
-    def __init__(self, *, table: TopicTable, fold: Fold, layout: Layout, erase_within_ms: int) -> None:
+    def __init__(self, *, table: TopicTable, layout: Layout, erase_within_ms: int) -> None:
         self._table = table
-        self._fold = fold
         self._layout = layout
         self._erase_within_ms = erase_within_ms
-        self._applied = dict(fold.topics())
         self._pending: list[FoldWrite] = []
         self._pending_entries = 0
         self.sources: dict[int, ReplayedSource] = {}
@@ -84,8 +82,9 @@ class Replay:
         """Where the frames of one shard go; `state_number` is the first file whose frames the catalog does not know."""
         return partial(self._frame, state_number)
 
-    def begin(self) -> None:
+    def begin(self, fold: Fold) -> None:
         """The catalog's topics are in the table: see which folds do not reach the catalog's moment."""
+        self._fold, self._applied = fold, dict(fold.topics())
         for topic in self._table.all():
             if topic.kind is Kind.KV and self._applied.get(topic.id, 0) < topic.head_seq:
                 self.behind.add(topic.id)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from eddyline.core.errors import (
     EpochMismatch,
+    FoldLost,
     HeadMismatch,
     InvalidArgument,
     InvalidOp,
@@ -39,12 +40,14 @@ def check_request(topic: Topic, request: AppendRequest) -> None:
     """Judge what needs no state but the topic's identity.
 
     Raises:
-        EpochMismatch, TopicHasSource, InvalidArgument, InvalidOp, KeyRequired, NotKv.
+        EpochMismatch, TopicHasSource, InvalidArgument, InvalidOp, KeyRequired, NotKv, FoldLost.
     """
     check_epoch(topic.name, topic.id, request.epoch)
     check_author(topic, request)
-    if request.expected_versions and topic.kind is not Kind.KV:
-        raise NotKv(f"topic {topic.name} has no fold, so no versions to expect", topic=topic.name)
+    if request.expected_versions:
+        if topic.kind is not Kind.KV:
+            raise NotKv(f"topic {topic.name} has no fold, so no versions to expect", topic=topic.name)
+        check_fold(topic)
     writer = request.writer
     if writer is not None:
         check_name(writer.writer, "writer")
@@ -83,6 +86,14 @@ def check_epoch(name: str, epoch: int, expected: int) -> None:
         found = f"topic {name} has epoch {epoch}" if epoch else f"there is no topic {name}"
         raise EpochMismatch(
             f"{found}, the request says epoch {expected}", topic=name, epoch=epoch, expectedEpoch=expected
+        )
+
+
+def check_fold(topic: Topic) -> None:
+    """Raises FoldLost where the topic's fold is."""
+    if topic.fold_lost:
+        raise FoldLost(
+            f"the fold of topic {topic.name} is damaged, and its base and log do not give it again", topic=topic.name
         )
 
 

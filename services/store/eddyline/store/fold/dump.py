@@ -17,11 +17,11 @@ import numpy as np
 
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.record import Op
-from eddyline.store.fold.fold import FoldStalled, FoldWrite
+from eddyline.store.fold.fold import FoldWrite, until_taken
 from eddyline.store.fold.project import entries_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from eddyline.core.batch import Batch
     from eddyline.store.fold.fold import Fold, FoldView, WriterState
@@ -32,8 +32,6 @@ DUMP_BYTES: Final = 1 << 20
 LOAD_ENTRIES: Final = 4096
 LOAD_BYTES: Final = 1 << 20
 """One write of a load: as large as the applier's, for the same reason."""
-STALLS_MAX: Final = 1000
-"""Refusals of one write in a row, each followed by a flush, which waits for what stalls. More is a disk that stands."""
 
 
 def dump_batches(view: FoldView) -> Iterator[Batch]:
@@ -63,18 +61,30 @@ def load_batches(
         DataCorrupt: `batches` are no dump of a fold at `applied_seq`, or their own source raised it. FoldFailed.
         FoldStalled: for long.
     """
-    _until_taken(fold, partial(fold.delete_topic, topic_id))
-    count, last_key = 0, None
+    return sum(load_steps(fold, topic_id, batches, applied_seq, writers=writers))
+
+
+def load_steps(
+    fold: Fold,
+    topic_id: int,
+    batches: Iterable[Batch],
+    applied_seq: int,
+    *,
+    writers: Sequence[tuple[str, WriterState]] = (),
+) -> Iterator[int]:
+    """`load_batches` a write at a time: gives the number of entries of each. Done only when it has ended."""
+    until_taken(fold, partial(fold.delete_topic, topic_id))
+    last_key = None
     for batch in batches:
         if not batch.count:
             continue
         last_key = _check(topic_id, batch, last_key, applied_seq)
-        count += batch.count
-        for entries in _cut(entries_of(batch)):
-            _until_taken(fold, partial(fold.apply, [FoldWrite(topic_id, 0, entries, [])]))
-    _until_taken(fold, partial(fold.apply, [FoldWrite(topic_id, applied_seq, [], list(writers))]))
-    _until_taken(fold, partial(fold.set_base, topic_id, applied_seq))
-    return count
+        for entries in cut(entries_of(batch)):
+            until_taken(fold, partial(fold.apply, [FoldWrite(topic_id, 0, entries, [])]))
+            yield len(entries)
+    until_taken(fold, partial(fold.apply, [FoldWrite(topic_id, applied_seq, [], list(writers))]))
+    until_taken(fold, partial(fold.set_base, topic_id, applied_seq))
+    yield 0
 
 
 def _check(topic_id: int, batch: Batch, last_key: bytes | None, applied_seq: int) -> bytes:
@@ -93,8 +103,8 @@ def _check(topic_id: int, batch: Batch, last_key: bytes | None, applied_seq: int
     return last
 
 
-def _cut(entries: list[tuple[bytes, bytes | None]]) -> Iterator[list[tuple[bytes, bytes | None]]]:
-    """Runs within the bounds of a write, or of one entry."""
+def cut(entries: list[tuple[bytes, bytes | None]]) -> Iterator[list[tuple[bytes, bytes | None]]]:
+    """Runs of entries within the bounds of a write, or of one entry."""
     start = size = 0
     for index, (key, value) in enumerate(entries):
         size += len(key) + len(value or b"")
@@ -102,18 +112,6 @@ def _cut(entries: list[tuple[bytes, bytes | None]]) -> Iterator[list[tuple[bytes
             yield entries[start:index]
             start, size = index, len(key) + len(value or b"")
     yield entries[start:]
-
-
-def _until_taken(fold: Fold, write: Callable[[], None]) -> None:
-    """Write; a flush between two tries makes room."""
-    for _ in range(STALLS_MAX):
-        try:
-            write()
-        except FoldStalled:
-            fold.flush()
-        else:
-            return
-    raise FoldStalled(f"the fold refused a write {STALLS_MAX} times")
 
 
 def _no_dump(topic_id: int, cause: str) -> DataCorrupt:

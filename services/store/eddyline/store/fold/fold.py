@@ -8,7 +8,8 @@ writers of each, so a cursor never outraces its data. I2: of the writes not yet 
 order; the death of the process keeps all of them. I3: a view shows the fold as it was when it was made. I4: a deleted key
 has no entry.
 I5: a store's folds are its own: one that names another store, or none while the store has topics, belongs elsewhere, and
-whoever opens it compares.
+whoever opens it compares. I6: its checkpoint is never above what was applied before it was told, so that a fold which has
+lost what a sync had made durable shows a number below its catalog's.
 Threading: all calls belong to one thread, the fold's, so that a view and the applied seq read after it are of one moment;
 but `get`, `erase`, and a view's pages and close, may run on any thread. Whoever closes the fold has stopped these first.
 Failure: a write stall is `FoldStalled`: nothing of the call was applied, try again. Any other failure of the engine below
@@ -18,10 +19,11 @@ Not promised: that an applied write survives power loss before `flush`. The log 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from eddyline.core.batch import Batch
     from eddyline.core.record import Record
@@ -39,6 +41,10 @@ class FoldStalled(Exception):
 
 class FoldFailed(Exception):
     """The engine below is broken. Whether the write in hand was applied is known when the fold is opened again."""
+
+
+STALLS_MAX: Final = 1000
+"""Refusals of one write in a row, each followed by a flush, which waits for what stalls. More is a disk that stands."""
 
 
 class WriterState(NamedTuple):
@@ -109,6 +115,16 @@ class Fold(Protocol):
             FoldStalled, FoldFailed.
         """
 
+    def checkpoint(self) -> int:
+        """The last checkpoint that it was told; 0 = none."""
+
+    def set_checkpoint(self, number: int) -> None:
+        """Tell the fold which checkpoint it is about to be synced for; as one unit, unsynced.
+
+        Raises:
+            FoldStalled, FoldFailed.
+        """
+
     def base_seq(self, topic_id: int) -> int:
         """The seq that the topic's log was applied on top of; 0 = from its beginning."""
 
@@ -171,6 +187,32 @@ class Fold(Protocol):
 
     def close(self) -> None:
         """Close open views, then the fold. Idempotent; does not flush."""
+
+
+def until_taken(fold: Fold, write: Callable[[], None]) -> None:
+    """Write, where nobody can be told to come again; a flush between two tries makes room.
+
+    Raises:
+        FoldStalled: for long. FoldFailed.
+    """
+    for _ in range(STALLS_MAX):
+        try:
+            write()
+        except FoldStalled:
+            fold.flush()
+        else:
+            return
+    raise FoldStalled(f"the fold refused a write {STALLS_MAX} times")
+
+
+def sync_for(fold: Fold, checkpoint: int) -> None:
+    """Make all that was applied durable, and let the fold know for which checkpoint.
+
+    Raises:
+        FoldStalled: for long. FoldFailed.
+    """
+    until_taken(fold, partial(fold.set_checkpoint, checkpoint))
+    fold.sync()
 
 
 def key_after(key_prefix: bytes, after_key: bytes) -> bytes:

@@ -35,6 +35,10 @@ class _Base(NamedTuple):
     seq: int
 
 
+class _Checkpoint(NamedTuple):
+    number: int
+
+
 class _Deletion(NamedTuple):
     topic_id: int
 
@@ -47,7 +51,7 @@ class _Writes(NamedTuple):
     writes: tuple[FoldWrite, ...]
 
 
-_Step = _Base | _Deletion | _Owner | _Writes
+_Step = _Base | _Checkpoint | _Deletion | _Owner | _Writes
 """What is atomic."""
 
 
@@ -84,6 +88,12 @@ class SimFold:
 
     def set_store_id(self, store_id: str) -> None:
         self._step(_Owner(store_id))
+
+    def checkpoint(self) -> int:
+        return self._state.checkpoint
+
+    def set_checkpoint(self, number: int) -> None:
+        self._step(_Checkpoint(number))
 
     def base_seq(self, topic_id: int) -> int:
         topic = self._state.topics.get(topic_id)
@@ -246,6 +256,7 @@ class _Topic:
 @dataclass(slots=True)
 class _State:
     store_id: str = ""
+    checkpoint: int = 0
     topics: dict[int, _Topic] = field(default_factory=dict)
 
     def take(self, step: _Step) -> None:
@@ -254,6 +265,8 @@ class _State:
                 self.store_id = store_id
             case _Base(topic_id, seq):
                 self.topics.setdefault(topic_id, _Topic()).base_seq = seq
+            case _Checkpoint(number):
+                self.checkpoint = number
             case _Deletion(topic_id):
                 self.topics.pop(topic_id, None)
             case _Writes(writes):

@@ -2,11 +2,12 @@
 
     key                                         value
     "store"                                     store id (UTF-8)
+    "synced"                                    u64 number of the last checkpoint that the fold was synced for
     topic id u64 big-endian                     u64 applied seq, u64 base seq
     topic id u64 big-endian, writer id (UTF-8)  u64 fence, position (the rest)
 
-Values little-endian. A topic's key is the only one of 8 bytes, a writer's are longer and the store's is shorter; as topic
-ids are counted up from 1, no topic's range reaches the store's key.
+Values little-endian. A topic's key is the only one of 8 bytes, a writer's are longer and the store's two are shorter; as
+topic ids are counted up from 1, no topic's range reaches the store's keys.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from eddyline.core.errors import DataCorrupt
 from eddyline.store.fold.fold import WriterState
 
 STORE_KEY: Final = b"store"
+CHECKPOINT_KEY: Final = b"synced"
 TOPIC: Final = Struct(">Q")
 TOPIC_BYTES: Final = TOPIC.size
 _CURSOR: Final = Struct("<QQ")
 _FENCE: Final = Struct("<Q")
-assert len(STORE_KEY) < TOPIC_BYTES
+_CHECKPOINT: Final = Struct("<Q")
+assert max(len(STORE_KEY), len(CHECKPOINT_KEY)) < TOPIC_BYTES
 
 
 class Cursor(NamedTuple):
@@ -34,6 +37,18 @@ class Cursor(NamedTuple):
 
 encode_cursor: Final = _CURSOR.pack
 """The value of a topic's key, of its applied and its base seq."""
+
+
+encode_checkpoint: Final = _CHECKPOINT.pack
+"""The value of the checkpoint's key."""
+
+
+def decode_checkpoint(value: bytes) -> int:
+    """Raises DataCorrupt where the bytes are no number."""
+    if len(value) != _CHECKPOINT.size:
+        raise _corrupt(f"the checkpoint has {len(value)} bytes, not {_CHECKPOINT.size}")
+    number: int = _CHECKPOINT.unpack(value)[0]
+    return number
 
 
 def decode_cursor(value: bytes) -> Cursor:

@@ -18,6 +18,8 @@ Threading: see `fold.py`.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import islice
 from threading import Event
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -28,17 +30,30 @@ from eddyline.store.fold import profile as sizes
 from eddyline.store.fold.entry import decode_entry
 from eddyline.store.fold.fold import RETRY_AFTER_MS, VIEWS_MAX, FoldFailed, key_after, prefix_end
 from eddyline.store.fold.meta import (
+    CHECKPOINT_KEY,
     STORE_KEY,
     TOPIC,
     TOPIC_BYTES,
+    decode_checkpoint,
     decode_cursor,
     decode_store_id,
     decode_writer,
+    encode_checkpoint,
     encode_cursor,
     encode_writer,
     writer_id,
 )
-from eddyline.store.fold.rocksdb_files import Database, error_count, live_tables, open_database, tables_within
+from eddyline.store.fold.rocksdb_files import (
+    DAMAGED,
+    FILE_MISSING,
+    Database,
+    check_whole,
+    error_count,
+    live_tables,
+    open_database,
+    table_bytes,
+    tables_within,
+)
 from eddyline.store.fold.rocksdb_view import RocksView, scan_of, translated
 
 if TYPE_CHECKING:
@@ -48,6 +63,7 @@ if TYPE_CHECKING:
     from eddyline.core.record import Record
     from eddyline.store.fold.fold import FoldWrite, WriterState
 
+_CHECKED_ENTRIES: Final = 256
 _ROLLED_KEY: Final = b"rolled"
 """Deleted, and never put, to have something to flush."""
 _REMOVAL_LOOKS: Final = 50
@@ -58,12 +74,14 @@ _REMOVAL_PAUSE_S: Final = 0.002
 class RocksFold:
     """`eddyline.store.fold.fold.Fold` in a directory of its own."""
 
-    def __init__(self, path: Path, *, profile: sizes.ProfileName = "small", memory_bytes: int = 0) -> None:
+    def __init__(
+        self, path: Path, *, profile: sizes.ProfileName = "small", memory_bytes: int = 0, checked_bytes: int = 0
+    ) -> None:
         """Open, or create, the fold at `path`; what RocksDB's WAL holds is replayed first. `memory_bytes` bounds memtables
-        and caches together; 0 = as the profile says.
+        and caches together; 0 = as the profile says. Tables of up to `checked_bytes` together are read whole.
 
         Raises:
-            DataCorrupt: what is there is damaged. FoldFailed: it is locked, or cannot be read.
+            DataCorrupt: what is there is damaged, or was found so before. FoldFailed: it is locked, or cannot be read.
         """
         self._path = path
         self._views: set[RocksView] = set()
@@ -71,12 +89,26 @@ class RocksFold:
         self._write_options = WriteOptions()
         # A stalled write fails at once where it would else sleep with the GIL held, and with it the whole process.
         self._write_options.no_slowdown = True
-        with translated():
-            chosen = sizes.PROFILES[profile]
-            chosen = sizes.sized(chosen, memory_bytes) if memory_bytes else chosen
-            self._database: Database | None = open_database(path, chosen)
-            meta = _read_meta(self._database.meta)
+        check_whole(path)
+        chosen = sizes.PROFILES[profile]
+        chosen = sizes.sized(chosen, memory_bytes) if memory_bytes else chosen
+        self._database: Database | None = None
+        try:
+            with translated(self._note_damage):
+                self._database = open_database(path, chosen)
+                meta = _read_meta(self._database.meta)
+                if table_bytes(self._database) <= checked_bytes:
+                    _read_all(self._database.data)
+        except DataCorrupt:
+            self.close()
+            raise
+        except FoldFailed as error:
+            self.close()
+            if FILE_MISSING in str(error):
+                raise DataCorrupt(f"fold: {error}", file="fold", offset=0) from error
+            raise
         self._store_id = meta.store_id
+        self._checkpoint = meta.checkpoint
         # Two plain dicts, the second nearly empty: a tuple a topic would be half as much again, of 116 bytes.
         self._applied = meta.applied
         self._bases = meta.bases
@@ -112,7 +144,7 @@ class RocksFold:
     def writers(self, topic_id: int) -> dict[str, WriterState]:
         prefix = TOPIC.pack(topic_id)
         writers: dict[str, WriterState] = {}
-        with translated():
+        with translated(self._note_damage):
             scan = scan_of(self._opened().meta, prefix + b"\0", prefix_end(prefix))
             key: bytes | None = None
             for key, value in scan.items:
@@ -130,6 +162,13 @@ class RocksFold:
         self._put_meta(STORE_KEY, store_id.encode())
         self._store_id = store_id
 
+    def checkpoint(self) -> int:
+        return self._checkpoint
+
+    def set_checkpoint(self, number: int) -> None:
+        self._put_meta(CHECKPOINT_KEY, encode_checkpoint(number))
+        self._checkpoint = number
+
     def base_seq(self, topic_id: int) -> int:
         return self._bases.get(topic_id, 0)
 
@@ -141,10 +180,12 @@ class RocksFold:
 
     def get(self, topic_id: int, keys: Sequence[bytes]) -> list[Record | None]:
         prefix = TOPIC.pack(topic_id)
-        with translated():
+        with translated(self._note_damage):
             values = self._opened().data.get([prefix + key for key in keys])
-        assert values is not None, "a list is asked, a list is given"
-        return [None if value is None else decode_entry(key, value) for key, value in zip(keys, values, strict=True)]
+            assert values is not None, "a list is asked, a list is given"
+            return [
+                None if value is None else decode_entry(key, value) for key, value in zip(keys, values, strict=True)
+            ]
 
     def view(
         self, topic_id: int, *, key_prefix: bytes = b"", after_key: bytes = b"", counted: bool = True
@@ -153,11 +194,11 @@ class RocksFold:
         if counted and len(views) >= VIEWS_MAX:
             raise TooManyScans(f"{VIEWS_MAX} scans are open", scansMax=VIEWS_MAX, retryAfterMs=RETRY_AFTER_MS)
         prefix = TOPIC.pack(topic_id)
-        with translated():
+        with translated(self._note_damage):
             first = prefix + key_after(key_prefix, after_key)
             scan = scan_of(self._opened().data, first, prefix_end(prefix + key_prefix))
         # Only the fold's thread adds, and a set's own operations are atomic under the GIL: the register needs no lock.
-        view = RocksView(scan, on_close=views.discard)
+        view = RocksView(scan, on_close=views.discard, on_damage=self._note_damage)
         views.add(view)
         return view
 
@@ -180,7 +221,7 @@ class RocksFold:
         database = self._opened()
         begin = TOPIC.pack(topic_id)
         end = prefix_end(begin)
-        with translated():
+        with translated(self._note_damage):
             old_files = self._files(".log")
             database.data.flush(True)
             database.meta.flush(True)
@@ -196,7 +237,7 @@ class RocksFold:
         batch = WriteBatch(raw_mode=True)
         batch.delete(_ROLLED_KEY, database.meta_family)
         self._write(database, batch)
-        with translated():
+        with translated(self._note_damage):
             database.meta.flush(True)
             if error_count(database) != errors:
                 return False
@@ -211,14 +252,14 @@ class RocksFold:
 
     def sync(self) -> None:
         database = self._opened()
-        with translated():
+        with translated(self._note_damage):
             database.root.flush_wal(True)
 
     def flush(self) -> None:
         """Sync RocksDB's WAL, which is what makes it durable; then write memtables out, so that the next open replays
         nothing."""
         database = self._opened()
-        with translated():
+        with translated(self._note_damage):
             database.root.flush_wal(True)
             database.data.flush(True)
             database.meta.flush(True)
@@ -228,13 +269,18 @@ class RocksFold:
             view.close()
         database, self._database = self._database, None
         if database is not None:
-            with translated():
+            with translated(self._note_damage):
                 database.root.close()
 
     def _opened(self) -> Database:
         if self._database is None:
             raise FoldFailed(f"the fold {self._path} is closed")
         return self._database
+
+    def _note_damage(self) -> None:
+        """A damaged table stays so however often the fold is opened: leave word, so that the next open refuses it."""
+        with suppress(OSError):
+            (self._path / DAMAGED).touch()
 
     def _files(self, kind: str) -> set[str]:
         """Names of the fold's files with `kind` in them; an empty one = all."""
@@ -254,7 +300,7 @@ class RocksFold:
 
     def _write(self, database: Database, batch: WriteBatch) -> None:
         try:
-            with translated():
+            with translated(self._note_damage):
                 database.root.write(batch, self._write_options)
         except DataCorrupt as error:
             raise FoldFailed(error.message) from error
@@ -264,12 +310,13 @@ class _Meta(NamedTuple):
     """What is held of the meta family."""
 
     store_id: str
+    checkpoint: int
     applied: dict[int, int]
     bases: dict[int, int]
 
 
 def _read_meta(family: Rdict) -> _Meta:
-    store_id, applied, bases = "", dict[int, int](), dict[int, int]()
+    store_id, checkpoint, applied, bases = "", 0, dict[int, int](), dict[int, int]()
     scan = scan_of(family, b"", b"")
     key: bytes | None = None
     for key, value in scan.items:
@@ -280,5 +327,16 @@ def _read_meta(family: Rdict) -> _Meta:
                 bases[topic_id] = base_seq
         elif key == STORE_KEY:
             store_id = decode_store_id(value)
+        elif key == CHECKPOINT_KEY:
+            checkpoint = decode_checkpoint(value)
     scan.check_end(key)
-    return _Meta(store_id, applied, bases)
+    return _Meta(store_id, checkpoint, applied, bases)
+
+
+def _read_all(family: Rdict) -> None:
+    """Read every block that holds a key of the family."""
+    scan = scan_of(family, b"", b"")
+    last_key: bytes | None = None
+    while chunk := list(islice(scan.items, _CHECKED_ENTRIES)):
+        last_key = chunk[-1][0]
+    scan.check_end(last_key)

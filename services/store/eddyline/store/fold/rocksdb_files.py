@@ -5,7 +5,7 @@ Threading: none of its own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocksdict import (
     BlockBasedIndexType,
@@ -18,10 +18,20 @@ from rocksdict import (
     Rdict,
 )
 
+from eddyline.core.errors import DataCorrupt
 from eddyline.store.fold import profile as sizes
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+CHECKED_BYTES: Final = 64 << 20
+"""A store reads its fold whole at a start where the tables are no larger: 0.5 s. A larger one is checked as it is read."""
+DAMAGED: Final = "DAMAGED"
+"""An empty file beside RocksDB's own: a checksum was wrong on a read. RocksDB lets alone what it does not know."""
+FILE_MISSING: Final = "No such file or directory"
+"""In RocksDB's words for an open that misses one of its files. (A table that is missing is corruption in its words.)"""
+_ROOT: Final = "CURRENT"
 
 
 class Database(NamedTuple):
@@ -32,6 +42,20 @@ class Database(NamedTuple):
     meta: Rdict
     data_family: ColumnFamily
     meta_family: ColumnFamily
+
+
+def check_whole(path: Path) -> None:
+    """Look at the names in a fold's directory, which need not exist.
+
+    Raises:
+        DataCorrupt: the fold was found damaged before, or the file is missing without which RocksDB would begin a new
+            database over the tables of the old one, and remove them.
+    """
+    names = {file.name for file in path.iterdir()} if path.exists() else set[str]()
+    if DAMAGED in names:
+        raise DataCorrupt("fold: it was found damaged before", file="fold", offset=0)
+    if _ROOT not in names and any(name.endswith(".sst") or name.startswith("MANIFEST") for name in names):
+        raise DataCorrupt(f"fold: its file {_ROOT} is missing", file="fold", offset=0)
 
 
 def open_database(path: Path, profile: sizes.Profile) -> Database:
@@ -87,6 +111,11 @@ def _family_options(profile: sizes.Profile, cache: Cache, memtable_bytes: int) -
     options.set_compression_type(DBCompressionType.lz4())
     options.set_bottommost_compression_type(DBCompressionType.zstd())
     return options
+
+
+def table_bytes(database: Database) -> int:
+    """Bytes of all live tables."""
+    return sum(table["size"] for table in database.root.live_files())
 
 
 def live_tables(database: Database) -> set[str]:

@@ -71,9 +71,10 @@ def scan_of(family: Rdict, first: bytes, end: bytes) -> Scan:
 class RocksView:
     """A view: one scan, what was taken from it and not given, and the lock that keeps `close` out of a page."""
 
-    def __init__(self, scan: Scan, *, on_close: Callable[[RocksView], None]) -> None:
+    def __init__(self, scan: Scan, *, on_close: Callable[[RocksView], None], on_damage: Callable[[], None]) -> None:
         self._scan: Scan | None = scan
         self._on_close = on_close
+        self._on_damage = on_damage
         self._lock = Lock()
         self._waiting = _Entries([], [])
         self._last_key: bytes | None = None
@@ -89,7 +90,7 @@ class RocksView:
 
     def _next(self, entries_max: int, bytes_max: int) -> _Entries:
         assert entries_max > 0
-        with self._lock, translated():
+        with self._lock, translated(self._on_damage):
             if self._scan is None:
                 raise FoldFailed("the view is closed")
             keys, values = taken = self._waiting
@@ -129,10 +130,16 @@ def _size(entries: _Entries, start: int) -> int:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """The binding's errors as ours. It raises bare `Exception`s, so only their type's exact identity tells them apart."""
+def translated(on_damage: Callable[[], None]) -> Iterator[None]:
+    """The binding's errors as ours. It raises bare `Exception`s, so only their type's exact identity tells them apart.
+
+    `on_damage` is called where the engine found its own files damaged.
+    """
     try:
         yield
+    except DataCorrupt:
+        on_damage()
+        raise
     except Exception as error:
         words = str(error)
         if type(error) is not Exception and type(error).__module__ != "rocksdict":
@@ -140,5 +147,6 @@ def translated() -> Iterator[None]:
         if "Write stall" in words:
             raise FoldStalled(words) from error
         if words.startswith("Corruption"):
+            on_damage()
             raise DataCorrupt(f"fold: {words}", file="fold", offset=0) from error
         raise FoldFailed(words) from error

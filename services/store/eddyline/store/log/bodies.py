@@ -32,6 +32,7 @@ class SegmentChange(NamedTuple):
     `segmented_seq`: up to there all is in segments or gone, so that the WAL's frames below are not needed; 0 = as before.
     `base`: the new fold base, None = as before. `next_generation` is above every generation given. `erase_due_ms`: what was
     deleted before is off the disk; by when what was deleted since must be, 0 = there is nothing. None = as before.
+    `fold_lost`: whether the fold is, from here on; None = as before.
     """
 
     stage: str
@@ -41,6 +42,7 @@ class SegmentChange(NamedTuple):
     segmented_seq: int = 0
     base: BaseEntry | None = None
     erase_due_ms: int | None = None
+    fold_lost: bool | None = None
 
 
 def topic_body(name: str, kind: Kind, config: TopicConfig) -> Body:
@@ -109,6 +111,8 @@ def segment_change_body(change: SegmentChange) -> Body:
         body["base"] = _joined([change.base])
     if change.erase_due_ms is not None:
         body["erase_due_ms"] = change.erase_due_ms
+    if change.fold_lost is not None:
+        body["fold_lost"] = int(change.fold_lost)
     return body
 
 
@@ -123,6 +127,7 @@ def segment_change_of(body: Mapping[str, str | int]) -> SegmentChange:
         segmented_seq=int(body.get("segmented_seq", 0)),
         base=bases[0] if bases else None,
         erase_due_ms=int(body["erase_due_ms"]) if "erase_due_ms" in body else None,
+        fold_lost=bool(body["fold_lost"]) if "fold_lost" in body else None,
     )
 
 

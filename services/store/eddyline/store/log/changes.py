@@ -78,6 +78,8 @@ def apply_segment_change(topic: Topic, change: SegmentChange, topic_dir: Path) -
         topic.erase_due_ms = change.erase_due_ms
         if not change.erase_due_ms:
             topic.deleted_seqs.drop_through(topic.needed_after)
+    if change.fold_lost is not None:
+        topic.fold_lost = change.fold_lost
     return removed
 
 

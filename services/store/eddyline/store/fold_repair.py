@@ -1,0 +1,126 @@
+"""Bringing up folds that lack what the catalog says they have: after damage, a loss, or a start that was cut off.
+
+A topic's fold goes on from what it has where the log reaches back so far, else it is made of base and log
+(`fold_source.py`). Where these are damaged too it is lost: that is logged and synced first, then the fold is made of what can still be read, so
+that appends are applied to something and an operator may settle for it (`settle_fold.py`). Its reads are refused until then;
+each start tries anew, as files may have been put back.
+
+I1: no fold that is behind its catalog, or made of less than all, is served as right, whenever a start is cut off. I2: memory
+is that of one piece of the log.
+Threading: the fold's thread, before anything is served.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from eddyline.core.errors import DataCorrupt
+from eddyline.core.telemetry import fields
+from eddyline.store.figures import RecoveryProgress
+from eddyline.store.fold.fold import WriterState
+from eddyline.store.fold_rebuild import rebuild
+from eddyline.store.fold_source import FoldSource
+from eddyline.store.log.bodies import SegmentChange, segment_change_body
+from eddyline.store.log.changes import apply_segment_change
+from eddyline.store.storage.frame import FrameType, control_body
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from eddyline.store.fold.fold import Fold
+    from eddyline.store.log.table import TopicTable
+    from eddyline.store.log.topic import Topic
+    from eddyline.store.log_files import LogFiles
+    from eddyline.store.storage.frame import FrameBody
+    from eddyline.store.storage.layout import Layout
+    from eddyline.store.storage.wal import Wal
+
+logger = logging.getLogger(__name__)
+
+
+class FoldRepair:
+    """Repairs the folds of one store."""
+
+    def __init__(
+        self,
+        fold: Fold,
+        *,
+        table: TopicTable,
+        files: LogFiles,
+        layout: Layout,
+        wals: Sequence[Wal],
+        tell: Callable[[RecoveryProgress], None],
+        replayed_bytes: int,
+    ) -> None:
+        self._fold = fold
+        self._table = table
+        self._files = files
+        self._layout = layout
+        self._wals = wals
+        self._tell = tell
+        self._done_bytes = self._total_bytes = replayed_bytes
+
+    def run(self, behind: Collection[int]) -> int:
+        """Bring up the topics of these ids, and those whose fold is lost; how many there were.
+
+        Raises:
+            FoldFailed, FoldStalled (for long), OSError: the WAL takes no frame.
+        """
+        due = [topic for topic in self._table.all() if topic.folds and (topic.id in behind or topic.fold_lost)]
+        self._total_bytes += sum(map(_source_bytes, due))
+        for topic in due:
+            self._repair(topic)
+        return len(due)
+
+    def _repair(self, topic: Topic) -> None:
+        before, done_bytes = self._fold.applied(topic.id), self._done_bytes
+        try:
+            self._build(topic, 0 if topic.fold_lost else before)
+        except DataCorrupt as error:
+            logger.error("fold_lost", extra=fields(topic=topic.name, error=error.message))
+            if not topic.fold_lost:
+                self._log(topic, lost=True)
+            self._build(topic, 0, past_damage=True)
+        else:
+            logger.warning("fold_made_anew", extra=fields(topic=topic.name, from_seq=before, to_seq=topic.head_seq))
+            if topic.fold_lost:
+                self._log(topic, lost=False)
+        self._done_bytes = done_bytes + _source_bytes(topic)
+
+    def _build(self, topic: Topic, applied_seq: int, *, past_damage: bool = False) -> None:
+        source = FoldSource(
+            self._files,
+            self._layout,
+            topic,
+            through_seq=topic.head_seq,
+            applied_seq=applied_seq,
+            past_damage=past_damage,
+        )
+        writers = [(name, WriterState(known.fence, known.position)) for name, known in topic.stored_writers()]
+        try:
+            for _ in rebuild(self._fold, topic.id, source, writers=writers):
+                self._tell(RecoveryProgress(self._done_bytes + source.bytes_read, self._total_bytes))
+        finally:
+            source.close()
+
+    def _log(self, topic: Topic, *, lost: bool) -> None:
+        """Say in the log what the next start must know."""
+        body, change = fold_change(topic, lost=lost)
+        wal = self._wals[topic.id % len(self._wals)]
+        wal.write(wal.place([body]))
+        wal.sync()
+        apply_segment_change(topic, change, self._layout.topic_dir(topic.id))
+        self._table.dirty.add(topic)
+
+
+def fold_change(topic: Topic, *, lost: bool) -> tuple[FrameBody, SegmentChange]:
+    """The frame that says whether a topic's fold is lost, and what it says."""
+    change = SegmentChange(stage="fold", next_generation=topic.next_generation, fold_lost=lost)
+    body = segment_change_body(change)
+    return control_body(FrameType.SEGMENT_CHANGE, topic.id, body, ts_ms=topic.last_ts_ms), change
+
+
+def _source_bytes(topic: Topic) -> int:
+    base_bytes = topic.base.file_bytes if topic.base is not None else 0
+    return topic.segments.file_bytes + topic.index.frame_bytes + base_bytes

@@ -36,6 +36,8 @@ from eddyline.store.lifecycle import IdentityMismatch, open_store
 from eddyline.store.machine import Machine, new_workers
 from eddyline.store.memory_plan import memory_plan
 from eddyline.store.opening import SHARD_COUNT, SHARD_INDEX
+from eddyline.store.orphans import ForeignFile
+from eddyline.store.refusal import why_refused
 from eddyline.store.rpc.apply import ApplyServicer
 from eddyline.store.rpc.doorway import Doorway
 from eddyline.store.rpc.fold import FoldServicer
@@ -93,14 +95,8 @@ def main(environ: Mapping[str, str]) -> int:
             runner.run(serve(settings, common))
     except SettingsError as error:
         return _refuse(str(error))
-    except Locked as error:
-        return _refuse(f"the data directory is in use: {error}")
-    except IdentityMismatch as error:
-        return _refuse(str(error))
-    except EddylineError as error:
-        return _refuse(f"{error.reason}: {error.message}")
-    except (OSError, FoldFailed, CatalogFailed) as error:
-        return _refuse(f"the data directory cannot be used: {error}")
+    except (Locked, IdentityMismatch, ForeignFile, EddylineError, OSError, FoldFailed, CatalogFailed) as error:
+        return _refuse(why_refused(error, settings.directory))
     return 0
 
 
@@ -108,7 +104,8 @@ async def serve(settings: StoreSettings, common: CommonSettings) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Raises:
-        SettingsError, Locked, IdentityMismatch, DataCorrupt, FoldFailed, OSError: it cannot start.
+        SettingsError, Locked, IdentityMismatch, ForeignFile, DataCorrupt, CatalogLost, CatalogFailed, FoldFailed, OSError:
+            it cannot start.
     """
     clock, host = SystemClock(), SystemHost()
     stopping = asyncio.Event()

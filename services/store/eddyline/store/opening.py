@@ -18,6 +18,7 @@ from eddyline.store.catalog.catalog import CatalogHead, SourceEntry, WalPosition
 from eddyline.store.config import WAL_SHARDS_MAX
 from eddyline.store.figures import RecoveryProgress
 from eddyline.store.fold_repair import FoldRepair
+from eddyline.store.log.deletion import BadBody
 from eddyline.store.log.table import TopicTable
 from eddyline.store.log_files import LogFiles
 from eddyline.store.orphans import settle_orphans
@@ -26,6 +27,7 @@ from eddyline.store.reshard import name_files
 from eddyline.store.retention import drop_below_floors
 from eddyline.store.sources import Sources
 from eddyline.store.storage.layout import wal_file, wal_numbers
+from eddyline.store.storage.scan import corrupt, first_mark
 from eddyline.store.storage.wal import Wal, WalEnd
 
 if TYPE_CHECKING:
@@ -144,6 +146,7 @@ class WalOpening:
         directory = self._layout.wal_shard(shard)
         if not self._head.checkpoint:
             self._check_complete(shard)
+        self._check_marks(shard)
         left = None
         if before is not None and shard == 0 and before.wal_number >= data_number:
             left = WalEnd(before.wal_number, before.wal_bytes)
@@ -154,7 +157,14 @@ class WalOpening:
             if location.file_number != at[0]:
                 self._file_ends(shard, location.file_number, done)
                 at[0] = location.file_number
-            take(frame, location)
+            try:
+                take(frame, location)
+            except (BadBody, KeyError, ValueError) as error:
+                raise corrupt(
+                    wal_file(directory, location.file_number),
+                    location.offset,
+                    f"a {frame.type.name} frame does not say what one says: {error}",
+                ) from error
 
         return Wal.recover(
             self._fs,
@@ -179,6 +189,14 @@ class WalOpening:
                 checkpoint=self._head.checkpoint,
                 walCheckpoint=checkpoint,
             )
+
+    def _check_marks(self, shard: int) -> None:
+        """Every file's mark before any is replayed: an older catalog is told as what it is, whichever files it misses."""
+        directory = self._layout.wal_shard(shard)
+        for number in wal_numbers(self._fs.listdir(directory)):
+            mark = first_mark(self._fs, directory, shard, number)
+            if mark is not None:
+                self._mark(mark)
 
     def _check_complete(self, shard: int) -> None:
         """Without any checkpoint the WAL begins with file 1: one that does not was trimmed by a checkpoint we lack."""

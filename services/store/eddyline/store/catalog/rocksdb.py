@@ -77,7 +77,7 @@ class RocksCatalog:
         self._write_options.no_slowdown = True
         must_exist = must_exist or read_only
         if must_exist and not (path / "CURRENT").exists():
-            raise CatalogLost(f"the catalog {path} is missing")
+            raise _lost(path, "is missing")
         with self._translated():
             self._database: Rdict | None = Rdict(
                 str(path),
@@ -86,7 +86,7 @@ class RocksCatalog:
             )
         if must_exist and self._head() is None:
             self.close()
-            raise CatalogLost(f"the catalog {path} is empty")
+            raise _lost(path, "is empty")
         if not read_only:
             # RocksDB syncs its own directory, not the name of it; a crash may have come between the two.
             RealFs().fsync_dir(path.parent)
@@ -175,6 +175,14 @@ def open_read_only(path: Path) -> RocksCatalog:
         CatalogLost: there is none, or one that was never written. DataCorrupt: it is damaged. CatalogFailed.
     """
     return RocksCatalog(path, read_only=True)
+
+
+def _lost(path: Path, how: str) -> CatalogLost:
+    return CatalogLost(
+        f"the catalog {path} {how}. Nothing was changed; put back the catalog that belongs to this directory, or restore "
+        "the directory from a copy",
+        path=str(path),
+    )
 
 
 def _options() -> Options:

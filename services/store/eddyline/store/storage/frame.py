@@ -63,11 +63,13 @@ class FrameType(IntEnum):
 
 
 class BadFrame(Exception):
-    """No frame of ours here. `verified` = its checksum holds: it was written so, by a later version or a defect."""
+    """No frame of ours here. `verified` = its checksum holds: it was written so, by a later version or a defect; `newer` =
+    by a later version."""
 
-    def __init__(self, message: str, *, verified: bool = False) -> None:
+    def __init__(self, message: str, *, verified: bool = False, newer: bool = False) -> None:
         super().__init__(message)
-        self.verified = verified
+        self.verified = verified or newer
+        self.newer = newer
 
 
 class FrameBody:
@@ -238,9 +240,9 @@ def parse(buffer: Buffer, at: int, *, shard: int, file_number: int, offset: int)
     view = memoryview(buffer)
     header = verify(view, at, shard=shard, file_number=file_number, offset=offset)
     if header.version != VERSION:
-        raise BadFrame(f"frame version {header.version}, this version reads {VERSION}", verified=True)
+        raise BadFrame(f"frame version {header.version}, this version reads {VERSION}", newer=True)
     if not FrameType.APPEND <= header.type <= FrameType.WRITER_CHANGE:
-        raise BadFrame(f"frame type {header.type} is of a later version", verified=True)
+        raise BadFrame(f"frame type {header.type} is of a later version", newer=True)
     if header.synced_to > offset:
         raise BadFrame("synced beyond itself", verified=True)
     inside = view[at + HEADER.size : at + header.frame_len - CHECKSUM_BYTES]
@@ -251,7 +253,7 @@ def parse(buffer: Buffer, at: int, *, shard: int, file_number: int, offset: int)
 
 def _append(header: Header, inside: memoryview) -> Frame:
     if header.flags & ~(COLUMN_FLAGS | APPENDS | CARRIED):
-        raise BadFrame(f"flags {header.flags:#06x} are of a later version", verified=True)
+        raise BadFrame(f"flags {header.flags:#06x} are of a later version", newer=True)
     marks: tuple[AppendMark, ...] = ()
     try:
         batch, end = decode_columns(header.flags, header.count, inside, first_seq=header.first_seq, ts_ms=header.ts_ms)
@@ -269,7 +271,7 @@ def _append(header: Header, inside: memoryview) -> Frame:
 
 def _control(header: Header, inside: memoryview) -> Frame:
     if header.flags:
-        raise BadFrame(f"flags {header.flags:#06x} are of a later version", verified=True)
+        raise BadFrame(f"flags {header.flags:#06x} are of a later version", newer=True)
     if header.count + 7 & ~7 != len(inside):
         raise BadFrame("the body does not fit the frame", verified=True)
     frame_type, control = FrameType(header.type), None

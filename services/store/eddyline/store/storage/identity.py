@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from xxhash import xxh3_64_hexdigest
 
-from eddyline.core.errors import DataCorrupt
+from eddyline.core.errors import DataCorrupt, NewerFormat
 from eddyline.store.storage.fs import write_all
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def read_identity(fs: Fs, layout: Layout) -> Identity | None:
     """The directory's identity; None where it has none yet.
 
     Raises:
-        DataCorrupt: it is not what was written, or of a later format.
+        DataCorrupt: it is not what was written. NewerFormat.
     """
     path = layout.identity
     if not fs.exists(path):
@@ -91,14 +91,17 @@ def decode_identity(path: Path, encoded: bytes) -> Identity:
     """What the bytes of `path` say; keys that we do not know are ignored.
 
     Raises:
-        DataCorrupt: they are not what was written, or of a later format.
+        DataCorrupt: they are not what was written. NewerFormat: a later version wrote them.
     """
     line, _, checksum = encoded.partition(b"\n")
     if checksum != xxh3_64_hexdigest(line).encode() + b"\n":
         raise _corrupt(path, "fails its checksum")
     body = json.loads(line)
-    if body.get("format") != FORMAT:
-        raise _corrupt(path, f"has format {body.get('format')}, this version reads {FORMAT}")
+    found = body.get("format")
+    if isinstance(found, int) and found > FORMAT:
+        raise NewerFormat(f"{path} has format {found}, this version reads {FORMAT}", file=str(path), offset=0)
+    if found != FORMAT:
+        raise _corrupt(path, f"has format {found}, this version reads {FORMAT}")
     try:
         return Identity(**{field.name: body[field.name] for field in fields(Identity)})
     except KeyError as error:

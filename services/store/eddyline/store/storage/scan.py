@@ -12,9 +12,9 @@ Threading: none; blocking. Frames lie in the buffer they were read into: whoever
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eddyline.core.errors import DataCorrupt
+from eddyline.core.errors import DataCorrupt, NewerFormat
 from eddyline.core.telemetry import fields
 from eddyline.store.storage.frame import HEADER, MAGIC, BadFrame, FrameType, parse, verify
 from eddyline.store.storage.layout import wal_file
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from eddyline.store.storage.fs import Fs
 
 logger = logging.getLogger(__name__)
+
+MARK_BYTES_MAX: Final = 144
+"""A mark: header, a body of at most 88 bytes, checksum."""
 
 
 class Location(NamedTuple):
@@ -115,6 +118,22 @@ class FileReplay:
             )
 
 
+def first_mark(fs: Fs, directory: Path, shard: int, number: int) -> int | None:
+    """What the mark at a file's beginning says of the last completed checkpoint; None where it has none. Blocking."""
+    file = fs.open(wal_file(directory, number))
+    try:
+        data = file.pread(MARK_BYTES_MAX, 0)
+    finally:
+        file.close()
+    try:
+        frame = parse(data, 0, shard=shard, file_number=number, offset=0)
+    except BadFrame:
+        return None
+    if frame.type is not FrameType.CHECKPOINT_MARK or frame.control is None:
+        return None
+    return int(frame.control.get("checkpoint", 0))
+
+
 def scan(
     data: bytes,
     path: Path,
@@ -127,7 +146,7 @@ def scan(
     """Give each frame of a file to `on_frame`; the offset where they end. `complete` = the file has a successor.
 
     Raises:
-        DataCorrupt: a bad frame below S, or one that this version cannot read.
+        DataCorrupt: a bad frame below S. NewerFormat: one that a later version wrote.
     """
     view = memoryview(data)
     synced_to = len(data) if complete else 0
@@ -136,6 +155,8 @@ def scan(
         try:
             frame = parse(view, offset, shard=shard, file_number=file_number, offset=offset)
         except BadFrame as bad:
+            if bad.newer:
+                raise NewerFormat(f"{path}, offset {offset}: {bad}", file=str(path), offset=offset) from None
             if bad.verified or offset < synced_to:
                 raise corrupt(path, offset, str(bad)) from None
             if _synced_behind(data, offset, shard=shard, file_number=file_number):

@@ -55,7 +55,11 @@ assert _FRONT.size == _FRONT_BYTES
 
 
 class BadFooter(Exception):
-    """No footer of ours."""
+    """No footer of ours. `newer` = a later version wrote it."""
+
+    def __init__(self, message: str, *, newer: bool = False) -> None:
+        super().__init__(message)
+        self.newer = newer
 
 
 @cache
@@ -155,7 +159,8 @@ def _decode_text(text: bytes, *, file_bytes: int) -> Footer:
     try:
         body = json.loads(text)
         if body["format"] != FORMAT:
-            raise BadFooter(f"the footer has format {body['format']}, this version reads {FORMAT}")
+            words = f"the footer has format {body['format']}, this version reads {FORMAT}"
+            raise BadFooter(words, newer=body["format"] > FORMAT)
         source = SegmentSource(**{name: body[name] for name in SegmentSource._fields})
         batches = tuple([BatchEntry._make([*entry[:-1], int(entry[-1], 16)]) for entry in body["batches"]])
         return Footer(

@@ -21,7 +21,7 @@ from pyarrow import ipc
 from xxhash import xxh3_64_intdigest
 
 from eddyline.core.arrow import arrow_schema, from_arrow
-from eddyline.core.errors import DataCorrupt
+from eddyline.core.errors import DataCorrupt, NewerFormat
 from eddyline.store.storage.segment_footer import (
     END_OF_MESSAGES,
     FOOTER_BYTES_MAX,
@@ -44,7 +44,8 @@ def read_footer(fs: Fs, path: Path) -> Footer:
     """What the segment says of itself.
 
     Raises:
-        DataCorrupt: its head, tail or length is not what was written, it is of a later format, or it cannot be read.
+        DataCorrupt: its head, tail or length is not what was written, or it cannot be read. NewerFormat: a later version
+            wrote it.
     """
     try:
         file = fs.open(path)
@@ -102,6 +103,8 @@ def _read_footer(file: File, path: Path) -> Footer:
     try:
         footer = decode_footer(_pread(file, path, trailer_at - behind_at, behind_at), file_bytes=file_bytes)
     except BadFooter as bad:
+        if bad.newer:
+            raise NewerFormat(f"{path}: {bad}", file=str(path), offset=behind_at) from None
         raise _corrupt(path, behind_at, str(bad)) from None
     first, last = footer.batches[0], footer.batches[-1]
     if last.offset + last.length != behind_at:

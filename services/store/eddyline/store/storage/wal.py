@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from eddyline.store.storage.frame import BadFrame, FrameType, control_body, parse, seal
 from eddyline.store.storage.fs import write_all
 from eddyline.store.storage.layout import wal_file, wal_numbers
-from eddyline.store.storage.scan import FileReplay, Location, WalEnd, corrupt
+from eddyline.store.storage.scan import MARK_BYTES_MAX, FileReplay, Location, WalEnd, corrupt
 from eddyline.store.storage.spare import Spare
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ __all__ = ["Location", "Wal", "WalEnd", "WalFailed", "WriteGroup"]
 FILLED_GROUP_BYTES_MAX: Final = 256 << 10
 """Bytes a group (a file's bytes by its fdatasyncs) up to which the next file is zero-filled ahead. Above it the second write
 of every byte costs more than it saves: at 800 KB a group holes brought +25 % of P1 (`make bench ROWS=P1`)."""
-MARK_BYTES_MAX: Final = 144
-"""A mark: header, a body of at most 88 bytes, checksum."""
 
 
 class WalFailed(Exception):
@@ -136,6 +134,8 @@ class Wal:
         for due, number in enumerate(numbers, first_number):
             if number != due:
                 raise corrupt(wal_file(directory, due), 0, f"the file is missing, {number:016x} is there")
+        if settled is not None and first_number <= settled.file_number and settled.file_number not in numbers:
+            raise corrupt(wal_file(directory, settled.file_number), 0, "the file is missing")
         if expected is not None and (not numbers or numbers[-1] < expected.file_number):
             raise corrupt(wal_file(directory, expected.file_number), 0, "the file is missing")
         ends, end, before = dict[int, int](), WalEnd(0, 0), None

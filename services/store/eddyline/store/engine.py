@@ -15,7 +15,7 @@ while keys are read for `expected_versions`.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from eddyline.core.batch import Batch
 from eddyline.core.errors import CommitUnknown, TopicNotFound
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from eddyline.store.workers import Worker
     from eddyline.store.write_gate import WriteGate
 
+T = TypeVar("T")
 Ack = asyncio.Future[AppendResult]
 
 _NO_RECORDS: Final = Batch.from_rows([])
@@ -331,7 +332,7 @@ class Engine:
         settle_frames(frames, unknown)
 
 
-async def settled(commit: asyncio.Future[None]) -> None:
+async def settled(commit: asyncio.Future[T]) -> None:
     """Await a commit under way; a cancelled caller waits for it too, so that what it locked stays locked till then."""
     try:
         await asyncio.shield(commit)

@@ -42,7 +42,13 @@ class Entries:
     """Reads of every fold of a shard."""
 
     def __init__(
-        self, *, fold: Fold, fold_worker: Worker, reader_worker: Worker, clock: Clock, sources: Sources
+        self,
+        *,
+        fold: Fold,
+        fold_worker: Worker,
+        reader_worker: Worker,
+        clock: Clock,
+        sources: Sources,
     ) -> None:
         self._fold = fold
         self._fold_worker = fold_worker
@@ -64,7 +70,7 @@ class Entries:
         head_seq = topic.head_seq
         reading = PointRead(self._fold, topic.id, keys)
         try:
-            with self._watched():
+            with self.watched():
                 entries, fold_seq = await self._fold_worker.submit(reading.run)
         finally:
             reading.give_up()
@@ -84,7 +90,7 @@ class Entries:
         await self._wait(topic, min_seq)
         head_seq = topic.head_seq
 
-        opening = _Opening(self._fold, topic.id)
+        opening = Opening(self._fold, topic.id)
         try:
             view, fold_seq = await self._fold_worker.submit(partial(opening.run, key_prefix, after_key))
             await topic.wait_head(fold_seq, self._clock, WAIT_S_MAX)
@@ -99,7 +105,7 @@ class Entries:
                         scanMsMax=round(SCAN_S_MAX * 1000),
                     )
                 page = partial(view.next_batch, min(PAGE_ENTRIES, remaining), PAGE_BYTES)
-                with self._watched():
+                with self.watched():
                     batch = await self._reader_worker.submit(page)
                 remaining -= batch.count
                 if batch.count or first:
@@ -116,7 +122,7 @@ class Entries:
         return FoldState(fold_seq, topic.id, source_state, staleness_ms)
 
     @contextmanager
-    def _watched(self) -> Iterator[None]:
+    def watched(self) -> Iterator[None]:
         """Count damage met; the next start of the store mends it (`fold_opening.py`)."""
         try:
             yield
@@ -145,8 +151,8 @@ class _Opened(NamedTuple):
     fold_seq: int
 
 
-class _Opening:
-    """A view on its way from the fold's thread to a scan that may be cancelled meanwhile: nobody else would close it then.
+class Opening:
+    """A view on its way from the fold's thread to a reader who may be cancelled meanwhile: nobody else would close it then.
 
     Whoever comes second, the job or the scan's end, sees what the other has left; closing twice does no harm.
     """

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from eddyline.store.fold.dump import cut, load_steps
+from eddyline.store.fold.dump import load_steps
 from eddyline.store.fold.fold import FoldWrite, until_taken
 from eddyline.store.fold.project import entries_of
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from eddyline.store.fold.fold import Fold, WriterState
     from eddyline.store.fold_source import FoldSource
 
-WRITE_ENTRIES: Final = 2048
-"""Entries from which on a write is not joined by another piece's: with what a piece brings, two of the applier's at most."""
+WRITE_ENTRIES: Final = 1024
+"""Entries from which on a write is not joined by another piece's: small frames share a write, a large piece has its own."""
 
 
 def rebuild(
@@ -38,20 +38,16 @@ def rebuild(
             yield 0
     elif not source.goes_on:
         until_taken(fold, partial(fold.delete_topic, topic_id))
-    done_seq, waiting, entries_waiting = source.after_seq, list[FoldWrite](), 0
+    waiting, entries_waiting = list[FoldWrite](), 0
     for last_seq, batch in source.log():
-        runs = list(cut(entries_of(batch)))
-        # Keys of one piece are in no order of seq: the piece counts when all of them are there, and the whole log with
-        # the writers.
-        piece_seq = min(last_seq, source.through_seq - 1)
-        for number, entries in enumerate(runs, start=1):
-            waiting.append(FoldWrite(topic_id, piece_seq if number == len(runs) else done_seq, entries, []))
-            entries_waiting += len(entries)
-            if entries_waiting >= WRITE_ENTRIES:
-                until_taken(fold, partial(fold.apply, waiting))
-                done_seq, waiting, entries_waiting = waiting[-1].applied_seq, [], 0
-                yield done_seq
-        done_seq = piece_seq
+        entries = entries_of(batch)
+        # The last of the log counts with the writers.
+        waiting.append(FoldWrite(topic_id, min(last_seq, source.through_seq - 1), entries, []))
+        entries_waiting += len(entries)
+        if entries_waiting >= WRITE_ENTRIES or len(waiting) >= WRITE_ENTRIES:
+            until_taken(fold, partial(fold.apply, waiting))
+            yield waiting[-1].applied_seq
+            waiting, entries_waiting = [], 0
     waiting.append(FoldWrite(topic_id, source.through_seq, [], list(writers)))
     until_taken(fold, partial(fold.apply, waiting))
     yield source.through_seq

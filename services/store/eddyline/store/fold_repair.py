@@ -1,9 +1,9 @@
 """Bringing up folds that lack what the catalog says they have: after damage, a loss, or a start that was cut off.
 
 A topic's fold goes on from what it has where the log reaches back so far, else it is made of base and log
-(`fold_source.py`). Where these are damaged too it is lost: that is logged and synced first, then the fold is made of what can still be read, so
-that appends are applied to something and an operator may settle for it (`settle_fold.py`). Its reads are refused until then;
-each start tries anew, as files may have been put back.
+(`fold_source.py`). Where these are damaged too it is lost: that is logged and synced first, then the fold is made of what
+can still be read, so that appends are applied to something and an operator may settle for it (`settle_fold.py`). Its reads
+are refused until then; each start tries anew, as files may have been put back.
 
 I1: no fold that is behind its catalog, or made of less than all, is served as right, whenever a start is cut off. I2: memory
 is that of one piece of the log.
@@ -13,7 +13,7 @@ Threading: the fold's thread, before anything is served.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.telemetry import fields
@@ -39,6 +39,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+class Salvage(NamedTuple):
+    """What a lost fold was made of: its base (0 = none), and from where on the log is whole."""
+
+    base_seq: int
+    log_first_seq: int
+
+
 class FoldRepair:
     """Repairs the folds of one store."""
 
@@ -60,6 +67,8 @@ class FoldRepair:
         self._wals = wals
         self._tell = tell
         self._done_bytes = self._total_bytes = replayed_bytes
+        self.salvaged: dict[int, Salvage] = {}
+        """What the folds were made of that are lost, by their topics' ids."""
 
     def run(self, behind: Collection[int]) -> int:
         """Bring up the topics of these ids, and those whose fold is lost; how many there were.
@@ -81,14 +90,14 @@ class FoldRepair:
             logger.error("fold_lost", extra=fields(topic=topic.name, error=error.message))
             if not topic.fold_lost:
                 self._log(topic, lost=True)
-            self._build(topic, 0, past_damage=True)
+            self.salvaged[topic.id] = self._build(topic, 0, past_damage=True)
         else:
             logger.warning("fold_made_anew", extra=fields(topic=topic.name, from_seq=before, to_seq=topic.head_seq))
             if topic.fold_lost:
                 self._log(topic, lost=False)
         self._done_bytes = done_bytes + _source_bytes(topic)
 
-    def _build(self, topic: Topic, applied_seq: int, *, past_damage: bool = False) -> None:
+    def _build(self, topic: Topic, applied_seq: int, *, past_damage: bool = False) -> Salvage:
         source = FoldSource(
             self._files,
             self._layout,
@@ -103,6 +112,7 @@ class FoldRepair:
                 self._tell(RecoveryProgress(self._done_bytes + source.bytes_read, self._total_bytes))
         finally:
             source.close()
+        return Salvage(source.base_seq, source.log_first_seq)
 
     def _log(self, topic: Topic, *, lost: bool) -> None:
         """Say in the log what the next start must know."""

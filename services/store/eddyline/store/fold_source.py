@@ -4,7 +4,8 @@ Rows that were deleted on request are left out, wherever they lie; rows below th
 history, never a fold. Every seq of the range must be in a piece or known to hold nothing.
 
 I1: pieces come in order, those of the base by key, those of the log by seq, each with the last seq that it settles. I2: one
-piece is in memory at a time. I3: a source is of one moment, that of its making: files that are replaced later are held.
+stored batch is in memory at a time, and is given in pieces of so few rows that none keeps other threads waiting. I3: a
+source is of one moment, that of its making: segments that are replaced later are held.
 Failure: a damaged piece, or a missing one, is DataCorrupt; a source that is told to go on past damage keeps the errors in
 `damage` instead, and gives what can be read.
 Threading: made and closed where the topic's state lives (the event loop, or before anything is served); read on any one
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from eddyline.store.storage.layout import Layout
 
 _NO_FLOORS: Final = Floors()
+ROWS_MAX: Final = 4096
+"""Rows of a piece: what becomes of them is one write of the fold, as large as the applier's."""
 DAMAGE_MAX: Final = 16
 """Errors kept of one source: whoever reads them looks at the first."""
 
@@ -57,6 +60,7 @@ class FoldSource:
         *,
         through_seq: int,
         applied_seq: int = 0,
+        rows_max: int = ROWS_MAX,
         past_damage: bool = False,
     ) -> None:
         """The fold at `through_seq`. One that is whole up to `applied_seq` goes on from there, if the log reaches so far."""
@@ -73,6 +77,7 @@ class FoldSource:
         self.damage: list[DataCorrupt] = []
         self.bytes_read = 0
         self._files = files
+        self._rows_max = rows_max
         self._past_damage = past_damage
         self._base: Path | None = None
         self._deleted = topic.deleted_seqs.copy()
@@ -111,7 +116,7 @@ class FoldSource:
                     continue
                 self.bytes_read += entry.length
                 gone = self._deleted.mask_each(batch.seq_array())
-                yield batch.select(np.flatnonzero(~gone)) if gone.any() else batch
+                yield from self._cut(batch.select(np.flatnonzero(~gone)) if gone.any() else batch)
         finally:
             file.close()
 
@@ -137,12 +142,17 @@ class FoldSource:
             if not whole:
                 self.log_first_seq, whole = rows.first_seq, True
             next_seq = rows.last_seq + 1
-            yield LogPiece(rows.last_seq, visible(rows, _NO_FLOORS, self._deleted))
+            for part in self._cut(rows):
+                yield LogPiece(part.last_seq, visible(part, _NO_FLOORS, self._deleted))
         if next_seq <= self.through_seq and (missing := self._uncounted.first_absent_after(next_seq - 1)) <= (
             self.through_seq
         ):
             self._missing(missing, self.through_seq)
             self.log_first_seq = self.through_seq + 1
+
+    def _cut(self, batch: Batch) -> Iterator[Batch]:
+        for start in range(0, batch.count, self._rows_max):
+            yield batch.slice(start, start + self._rows_max)
 
     def _pieces(self) -> Iterator[tuple[Callable[[], Batch], int]]:
         for segment in self._extent.segments:

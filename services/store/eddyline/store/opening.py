@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from eddyline.store.config import StoreSettings
     from eddyline.store.fold.fold import Fold
     from eddyline.store.fold_opening import FoldOpening
+    from eddyline.store.fold_repair import Salvage
     from eddyline.store.machine import Machine
     from eddyline.store.recovery import ReplayedSource
     from eddyline.store.storage.frame import Frame
@@ -283,6 +284,7 @@ class Recovered:
     replay: Replay
     wals: list[Wal]
     fold: Fold
+    salvaged: dict[int, Salvage]
 
 
 async def recover(
@@ -351,7 +353,7 @@ async def recover(
     for topic in table.all():
         topic.oldest_ts_ms = topic.segments.first_ts_ms or topic.index.first_ts_ms
         drop_below_floors(topic)
-    return Recovered(head, store_id, table, sources, replay, wals, fold)
+    return Recovered(head, store_id, table, sources, replay, wals, fold, repair.salvaged)
 
 
 def garbage_of(head: CatalogHead, replay: Replay, layout: Layout) -> set[str]:

@@ -65,7 +65,7 @@ def compare(
     Raises:
         DataCorrupt, FoldFailed.
     """
-    comparing = _Comparing(_Side(expected), _Side(found), findings_max)
+    comparing = Comparing(expected, found, findings_max=findings_max)
     while comparing.step():
         if progress is not None:
             progress(comparing.entries)
@@ -94,17 +94,23 @@ class _Side:
         return bool(self.rows) or self._ended
 
 
-class _Comparing:
-    def __init__(self, expected: _Side, found: _Side, findings_max: int) -> None:
-        self._expected = expected
-        self._found = found
+class Comparing:
+    """A comparison under way, a page at a time."""
+
+    def __init__(self, expected: FoldView, found: FoldView, *, findings_max: int) -> None:
+        self._expected = _Side(expected)
+        self._found = _Side(found)
         self._findings_max = findings_max
         self._findings: list[Finding] = []
         self._counts = dict.fromkeys(FindingKind, 0)
         self.entries = 0
 
     def step(self) -> bool:
-        """Compare up to the end of a page. False = there was nothing left."""
+        """Compare up to the end of a page. False = there was nothing left.
+
+        Raises:
+            DataCorrupt, FoldFailed.
+        """
         expected, found = self._expected, self._found
         if not expected.rows and not found.rows:
             left, right = expected.page(), found.page()
@@ -121,6 +127,7 @@ class _Comparing:
         return True
 
     def outcome(self) -> Comparison:
+        """What was found so far."""
         counts = self._counts
         return Comparison(
             self.entries,

@@ -79,7 +79,7 @@ def load_steps(
         if not batch.count:
             continue
         last_key = _check(topic_id, batch, last_key, applied_seq)
-        for entries in cut(entries_of(batch)):
+        for entries in _cut(entries_of(batch)):
             until_taken(fold, partial(fold.apply, [FoldWrite(topic_id, 0, entries, [])]))
             yield len(entries)
     until_taken(fold, partial(fold.apply, [FoldWrite(topic_id, applied_seq, [], list(writers))]))
@@ -103,7 +103,7 @@ def _check(topic_id: int, batch: Batch, last_key: bytes | None, applied_seq: int
     return last
 
 
-def cut(entries: list[tuple[bytes, bytes | None]]) -> Iterator[list[tuple[bytes, bytes | None]]]:
+def _cut(entries: list[tuple[bytes, bytes | None]]) -> Iterator[list[tuple[bytes, bytes | None]]]:
     """Runs of entries within the bounds of a write, or of one entry."""
     start = size = 0
     for index, (key, value) in enumerate(entries):

@@ -43,6 +43,20 @@ class FoldFailed(Exception):
     """The engine below is broken. Whether the write in hand was applied is known when the fold is opened again."""
 
 
+class Scratch(Protocol):
+    """The place for one fold that is thrown away. One thread at a time."""
+
+    def open(self) -> Fold:
+        """An empty fold.
+
+        Raises:
+            FoldFailed, OSError: there is no room, or no right.
+        """
+
+    def close(self) -> None:
+        """Close and remove what is there. Idempotent."""
+
+
 STALLS_MAX: Final = 1000
 """Refusals of one write in a row, each followed by a flush, which waits for what stalls. More is a disk that stands."""
 

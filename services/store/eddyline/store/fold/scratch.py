@@ -1,0 +1,36 @@
+"""Room for a second fold, for as long as a check takes: a directory of its own, outside the data directory.
+
+I1: one at a time. I2: what a process that died has left is removed by the next one at its start, and at each use.
+Threading: any one thread at a time, blocking.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from eddyline.store.fold.rocksdb import RocksFold
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class ScratchFold:
+    """`eddyline.store.fold.fold.Scratch` in a directory, which nobody else uses."""
+
+    def __init__(self, path: Path, *, memory_bytes: int = 0) -> None:
+        self._path = path
+        self._memory_bytes = memory_bytes
+        self._fold: RocksFold | None = None
+
+    def open(self) -> RocksFold:
+        self.close()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._fold = RocksFold(self._path, memory_bytes=self._memory_bytes)
+        return self._fold
+
+    def close(self) -> None:
+        if self._fold is not None:
+            self._fold.close()
+            self._fold = None
+        shutil.rmtree(self._path, ignore_errors=True)

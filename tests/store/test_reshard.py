@@ -149,3 +149,25 @@ async def test_new_layout_needs_no_more_than_is_unsegmented() -> None:
     async with sim_store(fs, fold.kill(), wal_shards=2) as link:
         assert sum(committer.wal.bytes_total for committer in link._engine.committers) == 0
         assert len(await all_rows(link, "t")) == 20
+
+
+async def test_what_the_replayed_log_has_let_go_of_is_garbage_in_the_new_layout_too() -> None:
+    fs, fold, content = await filled(1)
+    async with sim_store(fs, fold.kill()) as link:
+        for data in ("one", "two"):
+            await append(link, "t3", puts(("k", data)))
+        topic = link._table.get("t3")
+        await link._parts.maintenance._sealer.seal(topic, topic.head_seq)
+        (segment,) = topic.segments
+        await link.delete_topic("t3")
+        fs, fold = fs.reboot("kill"), fold.kill()
+    del content["t3"]
+    assert fs.exists(segment.path)
+    again = fs.reboot("kill")
+    with pytest.raises(RuntimeError, match="before the first sweep"):
+        async with sim_store(again, SimFold(0), wal_shards=2):
+            raise RuntimeError("before the first sweep")
+    async with sim_store(again, SimFold(0), wal_shards=2) as link:
+        assert await content_of(link) == content
+    assert not again.exists(segment.path.parent)
+    assert not again.exists(LAYOUT.orphans)

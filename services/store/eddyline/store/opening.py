@@ -8,7 +8,7 @@ Threading: but for `recover` the functions are blocking, and run on the threads 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +21,7 @@ from eddyline.store.fold_repair import FoldRepair
 from eddyline.store.log.deletion import BadBody
 from eddyline.store.log.table import TopicTable
 from eddyline.store.log_files import LogFiles
-from eddyline.store.orphans import settle_orphans
+from eddyline.store.orphans import settle_orphans, with_garbage
 from eddyline.store.recovery import Replay
 from eddyline.store.reshard import name_files
 from eddyline.store.retention import drop_below_floors
@@ -221,9 +221,8 @@ class WalOpening:
         done[shard] = done[shard]._replace(state_number=number, previous_bytes=-1)
         sources = self._replay.sources
         entries = [entry_of(topic, _source_of(sources.get(topic.id))) for topic in self._table.dirty]
-        self._head = CatalogHead(
-            self._head.checkpoint, self._head.store_id, self._table.next_id, tuple(done), self._head.garbage
-        )
+        known = with_garbage(self._head, self._replay, self._layout)
+        self._head = replace(known, next_topic_id=self._table.next_id, wal=tuple(done))
         self._catalog.write(self._head, entries, sorted(self._table.gone))
         self._table.dirty.clear()
         self._table.gone.clear()
@@ -330,7 +329,7 @@ async def recover(
         layout,
         table,
         wal_shards=len(positions),
-        garbage=garbage_of(head, replay, layout),
+        garbage=set(with_garbage(head, replay, layout).garbage),
         now_ms=machine.clock.now_ms(),
     )
     await workers.background.submit(aside)
@@ -354,13 +353,6 @@ async def recover(
         topic.oldest_ts_ms = topic.segments.first_ts_ms or topic.index.first_ts_ms
         drop_below_floors(topic)
     return Recovered(head, store_id, table, sources, replay, wals, fold, repair.salvaged)
-
-
-def garbage_of(head: CatalogHead, replay: Replay, layout: Layout) -> set[str]:
-    """Paths, relative to the data directory, that something named once: `garbage.py` removes them."""
-    gone = [f"{layout.topic_dir(topic_id).relative_to(layout.data_dir)}/" for topic_id in replay.gone]
-    replaced = [str(segment.path.relative_to(layout.data_dir)) for segment in replay.replaced]
-    return {*head.garbage, *gone, *replaced}
 
 
 def new_store_id(clock: Clock, host: Host) -> str:

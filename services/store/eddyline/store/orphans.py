@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import re
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
+    from eddyline.store.catalog.catalog import CatalogHead
     from eddyline.store.log.table import TopicTable
     from eddyline.store.log.topic import Topic
+    from eddyline.store.recovery import Replay
     from eddyline.store.storage.fs import Fs
     from eddyline.store.storage.layout import Layout
 
@@ -142,6 +145,15 @@ def missing_file(missing: Collection[Path]) -> DataCorrupt:
         file=str(first),
         offset=0,
     )
+
+
+def with_garbage(head: CatalogHead, replay: Replay, layout: Layout) -> CatalogHead:
+    """The head with what the replayed frames have let go of: files that were named once, which `garbage.py` removes."""
+    gone = [f"{layout.topic_dir(topic_id).relative_to(layout.data_dir)}/" for topic_id in replay.gone]
+    replaced = [str(segment.path.relative_to(layout.data_dir)) for segment in replay.replaced]
+    erasing = {entry.topic_id: entry for entry in (*head.erasing, *replay.gone.values())}
+    garbage = {*head.garbage, *gone, *replaced}
+    return replace(head, garbage=tuple(sorted(garbage)), erasing=tuple(erasing.values()))
 
 
 def files_of(topic: Topic, topic_dir: Path) -> set[str]:

@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import DataCorrupt
 from eddyline.store.capture import entry_of, source_of
-from eddyline.store.catalog.catalog import CatalogHead, WalPosition
+from eddyline.store.catalog.catalog import WalPosition
+from eddyline.store.fold.fold import sync_for
+from eddyline.store.orphans import with_garbage
 from eddyline.store.storage.frame import FrameType, carried_body, control_body, seal
 from eddyline.store.storage.fs import remove_directory, write_all
 from eddyline.store.storage.layout import parse_wal_temporary, temporary, wal_file, wal_numbers
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from eddyline.store.catalog.catalog import Catalog
+    from eddyline.store.catalog.catalog import Catalog, CatalogHead
     from eddyline.store.fold.fold import Fold
     from eddyline.store.log.table import TopicTable
     from eddyline.store.opening import Recovered
@@ -56,7 +58,8 @@ def reshard(
         DataCorrupt, OSError, CatalogFailed, FoldFailed: the store cannot be opened; the next start finds one of the two
             layouts whole.
     """
-    old, head, table = recovered.wals, recovered.head, recovered.table
+    old, table = recovered.wals, recovered.table
+    head = with_garbage(recovered.head, recovered.replay, layout)
     for name in head.garbage:
         if name.startswith(_WAL_DIRECTORIES):
             remove_directory(fs, layout.data_dir / name)
@@ -81,11 +84,16 @@ def reshard(
         positions.append(writing.finish())
     for wal in old:
         wal.sync()
-    fold.sync()
+    sync_for(fold, head.checkpoint + 1)
     gone = [f"{layout.wal_shard(s).relative_to(layout.data_dir)}/" for s in range(wal_shards, len(old))]
     kept = [name for name in head.garbage if not name.startswith(_WAL_DIRECTORIES)]
-    new_head = CatalogHead(
-        head.checkpoint + 1, recovered.store_id, table.next_id, tuple(positions), tuple(sorted([*kept, *gone]))
+    new_head = replace(
+        head,
+        checkpoint=head.checkpoint + 1,
+        store_id=recovered.store_id,
+        next_topic_id=table.next_id,
+        wal=tuple(positions),
+        garbage=tuple(sorted([*kept, *gone])),
     )
     entries = [entry_of(topic, source_of(topic, recovered.sources)) for topic in table.dirty]
     catalog.write(new_head, entries, sorted(table.gone))

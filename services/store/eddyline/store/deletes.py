@@ -123,7 +123,8 @@ class Deletes:
     async def _delete_prefix(self, topic: Topic, deletion: Deletion) -> int:
         async with self._retention.holding_settled(topic):
             floors, through_seq = topic.floors, deletion.through_seq
-            if through_seq <= floors.trim:
+            # Of a KV topic retention's floors leave what base and log on disk still tell of the past: a delete's do not.
+            if through_seq <= (floors.delete if topic.folds else floors.trim):
                 return 0
             walk = FrontWalk(floors, topic.uncounted, through_seq=through_seq)
             await self._front.walk(topic, walk)

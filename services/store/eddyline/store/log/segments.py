@@ -1,7 +1,7 @@
 """The segments of one topic: which files hold which seqs, in memory a few numbers each.
 
-A segment's footer (its table, filters) is read when somebody first needs it, and kept while there is room (`log_files.py`). Whoever
-reads a file holds it; a segment that was replaced is unlinked when the last one lets go.
+A segment's footer (its table, filters) is read when somebody first needs it, and kept while there is room
+(`log_files.py`). Whoever reads a file holds it; a segment that was replaced is unlinked when the last one lets go.
 I1: segments are ordered and do not overlap. I2: a replaced segment is in no set any more; its file goes once `holds` is 0.
 Threading: event loop only; files are read elsewhere.
 """

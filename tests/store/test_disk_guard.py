@@ -146,6 +146,7 @@ async def test_a_disk_full_in_upkeep_fails_no_append_and_is_tried_again() -> Non
         fs.next_fault("mkdir", error=errno.ENOSPC)
         assert not await link._parts.maintenance.round()
         await append(link, "log", rows("b"))
+        clock.advance(1)
         assert await link._parts.maintenance.round()
         assert link.status().segment_count > 0
         assert values(await all_rows(link, "log")) == [b"a", b"b"]

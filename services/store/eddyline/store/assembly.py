@@ -13,21 +13,29 @@ from eddyline.store.deletes import Deletes
 from eddyline.store.disk_guard import DiskGuard
 from eddyline.store.engine import Engine
 from eddyline.store.entries import Entries
+from eddyline.store.erase_topic import Eraser
+from eddyline.store.erasures import Erasures
 from eddyline.store.find_seq import FindSeq
+from eddyline.store.fold_base import BaseMaker
 from eddyline.store.garbage import Garbage
 from eddyline.store.history import KeyHistory
 from eddyline.store.link import LocalLink
 from eddyline.store.log.cache import BatchCache
 from eddyline.store.log_files import LogFiles
 from eddyline.store.log_front import LogFront
-from eddyline.store.maintenance import Maintenance
+from eddyline.store.maintenance import Damage, Maintenance
 from eddyline.store.memory_plan import memory_plan
-from eddyline.store.parts import HistoryParts, StoreParts
+from eddyline.store.parts import FoldParts, HistoryParts, StoreParts
 from eddyline.store.reader import LogReader
 from eddyline.store.retention import Retention
+from eddyline.store.rewrite import Rewriter
+from eddyline.store.scrub import Scrubber
 from eddyline.store.seal import Sealer
 from eddyline.store.segment_swap import SegmentSwap
+from eddyline.store.settle_fold import SettleFold
 from eddyline.store.stored_log import StoredLog
+from eddyline.store.tidy import Tidier
+from eddyline.store.verify_fold import VerifyFold
 from eddyline.store.write_gate import WriteGate
 
 if TYPE_CHECKING:
@@ -61,6 +69,7 @@ class Store:
     maintenance: Maintenance
     disk_guard: DiskGuard
     history: HistoryParts
+    folds: FoldParts
 
     def link(self, instance: int) -> LocalLink:
         """The door to it."""
@@ -73,6 +82,7 @@ class Store:
             checkpointer=self.checkpointer,
             maintenance=self.maintenance,
             history=self.history,
+            folds=self.folds,
         )
         return LocalLink(
             engine=self.engine, reader=self.reader, entries=self.entries, sources=self.sources, parts=parts
@@ -117,8 +127,17 @@ def put_together(
         ages=ages,
         writer_keep_ms=settings.writer_keep_days * _DAY_MS,
     )
-    maintenance = Maintenance(
-        engine=engine, checkpointer=checkpointer, sealer=sealer, garbage=garbage, clock=clock, settings=settings
+    maintenance = _maintenance(
+        machine,
+        settings,
+        layout,
+        files=files,
+        engine=engine,
+        retention=retention,
+        garbage=garbage,
+        swap=swap,
+        sealer=sealer,
+        checkpointer=checkpointer,
     )
     for topic in recovered.table.all():
         retention.look(topic)
@@ -149,7 +168,32 @@ def put_together(
             floor_bytes=settings.disk_floor_bytes,
         ),
         history=_history_parts(machine, settings, layout, engine=engine, log=log, entries=entries, retention=retention),
+        folds=_fold_parts(machine, layout, recovered, engine=engine, log=log, entries=entries, retention=retention),
     )
+
+
+def _fold_parts(
+    machine: Machine,
+    layout: Layout,
+    recovered: Recovered,
+    *,
+    engine: Engine,
+    log: StoredLog,
+    entries: Entries,
+    retention: Retention,
+) -> FoldParts:
+    verify = VerifyFold(
+        fold=engine.fold,
+        fold_worker=engine.fold_worker,
+        worker=machine.workers.reader,
+        clock=machine.clock,
+        files=log.files,
+        layout=layout,
+        retention=retention,
+        entries=entries,
+        scratch=machine.scratch,
+    )
+    return FoldParts(entries, verify, SettleFold(engine, entries, layout, recovered.salvaged))
 
 
 def _history_parts(
@@ -175,6 +219,66 @@ def _history_parts(
         find_seq=FindSeq(log=log, retention=retention),
         keys=KeyHistory(log=log, retention=retention),
         as_of=AsOf(log=log, entries=entries, bases=bases, retention=retention, clock=machine.clock),
+    )
+
+
+def _maintenance(
+    machine: Machine,
+    settings: StoreSettings,
+    layout: Layout,
+    *,
+    files: LogFiles,
+    engine: Engine,
+    retention: Retention,
+    garbage: Garbage,
+    swap: SegmentSwap,
+    sealer: Sealer,
+    checkpointer: Checkpointer,
+) -> Maintenance:
+    clock, background, table, damage = machine.clock, machine.workers.background, engine.table, Damage()
+    erase_within_ms = settings.erase_within_h * _HOUR_MS
+    bases, rewriter = BaseMaker(engine, swap), Rewriter(swap, files)
+    eraser = Eraser(
+        engine=engine,
+        retention=retention,
+        checkpointer=checkpointer,
+        sealer=sealer,
+        bases=bases,
+        rewriter=rewriter,
+        swap=swap,
+        garbage=garbage,
+        fs=machine.fs,
+        layout=layout,
+        background=background,
+        reader=machine.workers.reader,
+        erase_within_ms=erase_within_ms,
+    )
+    return Maintenance(
+        engine=engine,
+        checkpointer=checkpointer,
+        sealer=sealer,
+        garbage=garbage,
+        erasures=Erasures(eraser, table=table, garbage=garbage, clock=clock, erase_within_ms=erase_within_ms),
+        tidier=Tidier(
+            table=table,
+            swap=swap,
+            rewriter=rewriter,
+            bases=bases,
+            records_max=settings.seal_records,
+            bytes_max=settings.seal_bytes,
+        ),
+        scrubber=Scrubber(
+            fs=machine.fs,
+            layout=layout,
+            table=table,
+            worker=background,
+            clock=clock,
+            bytes_per_s=settings.scrub_bytes_per_s,
+            on_corrupt=damage.found,
+        ),
+        damage=damage,
+        clock=clock,
+        settings=settings,
     )
 
 

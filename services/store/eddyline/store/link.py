@@ -16,7 +16,6 @@ from eddyline.core.deletion import check_delete
 from eddyline.core.errors import (
     NotKv,
     NotReady,
-    NotYet,
     SourceExists,
     TopicExists,
     TopicHasSource,
@@ -245,6 +244,14 @@ class LocalLink:
         found = self._table.get(topic)
         return self._entries.scan(found, key_prefix=key_prefix, after_key=after_key, limit=limit, min_seq=min_seq)
 
+    def verify_fold(self, topic: str) -> AsyncGenerator[VerifyProgress | FoldVerdict, None]:
+        return self._parts.folds.verify.run(self._table.get(topic))
+
+    async def settle_fold(self, topic: str, *, if_epoch: int = 0) -> FoldSettled:
+        self._check_open()
+        async with self._locks.hold(topic):
+            return await self._parts.folds.settle.run(self._get(topic, if_epoch))
+
     @asynccontextmanager
     async def follow(self) -> AsyncIterator[LocalFollow]:
         follow = LocalFollow(self._table, self._reader)
@@ -376,13 +383,10 @@ class LocalLink:
     # not built yet -----------------------------------------------------------------------------------------------
 
     def erase_topic(self, name: str, *, if_epoch: int = 0) -> AsyncGenerator[EraseProgress, None]:
-        raise NotYet("EraseTopic is not built yet")
-
-    def verify_fold(self, topic: str) -> AsyncGenerator[VerifyProgress | FoldVerdict, None]:
-        raise NotYet("VerifyFold is not built yet")
-
-    async def settle_fold(self, topic: str, *, if_epoch: int = 0) -> FoldSettled:
-        raise NotYet("SettleFold is not built yet")
+        self._check_open()
+        topic = self._table.get(name)
+        check_epoch(name, topic.id, if_epoch)
+        return self._parts.maintenance.erasures.ask(topic)
 
     def _check_open(self) -> None:
         if self._closing:

@@ -1,8 +1,10 @@
-"""What a store does by itself, one job at a time: seal, checkpoint, and whatever else keeps its files small and few.
+"""What a store does by itself, one job at a time: seal, checkpoint, erase, and whatever else keeps its files small and few.
 
-Every round looks at what is due, most urgent first, and does one thing; so jobs never compete, and a store that is told to
-stop waits for one of them at most. Each job is a class of its own; here is only their order.
-Failure: a job that fails is said in the log and tried again after a pause that grows; what it was about stays as it was.
+Every round does what is due, most urgent first: full or old logs are sealed, so that the WAL stays short; a checkpoint; one
+step of an erasure; some work on segments (`tidy.py`); what was replaced goes; some scrubbing. So jobs never compete, and a
+store that is told to stop waits for one of them at most. Each job is a class of its own; here is only their order.
+Failure: a job that fails is said in the log and tried again after a pause that grows; what it was about stays as it was, and
+the other jobs go on.
 Threading: one task on the event loop.
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.clock import wait_event
@@ -19,25 +22,45 @@ from eddyline.store.burst import Burst
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.figures import Stage
 from eddyline.store.fold.fold import FoldFailed, FoldStalled
+from eddyline.store.resting import PAUSE_S, PAUSE_S_MAX, Resting
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable, Hashable
 
     from eddyline.core.clock import Clock
     from eddyline.store.checkpoint import Checkpointer
     from eddyline.store.config import StoreSettings
     from eddyline.store.engine import Engine
+    from eddyline.store.erasures import Erasures
     from eddyline.store.garbage import Garbage
     from eddyline.store.log.topic import Topic
+    from eddyline.store.scrub import Scrubber
     from eddyline.store.seal import Sealer
+    from eddyline.store.tidy import Tidier
 
 logger = logging.getLogger(__name__)
 
 ROUND_S: Final = 0.25
 """How often due work is looked for: a quarter of what a fast producer takes to fill a segment."""
-PAUSE_S: Final = 1.0
-PAUSE_S_MAX: Final = 60.0
-"""After a failed job. A full or sick disk gets better within minutes, if at all."""
+CORRUPT_KNOWN_MAX: Final = 10_000
+"""Damaged pieces that are told apart; so many are one sick disk."""
+
+
+class Damage:
+    """Pieces of files found damaged since the start, each said and counted once."""
+
+    def __init__(self) -> None:
+        self._known: set[tuple[str, int]] = set()
+        self.count = 0
+
+    def found(self, error: DataCorrupt) -> None:
+        """A piece is damaged."""
+        place = (str(error.metadata.get("file", "")), int(error.metadata.get("offset", 0)))
+        if place in self._known or len(self._known) >= CORRUPT_KNOWN_MAX:
+            return
+        self._known.add(place)
+        self.count += 1
+        logger.error("corruption_found", extra=fields(error=error.message, **error.metadata))
 
 
 class Maintenance:
@@ -50,6 +73,10 @@ class Maintenance:
         checkpointer: Checkpointer,
         sealer: Sealer,
         garbage: Garbage,
+        erasures: Erasures,
+        tidier: Tidier,
+        scrubber: Scrubber,
+        damage: Damage,
         clock: Clock,
         settings: StoreSettings,
     ) -> None:
@@ -57,58 +84,94 @@ class Maintenance:
         self._checkpointer = checkpointer
         self._sealer = sealer
         self._garbage = garbage
+        self.erasures = erasures
+        self._tidier = tidier
+        self._scrubber = scrubber
+        self._damage = damage
         self._clock = clock
         self._settings = settings
         self._burst = Burst(engine, clock, unsegmented_bytes_max=settings.unsegmented_bytes_max)
+        self._one_round = asyncio.Lock()
         self._wake = asyncio.Event()
+        erasures.on_asked = self._wake.set
+        self._resting = Resting(clock)
         self._checkpoint_s = clock.monotonic_s()
         self.stage = Stage.IDLE
         """What is being done."""
-        self.corrupt_count = 0
+
+    @property
+    def corrupt_count(self) -> int:
         """Pieces of files found damaged since the start."""
+        return self._damage.count
 
     async def run(self) -> None:
         """Look and work, for ever."""
         pause_s = PAUSE_S
-        while True:
-            if await self.round():
-                await wait_event(self._clock, self._wake, ROUND_S)
-                self._wake.clear()
+        try:
+            while True:
+                if not await self.round():
+                    await wait_event(self._clock, self._wake, pause_s)
+                    pause_s = min(2 * pause_s, PAUSE_S_MAX)
+                    continue
                 pause_s = PAUSE_S
-            else:
-                await wait_event(self._clock, self._wake, pause_s)
-                pause_s = min(2 * pause_s, PAUSE_S_MAX)
+                if self._tidier.has_more or self.erasures.has_more:
+                    await asyncio.sleep(0)
+                else:
+                    await wait_event(self._clock, self._wake, ROUND_S)
+                    self._wake.clear()
+        finally:
+            await self._scrubber.close()
+            await self.erasures.close()
 
     async def round(self) -> bool:
-        """Do all that is due now; False = something failed."""
+        """Do what is due now; False = something failed. Another round, under way, ends first."""
+        async with self._one_round:
+            return await self._round()
+
+    async def _round(self) -> bool:
         if self._engine.read_only_reason:
+            await self.erasures.refuse(self._engine.read_only_reason)
             return True
+        if self._burst.lasts():
+            return await self._attempt(Stage.IDLE, "garbage", self._garbage.sweep)
+        good = True
+        for topic in self._engine.table.with_frames():
+            if self._sealer.is_full(topic) or self._is_old(topic):
+                good &= await self._attempt(Stage.SEAL, topic, partial(self._sealer.seal, topic, topic.head_seq))
+        if self._checkpoint_is_due():
+            good &= await self._attempt(Stage.CHECKPOINT, "checkpoint", self._checkpoint)
+        self.erasures.look()
+        if self.erasures.are_due:
+            good &= await self._attempt(self.erasures.stage, "erasure", self.erasures.step)
+        good &= await self._tidier.round(self._attempt)
+        good &= await self._attempt(Stage.IDLE, "garbage", self._garbage.sweep)
+        if self._scrubber.is_due:
+            good &= await self._attempt(Stage.SCRUB, "scrub", self._scrubber.round)
+        self._engine.gate.unsegmented_bytes = sum(c.wal.bytes_total for c in self._engine.committers)
+        return good
+
+    async def _attempt(self, stage: Stage, about: Hashable, job: Callable[[], Awaitable[None]]) -> bool:
+        """Do a job, unless what it is about failed a moment ago; False = it failed."""
+        if self._resting.rests(about):
+            return True
+        self.stage = stage
         try:
-            await self._garbage.sweep()
-            if self._burst.lasts():
-                return True
-            for topic in self._engine.table.with_frames():
-                if self._sealer.is_full(topic) or self._is_old(topic):
-                    await self._doing(Stage.SEAL, self._sealer.seal(topic, topic.head_seq))
-            if self._checkpoint_is_due():
-                await self._doing(Stage.CHECKPOINT, self._checkpointer.run())
-                self._checkpoint_s = self._clock.monotonic_s()
+            await job()
         except DataCorrupt as error:
-            self.corrupt_count += 1
-            logger.error("maintenance_found_corruption", extra=fields(error=error.message, **error.metadata))
-            return False
+            self._damage.found(error)
         except (EddylineError, OSError, CatalogFailed, FoldFailed, FoldStalled) as error:
-            logger.warning("maintenance_failed", extra=fields(stage=self.stage.name, error=str(error)))
-            return False
+            logger.warning("maintenance_failed", extra=fields(stage=stage.name, error=str(error)))
+        else:
+            self._resting.worked(about)
+            return True
         finally:
             self.stage = Stage.IDLE
-        self._engine.gate.unsegmented_bytes = sum(c.wal.bytes_total for c in self._engine.committers)
-        return True
+        self._resting.failed(about)
+        return False
 
-    async def _doing(self, stage: Stage, job: Awaitable[None]) -> None:
-        self.stage = stage
-        await job
-        self.stage = Stage.IDLE
+    async def _checkpoint(self) -> None:
+        await self._checkpointer.run()
+        self._checkpoint_s = self._clock.monotonic_s()
 
     def _is_old(self, topic: Topic) -> bool:
         """By age, spread by id over a tenth of it, so that 100 000 topics do not become due at once."""

@@ -18,10 +18,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from eddyline.core.telemetry import fields
+from eddyline.store.catalog.catalog import BaseEntry
 from eddyline.store.log.bodies import SegmentChange, segment_change_body
 from eddyline.store.log.changes import apply_segment_change
 from eddyline.store.storage.frame import FrameType, control_body
-from eddyline.store.storage.layout import SegmentId, segment_file, temporary
+from eddyline.store.storage.layout import SegmentId, base_file, segment_file, temporary
 from eddyline.store.storage.segment import SegmentSource
 from eddyline.store.storage.segment_write import write_segment
 
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
     from eddyline.store.log.segments import Segment
     from eddyline.store.log.topic import Topic
     from eddyline.store.log_files import LogFiles
+    from eddyline.store.storage.fs import Fs
     from eddyline.store.storage.layout import Layout
-    from eddyline.store.storage.segment import Compression, Footer
+    from eddyline.store.storage.segment import Compression, Footer, SegmentSummary
     from eddyline.store.workers import Worker
 
 logger = logging.getLogger(__name__)
@@ -76,9 +78,10 @@ class SegmentSwap:
         Raises:
             OSError, DataCorrupt: nothing changed. ReadOnly, CommitUnknown: as the engine's `control`.
         """
-        generation = topic.next_generation
-        topic.next_generation += 1
-        source = SegmentSource(topic.id, topic.name, topic.kind.name, topic.config_version, generation)
+        if topic.closing:
+            return
+        source = _next_source(topic)
+        generation = source.generation
         footer = await self._worker.submit(partial(self._write, topic.id, source, batches))
         change = SegmentChange(
             stage=stage,
@@ -109,6 +112,41 @@ class SegmentSwap:
             await self._worker.submit(partial(self._drop, segment_file(topic_dir, footer.id)))
         await self._garbage.sweep()
 
+    async def write_base(self, topic: Topic, seq: int, batches: Callable[[], Iterator[Batch]]) -> None:
+        """Put a dump of the fold as of `seq` in the place of the topic's base. One without rows has no file.
+
+        Raises:
+            OSError, DataCorrupt, FoldFailed: the old base stays. ReadOnly, CommitUnknown: as the engine's `control`.
+        """
+        if topic.closing:
+            return
+        source = _next_source(topic)._replace(is_base=True, base_seq=seq)
+        topic_dir = self._layout.topic_dir(topic.id)
+        path = base_file(topic_dir, seq, source.generation)
+        summary = await self._worker.submit(partial(self._write_base, path, source, batches))
+        base = BaseEntry(
+            seq, source.generation, *((summary.rows, summary.file_bytes) if summary is not None else (0, 0))
+        )
+        change = SegmentChange("base", source.generation + 1, base=base)
+        if topic.closing:
+            await self._worker.submit(partial(self._drop, path))
+            return
+        body = control_body(FrameType.SEGMENT_CHANGE, topic.id, segment_change_body(change), ts_ms=topic.last_ts_ms)
+        await self._engine.control(body, lambda _: None, topic)
+        if summary is not None:
+            await self._worker.submit(partial(_rename, self._files.fs, path))
+        # Whoever looks for the base looks for its file: so it counts from here on, where a segment counts from its frame on.
+        self._garbage.segments(apply_segment_change(topic, change, topic_dir))
+        self._engine.table.dirty.add(topic)
+        await self._garbage.sweep()
+
+    def _write_base(
+        self, path: Path, source: SegmentSource, batches: Callable[[], Iterator[Batch]]
+    ) -> SegmentSummary | None:
+        self._layout.make_topic_dir(self._files.fs, source.topic_id)
+        footer = write_segment(self._files.fs, temporary(path), source, batches(), compression=self._compression)
+        return footer.summary if footer is not None else None
+
     def _write(self, topic_id: int, source: SegmentSource, batches: Callable[[], Iterator[Batch]]) -> Footer | None:
         topic_dir = self._layout.make_topic_dir(self._files.fs, topic_id)
         # The name says which seqs the file holds: known when it is written, so the temporary has a name of its own first.
@@ -129,11 +167,21 @@ class SegmentSwap:
     def _name(self, path: Path) -> None:
         """The file is named by a committed frame: a failure here is mended by the next start."""
         try:
-            self._files.fs.rename(temporary(path), path)
-            self._files.fs.fsync_dir(path.parent)
+            _rename(self._files.fs, path)
         except OSError as error:
             logger.warning("segment_not_named", extra=fields(path=str(path), error=str(error)))
 
     def _drop(self, path: Path) -> None:
         with suppress(OSError):
             self._files.fs.unlink(temporary(path))
+
+
+def _next_source(topic: Topic) -> SegmentSource:
+    generation = topic.next_generation
+    topic.next_generation += 1
+    return SegmentSource(topic.id, topic.name, topic.kind.name, topic.config_version, generation)
+
+
+def _rename(fs: Fs, path: Path) -> None:
+    fs.rename(temporary(path), path)
+    fs.fsync_dir(path.parent)

@@ -59,13 +59,16 @@ class FoldRepair:
         wals: Sequence[Wal],
         tell: Callable[[RecoveryProgress], None],
         replayed_bytes: int,
+        before_logging: Callable[[], None],
     ) -> None:
+        """`before_logging` is called before each frame: a clean stop has said where the log ends, which is no more so."""
         self._fold = fold
         self._table = table
         self._files = files
         self._layout = layout
         self._wals = wals
         self._tell = tell
+        self._before_logging = before_logging
         self._done_bytes = self._total_bytes = replayed_bytes
         self.salvaged: dict[int, Salvage] = {}
         """What the folds were made of that are lost, by their topics' ids."""
@@ -116,6 +119,7 @@ class FoldRepair:
 
     def _log(self, topic: Topic, *, lost: bool) -> None:
         """Say in the log what the next start must know."""
+        self._before_logging()
         body, change = fold_change(topic, lost=lost)
         wal = self._wals[topic.id % len(self._wals)]
         wal.write(wal.place([body]))

@@ -26,6 +26,7 @@ from eddyline.store.recovery import Replay
 from eddyline.store.reshard import name_files
 from eddyline.store.retention import drop_below_floors
 from eddyline.store.sources import Sources
+from eddyline.store.storage.identity import write_identity
 from eddyline.store.storage.layout import wal_file, wal_numbers
 from eddyline.store.storage.scan import corrupt, first_mark
 from eddyline.store.storage.wal import Wal, WalEnd
@@ -342,6 +343,7 @@ async def recover(
         wals=wals,
         tell=machine.tell,
         replayed_bytes=replay.bytes,
+        before_logging=partial(_no_clean_end, fs, layout, before, machine.host.boot_id()),
     )
     try:
         await workers.fold.submit(partial(repair.run, replay.behind))
@@ -353,6 +355,12 @@ async def recover(
         topic.oldest_ts_ms = topic.segments.first_ts_ms or topic.index.first_ts_ms
         drop_below_floors(topic)
     return Recovered(head, store_id, table, sources, replay, wals, fold, repair.salvaged)
+
+
+def _no_clean_end(fs: Fs, layout: Layout, before: Identity | None, boot_id: str) -> None:
+    """The log goes on behind the end that a clean stop has told; what is written from here on is of this boot."""
+    if before is not None and before.clean:
+        write_identity(fs, layout, replace(before, clean=False, boot_id=boot_id, wal_bytes=0))
 
 
 def new_store_id(clock: Clock, host: Host) -> str:

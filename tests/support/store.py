@@ -22,7 +22,7 @@ from tests.support.manual_clock import ManualClock
 from tests.support.sim_fs import SimFs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from eddyline.core.store_link import AppendResult
     from eddyline.store.fold.fold import Fold
@@ -33,6 +33,16 @@ WAL_FILE_BYTES = 64 << 10
 LASTING = (Durability.DISK, Durability.FSYNC)
 """The classes whose records outlive the process."""
 CATALOG = Path("/data/catalog")
+
+
+class SimScratch:
+    """A place for a second fold, in memory."""
+
+    def open(self) -> Fold:
+        return SimFold(0)
+
+    def close(self) -> None:
+        pass
 
 
 class SimHost:
@@ -66,9 +76,10 @@ async def sim_store(
     boot_id: str = "",
     cache_bytes: int = 64 << 20,
     cluster_id: str = "test",
+    open_fold: Callable[[], Fold] | None = None,
     **changes: int | str,
 ) -> AsyncIterator[LocalLink]:
-    """A recovered store; what is not given is new and empty."""
+    """A recovered store; what is not given is new and empty. `open_fold` opens the fold, once or more often."""
     fs = fs if fs is not None else SimFs()
     if not boot_id:
         boot_id = fs.boot_id if isinstance(fs, SimFs) else "boot"
@@ -76,12 +87,13 @@ async def sim_store(
     chosen = settings(**changes)
     machine = Machine(
         fs=fs,
-        open_fold=lambda: made,
+        open_fold=open_fold or (lambda: made),
         open_catalog=lambda must_exist: SimCatalog(sim_disk(fs), CATALOG, must_exist=must_exist),
         clock=clock or ManualClock(),
         host=SimHost(boot_id),
         workers=new_workers(lambda name, threads: InlineWorker(), wal_shards=chosen.wal_shards),
         plan=memory_plan(chosen.memory_bytes)._replace(cache_bytes=cache_bytes),
+        scratch=SimScratch(),
     )
     async with open_store(machine, chosen, cluster_id=cluster_id) as link:
         yield link

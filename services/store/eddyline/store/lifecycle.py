@@ -81,6 +81,8 @@ async def _recovered(
     before = read_identity(fs, layout)
     check_identity(before, cluster_id)
     boot_id = machine.host.boot_id()
+    if machine.scratch is not None:
+        await workers.reader.submit(machine.scratch.close)  # what a process that died in a check has left
     with ExitStack() as opened:
         catalog = machine.open_catalog(before is not None and before.catalog)
         opened.callback(catalog.close)

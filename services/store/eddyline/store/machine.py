@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from eddyline.core.clock import Clock, Host
     from eddyline.store.catalog.catalog import Catalog
     from eddyline.store.figures import RecoveryProgress
-    from eddyline.store.fold.fold import Fold
+    from eddyline.store.fold.fold import Fold, Scratch
+    from eddyline.store.memory_guard import Memory
     from eddyline.store.memory_plan import MemoryPlan
     from eddyline.store.storage.fs import Fs
     from eddyline.store.workers import Worker
@@ -49,6 +50,10 @@ def _nobody(progress: RecoveryProgress) -> None:
     """Nobody wants to know."""
 
 
+def _nothing() -> None:
+    """Nobody receives anything."""
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """See the module."""
@@ -63,3 +68,9 @@ class Machine:
     tell: Callable[[RecoveryProgress], None] = _nobody
     plan: MemoryPlan | None = None
     """None = the settings' budget, split as usual."""
+    memory: Memory | None = None
+    """The process's; None = nobody watches it."""
+    shed: Callable[[], None] = _nothing
+    """End what is being received: memory is full."""
+    scratch: Scratch | None = None
+    """Where a second fold is made when one is checked; None = nowhere."""

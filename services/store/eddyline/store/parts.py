@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from eddyline.store.checkpoint import Checkpointer
     from eddyline.store.deletes import Deletes
     from eddyline.store.engine import Engine
+    from eddyline.store.entries import Entries
     from eddyline.store.find_seq import FindSeq
     from eddyline.store.garbage import Garbage
     from eddyline.store.history import KeyHistory
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
     from eddyline.store.log.table import TopicTable
     from eddyline.store.maintenance import Maintenance
     from eddyline.store.retention import Retention
+    from eddyline.store.settle_fold import SettleFold
     from eddyline.store.sources import Sources
     from eddyline.store.stored_log import StoredLog
+    from eddyline.store.verify_fold import VerifyFold
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,15 @@ class HistoryParts:
     find_seq: FindSeq
     keys: KeyHistory
     as_of: AsOf
+
+
+@dataclass(frozen=True, slots=True)
+class FoldParts:
+    """What reads folds, checks them, and settles for what is left of them."""
+
+    entries: Entries
+    verify: VerifyFold
+    settle: SettleFold
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +58,7 @@ class StoreParts:
     checkpointer: Checkpointer
     maintenance: Maintenance
     history: HistoryParts
+    folds: FoldParts
 
     def figures(self, table: TopicTable, sources: Sources, engine: Engine) -> StoreFigures:
         """The shard's own figures."""
@@ -66,6 +79,6 @@ class StoreParts:
             unsegmented_bytes=sum(topic.index.frame_bytes for topic in table.with_frames()),
             disk_free_bytes=engine.gate.disk_free_bytes,
             memory_bytes=self.cache.bytes + engine.gate.memory_bytes + sum(c.staged_bytes for c in engine.committers),
-            corrupt_count=self.maintenance.corrupt_count,
+            corrupt_count=self.maintenance.corrupt_count + self.folds.entries.corrupt_count,
             wal_shards=len(engine.committers),
         )

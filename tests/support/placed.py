@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from eddyline.core.batch import Batch
+from eddyline.store.fold.dump import dump_batches
 from eddyline.store.fold.memory import SimFold
 from tests.support.manual_clock import ManualClock
 from tests.support.sim_fs import Crashed, SimFs
@@ -65,6 +66,18 @@ class PlacedStore:
         """Move all that is in frames into segments: one a topic."""
         for topic in self.link._table.with_frames():
             await self.link._parts.maintenance._sealer.seal(topic, topic.head_seq)
+
+    async def make_base(self, name: str) -> None:
+        """Make a base of a topic's fold as it is now."""
+        topic, engine = self.topic(name), self.link._engine
+        if not engine.fold.applied(topic.id):
+            return
+        view = engine.fold.view(topic.id)
+        try:
+            swap = self.link._parts.maintenance._sealer._swap
+            await swap.write_base(topic, engine.fold.applied(topic.id), lambda: dump_batches(view))
+        finally:
+            view.close()
 
     async def put(self) -> None:
         """Bring what was appended since to its place."""

@@ -191,4 +191,3 @@ async def full_store(play: Play) -> None:
 
 async def restart(play: Play) -> None:
     """A start of a store that has everything, and its clean stop."""
-    await play.check()

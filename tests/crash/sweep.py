@@ -7,6 +7,7 @@ many as are asked for. A scenario may begin with a prologue, whose calls are not
 from __future__ import annotations
 
 import asyncio
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -49,11 +50,22 @@ class Tuning(NamedTuple):
     erase_within_h: int = 1
 
 
+class Break(NamedTuple):
+    """How a prologue ends that does not end well: at a call, in this way."""
+
+    crash_at: int
+    end: End
+
+
 class Plan(NamedTuple):
-    """One sweep. `powers` = power failures tried at each call, beside the death of the process."""
+    """One sweep. `powers` = power failures tried at each call, beside the death of the process.
+
+    A prologue comes before what is swept, and ends with a clean stop unless it is broken.
+    """
 
     scenario: Scenario
     prologue: Scenario | None = None
+    broken: Break | None = None
     tuning: Tuning = Tuning()
     powers: int = 2
 
@@ -61,7 +73,13 @@ class Plan(NamedTuple):
     def name(self) -> str:
         """What it is called."""
         shards = f"-{self.tuning.wal_shards}-shards" if self.tuning.wal_shards > 1 else ""
-        return self.scenario.__name__ + shards
+        broken = f"-after-{self.broken.end}-at-{self.broken.crash_at}" if self.broken is not None else ""
+        return self.scenario.__name__ + shards + broken
+
+    @property
+    def is_judged(self) -> bool:
+        """True = a clean stop is judged before the scenario begins."""
+        return self.prologue is not None and self.broken is None
 
 
 @dataclass
@@ -86,6 +104,13 @@ class Life:
             wal_shards=tuning.wal_shards,
             erase_within_h=tuning.erase_within_h,
         )
+
+    def copy(self, seed: int) -> Life:
+        """An independent one at rest; what a crash of it leaves is the seed's."""
+        fold = deepcopy(self.fold)
+        fold._random.seed(seed)
+        fs, clock = self.fs.reboot("kill", seed=seed), ManualClock(self.clock.now_ms())
+        return Life(self.tuning, fs, fold, clock, deepcopy(self.history))
 
     async def run(self, scenario: Scenario, *, judged: bool = False) -> bool:
         """Run until done or stopped; True = the machine stopped. `judged` = first the clean stop before it is."""
@@ -138,46 +163,39 @@ async def go_on(play: Play) -> None:
     await play.check()
 
 
-async def begun(plan: Plan, seed: int) -> Life:
+async def begun(plan: Plan) -> Life:
     """A machine as the scenario finds it."""
-    life = Life(plan.tuning, fold=SimFold(seed))
+    life = Life(plan.tuning)
     if plan.prologue is not None:
-        assert not await life.run(plan.prologue)
-        life.reboot("clean", 0)
+        life.fs.crash_at = plan.broken.crash_at if plan.broken is not None else None
+        assert await life.run(plan.prologue) is (plan.broken is not None)
+        life.reboot(plan.broken.end if plan.broken is not None else "clean", 0)
     return life
-
-
-def calls_of(plan: Plan) -> int:
-    """How many calls the swept scenario makes."""
-
-    async def count() -> int:
-        life = await begun(plan, 0)
-        assert not await life.run(plan.scenario, judged=plan.prologue is not None)
-        return life.fs.calls
-
-    return asyncio.run(count())  # noqa: TID251
 
 
 def sweep(plan: Plan, part: int) -> int:
     """Every crash of one part of a sweep; how many were tried."""
-    tried = 0
-    for crash_at in range(1 + part, calls_of(plan) + 1, PARTS):
+    beginning = asyncio.run(begun(plan))  # noqa: TID251
+    whole, tried = beginning.copy(0), 0
+    assert not asyncio.run(whole.run(plan.scenario, judged=plan.is_judged))  # noqa: TID251
+    for crash_at in range(1 + part, whole.fs.calls + 1, PARTS):
         for outcome in range(plan.powers + 1):
             tried += 1
-            asyncio.run(one_crash(plan, crash_at, outcome))  # noqa: TID251
+            asyncio.run(one_crash(plan, beginning, crash_at, outcome))  # noqa: TID251
     return tried
 
 
-async def one_crash(plan: Plan, crash_at: int, outcome: int) -> None:
+async def one_crash(plan: Plan, beginning: Life, crash_at: int, outcome: int) -> None:
     """Crash at a call; outcome 0 is kill, the others are power failures. Of each call one outcome is gone on from."""
     end: End = "power" if outcome else "kill"
     seed = crash_at * 10 + outcome
     try:
-        life = await begun(plan, seed)
-        life.fs.seed = seed
+        life = beginning.copy(seed)
         life.fs.crash_at = crash_at
-        assert await life.run(plan.scenario, judged=plan.prologue is not None)
+        assert await life.run(plan.scenario, judged=plan.is_judged)
         life.reboot(end, seed)
+        if plan.broken is not None and plan.broken.end == "power":
+            end = "power"
         await life.recover(end, goes_on=crash_at % (plan.powers + 1) == outcome)
     except BaseException as error:
         error.add_note(f"{plan.name}: crash_at={crash_at} outcome={outcome}")

@@ -169,6 +169,17 @@ class SimFs:
         self._locks[path] = holder
         return _SimLock(self._locks, path)
 
+    def content(self, path: Path) -> bytearray:
+        """The bytes of a file as they lie there, to be damaged: not a call of the machine.
+
+        Raises:
+            OSError: there is no such file.
+        """
+        node = self._directory(path.parent).names.get(path.name)
+        if not isinstance(node, Inode):
+            raise _error(errno.ENOENT, path)
+        return node.data
+
     # the machine --------------------------------------------------------------------------------------------------
 
     def step(self) -> bool:

@@ -135,6 +135,10 @@ class Topic:
         self._waiters: list[tuple[int, asyncio.Event]] = []
         self._listeners: dict[Callable[[Topic], None], None] = {}
 
+    def __hash__(self) -> int:
+        """Its id, so that sets of topics are walked in the same order whenever a seeded simulation is replayed."""
+        return self.id
+
     # parts -------------------------------------------------------------------------------------------------------
 
     @property

@@ -1,12 +1,14 @@
 """One topic's log piece by piece, wherever it lies: segments, then WAL frames, or memory.
 
 Each step looks the next piece up anew, so that a log may be sealed, merged and trimmed between two steps. What is read is
-kept in the cache; rows below floors and deleted ones are the caller's to hide.
+kept in the cache, and a segment's next record batch is read ahead: at most one for each reader. Rows below floors and
+deleted ones are the caller's to hide.
 Threading: event loop; files are read on the reader threads.
 """
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -46,6 +48,7 @@ class StoredLog:
         self.files = files
         self._cache = cache
         self._worker = worker
+        self._under_way: dict[tuple[Segment, int], asyncio.Future[Batch]] = {}
 
     async def after(
         self,
@@ -122,12 +125,8 @@ class StoredLog:
         Raises:
             DataCorrupt.
         """
-        key = (segment, entry.offset)
-        batch = self._cache.get(key)
-        if batch is None:
-            batch = await self._worker.submit(partial(self.files.batch, segment, entry))
-            self._cache.add(key, batch)
-        return batch
+        batch = self._cache.get((segment, entry.offset))
+        return batch if batch is not None else await asyncio.shield(self._reading(segment, entry))
 
     async def _of_segment(
         self,
@@ -141,12 +140,39 @@ class StoredLog:
             footer = await self.footer(segment)
             if may_hold is not None and not may_hold(footer):
                 return Piece(segment.summary.last_seq, None)
-            entry = footer.batches[footer.batch_after(seq)]
+            position = footer.batch_after(seq)
+            entry = footer.batches[position]
             if wanted is not None and not wanted(entry):
                 return Piece(entry.last_seq, None)
+            if seq < entry.first_seq and position + 1 < len(footer.batches):
+                self._read_ahead(segment, footer.batches[position + 1], wanted)
             return Piece(entry.last_seq, await self.batch(segment, entry))
         finally:
             segment.let_go()
+
+    def _read_ahead(
+        self, segment: Segment, entry: BatchEntry, wanted: Callable[[SegmentSummary | BatchEntry], bool] | None
+    ) -> None:
+        """Whoever begins a record batch most often wants the next one: read it while this one is on its way out."""
+        if (wanted is None or wanted(entry)) and self._cache.get((segment, entry.offset)) is None:
+            self._reading(segment, entry)
+
+    def _reading(self, segment: Segment, entry: BatchEntry) -> asyncio.Future[Batch]:
+        """A record batch that is being read, once for all who want it."""
+        key = (segment, entry.offset)
+        reading = self._under_way.get(key)
+        if reading is None:
+            segment.hold()
+            reading = self._under_way[key] = self._worker.submit(partial(self.files.batch, segment, entry))
+            reading.add_done_callback(partial(self._was_read, segment, entry))
+        return reading
+
+    def _was_read(self, segment: Segment, entry: BatchEntry, reading: asyncio.Future[Batch]) -> None:
+        key = (segment, entry.offset)
+        del self._under_way[key]
+        segment.let_go()
+        if not reading.cancelled() and reading.exception() is None:  # whoever waits for it gets what it raised
+            self._cache.add(key, reading.result())
 
     async def _frame(self, topic: Topic, entry: IndexEntry) -> Batch | None:
         """The batch of an indexed frame; None where it was sealed, carried or trimmed while it was read: to be looked for

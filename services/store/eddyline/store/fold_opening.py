@@ -68,14 +68,18 @@ class FoldOpening:
             self._fold.close()
 
     def _opened(self) -> Fold:
+        damage = ""
         try:
             self._fold = self._machine.open_fold()
         except NewerFormat:
             raise
         except DataCorrupt as error:
-            logger.error("fold_damaged", extra=fields(error=error.message))
+            damage = error.message
+        if damage:
+            logger.error("fold_damaged", extra=fields(error=damage))
             self._set_aside()
             self._fold = self._machine.open_fold()
+        assert self._fold is not None
         return self._fold
 
     def _set_aside(self) -> None:

@@ -18,7 +18,7 @@ Threading: see `fold.py`.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import islice
 from threading import Event
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -75,15 +75,23 @@ class RocksFold:
     """`eddyline.store.fold.fold.Fold` in a directory of its own."""
 
     def __init__(
-        self, path: Path, *, profile: sizes.ProfileName = "small", memory_bytes: int = 0, checked_bytes: int = 0
+        self,
+        path: Path,
+        *,
+        profile: sizes.ProfileName = "small",
+        memory_bytes: int = 0,
+        checked_bytes: int = 0,
+        read_only: bool = False,
     ) -> None:
         """Open, or create, the fold at `path`; what RocksDB's WAL holds is replayed first. `memory_bytes` bounds memtables
-        and caches together; 0 = as the profile says. Tables of up to `checked_bytes` together are read whole.
+        and caches together; 0 = as the profile says. Tables of up to `checked_bytes` together are read whole. One that is
+        opened `read_only` must exist, and takes no write; no word of damage is left beside it.
 
         Raises:
             DataCorrupt: what is there is damaged, or was found so before. FoldFailed: it is locked, or cannot be read.
         """
         self._path = path
+        self._read_only = read_only
         self._views: set[RocksView] = set()
         self._own_views: set[RocksView] = set()
         self._write_options = WriteOptions()
@@ -95,7 +103,7 @@ class RocksFold:
         self._database: Database | None = None
         try:
             with translated(self._note_damage):
-                self._database = open_database(path, chosen)
+                self._database = open_database(path, chosen, read_only=read_only)
                 meta = _read_meta(self._database.meta)
                 if table_bytes(self._database) <= checked_bytes:
                     _read_all(self._database.data)
@@ -144,8 +152,8 @@ class RocksFold:
     def writers(self, topic_id: int) -> dict[str, WriterState]:
         prefix = TOPIC.pack(topic_id)
         writers: dict[str, WriterState] = {}
-        with translated(self._note_damage):
-            scan = scan_of(self._opened().meta, prefix + b"\0", prefix_end(prefix))
+        first, end = prefix + b"\0", prefix_end(prefix)
+        with translated(self._note_damage), closing(scan_of(self._opened().meta, first, end)) as scan:
             key: bytes | None = None
             for key, value in scan.items:
                 writers[writer_id(key)] = decode_writer(value)
@@ -279,6 +287,8 @@ class RocksFold:
 
     def _note_damage(self) -> None:
         """A damaged table stays so however often the fold is opened: leave word, so that the next open refuses it."""
+        if self._read_only:
+            return
         with suppress(OSError):
             (self._path / DAMAGED).touch()
 
@@ -317,26 +327,26 @@ class _Meta(NamedTuple):
 
 def _read_meta(family: Rdict) -> _Meta:
     store_id, checkpoint, applied, bases = "", 0, dict[int, int](), dict[int, int]()
-    scan = scan_of(family, b"", b"")
-    key: bytes | None = None
-    for key, value in scan.items:
-        if len(key) == TOPIC_BYTES:
-            topic_id = TOPIC.unpack(key)[0]
-            applied[topic_id], base_seq = decode_cursor(value)
-            if base_seq:
-                bases[topic_id] = base_seq
-        elif key == STORE_KEY:
-            store_id = decode_store_id(value)
-        elif key == CHECKPOINT_KEY:
-            checkpoint = decode_checkpoint(value)
-    scan.check_end(key)
+    with closing(scan_of(family, b"", b"")) as scan:
+        key: bytes | None = None
+        for key, value in scan.items:
+            if len(key) == TOPIC_BYTES:
+                topic_id = TOPIC.unpack(key)[0]
+                applied[topic_id], base_seq = decode_cursor(value)
+                if base_seq:
+                    bases[topic_id] = base_seq
+            elif key == STORE_KEY:
+                store_id = decode_store_id(value)
+            elif key == CHECKPOINT_KEY:
+                checkpoint = decode_checkpoint(value)
+        scan.check_end(key)
     return _Meta(store_id, checkpoint, applied, bases)
 
 
 def _read_all(family: Rdict) -> None:
     """Read every block that holds a key of the family."""
-    scan = scan_of(family, b"", b"")
-    last_key: bytes | None = None
-    while chunk := list(islice(scan.items, _CHECKED_ENTRIES)):
-        last_key = chunk[-1][0]
-    scan.check_end(last_key)
+    with closing(scan_of(family, b"", b"")) as scan:
+        last_key: bytes | None = None
+        while chunk := list(islice(scan.items, _CHECKED_ENTRIES)):
+            last_key = chunk[-1][0]
+        scan.check_end(last_key)

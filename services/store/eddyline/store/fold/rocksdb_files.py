@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocksdict import (
+    AccessType,
     BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
@@ -58,13 +59,14 @@ def check_whole(path: Path) -> None:
         raise DataCorrupt(f"fold: its file {_ROOT} is missing", file="fold", offset=0)
 
 
-def open_database(path: Path, profile: sizes.Profile) -> Database:
+def open_database(path: Path, profile: sizes.Profile, *, read_only: bool = False) -> Database:
     cache = Cache.new_hyper_clock_cache(profile.cache_bytes, sizes.BLOCK_BYTES)
     families = {
         "data": _family_options(profile, cache, profile.memtable_bytes),
         "meta": _family_options(profile, cache, profile.meta_memtable_bytes),
     }
-    root = Rdict(str(path), _root_options(profile), families)
+    access = AccessType.read_only(False) if read_only else AccessType.read_write()
+    root = Rdict(str(path), _root_options(profile), families, access_type=access)
     return Database(
         root,
         root.get_column_family("data"),

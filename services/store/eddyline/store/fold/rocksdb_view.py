@@ -40,21 +40,40 @@ class _Entries(NamedTuple):
     values: list[bytes]
 
 
-class Scan(NamedTuple):
+class Scan:
     """Two iterators of one moment, `items` for the way and the other for what happened at its end; and the options that
-    must live as long: they own the upper bound that both read."""
+    must live as long: they own the upper bound that both read.
 
-    items: Iterator[tuple[bytes, bytes]]
-    iterator: RdictIter
-    first: bytes
-    options: ReadOptions
+    It is closed by hand: as long as an iterator lives, in the frames of an error that somebody keeps perhaps, the directory
+    stays locked.
+    """
+
+    __slots__ = ("_iterator", "_options", "first", "items")
+
+    def __init__(
+        self, items: Iterator[tuple[bytes, bytes]], iterator: RdictIter, *, first: bytes, options: ReadOptions
+    ) -> None:
+        self.items = items
+        self.first = first
+        self._iterator: RdictIter | None = iterator
+        self._options: ReadOptions | None = options
 
     def check_end(self, last_key: bytes | None) -> None:
         """Raises what RocksDB has to say where a damaged block ended `items` behind `last_key` (None = before the first)."""
-        self.iterator.seek(self.first if last_key is None else last_key + b"\0")
-        if self.iterator.valid():
-            raise DataCorrupt("fold: a scan ended before its last entry", file="fold", offset=0)
-        self.iterator.status()
+        iterator = self._iterator
+        assert iterator is not None, "it is open"
+        try:
+            iterator.seek(self.first if last_key is None else last_key + b"\0")
+            if iterator.valid():
+                raise DataCorrupt("fold: a scan ended before its last entry", file="fold", offset=0)
+            iterator.status()
+        finally:
+            del iterator
+
+    def close(self) -> None:
+        """Let go of what it pins."""
+        self.items = iter(())
+        self._iterator = self._options = None
 
 
 def scan_of(family: Rdict, first: bytes, end: bytes) -> Scan:
@@ -65,7 +84,8 @@ def scan_of(family: Rdict, first: bytes, end: bytes) -> Scan:
     if end:
         options.set_iterate_upper_bound(end)
     items = family.items(from_key=first, read_opt=options)
-    return Scan(items, family.iter(options), first, options)  # type: ignore[arg-type]  # raw mode: nothing but bytes
+    # raw mode: nothing but bytes
+    return Scan(items, family.iter(options), first=first, options=options)  # type: ignore[arg-type]
 
 
 class RocksView:
@@ -119,6 +139,8 @@ class RocksView:
 
     def close(self) -> None:
         with self._lock:
+            if self._scan is not None:
+                self._scan.close()
             self._scan = None
             self._waiting = _Entries([], [])
         self._on_close(self)

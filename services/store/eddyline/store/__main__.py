@@ -1,4 +1,4 @@
-"""The store's process: settings, composition, signals. `python -m eddyline.store`.
+"""The store's process: settings, composition, signals. `python -m eddyline.store`. (With `fsck DIR`: `fsck/command.py`.)
 
 Life: read the settings; listen (health `live` is SERVING, everything else answers NOT_READY); lock and recover the data
 directory; serve; on SIGTERM or SIGINT refuse new calls, end the long ones, wait for those under way, drain, sync, exit 0.
@@ -32,6 +32,7 @@ from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import PREFIX, StoreSettings
 from eddyline.store.fold.fold import FoldFailed
 from eddyline.store.fold.rocksdb import RocksFold
+from eddyline.store.fsck.command import fsck
 from eddyline.store.lifecycle import IdentityMismatch, open_store
 from eddyline.store.machine import Machine, new_workers
 from eddyline.store.memory_plan import memory_plan
@@ -205,4 +206,4 @@ def _refuse(why: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(os.environ))
+    sys.exit(fsck(sys.argv[2:]) if sys.argv[1:2] == ["fsck"] else main(os.environ))

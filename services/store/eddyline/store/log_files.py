@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from contextlib import suppress
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from eddyline.store.storage.layout import temporary
 from eddyline.store.storage.segment_read import read_batch, read_footer
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from eddyline.store.log.index import IndexEntry
     from eddyline.store.log.segments import Segment
     from eddyline.store.log.topic import Topic
+    from eddyline.store.storage.frame import Frame
     from eddyline.store.storage.fs import File, Fs
     from eddyline.store.storage.segment import BatchEntry, Footer
-    from eddyline.store.storage.wal import Location, Wal
+    from eddyline.store.storage.wal import Location
 
 OPEN_FILES_MAX: Final = 256
 """Segment files kept open between reads: an open costs 10 us, a descriptor is one of some 20 000."""
@@ -38,10 +39,21 @@ BATCH_ENTRY_BYTES: Final = 500
 """What a footer takes beside its filters, and a batch of it; seen with tracemalloc, rounded up."""
 
 
+class FrameReader(Protocol):
+    """One WAL shard's frames by their places."""
+
+    def read(self, location: Location) -> Frame:
+        """The frame at a place.
+
+        Raises:
+            DataCorrupt.
+        """
+
+
 class LogFiles:
     """The log files of one store."""
 
-    def __init__(self, fs: Fs, wals: Sequence[Wal], *, footer_bytes_max: int = FOOTERS_BYTES_MAX) -> None:
+    def __init__(self, fs: Fs, wals: Sequence[FrameReader], *, footer_bytes_max: int = FOOTERS_BYTES_MAX) -> None:
         self.fs = fs
         self._wals = wals
         self._lock = Lock()
@@ -125,10 +137,12 @@ class LogFiles:
                 yield self.frame(extent.topic_id, index_entry.location)
 
     def close(self) -> None:
-        """Close what is kept open. Nobody reads any more."""
+        """Close what is kept open, and let go of footers. Nobody reads any more by this one."""
         with self._lock:
             files = list(self._open.values())
             self._open.clear()
+            for path in list(self._with_footer):
+                self._drop_footer(path)
         for file in files:
             file.close()
 

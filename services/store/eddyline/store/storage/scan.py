@@ -90,10 +90,14 @@ class FileReplay:
         )
         return WalEnd(self._number, end)
 
+    def has_tail(self, end: WalEnd) -> bool:
+        """True = there are other bytes than zeros behind its frames."""
+        return self._data.count(b"\0", end.file_bytes) != len(self._data) - end.file_bytes
+
     def cut(self, end: WalEnd) -> None:
         """Cut the newest file at its end, durably."""
         path, data = wal_file(self._directory, self._number), self._data
-        if data.count(b"\0", end.file_bytes) != len(data) - end.file_bytes:
+        if self.has_tail(end):
             logger.warning("wal_tail_cut", extra=fields(file=str(path), offset=end.file_bytes))
         file = self._fs.open(path)
         try:

@@ -121,7 +121,7 @@ class _Writing:
         """Write one record batch."""
         table = to_arrow(batch)
         with _message(table, self._options) as message:
-            entry = _entry_of(batch, offset=self._end, message=message, is_base=self._source.is_base)
+            entry = entry_of(batch, offset=self._end, message=message, is_base=self._source.is_base)
             assert self._source.is_base or not self._entries or entry.first_seq > self._entries[-1].last_seq
             write_all(self._file, [message], self._end)
             self._metadata_lengths.append(MESSAGE_PREFIX.size + MESSAGE_PREFIX.unpack_from(message)[1])
@@ -165,7 +165,8 @@ def _message(table: pa.RecordBatch, options: ipc.IpcWriteOptions) -> memoryview:
     return stream[schema_bytes : -len(END_OF_MESSAGES)]
 
 
-def _entry_of(batch: Batch, *, offset: int, message: memoryview, is_base: bool) -> BatchEntry:
+def entry_of(batch: Batch, *, offset: int, message: memoryview, is_base: bool) -> BatchEntry:
+    """What the footer says of a record batch that lies at `offset` as `message`."""
     seqs = batch.seq_array()
     if is_base:
         first_seq, last_seq = int(seqs.min()), int(seqs.max())

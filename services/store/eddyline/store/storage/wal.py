@@ -319,21 +319,7 @@ class Wal:
         Raises:
             DataCorrupt: it is not there, not right, or the disk cannot read it.
         """
-        number, offset, length = location
-        path = wal_file(self._directory, number)
-        try:
-            file = self._fs.open(path)
-            try:
-                data = file.pread(length, offset)
-            finally:
-                file.close()
-            return parse(data, 0, shard=self._shard, file_number=number, offset=offset)
-        except BadFrame as bad:
-            raise corrupt(path, offset, str(bad)) from None
-        except OSError as error:
-            if error.errno not in (errno.EIO, errno.ENOENT):
-                raise
-            raise corrupt(path, offset, f"it cannot be read ({errno.errorcode[error.errno]})") from error
+        return read_frame(self._fs, self._directory, self._shard, location)
 
     def unlink(self, numbers: Sequence[int]) -> None:
         """Remove files that were forgotten; those that are not there (a start removed them) count as removed.
@@ -357,3 +343,26 @@ class Wal:
         """Close the files; `sync` first what is to last. Nothing else may run meanwhile."""
         self._spare.close()
         self._file.close()
+
+
+def read_frame(fs: Fs, directory: Path, shard: int, location: Location) -> Frame:
+    """The frame at a place of a shard's directory, verified. Its batch keeps its own bytes only. Blocking.
+
+    Raises:
+        DataCorrupt: it is not there, not right, or the disk cannot read it.
+    """
+    number, offset, length = location
+    path = wal_file(directory, number)
+    try:
+        file = fs.open(path)
+        try:
+            data = file.pread(length, offset)
+        finally:
+            file.close()
+        return parse(data, 0, shard=shard, file_number=number, offset=offset)
+    except BadFrame as bad:
+        raise corrupt(path, offset, str(bad)) from None
+    except OSError as error:
+        if error.errno not in (errno.EIO, errno.ENOENT):
+            raise
+        raise corrupt(path, offset, f"it cannot be read ({errno.errorcode[error.errno]})") from error

@@ -1,0 +1,1 @@
+"""`python -m eddyline.store fsck DIR`: everything that a stopped data directory holds, looked at; nothing is changed."""

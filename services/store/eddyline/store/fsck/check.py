@@ -1,0 +1,285 @@
+"""The check of a whole data directory: identity, catalog, WAL, files, topics, folds, and what nothing names.
+
+    identity, catalog        every checksum; the catalog's RocksDB is read whole
+    WAL                      every frame, by the cut-or-corruption rule; replayed into memory as a start would
+    segments and bases       every byte; footers made anew, and held against the catalog
+    topics                   every seq accounted for; floors, counts and bytes recomputed of the rows
+    folds                    base and log, folded once more, are the fold
+
+I1: nothing is changed: files are opened for reading only, and the scratch fold lies elsewhere. I2: damage is found once:
+what cannot be judged because of it is not judged.
+Not looked at: what RocksDB keeps beside its data (filters, its own log's torn tail), which costs time or a refusal, no data.
+Threading: synchronous. Memory: a WAL file, a record batch, and the topics as a running store has them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from eddyline.core.errors import CatalogLost, DataCorrupt
+from eddyline.store.catalog.catalog import CatalogFailed
+from eddyline.store.catalog.rocksdb import open_read_only
+from eddyline.store.fold.memory import SimFold
+from eddyline.store.fsck.findings import RESTORE, Findings, Severity
+from eddyline.store.fsck.folds import FoldsCheck
+from eddyline.store.fsck.read_only_fs import ReadOnlyFs
+from eddyline.store.fsck.segments import check_file
+from eddyline.store.fsck.topics import TopicCheck
+from eddyline.store.fsck.wal import ShardCheck, ShardReader
+from eddyline.store.log.deletion import BadBody
+from eddyline.store.log.table import TopicTable
+from eddyline.store.log_files import LogFiles
+from eddyline.store.opening import NO_CHECKPOINT, SHARD_INDEX, check_continuous, load_catalog, positions_of
+from eddyline.store.orphans import foreign_at_top, survey, with_garbage
+from eddyline.store.recovery import Replay
+from eddyline.store.sources import Sources
+from eddyline.store.storage.identity import read_identity
+from eddyline.store.storage.layout import Layout, parse_topic_dir, temporary, wal_file, wal_numbers
+from eddyline.store.storage.scan import corrupt, scan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from eddyline.core.clock import Clock
+    from eddyline.store.catalog.catalog import CatalogHead, WalPosition
+    from eddyline.store.fold.fold import Fold
+    from eddyline.store.fsck.findings import Finding
+    from eddyline.store.storage.frame import Frame
+    from eddyline.store.storage.identity import Identity
+    from eddyline.store.storage.wal import Location
+
+_AT_START: Final = "nothing: the next start settles it"
+_SET_ASIDE: Final = "move it elsewhere, or let the next start move it to orphans/"
+_NOT_OURS: Final = "move it out of the data directory: a start is refused while it is there"
+
+
+class NoDirectory(Exception):
+    """There is no store's data directory of this name."""
+
+
+class Summary(NamedTuple):
+    """What was looked at. `orphans` are files and directories that starts have set aside."""
+
+    topics: int
+    files: int
+    bytes: int
+    orphans: int
+    errors: int
+    warnings: int
+    notes: int
+
+
+class DirectoryCheck:
+    """One check of one directory."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        clock: Clock,
+        tell: Callable[[Finding], None],
+        progress: Callable[[str], None],
+        open_fold: Callable[[Path], Fold],
+        open_scratch: Callable[[], Fold],
+    ) -> None:
+        self._fs = ReadOnlyFs()
+        self._layout = Layout(data_dir)
+        self._clock = clock
+        self._findings = Findings(tell)
+        self._progress = progress
+        self._open_fold = open_fold
+        self._open_scratch = open_scratch
+        self._table = TopicTable(SHARD_INDEX)
+        self._replay = Replay(table=self._table, layout=self._layout, erase_within_ms=0)
+        self._files = 0
+        self._bytes = 0
+
+    def run(self) -> Summary:
+        """Look at all of it.
+
+        Raises:
+            NoDirectory, Locked: a store runs on it. OSError: it cannot be read.
+        """
+        layout, fs = self._layout, self._fs
+        if not layout.data_dir.is_dir():
+            raise NoDirectory(f"{layout.data_dir} is no directory")
+        if not any(fs.exists(path) for path in (layout.identity, layout.catalog, layout.wal, layout.topics)):
+            raise NoDirectory(f"{layout.data_dir} is no store's data directory")
+        lock = fs.lock(layout.lock, b"") if fs.exists(layout.lock) else None
+        try:
+            self._look()
+        finally:
+            if lock is not None:
+                lock.release()
+        counts = self._findings.counts
+        return Summary(
+            topics=len(self._table.all()),
+            files=self._files,
+            bytes=self._bytes,
+            orphans=self._orphan_count(layout.orphans),
+            errors=counts[Severity.ERROR],
+            warnings=counts[Severity.WARNING],
+            notes=counts[Severity.NOTE],
+        )
+
+    def _look(self) -> None:
+        for path in foreign_at_top(self._fs, self._layout):
+            self._findings.error(path, "it is not the store's", to_do=_NOT_OURS)
+        before = self._identity()
+        self._progress("catalog")
+        head = self._catalog(before)
+        if head is None:
+            self._files_alone()
+            return
+        self._replay.begin(SimFold(0))
+        positions = positions_of(head, self._fs, self._layout, wal_shards=1)
+        whole = self._wal(head, positions, before)
+        missing = self._names(head, len(positions)) if whole else self._not_there()
+        files = LogFiles(self._fs, [ShardReader(self._fs, self._layout.wal_shard(p.shard), p.shard) for p in positions])
+        try:
+            self._topics(files, missing, whole=whole)
+            if whole and not self._findings.counts[Severity.ERROR]:
+                clean = before is not None and before.clean
+                self._folds(files, head, clean=clean)
+        finally:
+            files.close()
+
+    def _identity(self) -> Identity | None:
+        try:
+            before = read_identity(self._fs, self._layout)
+        except DataCorrupt as error:
+            self._findings.error(self._layout.identity, error.message)
+            return None
+        if before is None:
+            what = "it is missing: nobody knows how the last stop was"
+            self._findings.warning(
+                self._layout.identity, what, to_do="put it back, or let the next start write a new one"
+            )
+        return before
+
+    def _catalog(self, before: Identity | None) -> CatalogHead | None:
+        """The head, with the topics in the table; None = there is none that can be used."""
+        path = self._layout.catalog
+        try:
+            catalog = open_read_only(path)
+        except CatalogLost as error:
+            fresh = before is not None and not before.catalog
+            if fresh and not self._fs.exists(self._layout.topics):
+                return NO_CHECKPOINT
+            self._findings.error(path, error.message, to_do=RESTORE)
+            return None
+        except (DataCorrupt, CatalogFailed) as error:
+            self._findings.error(path, str(error))
+            return None
+        try:
+            return load_catalog(catalog, self._table, self._replay, self._layout, self._fs)
+        except (DataCorrupt, CatalogLost, CatalogFailed) as error:
+            self._findings.error(path, str(error))
+            return None
+        finally:
+            catalog.close()
+
+    def _wal(self, head: CatalogHead, positions: tuple[WalPosition, ...], before: Identity | None) -> bool:
+        """Replay all; False = the state that the log leads to is not known."""
+        whole = True
+        for position in positions:
+            self._progress(f"WAL shard {position.shard}")
+            directory = self._layout.wal_shard(position.shard)
+            check = ShardCheck(self._fs, directory, position, self._findings, before=before, checkpoint=head.checkpoint)
+            check.run(_taking(self._replay.shard(position.state_number), directory))
+            self._files += check.file_count
+            self._bytes += check.byte_count
+            whole = whole and check.whole
+        if not whole:
+            return False
+        try:
+            self._replay.finish(Sources(self._clock))
+            check_continuous(self._table)
+        except DataCorrupt as error:
+            self._findings.error(self._layout.wal, error.message)
+            return False
+        return True
+
+    def _names(self, head: CatalogHead, wal_shards: int) -> set[Path]:
+        """Hold the names on the disk against those that are known; what is missing."""
+        garbage = set(with_garbage(head, self._replay, self._layout).garbage)
+        found = survey(self._fs, self._layout, self._table, wal_shards=wal_shards, garbage=garbage)
+        for path in found.missing:
+            self._findings.error(path, "it is missing: the catalog or the log names it")
+        for path in found.unnamed:
+            self._fs.alias(path, temporary(path))
+            self._findings.note(temporary(path), "it waits for its name", to_do=_AT_START)
+        for path in found.temporaries:
+            self._findings.note(path, "a temporary that nothing names", to_do=_AT_START)
+        for path in found.foreign:
+            self._findings.warning(path, "nothing names it", to_do=_SET_ASIDE)
+        return set(found.missing)
+
+    def _not_there(self) -> set[Path]:
+        """Files of the known sets that are not there: with a damaged log nobody knows whether they should be."""
+        paths = {segment.path for topic in self._table.all() for segment in topic.segments}
+        return {path for path in paths if not self._fs.exists(path)}
+
+    def _topics(self, files: LogFiles, missing: set[Path], *, whole: bool) -> None:
+        topics = sorted(self._table.all(), key=lambda topic: topic.id)
+        for number, topic in enumerate(topics, 1):
+            self._progress(f"topic {number} of {len(topics)}")
+            check = TopicCheck(topic, files, self._layout, self._findings, self._layout.catalog)
+            check.run(missing=missing, counts=whole)
+            self._files += check.file_count
+            self._bytes += check.byte_count
+
+    def _folds(self, files: LogFiles, head: CatalogHead, *, clean: bool) -> None:
+        check = FoldsCheck(
+            self._layout.fold,
+            files,
+            self._layout,
+            self._findings,
+            open_fold=self._open_fold,
+            open_scratch=self._open_scratch,
+            clean=clean,
+        )
+        topics = [topic for topic in self._table.all() if topic.folds]
+        check.run(topics, store_id=head.store_id, progress=self._progress)
+
+    def _files_alone(self) -> None:
+        """Without a catalog: every file's own checksums."""
+        fs, layout = self._fs, self._layout
+        for shard in fs.listdir(layout.wal) if fs.exists(layout.wal) else ():
+            directory = layout.wal / shard
+            numbers = wal_numbers(fs.listdir(directory))
+            for number in numbers:
+                self._scan(directory, int(shard, 16), number, complete=number != numbers[-1])
+        for name in fs.listdir(layout.topics) if fs.exists(layout.topics) else ():
+            if parse_topic_dir(name) is not None:
+                for file in fs.listdir(layout.topics / name):
+                    self._files += 1
+                    check_file(fs, layout.topics / name / file, None, self._findings, lambda batch: None)
+
+    def _scan(self, directory: Path, shard: int, number: int, *, complete: bool) -> None:
+        path = wal_file(directory, number)
+        file = self._fs.open(path)
+        try:
+            data = file.pread(file.size(), 0)
+        finally:
+            file.close()
+        self._files += 1
+        try:
+            scan(data, path, shard=shard, file_number=number, complete=complete, on_frame=lambda frame, location: None)
+        except DataCorrupt as error:
+            self._findings.error(path, error.message, offset=int(error.metadata.get("offset", 0)))
+
+    def _orphan_count(self, orphans: Path) -> int:
+        return sum(1 for path in orphans.rglob("*") if path.is_file()) if orphans.is_dir() else 0
+
+
+def _taking(take: Callable[[Frame, Location], None], directory: Path) -> Callable[[Frame, Location], None]:
+    def on_frame(frame: Frame, location: Location) -> None:
+        try:
+            take(frame, location)
+        except (BadBody, KeyError, ValueError) as error:
+            what = f"a {frame.type.name} frame does not say what one says: {error}"
+            raise corrupt(wal_file(directory, location.file_number), location.offset, what) from error
+
+    return on_frame

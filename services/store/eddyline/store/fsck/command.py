@@ -1,0 +1,94 @@
+"""`python -m eddyline.store fsck DIR [-o json]`: words, lines and exit codes.
+
+A line a finding and one summary line on standard output, with `-o json` an object each; progress on stderr. Exit codes:
+0 nothing but notes, 1 errors or warnings, 2 it cannot be checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.clock import SystemClock
+from eddyline.store.fold.fold import FoldFailed
+from eddyline.store.fold.rocksdb import RocksFold
+from eddyline.store.fsck.check import DirectoryCheck, NoDirectory
+from eddyline.store.refusal import why_refused
+from eddyline.store.storage.fs import Locked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eddyline.store.fsck.check import Summary
+
+EXIT_CLEAN: Final = 0
+EXIT_FINDINGS: Final = 1
+EXIT_UNCHECKED: Final = 2
+PROGRESS_S: Final = 1.0
+"""How often progress is told at most."""
+_ALL_BYTES: Final = 1 << 62
+
+
+def fsck(words: Sequence[str]) -> int:
+    """Check; the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m eddyline.store fsck", description="Check the data directory of a stopped store; change nothing."
+    )
+    parser.add_argument("directory", metavar="DIR", type=Path)
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    arguments = parser.parse_args(words)
+    as_json = arguments.output == "json"
+    progress = _Progress()
+    try:
+        with tempfile.TemporaryDirectory(prefix="eddyline-fsck-") as scratch:
+            check = DirectoryCheck(
+                arguments.directory,
+                clock=SystemClock(),
+                tell=lambda finding: _say(finding.encoded() if as_json else finding.line()),
+                progress=progress.tell,
+                open_fold=lambda path: RocksFold(path, checked_bytes=_ALL_BYTES, read_only=True),
+                open_scratch=lambda: RocksFold(Path(scratch) / "fold"),
+            )
+            summary = check.run()
+    except NoDirectory as error:
+        return _cannot(str(error))
+    except (Locked, OSError, FoldFailed) as error:
+        return _cannot(why_refused(error, arguments.directory))
+    _say(json.dumps({"summary": summary._asdict()}) if as_json else _line(arguments.directory, summary))
+    return EXIT_FINDINGS if summary.errors or summary.warnings else EXIT_CLEAN
+
+
+class _Progress:
+    """Tells on stderr what is looked at, now and then."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._told_s = self._clock.monotonic_s()
+
+    def tell(self, what: str) -> None:
+        now_s = self._clock.monotonic_s()
+        if now_s - self._told_s >= PROGRESS_S:
+            self._told_s = now_s
+            sys.stderr.write(f"eddyline fsck: {what}\n")
+
+
+def _line(directory: Path, summary: Summary) -> str:
+    verdict = "clean" if not summary.errors and not summary.warnings else "not clean"
+    return (
+        f"{verdict}: {directory}: {summary.topics} topics, {summary.files} files, {summary.bytes} bytes; {summary.errors} "
+        f"errors, {summary.warnings} warnings, {summary.notes} notes; {summary.orphans} files in orphans"
+    )
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _cannot(why: str) -> int:
+    sys.stderr.write(f"eddyline fsck: {why}\n")
+    return EXIT_UNCHECKED

@@ -1,0 +1,117 @@
+"""A file system that changes nothing: reads go through, whatever else is refused with EROFS.
+
+A name that a start would give to a temporary is read as that temporary (`alias`).
+The lock is the store's own, held on the file as it is: who holds it is not written, so a store that is started meanwhile
+says that the directory is in use by somebody without a name.
+Threading: any thread, once the aliases are known.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from typing import TYPE_CHECKING, NoReturn
+
+from eddyline.store.storage.fs import HOLDER_BYTES_MAX, Locked, RealFile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from eddyline.store.storage.fs import Buffer, File, Lock
+
+
+class ReadOnlyFs:
+    """`eddyline.store.storage.fs.Fs`, for who only looks."""
+
+    def __init__(self) -> None:
+        self._aliases: dict[Path, Path] = {}
+
+    def alias(self, path: Path, lies_at: Path) -> None:
+        """Read `path` where it lies."""
+        self._aliases[path] = lies_at
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        return _ReadOnlyFile(os.open(self._aliases.get(path, path), os.O_RDONLY | os.O_CLOEXEC))
+
+    def listdir(self, path: Path) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def exists(self, path: Path) -> bool:
+        return os.path.exists(self._aliases.get(path, path))
+
+    def free_bytes(self, path: Path) -> int:
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
+
+    def lock(self, path: Path, holder: bytes) -> Lock:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            left = os.pread(fd, HOLDER_BYTES_MAX, 0)
+            os.close(fd)
+            raise Locked(path, left.decode("utf-8", "replace").strip()) from None
+        except OSError:
+            os.close(fd)
+            raise
+        return _ReadOnlyLock(fd)
+
+    def mkdir(self, path: Path) -> None:
+        _refuse(path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        _refuse(old)
+
+    def unlink(self, path: Path) -> None:
+        _refuse(path)
+
+    def rmdir(self, path: Path) -> None:
+        _refuse(path)
+
+    def fsync_dir(self, path: Path) -> None:
+        _refuse(path)
+
+
+class _ReadOnlyFile:
+    __slots__ = ("_fd", "_file")
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._file = RealFile(fd)
+
+    def pread(self, size: int, offset: int) -> bytes:
+        return self._file.pread(size, offset)
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        _refuse(None)
+
+    def truncate(self, size: int) -> None:
+        _refuse(None)
+
+    def fdatasync(self) -> None:
+        _refuse(None)
+
+    def fsync(self) -> None:
+        _refuse(None)
+
+
+class _ReadOnlyLock:
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+def _refuse(path: Path | None) -> NoReturn:
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS), None if path is None else str(path))

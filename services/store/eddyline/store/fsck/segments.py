@@ -1,0 +1,125 @@
+"""Every byte of segments and bases, held against their checksums, their footers, and what the catalog says of them.
+
+A footer's numbers and filters are made anew of the rows and must be equal: what a filter denies wrongly is never found.
+Threading: synchronous; one record batch in memory.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow.compute as pc
+
+from eddyline.core.arrow import to_arrow
+from eddyline.core.errors import DataCorrupt
+from eddyline.store.fsck.findings import ASK
+from eddyline.store.storage.key_filter import FilterBuilder
+from eddyline.store.storage.segment_read import read_batch, read_footer, read_message
+from eddyline.store.storage.segment_write import entry_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from eddyline.core.batch import Batch
+    from eddyline.store.fsck.findings import Findings
+    from eddyline.store.storage.fs import File, Fs
+    from eddyline.store.storage.segment import BatchEntry, Footer, SegmentSource, SegmentSummary
+
+
+class Expected(NamedTuple):
+    """What the catalog or the log says of a file. `summary` is None of a base, which has `rows` and `file_bytes` instead."""
+
+    source: SegmentSource
+    summary: SegmentSummary | None
+    rows: int
+    file_bytes: int
+
+
+def check_file(
+    fs: Fs, path: Path, expected: Expected | None, findings: Findings, take: Callable[[Batch], None]
+) -> bool:
+    """Look at all of a file, and give its batches to `take`; True = all is right. `expected` None = nothing names it."""
+    try:
+        footer = read_footer(fs, path)
+        file = fs.open(path)
+    except DataCorrupt as error:
+        findings.error(path, error.message, offset=int(error.metadata.get("offset", 0)))
+        return False
+    try:
+        right = expected is None or _fits(path, footer, expected, findings)
+        return _check_batches(file, path, footer, findings, take) and right
+    finally:
+        file.close()
+
+
+def _fits(path: Path, footer: Footer, expected: Expected, findings: Findings) -> bool:
+    source, summary = footer.source, footer.summary
+    ours, theirs = (source.topic_id, source.kind, source.generation, source.is_base, source.base_seq), expected.source
+    if ours != (theirs.topic_id, theirs.kind, theirs.generation, theirs.is_base, theirs.base_seq):
+        findings.error(path, "it is not the file that is named so: its footer tells of another", to_do=ASK)
+        return False
+    if expected.summary is not None and summary != expected.summary:
+        findings.error(path, f"its footer says {summary}, the catalog {expected.summary}", to_do=ASK)
+        return False
+    if (summary.rows, summary.file_bytes) != (expected.rows, expected.file_bytes):
+        what = f"it has {summary.rows} rows and {summary.file_bytes} bytes, the catalog says {expected.rows} and "
+        findings.error(path, what + str(expected.file_bytes), to_do=ASK)
+        return False
+    return True
+
+
+def _check_batches(file: File, path: Path, footer: Footer, findings: Findings, take: Callable[[Batch], None]) -> bool:
+    keys, tags, made = FilterBuilder(), FilterBuilder(), _Bounds()
+    whole = right = True
+    for entry in footer.batches:
+        try:
+            batch = read_batch(file, path, entry)
+        except DataCorrupt as error:
+            findings.error(path, error.message, offset=entry.offset)
+            whole = False
+            continue
+        if not _is_in_order(batch, is_base=footer.source.is_base) or _entry(file, path, batch, entry, footer) != entry:
+            findings.error(path, "a record batch is not what its entry says", offset=entry.offset, to_do=ASK)
+            right = False
+        keys.add(batch.key, batch.count)
+        tags.add(batch.tag, batch.count)
+        made.add(batch)
+        take(batch)
+    if whole and (keys.finish(), tags.finish(), made.least, made.greatest) != (
+        footer.keys,
+        footer.tags,
+        footer.min_key,
+        footer.max_key,
+    ):
+        findings.error(path, "its filters or bounds are not those of its keys and tags", to_do=ASK)
+        right = False
+    return whole and right
+
+
+def _entry(file: File, path: Path, batch: Batch, entry: BatchEntry, footer: Footer) -> BatchEntry:
+    message = memoryview(read_message(file, path, entry))
+    return entry_of(batch, offset=entry.offset, message=message, is_base=footer.source.is_base)
+
+
+def _is_in_order(batch: Batch, *, is_base: bool) -> bool:
+    if is_base:
+        cells = [row.key or b"" for row in batch.to_rows()]
+        return all(one < other for one, other in pairwise(cells))
+    seqs = batch.seq_array()
+    return bool(seqs[0] > 0 and (seqs[1:] > seqs[:-1]).all())
+
+
+class _Bounds:
+    """The least and the greatest key so far."""
+
+    def __init__(self) -> None:
+        self.least: bytes | None = None
+        self.greatest: bytes | None = None
+
+    def add(self, batch: Batch) -> None:
+        if batch.key is not None:
+            bounds = pc.min_max(to_arrow(batch).column("key")).as_py()
+            self.least = bounds["min"] if self.least is None else min(self.least, bounds["min"])
+            self.greatest = bounds["max"] if self.greatest is None else max(self.greatest, bounds["max"])

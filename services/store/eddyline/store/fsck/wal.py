@@ -1,0 +1,163 @@
+"""Every frame of every WAL file, by the cut-or-corruption rule, without cutting.
+
+What is found in one shard ends its replay, not its check: the files behind are still looked at, each for itself.
+Threading: synchronous. A file is in memory whole while it is looked at, as at a start.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eddyline.core.errors import CatalogLost, DataCorrupt
+from eddyline.store.storage.layout import parse_wal_temporary, temporary, wal_file, wal_numbers
+from eddyline.store.storage.scan import FileReplay, WalEnd
+from eddyline.store.storage.wal import read_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from eddyline.store.catalog.catalog import WalPosition
+    from eddyline.store.fsck.findings import Findings
+    from eddyline.store.fsck.read_only_fs import ReadOnlyFs
+    from eddyline.store.storage.frame import Frame
+    from eddyline.store.storage.identity import Identity
+    from eddyline.store.storage.wal import Location
+
+_SETTLED_AT_START = "nothing: the next start settles it"
+
+
+class ShardReader:
+    """Reads single frames of one shard."""
+
+    def __init__(self, fs: ReadOnlyFs, directory: Path, shard: int) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._shard = shard
+
+    def read(self, location: Location) -> Frame:
+        """The frame at a place.
+
+        Raises:
+            DataCorrupt.
+        """
+        return read_frame(self._fs, self._directory, self._shard, location)
+
+
+class ShardCheck:
+    """One shard's files."""
+
+    def __init__(
+        self,
+        fs: ReadOnlyFs,
+        directory: Path,
+        position: WalPosition,
+        findings: Findings,
+        *,
+        before: Identity | None,
+        checkpoint: int,
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._position = position
+        self._findings = findings
+        self._before = before
+        self._checkpoint = checkpoint
+        self.whole = True
+        """False = frames are damaged or missing."""
+        self.file_count = 0
+        self.byte_count = 0
+
+    def run(self, take: Callable[[Frame, Location], None]) -> None:
+        """Give every frame to `take`, until something is wrong."""
+        numbers = self._numbers()
+        end, previous = WalEnd(0, 0), None
+        for number in numbers:
+            found = self._file(number, complete=number != numbers[-1], previous=previous, take=take)
+            previous = found
+            if found is None:
+                continue
+            end = found if found.file_bytes else end
+            self._check_settled(found)
+        self._check_clean(numbers, end)
+
+    def _numbers(self) -> list[int]:
+        names = self._fs.listdir(self._directory) if self._fs.exists(self._directory) else []
+        present = set(wal_numbers(names))
+        shard, state_number, data_number, previous_bytes = self._position
+        for name in names:
+            number = parse_wal_temporary(name)
+            if number is not None and number not in present and data_number <= number < state_number:
+                path = wal_file(self._directory, number)
+                self._fs.alias(path, temporary(path))
+                present.add(number)
+        numbers = sorted(number for number in present if number >= data_number)
+        last = max([*numbers, state_number - 1 if previous_bytes >= 0 else 0, self._last_known(shard)])
+        for number in range(data_number, last + 1):
+            if number not in present:
+                self._wrong(wal_file(self._directory, number), 0, "the file is missing")
+        return numbers
+
+    def _last_known(self, shard: int) -> int:
+        before = self._before
+        return before.wal_number if before is not None and shard == 0 else 0
+
+    def _file(
+        self, number: int, *, complete: bool, previous: WalEnd | None, take: Callable[[Frame, Location], None]
+    ) -> WalEnd | None:
+        path = wal_file(self._directory, number)
+        self.file_count += 1
+
+        def on_frame(frame: Frame, location: Location) -> None:
+            self.byte_count += frame.frame_len
+            if self.whole:
+                take(frame, location)
+
+        replay = FileReplay(
+            self._fs,
+            self._directory,
+            self._position.shard,
+            number=number,
+            complete=complete,
+            before=previous,
+            on_mark=self._mark,
+        )
+        try:
+            end = replay.replay(on_frame)
+        except DataCorrupt as error:
+            self._wrong(path, int(error.metadata.get("offset", 0)), error.message)
+            return None
+        except CatalogLost as error:
+            self._wrong(path, 0, error.message)
+            return None
+        if not complete and replay.has_tail(end):
+            what = "a torn tail, which no completed sync covered: the next start cuts it"
+            self._findings.note(path, what, offset=end.file_bytes, to_do=_SETTLED_AT_START)
+        return end
+
+    def _mark(self, checkpoint: int) -> None:
+        if checkpoint > self._checkpoint:
+            raise CatalogLost(
+                f"it was written after checkpoint {checkpoint}, the catalog is of checkpoint {self._checkpoint}: an older "
+                "catalog lies in this directory"
+            )
+
+    def _check_settled(self, found: WalEnd) -> None:
+        _, state_number, _, previous_bytes = self._position
+        if found.file_number == state_number - 1 and 0 <= previous_bytes != found.file_bytes:
+            what = f"it has {found.file_bytes} bytes of frames, a checkpoint closed it with {previous_bytes}"
+            self._wrong(wal_file(self._directory, found.file_number), found.file_bytes, what)
+
+    def _check_clean(self, numbers: list[int], end: WalEnd) -> None:
+        before = self._before
+        if before is None or not before.clean or not before.wal_bytes or self._position.shard or not self.whole:
+            return
+        left = WalEnd(before.wal_number, before.wal_bytes)
+        if numbers and left.file_number >= self._position.data_number and end != left:
+            what = f"a clean stop left the log at {left.file_bytes} bytes of file {left.file_number:016x}"
+            number = max(end.file_number, left.file_number)
+            self._wrong(wal_file(self._directory, number), end.file_bytes if end.file_number == number else 0, what)
+
+    def _wrong(self, path: Path, offset: int, what: str) -> None:
+        self.whole = False
+        self._findings.error(path, what, offset=offset)

@@ -1,0 +1,263 @@
+"""The check of a stopped directory: a clean one passes, each damage gives its finding, and nothing is changed by looking."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import shutil
+import subprocess
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from rocksdict import Options, Rdict
+
+from eddyline.core.clock import SystemHost
+from eddyline.core.match import Match, MatchField, MatchKind
+from eddyline.core.topic import Durability, Kind, TopicConfig
+from eddyline.store.catalog.rocksdb import RocksCatalog
+from eddyline.store.config import StoreSettings
+from eddyline.store.fold.entry import decode_entry
+from eddyline.store.fold.rocksdb import RocksFold
+from eddyline.store.fsck.command import fsck
+from eddyline.store.lifecycle import open_store
+from eddyline.store.machine import Machine, new_workers
+from eddyline.store.memory_plan import memory_plan
+from eddyline.store.storage.fs import RealFs
+from eddyline.store.storage.layout import Layout, wal_numbers
+from eddyline.store.workers import InlineWorker
+from tests.support.manual_clock import ManualClock
+from tests.support.store import append, puts, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from eddyline.store.link import LocalLink
+
+FLIPS = 60
+"""Bits turned a file kind: each costs a whole check, 30 ms."""
+
+
+class Checked(NamedTuple):
+    """What a check said."""
+
+    code: int
+    findings: list[dict[str, str | int]]
+    summary: dict[str, int]
+
+    @property
+    def found(self) -> list[tuple[str | int, str]]:
+        return [(finding["severity"], str(finding["file"])) for finding in self.findings]
+
+
+async def fill(data_dir: Path) -> None:
+    """A store on real files with segments, frames, deletes, floors and a fold; stopped clean."""
+    settings = StoreSettings(listen="127.0.0.1:0", data_dir=str(data_dir), wal_file_bytes=65_536, disk_floor_bytes=0)
+    machine = Machine(
+        fs=RealFs(),
+        open_fold=partial(RocksFold, Layout(data_dir).fold),
+        open_catalog=lambda must_exist: RocksCatalog(Layout(data_dir).catalog, must_exist=must_exist),
+        clock=ManualClock(),
+        host=SystemHost(),
+        workers=new_workers(lambda name, threads: InlineWorker()),
+        plan=memory_plan(settings.memory_bytes),
+    )
+    async with open_store(machine, settings, cluster_id="test") as link:
+        await write(link)
+
+
+async def write(link: LocalLink) -> None:
+    for name, kind in (("log", Kind.LOG), ("kv", Kind.KV)):
+        await link.create_topic(name, kind, TopicConfig(Durability.FSYNC, cap_records=40 if name == "log" else 0))
+    for number in range(30):
+        await append(link, "log", rows(f"{number}", f"{number} again"))
+        await append(link, "kv", puts((f"k{number % 7}", f"{number}"), (f"only {number}", "x" * 50)))
+        if number in (10, 20):
+            for name in ("log", "kv"):
+                topic = link._table.get(name)
+                await link._parts.maintenance._sealer.seal(topic, topic.head_seq)
+    await link.create_topic("fleeting", Kind.LOG, TopicConfig(Durability.EPHEMERAL))
+    await append(link, "fleeting", rows("gone at the next start"))
+    match = Match(MatchField.KEY, MatchKind.EQ, b"k3")
+    await link.delete_records("kv", match=match)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data_dir = tmp_path_factory.mktemp("made") / "store"
+    asyncio.run(fill(data_dir))  # noqa: TID251
+    return data_dir
+
+
+@pytest.fixture
+def data_dir(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made, tmp_path / "store")
+    return tmp_path / "store"
+
+
+def check(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> Checked:
+    before = dict(content(data_dir))
+    code = fsck([str(data_dir), "-o", "json"])
+    assert dict(content(data_dir)) == before, "a check changes no byte"
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [list(line) for line in lines[:-1]] == [["severity", "file", "offset", "what", "to_do"]] * (len(lines) - 1)
+    return Checked(code, lines[:-1], lines[-1]["summary"])
+
+
+def content(data_dir: Path) -> Iterator[tuple[str, bytes]]:
+    for path in sorted(data_dir.rglob("*")):
+        yield str(path), path.read_bytes() if path.is_file() else b""
+
+
+def newest_wal(data_dir: Path) -> Path:
+    """The newest file that has frames."""
+    return max(path for path in Layout(data_dir).wal_shard(0).glob("*.wal") if path.read_bytes().strip(b"\0"))
+
+
+def segments(data_dir: Path) -> list[Path]:
+    return sorted(Layout(data_dir).topics.glob("*/seg-*.arrow"))
+
+
+def flip(path: Path, bit: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(bytes(data))
+
+
+def test_clean_directory_passes(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checked = check(data_dir, capsys)
+    assert (checked.code, checked.findings) == (0, [])
+    assert checked.summary["topics"] == 3
+    assert checked.summary["files"] >= 5
+
+
+def test_flipped_bits_of_segments_and_identity_are_found_wherever_they_are(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = random.Random(7)
+    for path in (segments(data_dir)[0], segments(data_dir)[-1], Layout(data_dir).identity):
+        whole = path.read_bytes()
+        for _ in range(FLIPS // 3):
+            bit = chosen.randrange(8 * len(whole))
+            flip(path, bit)
+            checked = check(data_dir, capsys)
+            assert checked.code == 1, f"{path} bit {bit}"
+            assert set(checked.found) == {("error", str(path))}, f"{path} bit {bit}"
+            path.write_bytes(whole)
+
+
+def test_flipped_bits_of_the_wal_are_found_or_lie_in_zeros_behind_its_end(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen, path = random.Random(8), newest_wal(data_dir)
+    whole = path.read_bytes()
+    frames = json.loads(Layout(data_dir).identity.read_text().splitlines()[0])["wal_bytes"]
+    for number in range(FLIPS // 2):
+        bit = chosen.randrange(8 * (frames if number % 5 else len(whole)))
+        flip(path, bit)
+        checked = check(data_dir, capsys)
+        is_frame = bit // 8 < frames
+        assert checked.code == int(is_frame), f"bit {bit}"
+        assert checked.found.count(("error", str(path))) == int(is_frame), f"bit {bit}"
+        path.write_bytes(whole)
+
+
+def test_missing_files_are_named(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (segments(data_dir)[0], newest_wal(data_dir)):
+        kept = path.rename(data_dir.parent / "kept")
+        checked = check(data_dir, capsys)
+        assert (checked.code, checked.found) == (1, [("error", str(path))])
+        assert "missing" in str(checked.findings[0]["what"])
+        kept.rename(path)
+
+
+def test_catalog_that_is_gone_is_one_finding_and_files_are_looked_at_all_the_same(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(Layout(data_dir).catalog)
+    assert check(data_dir, capsys).found == [("error", str(Layout(data_dir).catalog))]
+    flip(segments(data_dir)[0], 1000)
+    found = [("error", str(Layout(data_dir).catalog)), ("error", str(segments(data_dir)[0]))]
+    assert check(data_dir, capsys).found == found
+
+
+def test_fold_that_differs_is_told_by_its_keys(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Layout(data_dir).fold
+    families = {name: Options(raw_mode=True) for name in ("data", "meta")}
+    database = Rdict(str(path), Options(raw_mode=True), families)
+    data = database.get_column_family("data")
+    key = next(iter(data.keys()))
+    assert isinstance(key, bytes)
+    assert decode_entry(key[8:], data[key]).key == key[8:]  # type: ignore[arg-type]
+    data.delete(key)
+    del data
+    database.close()
+    checked = check(data_dir, capsys)
+    assert (checked.code, checked.found) == (1, [("error", str(path))])
+    assert f"key {key[8:]!r}"[4:].strip("b") in str(checked.findings[0]["what"])
+
+
+def test_foreign_files_are_told_and_those_set_aside_are_counted(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    foreign = [segments(data_dir)[0].with_name("notes"), Layout(data_dir).wal / "notes"]
+    for path in foreign:
+        path.write_bytes(b"foreign")
+    temporary = segments(data_dir)[0].with_name("seg-0000000000000000-0000000000000000-00000009.arrow.tmp")
+    temporary.write_bytes(b"half")
+    (data_dir / "orphans" / "2026-01-01").mkdir(parents=True)
+    (data_dir / "orphans" / "2026-01-01" / "one").touch()
+    checked = check(data_dir, capsys)
+    assert checked.code == 1
+    assert sorted(checked.found) == sorted(
+        [("note", str(temporary))] + [("warning", str(path)) for path in foreign],
+    )
+    assert checked.summary["orphans"] == 1
+    (data_dir / "README").touch()
+    assert ("error", str(data_dir / "README")) in check(data_dir, capsys).found
+
+
+def test_named_temporary_is_read_where_it_lies(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = segments(data_dir)[0]
+    waiting = path.rename(path.with_name(path.name + ".tmp"))
+    checked = check(data_dir, capsys)
+    assert (checked.code, checked.found) == (0, [("note", str(waiting))])
+    flip(waiting, 1000)
+    assert check(data_dir, capsys).code == 1
+
+
+def test_torn_tail_of_a_stop_that_was_not_clean_is_a_note(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = newest_wal(data_dir)
+    Layout(data_dir).identity.unlink()
+    path.write_bytes(path.read_bytes() + b"EDYF and no more" + bytes(64))
+    later = [one for one in wal_numbers([p.name for p in path.parent.iterdir()]) if one > int(path.stem, 16)]
+    for number in later:
+        (path.parent / f"{number:016x}.wal").unlink()
+    checked = check(data_dir, capsys)
+    assert ("note", str(path)) in checked.found
+    assert not [found for found in checked.found if found[0] == "error"]
+
+
+def test_directory_in_use_or_none_cannot_be_checked(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lock = RealFs().lock(Layout(data_dir).lock, b"pid 1")
+    assert fsck([str(data_dir)]) == 2
+    assert "in use" in capsys.readouterr().err
+    lock.release()
+    assert fsck([str(data_dir / "none")]) == 2
+    assert fsck([str(data_dir.parent)]) == 2
+    assert "no store's data directory" in capsys.readouterr().err
+
+
+def test_program_says_one_line_a_finding_and_ends_with_its_code(data_dir: Path) -> None:
+    flip(segments(data_dir)[0], 1000)
+    done = subprocess.run(
+        [sys.executable, "-m", "eddyline.store", "fsck", str(data_dir)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    finding, summary = done.stdout.splitlines()
+    assert finding.startswith(f"error: {segments(data_dir)[0]} at ")
+    assert summary.startswith(f"not clean: {data_dir}: 3 topics, ")
+    assert done.stderr == ""

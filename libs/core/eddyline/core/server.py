@@ -26,7 +26,7 @@ from eddyline.core.record import MESSAGE_BYTES_MAX
 from eddyline.core.settings import SettingsError, check_address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 CALLS_MAX: Final = 16_384
 """Elsewhere unbounded: a client that forgets its streams takes the process down. 10 000 watch streams and what else
@@ -66,12 +66,19 @@ class RawMethod:
 class RoleServer:
     """One server of one role. `grpc` takes the generated servicers; `health` is what the role says of itself."""
 
-    def __init__(self, listen: str, *, new_id: Callable[[], str] = random_id, cluster_id: str = "") -> None:
+    def __init__(
+        self,
+        listen: str,
+        *,
+        new_id: Callable[[], str] = random_id,
+        cluster_id: str = "",
+        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+    ) -> None:
         check_loopback(listen)
         self._listen = listen
         gates = (ClusterGate(cluster_id),) if cluster_id else ()
         self.grpc = grpc.aio.server(
-            interceptors=(ErrorInterceptor(new_id=new_id), *gates),
+            interceptors=(ErrorInterceptor(new_id=new_id), *gates, *interceptors),
             options=SERVER_OPTIONS,
             maximum_concurrent_rpcs=CALLS_MAX,
         )
@@ -112,15 +119,21 @@ class RoleServer:
         await self.grpc.stop(grace_s)
 
 
-def make_server(listen: str, *, new_id: Callable[[], str] = random_id, cluster_id: str = "") -> RoleServer:
+def make_server(
+    listen: str,
+    *,
+    new_id: Callable[[], str] = random_id,
+    cluster_id: str = "",
+    interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+) -> RoleServer:
     """Make a server for `host:port` (port 0 = a free one). Needs a running loop; binds at `start`.
 
-    `cluster_id` = refuse roles of other clusters; "" = take every caller.
+    `cluster_id` = refuse roles of other clusters; "" = take every caller. `interceptors` = the role's own, innermost last.
 
     Raises:
         SettingsError: the host is not loopback.
     """
-    return RoleServer(listen, new_id=new_id, cluster_id=cluster_id)
+    return RoleServer(listen, new_id=new_id, cluster_id=cluster_id, interceptors=interceptors)
 
 
 def check_loopback(listen: str) -> None:

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
@@ -38,7 +39,9 @@ from eddyline.store.machine import Machine, new_workers
 from eddyline.store.memory_plan import memory_plan
 from eddyline.store.opening import SHARD_COUNT, SHARD_INDEX
 from eddyline.store.orphans import ForeignFile
+from eddyline.store.process_memory import ProcessMemory, hold_little
 from eddyline.store.refusal import why_refused
+from eddyline.store.rpc.append_room import AppendRoom
 from eddyline.store.rpc.apply import ApplyServicer
 from eddyline.store.rpc.doorway import Doorway
 from eddyline.store.rpc.fold import FoldServicer
@@ -86,6 +89,7 @@ _LOG: Final = logging.getLogger(__name__)
 def main(environ: Mapping[str, str]) -> int:
     """Run a store until it is told to stop; its exit code."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    hold_little()
     try:
         common = load_common(environ)
         settings = load(StoreSettings, prefix=PREFIX, environ=environ)
@@ -113,15 +117,17 @@ async def serve(settings: StoreSettings, common: CommonSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     doorway = Doorway()
-    server = make_server(settings.listen, cluster_id=common.cluster_id)
+    room = AppendRoom(memory_plan(settings.memory_bytes).append_bytes)
+    memory = ProcessMemory()
+    server = make_server(settings.listen, cluster_id=common.cluster_id, interceptors=(room,))
     add_services(server, doorway, common=common, clock=clock, host=host)
     settings.directory.parent.mkdir(parents=True, exist_ok=True)
     address = await _start(server, settings)
+    machine = replace(machine_of(settings, clock, host, doorway), memory=memory, shed=partial(_shed, doorway, room))
     async with AsyncExitStack() as stack:
+        stack.callback(memory.close)
         stack.push_async_callback(server.stop, 0)
-        link = await stack.enter_async_context(
-            open_store(machine_of(settings, clock, host, doorway), settings, cluster_id=common.cluster_id)
-        )
+        link = await stack.enter_async_context(open_store(machine, settings, cluster_id=common.cluster_id))
         doorway.open(link)
         async with asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(_keep_health(server, doorway, clock))
@@ -189,6 +195,12 @@ async def _keep_health(server: RoleServer, doorway: Doorway, clock: Clock) -> No
             said = ready
             await server.health.set_ready(ready)
         await sleep(clock, HEALTH_INTERVAL_S)
+
+
+def _shed(doorway: Doorway, room: AppendRoom, memory_is_full: bool) -> None:
+    room.hold(memory_is_full)
+    if memory_is_full:
+        doorway.shed_appends()
 
 
 def _profile(settings: StoreSettings) -> ProfileName:

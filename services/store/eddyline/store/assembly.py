@@ -24,6 +24,7 @@ from eddyline.store.log.cache import BatchCache
 from eddyline.store.log_files import LogFiles
 from eddyline.store.log_front import LogFront
 from eddyline.store.maintenance import Damage, Maintenance
+from eddyline.store.memory_guard import MemoryGuard
 from eddyline.store.memory_plan import memory_plan
 from eddyline.store.parts import FoldParts, HistoryParts, StoreParts
 from eddyline.store.reader import LogReader
@@ -68,6 +69,7 @@ class Store:
     checkpointer: Checkpointer
     maintenance: Maintenance
     disk_guard: DiskGuard
+    memory_guard: MemoryGuard | None
     history: HistoryParts
     folds: FoldParts
 
@@ -167,6 +169,7 @@ def put_together(
             clock=clock,
             floor_bytes=settings.disk_floor_bytes,
         ),
+        memory_guard=_memory_guard(machine, settings, engine),
         history=_history_parts(machine, settings, layout, engine=engine, log=log, entries=entries, retention=retention),
         folds=_fold_parts(machine, layout, recovered, engine=engine, log=log, entries=entries, retention=retention),
     )
@@ -219,6 +222,19 @@ def _history_parts(
         find_seq=FindSeq(log=log, retention=retention),
         keys=KeyHistory(log=log, retention=retention),
         as_of=AsOf(log=log, entries=entries, bases=bases, retention=retention, clock=machine.clock),
+    )
+
+
+def _memory_guard(machine: Machine, settings: StoreSettings, engine: Engine) -> MemoryGuard | None:
+    if machine.memory is None:
+        return None
+    return MemoryGuard(
+        memory=machine.memory,
+        worker=machine.workers.reader,
+        gate=engine.gate,
+        clock=machine.clock,
+        memory_bytes=settings.memory_bytes,
+        shed=machine.shed,
     )
 
 

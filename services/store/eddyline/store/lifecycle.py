@@ -144,6 +144,7 @@ async def _serving(store: Store, link: LocalLink, workers: Workers, settings: St
             tasks.create_task(Upkeep(engine, sync_interval_ms=settings.sync_interval_ms).run()),
             tasks.create_task(store.retention.run()),
             tasks.create_task(store.disk_guard.run()),
+            *([tasks.create_task(store.memory_guard.run())] if store.memory_guard is not None else []),
         ]
         running += [
             tasks.create_task(spare_files(committer.wal, committer.spare_wanted, workers.background))

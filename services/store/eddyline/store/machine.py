@@ -50,7 +50,7 @@ def _nobody(progress: RecoveryProgress) -> None:
     """Nobody wants to know."""
 
 
-def _nothing() -> None:
+def _not_shed(memory_is_full: bool) -> None:
     """Nobody receives anything."""
 
 
@@ -70,7 +70,7 @@ class Machine:
     """None = the settings' budget, split as usual."""
     memory: Memory | None = None
     """The process's; None = nobody watches it."""
-    shed: Callable[[], None] = _nothing
-    """End what is being received: memory is full."""
+    shed: Callable[[bool], None] = _not_shed
+    """End what is being received, since memory is full, and let little in; False = it is not full any more."""
     scratch: Scratch | None = None
     """Where a second fold is made when one is checked; None = nowhere."""

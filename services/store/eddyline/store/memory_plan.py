@@ -4,7 +4,8 @@
     1/8  records of EPHEMERAL topics
     1/4  RocksDB: block cache and memtables of the fold
     1/16 footers of segments (330 KB each where all its keys are distinct)
-    7/16 appends staged and being applied (64 MiB each), messages in flight, answers, topics (2 KiB each), indexes (40 bytes
+    1/4  appends being received and until they are answered (`rpc/append_room.py`)
+    3/16 appends staged and being applied (64 MiB each), messages on streams, answers, topics (2 KiB each), indexes (40 bytes
          a frame), what is being sealed or merged (some record batches of 8 MiB), keys (64 MiB), the interpreter itself
 
 Threading: immutable values.
@@ -22,8 +23,9 @@ class MemoryPlan(NamedTuple):
     ephemeral_bytes: int
     rocksdb_bytes: int
     footer_bytes: int
+    append_bytes: int
 
 
 def memory_plan(memory_bytes: int) -> MemoryPlan:
     """The split of a budget."""
-    return MemoryPlan(memory_bytes // 8, memory_bytes // 8, memory_bytes // 4, memory_bytes // 16)
+    return MemoryPlan(memory_bytes // 8, memory_bytes // 8, memory_bytes // 4, memory_bytes // 16, memory_bytes // 4)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.errors import DataCorrupt
 
@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     from eddyline.store.log.topic import Topic
     from eddyline.store.log_files import LogFiles
     from eddyline.store.storage.segment import BatchEntry, Footer, SegmentSummary
+    from eddyline.store.storage.wal import Location
     from eddyline.store.workers import Worker
+
+LARGE_BYTES: Final = 9 << 20
+"""Above what a record batch of a segment is cut to. Frames of single large appends, up to 64 MiB, are read one at a time:
+each is in memory twice while it is parsed, and reads of the others fill the threads."""
 
 
 class Piece(NamedTuple):
@@ -48,6 +53,7 @@ class StoredLog:
         self.files = files
         self._cache = cache
         self._worker = worker
+        self._large = asyncio.Lock()
         self._under_way: dict[tuple[Segment, int], asyncio.Future[Batch]] = {}
 
     async def after(
@@ -181,7 +187,7 @@ class StoredLog:
         batch = self._cache.get(key)
         if batch is None:
             try:
-                batch = await self._worker.submit(partial(self.files.frame, topic.id, entry.location))
+                batch = await self._read_frame(topic.id, entry.location)
             except DataCorrupt:
                 position = topic.index.position_after(entry.last_seq - 1)
                 if position == len(topic.index) or topic.index.entry(position).location != entry.location:
@@ -189,3 +195,10 @@ class StoredLog:
                 raise
             self._cache.add(key, batch)
         return batch
+
+    async def _read_frame(self, topic_id: int, location: Location) -> Batch:
+        reading = partial(self.files.frame, topic_id, location)
+        if location.length <= LARGE_BYTES:
+            return await self._worker.submit(reading)
+        async with self._large:
+            return await self._worker.submit(reading)

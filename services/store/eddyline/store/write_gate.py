@@ -53,6 +53,9 @@ class WriteGate:
         """Set with each refusal by the disk's floor: whoever watches the disk looks again."""
         self.unsegmented_bytes = 0
         """Bytes of WAL files that are kept, as last looked: what sealing has not caught up with."""
+        self.memory_is_full = False
+        """The whole process holds more than it may."""
+        self.resident_bytes = 0
         self.memory_bytes = 0
         """Bytes of EPHEMERAL records."""
 
@@ -62,6 +65,8 @@ class WriteGate:
         Raises:
             Throttled, ApplyLag, DiskFloor, MemoryFull.
         """
+        if self.memory_is_full:
+            raise memory_full()
         if committer.staged_count >= STAGED_APPENDS_MAX or committer.staged_bytes >= STAGED_BYTES_MAX:
             raise Throttled("too many appends wait for the disk", retryAfterMs=RETRY_AFTER_MS)
         if topic.kind is Kind.KV and (
@@ -133,3 +138,10 @@ class WriteGate:
             applier.lag_records / APPLY_LAG_RECORDS_MAX,
             applier.lag_bytes / APPLY_LAG_BYTES_MAX,
         )
+
+
+def memory_full() -> MemoryFull:
+    """The refusal of a store that holds as much as it may."""
+    return MemoryFull(
+        "the store holds as much memory as it may; appends go on by themselves", retryAfterMs=FULL_RETRY_AFTER_MS
+    )

@@ -75,7 +75,7 @@ class AppendStreamCall:
 
     async def _read(self) -> None:
         try:
-            await self._doorway.until_closing(self._take_steps())
+            await self._doorway.until_shed(self._take_steps())
         except EddylineError as error:
             self._failure = error
         finally:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from eddyline.core.errors import NotReady
 from eddyline.store.figures import RecoveryProgress
 from eddyline.store.rpc.duplex import beside
+from eddyline.store.write_gate import memory_full
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine
@@ -31,6 +32,7 @@ class Doorway:
         self._door: StoreDoor | None = None
         self._recovery = RecoveryProgress()
         self._closing = asyncio.Event()
+        self._appends_end = asyncio.Event()
 
     @property
     def recovery(self) -> RecoveryProgress:
@@ -48,6 +50,13 @@ class Doorway:
     def close(self) -> None:
         """The shard stops: refuse new calls, end the long ones."""
         self._closing.set()
+        self._appends_end.set()
+
+    def shed_appends(self) -> None:
+        """Memory is full: end the streams of appends that there are."""
+        if not self._closing.is_set():
+            ended, self._appends_end = self._appends_end, asyncio.Event()
+            ended.set()
 
     def enter(self) -> StoreDoor:
         """The door.
@@ -69,6 +78,14 @@ class Doorway:
         """
         return await beside(self._refuse_when_closing(), work)
 
+    async def until_shed(self, work: Coroutine[object, object, T]) -> T:
+        """Do `work`, cut off when the store stops or has no memory for appends.
+
+        Raises:
+            NotReady, MemoryFull: `work` was cancelled. And what `work` raises.
+        """
+        return await beside(self._refuse_when_shed(self._appends_end), work)
+
     async def each_until_closing(self, steps: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """What `steps` gives, cut off when the store stops. Whoever breaks off closes it, and `steps` with it.
 
@@ -80,6 +97,12 @@ class Doorway:
                 if self._closing.is_set():  # steps that never wait leave no moment to be cut off in
                     raise NotReady("the store is stopping")
                 yield step
+
+    async def _refuse_when_shed(self, appends_end: asyncio.Event) -> None:
+        await appends_end.wait()
+        if self._closing.is_set():
+            raise NotReady("the store is stopping")
+        raise memory_full()
 
     async def _refuse_when_closing(self) -> None:
         await self._closing.wait()

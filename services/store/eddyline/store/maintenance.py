@@ -142,7 +142,7 @@ class Maintenance:
             good &= await self._attempt(Stage.CHECKPOINT, "checkpoint", self._checkpoint)
         self.erasures.look()
         if self.erasures.are_due:
-            good &= await self._attempt(self.erasures.stage, "erasure", self.erasures.step)
+            good &= await self._attempt(self.erasures.stage, None, self.erasures.step)
         good &= await self._tidier.round(self._attempt)
         good &= await self._attempt(Stage.IDLE, "garbage", self._garbage.sweep)
         if self._scrubber.is_due:
@@ -150,8 +150,8 @@ class Maintenance:
         self._engine.gate.unsegmented_bytes = sum(c.wal.bytes_total for c in self._engine.committers)
         return good
 
-    async def _attempt(self, stage: Stage, about: Hashable, job: Callable[[], Awaitable[None]]) -> bool:
-        """Do a job, unless what it is about failed a moment ago; False = it failed."""
+    async def _attempt(self, stage: Stage, about: Hashable | None, job: Callable[[], Awaitable[None]]) -> bool:
+        """Do a job, unless what it is about (None = each is another) failed a moment ago; False = it failed."""
         if self._resting.rests(about):
             return True
         self.stage = stage
@@ -166,7 +166,8 @@ class Maintenance:
             return True
         finally:
             self.stage = Stage.IDLE
-        self._resting.failed(about)
+        if about is not None:
+            self._resting.failed(about)
         return False
 
     async def _checkpoint(self) -> None:

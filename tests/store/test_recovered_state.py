@@ -123,3 +123,21 @@ async def test_start_that_dies_after_a_clean_stop_leaves_a_log_that_starts_again
         async with sim_store(fs, fold) as link:
             assert values(await all_rows(link, "log")) == [b"a"]
     assert crash_at > 10
+
+
+async def test_topics_with_segments_are_known_as_such_after_a_restart() -> None:
+    machine = Machine()
+
+    async def fill(link: LocalLink) -> None:
+        await log_topic(link)
+        await append(link, "log", rows("a", "b"))
+        topic = link._table.get("log")
+        await link._parts.checkpointer._sealer.seal(topic, topic.head_seq)
+
+    async def look(link: LocalLink) -> None:
+        assert link.status().segment_count == 1, "maintenance looks at it again"
+
+    await machine.run(fill)
+    await machine.run(look)
+    await machine.run(look, "kill")
+    await machine.run(look)

@@ -68,11 +68,13 @@ class TopicTable:
         self.replayed(topic)
 
     def replayed(self, topic: Topic) -> None:
-        """A topic was created in what is being replayed; its name counts from `name_all` on."""
+        """A topic is in the catalog, or was created in what is replayed; its name counts from `name_all` on."""
         self._by_id[topic.id] = topic
         self.reserved.add(topic)
         self.skip_ids(topic.id + 1)
         self.dirty.add(topic)
+        if len(topic.segments):
+            self.segmented.add(topic)
 
     def name_all(self) -> None:
         """The replay is over: every topic that lives has its name.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.errors import DataCorrupt
+from eddyline.core.fold_check import FoldVerdict
 from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.store.figures import RecoveryProgress
 from tests.support.real_store import real_store
@@ -60,6 +61,9 @@ async def found_in(data_dir: Path) -> list[Record]:
     async with real_store(data_dir) as link:
         assert [row.key for row in await entries(link, "other")] == [b"o"]
         first = await entries(link)
+        verdict = [step async for step in link.verify_fold("kv")][-1]
+        assert isinstance(verdict, FoldVerdict)
+        assert (verdict.differing_count, verdict.entry_count) == (0, len(first))
         await append(link, "other", puts(("o", "2")))
     async with real_store(data_dir) as link:
         assert await entries(link) == first

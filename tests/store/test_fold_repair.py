@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.errors import DataCorrupt, FoldLost
+from eddyline.core.fold_check import FoldVerdict
 from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.core.topic import Kind, TopicConfig
 from eddyline.store.append import WriterPosition
@@ -330,11 +331,25 @@ async def test_lost_fold_is_settled_with_what_is_left_and_stays_so() -> None:
         assert set(left.values()) <= set(before)
         assert all(row.key in left for row in before if row.seq >= settled.log_first_seq)
         assert not (await link.settle_fold("kv")).settled
+        topic = link._table.get("kv")
+        assert topic.base is None
+        lives.clock.advance(60)  # no burst of appends any more
+        assert await link._parts.maintenance.round()
+        assert topic.base is not None
 
     await lives.run(settle, kill=True)
     left = await entries_of(lives)
     assert b"late" in {row.key for row in left}
+    # From now on the base is enough, and what is damaged is not needed.
+    lives.fold = SimFold(0)
     assert await entries_of(lives) == left
+
+    async def check(link: LocalLink) -> None:
+        verdict = [step async for step in link.verify_fold("kv")][-1]
+        assert isinstance(verdict, FoldVerdict)
+        assert verdict.differing_count == 0
+
+    await lives.run(check)
 
 
 async def test_start_killed_between_loss_and_catalog_serves_no_part_of_a_fold() -> None:

@@ -51,9 +51,11 @@ class BaseMaker:
         self._freed_bytes_min = freed_bytes_min
 
     def is_due(self, topic: Topic) -> bool:
-        """True = a base would free enough."""
+        """True = a base would free enough, or the log behind it is not all there."""
         if not topic.folds or topic.fold_lost:
             return False
+        if topic.base_wanted:
+            return True
         trim = topic.floors.trim
         below = [s.summary for s in topic.segments.within(0, trim) if s.summary.last_seq <= trim]
         if not below or below[-1].last_seq <= topic.needed_after:
@@ -79,6 +81,7 @@ class BaseMaker:
         finally:
             view.close()
         if topic.base is not None and topic.base.seq == seq:
+            topic.base_wanted = False
             await self._tell(topic, seq)
 
     async def _tell(self, topic: Topic, seq: int) -> None:

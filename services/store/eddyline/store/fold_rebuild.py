@@ -2,7 +2,8 @@
 
 I1: the applied seq never outruns the entries: whoever is interrupted goes on from it, or begins anew where it is 0 or below
 the base. I2: the last write says that all is there, with the writers.
-Rate: about 0.6 M entries/s of 100 bytes on a core at 2.3 GHz, nearly all of it in RocksDB's writes.
+Cost: of an entry of 100 bytes about 1 us to cut it out of the batch and 1.3 us of RocksDB's write, a core at 2.3 GHz with
+others busy beside it.
 Threading: the fold's thread, blocking.
 """
 

@@ -1,7 +1,8 @@
 """SettleFold: an operator accepts what base and log still give as the fold of a topic whose fold is lost.
 
 The fold was made of it when the store was opened, and appends were applied to it since (`fold_repair.py`): it is synced, and
-a logged frame says that it counts. A source that writes the topic brings its keys up by its next resync in any case.
+a logged frame says that it counts. Maintenance makes a base of it next, so that what is damaged behind it is not needed any
+more: until then a check of the fold meets that damage, and a fold that is lost once more is lost as before.
 Threading: event loop; the fold's own thread.
 """
 
@@ -49,6 +50,7 @@ class SettleFold:
 
         def committed(_: object) -> None:
             apply_segment_change(topic, change, self._layout.topic_dir(topic.id))
+            topic.base_wanted = True
 
         if topic.closing or topic.deleted:
             raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name)

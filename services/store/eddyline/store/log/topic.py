@@ -53,6 +53,7 @@ class Topic:
         "_waiters",
         "_writers",
         "base",
+        "base_wanted",
         "closing",
         "config",
         "config_version",
@@ -124,6 +125,7 @@ class Topic:
         self.delete_count = 0
         # the fold
         self.base: BaseEntry | None = None
+        self.base_wanted = False
         self.fold_lost = False
         self.unapplied: list[Batch] = []
         self.overlays: list[list[Batch]] = []

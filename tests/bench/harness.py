@@ -6,16 +6,24 @@ A figure counts only as a ratio to something measured in the same run, since mac
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    import grpc
+
 ROUNDS = 5
+IDLE_LOOKS = 5
+IDLE_LOOK_S = 0.15
+"""Longer together than the pause between two rounds of the store's own work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +50,36 @@ class Figure:
         return " ".join(parts)
 
 
+async def nothing() -> None:
+    """No preparation."""
+
+
 async def alternate(
-    ours: Callable[[], Awaitable[float]], baseline: Callable[[], Awaitable[float]], *, rounds: int = ROUNDS
+    ours: Callable[[], Awaitable[float]],
+    baseline: Callable[[], Awaitable[float]],
+    *,
+    rounds: int = ROUNDS,
+    prepare: Callable[[], Awaitable[None]] = nothing,
 ) -> tuple[float, float]:
-    """Measure both in turn, one warm-up each first; their medians."""
-    await ours()
-    await baseline()
+    """Measure both in turn, one warm-up each first, `prepare` before each; their medians."""
     ours_seen, baseline_seen = [], []
-    for _ in range(rounds):
+    for _ in range(rounds + 1):
+        await prepare()
         ours_seen.append(await ours())
+        await prepare()
         baseline_seen.append(await baseline())
-    return statistics.median(ours_seen), statistics.median(baseline_seen)
+    return statistics.median(ours_seen[1:]), statistics.median(baseline_seen[1:])
+
+
+async def until_idle(channel: grpc.aio.Channel) -> None:
+    """Wait until a store has caught up with its own work, so that it takes nothing from what is measured next."""
+    stub = cluster_pb2_grpc.ClusterServiceStub(channel)
+    quiet = 0
+    while quiet < IDLE_LOOKS:
+        status = (await stub.GetStatus(cluster_pb2.GetStatusRequest())).store
+        idle = status.maintenance_stage in (cluster_pb2.MAINTENANCE_STAGE_IDLE, cluster_pb2.MAINTENANCE_STAGE_SCRUB)
+        quiet = quiet + 1 if idle else 0
+        await asyncio.sleep(IDLE_LOOK_S)
 
 
 def machine() -> dict[str, str | int]:

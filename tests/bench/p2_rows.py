@@ -10,13 +10,14 @@ import os
 import random
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import grpc
 
 from eddyline.core import wire
 from eddyline.v1 import log_pb2, log_pb2_grpc, types_pb2
-from tests.bench.harness import Figure, alternate
+from tests.bench.harness import Figure, alternate, until_idle
 from tests.bench.p1_append import (
     IN_FLIGHT,
     OPTIONS,
@@ -74,23 +75,29 @@ async def measure() -> list[Figure]:
             grpc.aio.insecure_channel(store, options=OPTIONS) as channel,
         ):
             await create_topic(channel)
-            stub = log_pb2_grpc.LogServiceStub(channel)
+            stub, idle = log_pb2_grpc.LogServiceStub(channel), partial(until_idle, channel)
             by_rows, by_columns = log_pb2.AppendBatch(rows=rows()), log_pb2.AppendBatch(columns=columns())
             stream = await alternate(
-                lambda: stream_round(stub, TOPIC, by_rows), lambda: stream_round(stub, TOPIC, by_columns)
+                lambda: stream_round(stub, TOPIC, by_rows),
+                lambda: stream_round(stub, TOPIC, by_columns),
+                prepare=idle,
             )
             row_request = log_pb2.AppendRecordsRequest(topic=TOPIC, rows=by_rows.rows)
             column_request = log_pb2.AppendRecordsRequest(topic=TOPIC, columns=by_columns.columns)
-            unary = await alternate(lambda: unary_round(stub, row_request), lambda: unary_round(stub, column_request))
+            unary = await alternate(
+                lambda: unary_round(stub, row_request), lambda: unary_round(stub, column_request), prepare=idle
+            )
             varied = log_pb2.AppendBatch(rows=varied_rows())
             varied_columns = wire.batch_to_columns(wire.batch_from_rows(varied.rows))
             mixed = await alternate(
                 lambda: stream_round(stub, TOPIC, varied),
                 lambda: stream_round(stub, TOPIC, log_pb2.AppendBatch(columns=varied_columns)),
+                prepare=idle,
             )
             read = await alternate(
                 lambda: read_round(stub, types_pb2.BATCH_FORMAT_ROWS),
                 lambda: read_round(stub, types_pb2.BATCH_FORMAT_COLUMNS),
+                prepare=idle,
             )
     return [
         Figure("P2", "append_stream", stream[0], "records/s", stream[0] / stream[1], TARGET),

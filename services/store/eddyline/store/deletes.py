@@ -156,9 +156,11 @@ class Deletes:
             piece = await self._log.after(topic, cursor, may_hold=may_hold)
             if piece is None:
                 return deletion.through_seq
-            cursor = piece.last_seq
             if piece.batch is not None:
-                _take(piece.batch, deletion, found, trim_seq=_lowest(topic), deleted=topic.deleted_seqs)
+                # A merge may have put rows that were looked at into the same batch.
+                lowest_seq = max(cursor, _lowest(topic))
+                _take(piece.batch, deletion, found, trim_seq=lowest_seq, deleted=topic.deleted_seqs)
+            cursor = piece.last_seq
         return min(cursor, deletion.through_seq)
 
     async def _delete_found(

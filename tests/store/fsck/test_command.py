@@ -8,6 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,8 +18,10 @@ from rocksdict import Options, Rdict
 from eddyline.core.clock import SystemHost
 from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.core.topic import Durability, Kind, TopicConfig
+from eddyline.store.catalog.catalog import BaseEntry
 from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import StoreSettings
+from eddyline.store.fold.dump import dump_batches
 from eddyline.store.fold.entry import decode_entry
 from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.fsck.command import fsck
@@ -26,7 +29,9 @@ from eddyline.store.lifecycle import open_store
 from eddyline.store.machine import Machine, new_workers
 from eddyline.store.memory_plan import memory_plan
 from eddyline.store.storage.fs import RealFs
-from eddyline.store.storage.layout import Layout, wal_numbers
+from eddyline.store.storage.layout import Layout, base_file, wal_numbers
+from eddyline.store.storage.segment import SegmentSource
+from eddyline.store.storage.segment_write import write_segment
 from eddyline.store.workers import InlineWorker
 from tests.support.manual_clock import ManualClock
 from tests.support.store import append, puts, rows
@@ -198,6 +203,83 @@ def test_fold_that_differs_is_told_by_its_keys(data_dir: Path, capsys: pytest.Ca
     checked = check(data_dir, capsys)
     assert (checked.code, checked.found) == (1, [("error", str(path))])
     assert f"key {key[8:]!r}"[4:].strip("b") in str(checked.findings[0]["what"])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"record_bytes": 1}, "bytes of live records, its numbers say"),
+        ({"delete_floor": 10}, "live records, its numbers say"),
+        ({"delete_floor": 1 << 40}, "above its head"),
+        ({"next_generation": -1}, "gives 1 next"),
+        ({"segmented_seq": 2}, "live records, its numbers say"),
+        ({"head_seq": 5}, "missing"),
+    ],
+)
+def test_numbers_that_do_not_fit_the_rows_are_told(
+    data_dir: Path, capsys: pytest.CaptureFixture[str], change: dict[str, int], words: str
+) -> None:
+    catalog = RocksCatalog(Layout(data_dir).catalog)
+    head, entries = catalog.load()
+    assert head is not None
+    (entry,) = [one for one in entries if one.name == "kv"]
+    values = {name: getattr(entry, name) + more for name, more in change.items()}
+    if "next_generation" in change:
+        values["next_generation"] = 1
+    catalog.write(head, [replace(entry, **values)], ())
+    catalog.close()
+    checked = check(data_dir, capsys)
+    assert checked.code == 1
+    assert any(words in str(finding["what"]) for finding in checked.findings), checked.findings
+
+
+def test_flipped_bits_of_a_base_are_found(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = with_base(data_dir)
+    assert check(data_dir, capsys).findings == []
+    chosen, whole = random.Random(9), path.read_bytes()
+    for _ in range(FLIPS // 3):
+        bit = chosen.randrange(8 * len(whole))
+        flip(path, bit)
+        assert check(data_dir, capsys).found == [("error", str(path))], f"bit {bit}"
+        path.write_bytes(whole)
+
+
+def with_base(data_dir: Path) -> Path:
+    """Give the KV topic a base of its fold as it is; where it lies."""
+    layout = Layout(data_dir)
+    catalog, fold = RocksCatalog(layout.catalog), RocksFold(layout.fold)
+    head, entries = catalog.load()
+    assert head is not None
+    (entry,) = [one for one in entries if one.name == "kv"]
+    generation = entry.next_generation
+    path = base_file(layout.topic_dir(entry.id), entry.head_seq, generation)
+    source = SegmentSource(entry.id, "kv", "KV", entry.config_version, generation, True, entry.head_seq)
+    view = fold.view(entry.id)
+    footer = write_segment(RealFs(), path, source, dump_batches(view))
+    assert footer is not None
+    view.close()
+    base = BaseEntry(entry.head_seq, generation, footer.summary.rows, footer.summary.file_bytes)
+    catalog.write(head, [replace(entry, base=base, next_generation=generation + 1)], ())
+    catalog.close()
+    fold.close()
+    return path
+
+
+def test_flipped_bits_of_rocksdb_are_found_or_change_nothing(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clean = check(data_dir, capsys)
+    chosen, layout = random.Random(10), Layout(data_dir)
+    files = [path for path in (*layout.catalog.iterdir(), *layout.fold.iterdir()) if path.suffix in (".sst", ".log")]
+    files = [path for path in files if path.stat().st_size]
+    assert files
+    for _ in range(FLIPS // 2):
+        path = chosen.choice(files)
+        whole = path.read_bytes()
+        flip(path, chosen.randrange(8 * len(whole)))
+        checked = check(data_dir, capsys)
+        assert checked.code == 1 or checked.summary["topics"] == clean.summary["topics"], path
+        path.write_bytes(whole)
 
 
 def test_foreign_files_are_told_and_those_set_aside_are_counted(

@@ -94,3 +94,14 @@ def test_rows_are_needed_only_where_numbers_count_what_is_gone() -> None:
 def test_nothing_asked_is_done_at_once() -> None:
     assert FrontWalk(Floors(cap=5), SeqSet(), through_seq=5).done
     assert FrontWalk(Floors(), SeqSet(), excess_bytes=-1).done
+
+
+def test_row_that_a_merge_put_into_a_later_piece_is_taken_once() -> None:
+    rows = [Record(seq=seq, data=b"x") for seq in range(1, 7)]
+    first, rest, merged = Batch.from_rows(rows[:2]), Batch.from_rows(rows[2:4]), Batch.from_rows(rows)
+    for before in ([first], [first, rest]):
+        walk = FrontWalk(Floors(), SeqSet(), through_seq=5)
+        assert walked(walk, before) == 0
+        assert walked(walk, [merged]) == 1
+        assert walk.done
+        assert walk.removed_bytes == sum(counted_bytes(merged).tolist()[:5])

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.batch import Batch
     from eddyline.store.log.front import FrontWalk
+    from eddyline.store.log.index import IndexEntry
     from eddyline.store.log.segments import Segment
     from eddyline.store.log.topic import Topic
     from eddyline.store.storage.segment import BatchEntry, SegmentSummary
@@ -60,28 +61,36 @@ class LogFront:
             DataCorrupt.
         """
         seq = topic.floors.trim
-        while not walk.done and (segment := topic.segments.after(seq)) is not None:
-            segment.hold()
-            try:
-                await self._walk_segment(segment, seq, walk)
-            finally:
-                segment.let_go()
-            seq = segment.summary.last_seq
-        while not walk.done and topic.memory is not None and (batch := topic.memory.after(seq)) is not None:
-            walk.take_rows(batch)
-            seq = batch.last_seq
-        while not walk.done and (position := topic.index.position_after(seq)) < len(topic.index):
-            entry = topic.index.entry(position)
-            gaps = topic.uncounted.count(entry.first_seq, entry.last_seq) - topic.deleted_seqs.count(
-                entry.first_seq, entry.last_seq
-            )
-            records = entry.last_seq - entry.first_seq + 1 - gaps
-            if not walk.take(Piece(entry.first_seq, entry.last_seq, records, entry.record_bytes)):
-                piece = await self._log.after(topic, entry.last_seq - 1)
-                assert piece is not None
-                assert piece.batch is not None
-                walk.take_rows(piece.batch)
-            seq = entry.last_seq
+        while not walk.done:
+            # Each step looks anew: frames may be sealed, and segments merged, while a piece is read.
+            if (segment := topic.segments.after(seq)) is not None:
+                segment.hold()
+                try:
+                    await self._walk_segment(segment, seq, walk)
+                finally:
+                    segment.let_go()
+                seq = segment.summary.last_seq
+            elif topic.memory is not None and (batch := topic.memory.after(seq)) is not None:
+                walk.take_rows(batch)
+                seq = batch.last_seq
+            elif (position := topic.index.position_after(seq)) < len(topic.index):
+                seq = await self._walk_frame(topic, topic.index.entry(position), seq, walk)
+            else:
+                return
+
+    async def _walk_frame(self, topic: Topic, entry: IndexEntry, seq: int, walk: FrontWalk) -> int:
+        """Walk the frame after `seq`; the last seq walked."""
+        gaps = topic.uncounted.count(entry.first_seq, entry.last_seq) - topic.deleted_seqs.count(
+            entry.first_seq, entry.last_seq
+        )
+        records = entry.last_seq - entry.first_seq + 1 - gaps
+        if walk.take(Piece(entry.first_seq, entry.last_seq, records, entry.record_bytes)):
+            return entry.last_seq
+        piece = await self._log.after(topic, seq)
+        if piece is None or piece.batch is None:
+            return entry.last_seq
+        walk.take_rows(piece.batch)
+        return piece.last_seq
 
     async def _walk_segment(self, segment: Segment, seq: int, walk: FrontWalk) -> None:
         if walk.take(_piece_of(segment.summary)):

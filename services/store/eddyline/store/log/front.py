@@ -10,6 +10,7 @@ lies within a piece, or where its numbers count rows that are no longer there. T
             break
 
 I1: rows are taken in seq order, and no more of them than asked for: without the last one taken, either bound is missed.
+I2: a row is taken once, though a merge may put it into a later piece again.
 Threading: one walk is one caller's; nothing is read or kept beyond what it is given.
 """
 
@@ -43,7 +44,7 @@ class FrontWalk:
     """
 
     def __init__(self, floors: Floors, uncounted: SeqSet, *, through_seq: int = 0, excess_bytes: int = 0) -> None:
-        self._trim = floors.trim
+        self._walked_seq = floors.trim
         self._uncounted = uncounted
         self._through_seq = through_seq
         self._excess_bytes = excess_bytes
@@ -51,16 +52,17 @@ class FrontWalk:
         """Of the live records taken."""
         self.bytes_floor = 0
         """Seq of the last record that went for `excess_bytes` alone, beyond `through_seq`; 0 = none had to."""
-        self.done = through_seq <= self._trim and excess_bytes <= 0
+        self.done = through_seq <= self._walked_seq and excess_bytes <= 0
         """True = what lies further on stays."""
 
     def take(self, piece: Piece) -> bool:
         """Take the next piece by its numbers; False = its rows are needed."""
-        first_seq, last_seq = max(piece.first_seq, self._trim + 1), piece.last_seq
+        first_seq, last_seq = max(piece.first_seq, self._walked_seq + 1), piece.last_seq
         if not self.done and first_seq > self._through_seq and self.removed_bytes >= self._excess_bytes:
             self.done = True
         live = 0 if self.done or first_seq > last_seq else self._live(first_seq, last_seq)
         if live == 0:
+            self._walked_seq = max(self._walked_seq, last_seq)
             return True
         if live != piece.records:
             return False
@@ -69,12 +71,14 @@ class FrontWalk:
                 return False
             self.bytes_floor = self._uncounted.last_absent_through(last_seq)
         self.removed_bytes += piece.record_bytes
+        self._walked_seq = last_seq
         return True
 
     def take_rows(self, batch: Batch) -> None:
         """Take what is asked for of a piece's rows, at least one."""
         sizes = counted_bytes(batch)
-        sizes[: batch.index_after(self._trim)] = 0
+        sizes[: batch.index_after(self._walked_seq)] = 0
+        self._walked_seq = max(self._walked_seq, batch.last_seq)
         gone = self._uncounted.mask(batch)
         if gone is not None:
             sizes[gone] = 0

@@ -131,13 +131,7 @@ class Wal:
         """
         found = wal_numbers(fs.listdir(directory))
         numbers = [number for number in found if number >= first_number]
-        for due, number in enumerate(numbers, first_number):
-            if number != due:
-                raise corrupt(wal_file(directory, due), 0, f"the file is missing, {number:016x} is there")
-        if settled is not None and first_number <= settled.file_number and settled.file_number not in numbers:
-            raise corrupt(wal_file(directory, settled.file_number), 0, "the file is missing")
-        if expected is not None and (not numbers or numbers[-1] < expected.file_number):
-            raise corrupt(wal_file(directory, expected.file_number), 0, "the file is missing")
+        _check_all_there(directory, numbers, first_number, settled=settled, expected=expected)
         ends, end, before = dict[int, int](), WalEnd(0, 0), None
         for number in numbers:
             is_newest = number == numbers[-1]
@@ -343,6 +337,19 @@ class Wal:
         """Close the files; `sync` first what is to last. Nothing else may run meanwhile."""
         self._spare.close()
         self._file.close()
+
+
+def _check_all_there(
+    directory: Path, numbers: Sequence[int], first_number: int, *, settled: WalEnd | None, expected: WalEnd | None
+) -> None:
+    """Raises DataCorrupt where a file is missing: between others, or one that a checkpoint or the last stop tells of."""
+    for due, number in enumerate(numbers, first_number):
+        if number != due:
+            raise corrupt(wal_file(directory, due), 0, f"the file is missing, {number:016x} is there")
+    if settled is not None and first_number <= settled.file_number and settled.file_number not in numbers:
+        raise corrupt(wal_file(directory, settled.file_number), 0, "the file is missing")
+    if expected is not None and (not numbers or numbers[-1] < expected.file_number):
+        raise corrupt(wal_file(directory, expected.file_number), 0, "the file is missing")
 
 
 def read_frame(fs: Fs, directory: Path, shard: int, location: Location) -> Frame:

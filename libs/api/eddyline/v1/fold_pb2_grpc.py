@@ -113,7 +113,7 @@ class FoldServiceServicer:
     def VerifyFold(self, request, context):
         """Builds the fold a second time, from its base and the log after it, compares the two entry by entry, and tells
         how far it is; the verdict is the last answer. Appends go on meanwhile. Nothing is changed, whatever is found.
-        Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED, DATA_CORRUPT.
+        Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED, DISK_FLOOR, DATA_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -42,7 +42,7 @@ class FoldServiceStub:
     VerifyFold: _aio.UnaryStreamMultiCallable[_fold_pb2.VerifyFoldRequest, _fold_pb2.VerifyFoldResponse]
     """Builds the fold a second time, from its base and the log after it, compares the two entry by entry, and tells
     how far it is; the verdict is the last answer. Appends go on meanwhile. Nothing is changed, whatever is found.
-    Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED, DATA_CORRUPT.
+    Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED, DISK_FLOOR, DATA_CORRUPT.
     """
     SettleFold: _aio.UnaryUnaryMultiCallable[_fold_pb2.SettleFoldRequest, _fold_pb2.SettleFoldResponse]
     """An operator's way back from FOLD_LOST: takes what base and log still give as the fold, and serves it. Keys
@@ -109,7 +109,7 @@ class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.AsyncIterator[_fold_pb2.VerifyFoldResponse]:
         """Builds the fold a second time, from its base and the log after it, compares the two entry by entry, and tells
         how far it is; the verdict is the last answer. Appends go on meanwhile. Nothing is changed, whatever is found.
-        Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED, DATA_CORRUPT.
+        Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED, DISK_FLOOR, DATA_CORRUPT.
         """
 
     @_abc_1.abstractmethod

@@ -17,9 +17,12 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Final
 
 import uvloop
+from xxhash import xxh3_64_hexdigest
 
 from eddyline.core.clock import SystemClock, SystemHost, sleep
 from eddyline.core.cluster_rpc import SERVICE as CLUSTER_SERVICE
@@ -33,6 +36,8 @@ from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import PREFIX, StoreSettings
 from eddyline.store.fold.fold import FoldFailed
 from eddyline.store.fold.rocksdb import RocksFold
+from eddyline.store.fold.rocksdb_files import CHECKED_BYTES
+from eddyline.store.fold.scratch import ScratchFold
 from eddyline.store.fsck.command import fsck
 from eddyline.store.lifecycle import IdentityMismatch, open_store
 from eddyline.store.machine import Machine, new_workers
@@ -80,6 +85,8 @@ SERVICES: Final = (
 SWITCH_INTERVAL_S: Final = 0.000_5
 """Elsewhere 5 ms. A thread that comes back from the disk waits so long for the interpreter while the loop is busy, and every
 group commit comes back from the disk: 0.5 ms brought +10 % of P1 (`make bench ROWS=P1`), and costs some switches more."""
+SCRATCH_MEMORY_BYTES: Final = 64 << 20
+"""Of RocksDB while a fold is checked: tables of 16 MiB, written once and read once."""
 HEALTH_INTERVAL_S: Final = 1.0
 """How often health looks whether writes are still served: as often as DISK topics are synced, which is what fails."""
 
@@ -146,12 +153,19 @@ def machine_of(settings: StoreSettings, clock: Clock, host: Host, doorway: Doorw
     plan = memory_plan(settings.memory_bytes)
     return Machine(
         fs=RealFs(),
-        open_fold=partial(RocksFold, layout.fold, profile=_profile(settings), memory_bytes=plan.rocksdb_bytes),
+        open_fold=partial(
+            RocksFold,
+            layout.fold,
+            profile=_profile(settings),
+            memory_bytes=plan.rocksdb_bytes,
+            checked_bytes=CHECKED_BYTES,
+        ),
         open_catalog=lambda must_exist: RocksCatalog(layout.catalog, must_exist=must_exist),
         clock=clock,
         host=host,
         workers=new_workers(lambda name, threads: ThreadWorker(name, threads=threads), wal_shards=settings.wal_shards),
         tell=doorway.recovering,
+        scratch=ScratchFold(scratch_path(settings), memory_bytes=SCRATCH_MEMORY_BYTES),
     )
 
 
@@ -195,6 +209,12 @@ async def _keep_health(server: RoleServer, doorway: Doorway, clock: Clock) -> No
             said = ready
             await server.health.set_ready(ready)
         await sleep(clock, HEALTH_INTERVAL_S)
+
+
+def scratch_path(settings: StoreSettings) -> Path:
+    """Where this store makes a second fold: where the system keeps temporary files (`TMPDIR`), known again after a crash."""
+    directory = xxh3_64_hexdigest(str(settings.directory.resolve()).encode())
+    return Path(gettempdir()) / f"eddyline-scratch-{directory}"
 
 
 def _shed(doorway: Doorway, room: AppendRoom, memory_is_full: bool) -> None:

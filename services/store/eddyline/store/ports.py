@@ -106,7 +106,8 @@ class StoreDoor(StoreLink, Protocol):
         """Compare the fold with what base and log give; the verdict comes last. Whoever breaks off closes it.
 
         Raises:
-            InvalidName, TopicNotFound, NotKv, FoldLost, TooManyScans, ScanExpired, DataCorrupt.
+            InvalidName, TopicNotFound, NotKv, FoldLost, TooManyScans, ScanExpired, DataCorrupt, DiskFloor (no room for a
+                second fold).
         """
 
     async def settle_fold(self, topic: str, *, if_epoch: int = 0) -> FoldSettled:

@@ -107,39 +107,17 @@ def put_together(
         layout=layout, files=files, worker=workers.background, erase_within_ms=settings.erase_within_h * _HOUR_MS
     )
     garbage.replayed(recovered.head, recovered.replay.replaced, recovered.replay.gone.values())
-    swap = SegmentSwap(
-        engine=engine,
-        files=files,
-        layout=layout,
-        garbage=garbage,
-        worker=workers.background,
-        compression=_compression(settings),
-    )
-    sealer = Sealer(swap, files, records_max=settings.seal_records, bytes_max=settings.seal_bytes)
-    checkpointer = Checkpointer(
-        engine=engine,
-        catalog=catalog,
-        sources=recovered.sources,
-        sealer=sealer,
-        files=files,
-        garbage=garbage,
-        worker=workers.background,
-        store_id=recovered.store_id,
-        checkpoint=recovered.head.checkpoint,
-        ages=ages,
-        writer_keep_ms=settings.writer_keep_days * _DAY_MS,
-    )
-    maintenance = _maintenance(
+    checkpointer, maintenance = _upkeep(
         machine,
         settings,
         layout,
-        files=files,
+        recovered,
+        catalog=catalog,
         engine=engine,
+        log=log,
         retention=retention,
         garbage=garbage,
-        swap=swap,
-        sealer=sealer,
-        checkpointer=checkpointer,
+        ages=ages,
     )
     for topic in recovered.table.all():
         retention.look(topic)
@@ -172,6 +150,56 @@ def put_together(
         memory_guard=_memory_guard(machine, settings, engine),
         history=_history_parts(machine, settings, layout, engine=engine, log=log, entries=entries, retention=retention),
         folds=_fold_parts(machine, layout, recovered, engine=engine, log=log, entries=entries, retention=retention),
+    )
+
+
+def _upkeep(
+    machine: Machine,
+    settings: StoreSettings,
+    layout: Layout,
+    recovered: Recovered,
+    *,
+    catalog: Catalog,
+    engine: Engine,
+    log: StoredLog,
+    retention: Retention,
+    garbage: Garbage,
+    ages: AgeClock,
+) -> tuple[Checkpointer, Maintenance]:
+    files, background = log.files, machine.workers.background
+    swap = SegmentSwap(
+        engine=engine,
+        files=files,
+        layout=layout,
+        garbage=garbage,
+        worker=background,
+        compression=_compression(settings),
+    )
+    sealer = Sealer(swap, files, records_max=settings.seal_records, bytes_max=settings.seal_bytes)
+    checkpointer = Checkpointer(
+        engine=engine,
+        catalog=catalog,
+        sources=recovered.sources,
+        sealer=sealer,
+        files=files,
+        garbage=garbage,
+        worker=background,
+        store_id=recovered.store_id,
+        checkpoint=recovered.head.checkpoint,
+        ages=ages,
+        writer_keep_ms=settings.writer_keep_days * _DAY_MS,
+    )
+    return checkpointer, _maintenance(
+        machine,
+        settings,
+        layout,
+        files=files,
+        engine=engine,
+        retention=retention,
+        garbage=garbage,
+        swap=swap,
+        sealer=sealer,
+        checkpointer=checkpointer,
     )
 
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from eddyline.store.segment_swap import SegmentSwap
     from eddyline.store.storage.fs import Fs
     from eddyline.store.storage.layout import Layout
+    from eddyline.store.storage.wal import WalEnd
     from eddyline.store.workers import Worker
 
 WAIT_S_MAX: Final = 600.0
@@ -182,16 +183,16 @@ class Eraser:
 
     async def _purge_wal(self, topic_ids: Sequence[int], count: _Bytes) -> AsyncGenerator[Step, None]:
         """No WAL file of now is left in the topics' WAL shards."""
-        ends = {topic_id: self._engine.committer(topic_id).wal.end.file_number for topic_id in topic_ids}
         shards = {topic_id % len(self._engine.committers): topic_id for topic_id in topic_ids}
+        newest = {shard: _newest_written(self._engine.committers[shard].wal.end) for shard in shards}
         yield count.step(Stage.CHECKPOINT)
         await self._checkpointer.run()
         for topic_id in shards.values():
             await self._nudge(topic_id)
         yield count.step(Stage.CHECKPOINT)
         await self._checkpointer.run()
-        for shard, topic_id in shards.items():
-            await self._background.submit(partial(self._check_gone, shard, ends[topic_id]))
+        for shard in shards:
+            await self._background.submit(partial(self._check_gone, shard, newest[shard]))
         count.done_bytes += self._wal_bytes
 
     async def _nudge(self, topic_id: int) -> None:
@@ -250,6 +251,11 @@ class _Bytes:
 def _topic_bytes(topic: Topic) -> int:
     dead = [segment.summary.file_bytes for segment in topic.segments if dead_rows(topic, segment)]
     return topic.index.frame_bytes + sum(dead)
+
+
+def _newest_written(end: WalEnd) -> int:
+    """Number of the newest WAL file that has a frame."""
+    return end.file_number if end.file_bytes else end.file_number - 1
 
 
 def _erased(engine: Engine, topic_id: int) -> bool:

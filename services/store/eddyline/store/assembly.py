@@ -121,13 +121,7 @@ def put_together(
     )
     for topic in recovered.table.all():
         retention.look(topic)
-    entries = Entries(
-        fold=fold,
-        fold_worker=workers.fold,
-        reader_worker=workers.reader,
-        clock=clock,
-        sources=recovered.sources,
-    )
+    entries = _entries(machine, recovered, fold)
     return Store(
         engine=engine,
         sources=recovered.sources,
@@ -139,14 +133,7 @@ def put_together(
         garbage=garbage,
         checkpointer=checkpointer,
         maintenance=maintenance,
-        disk_guard=DiskGuard(
-            fs=machine.fs,
-            directory=layout.data_dir,
-            worker=workers.reader,
-            gate=engine.gate,
-            clock=clock,
-            floor_bytes=settings.disk_floor_bytes,
-        ),
+        disk_guard=_disk_guard(machine, settings, layout, engine),
         memory_guard=_memory_guard(machine, settings, engine),
         history=_history_parts(machine, settings, layout, engine=engine, log=log, entries=entries, retention=retention),
         folds=_fold_parts(machine, layout, recovered, engine=engine, log=log, entries=entries, retention=retention),
@@ -200,6 +187,27 @@ def _upkeep(
         swap=swap,
         sealer=sealer,
         checkpointer=checkpointer,
+    )
+
+
+def _entries(machine: Machine, recovered: Recovered, fold: Fold) -> Entries:
+    return Entries(
+        fold=fold,
+        fold_worker=machine.workers.fold,
+        reader_worker=machine.workers.reader,
+        clock=machine.clock,
+        sources=recovered.sources,
+    )
+
+
+def _disk_guard(machine: Machine, settings: StoreSettings, layout: Layout, engine: Engine) -> DiskGuard:
+    return DiskGuard(
+        fs=machine.fs,
+        directory=layout.data_dir,
+        worker=machine.workers.reader,
+        gate=engine.gate,
+        clock=machine.clock,
+        floor_bytes=settings.disk_floor_bytes,
     )
 
 

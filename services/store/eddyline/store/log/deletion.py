@@ -3,8 +3,8 @@
 A delete without a match removes a prefix: its floor. One with a match removes rows here and there: its frame carries their
 seqs, so replay looks at no row, and the match too, by which the fold of a KV topic erases.
 I1: a row is counted once: what floors or earlier deletes had taken counts for none. Of a KV topic's frame the seqs may be
-more than what is counted: rows below the floors, and entries of its base, of which a lost fold would be made. I2: gap records are no records: a match
-leaves them; those in a removed prefix go with it.
+more than what is counted: rows below the floors, and entries of its base, of which a lost fold would be made.
+I2: gap records are no records: a match leaves them; those in a removed prefix go with it.
 
     Delete body        = before_seq (0 = none), bound_seq, bitmap, record_count, record_bytes,
                          [match_field "KEY" | "TAG", match_kind "EQ" | "PREFIX", match_value]    bitmap, value: base64

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.core.errors import DiskFloor, Throttled
+from eddyline.core.errors import Code, DiskFloor, Throttled
 from eddyline.core.topic import Durability, Kind, TopicConfig
 from tests.support.faulty_fs import FaultyFs
 from tests.support.manual_clock import ManualClock
@@ -98,6 +98,19 @@ async def test_reads_topic_deletes_and_upkeep_go_on_below_the_floor() -> None:
         fs.free = 2 * FLOOR
         await clock.pass_time(1.5)
         assert link.status().read_only_reason == ""
+
+
+async def test_records_are_deleted_below_the_floor() -> None:
+    fs, clock = SimFs(), ManualClock()
+    async with sim_store(fs, clock=clock, disk_floor_bytes=FLOOR) as link:
+        await log_topic(link)
+        await append(link, "log", rows("a", "b", "c"))
+        await low(link, fs, clock)
+        assert (await link.delete_records("log", before_seq=3)).deleted_count == 2
+        assert values(await all_rows(link, "log")) == [b"c"]
+        with pytest.raises(DiskFloor) as refused:
+            await append(link, "log", rows("d"))
+        assert refused.value.code is Code.RESOURCE_EXHAUSTED
 
 
 async def test_floors_move_below_the_floor() -> None:

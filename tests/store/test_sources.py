@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,10 +22,15 @@ from eddyline.core.errors import (
 from eddyline.core.source import SourceDefinition, SourceReport
 from eddyline.store.fold.memory import SimFold
 from tests.support.manual_clock import ManualClock, settle
+from tests.support.sim_fs import SimFs
 from tests.support.store import append, kv_topic, log_topic, puts, sim_store
+
+if TYPE_CHECKING:
+    from eddyline.store.link import LocalLink
 
 CERTS = SourceDefinition("certs", "kv", "certs")
 LEASE_MS = 5_000
+HOUR_MS = 3_600_000
 
 
 async def test_definition_is_kept_once_and_shields_its_topic() -> None:
@@ -144,3 +150,42 @@ async def test_topic_that_gets_a_source_refuses_an_append_that_still_reads_its_k
         await asyncio.sleep(0)
         await link.put_source(CERTS)
     assert link._table.get("kv").staged_seq == 0
+
+
+@pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS])
+async def test_lease_runs_its_time_whatever_the_wall_clock_says_and_older_fences_stay_refused(jump_ms: int) -> None:
+    fs, fold, clock = SimFs(), SimFold(0), ManualClock()
+    async with sim_store(fs, fold, clock) as link:
+        await kv_topic(link)
+        await link.put_source(CERTS)
+        first = (await link.acquire_lease("certs", holder="a", lease_ms=LEASE_MS)).fence
+        await clock.pass_time(1)
+        clock.set_wall_ms(clock.now_ms() + jump_ms)
+        source = await link.get_source("certs")
+        assert (source.holder, source.lease_remaining_ms) == ("a", LEASE_MS - 1_000)
+        with pytest.raises(LeaseHeld) as held:
+            await link.acquire_lease("certs", holder="b", lease_ms=LEASE_MS)
+        assert held.value.remaining_ms == LEASE_MS - 1_000
+        await link.apply_batch("certs", fence=first, previous=b"", new=b"1", batch=puts(("k", "a")))
+        await clock.pass_time(LEASE_MS / 1000 - 1)
+        second = (await link.acquire_lease("certs", holder="b", lease_ms=LEASE_MS)).fence
+        clock.set_wall_ms(clock.now_ms() - jump_ms)
+        await stale(link, first)
+    async with sim_store(fs.reboot("kill"), fold.kill(), clock) as link:
+        await stale(link, first)
+        with pytest.raises(LeaseHeld):
+            await link.acquire_lease("certs", holder="a", lease_ms=LEASE_MS)
+        await link.apply_batch("certs", fence=second, previous=b"1", new=b"2", batch=puts(("k", "b")))
+        (entry,) = (await link.batch_get_entries("kv", [b"k"])).entries
+        assert entry is not None
+        assert entry.data == b"b"
+
+
+async def stale(link: LocalLink, fence: int) -> None:
+    """Nothing that carries this fence is taken."""
+    with pytest.raises(StaleFence):
+        await link.apply_batch("certs", fence=fence, previous=b"1", new=b"x", batch=puts(("k", "stale")))
+    with pytest.raises(StaleFence):
+        await link.renew_lease("certs", fence=fence, report=SourceReport())
+    with pytest.raises(StaleFence):
+        await link.release_lease("certs", fence=fence)

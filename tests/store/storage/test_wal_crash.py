@@ -93,3 +93,29 @@ def test_crash_at_every_call_of_recovery_loses_nothing_synced() -> None:
                     assert found == history.placed[: len(found)], (call, crash, again)
                 else:
                     break
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_power_loss_at_a_roll_with_three_unsynced_leaves_no_hole_between_files(prepared: bool) -> None:
+    before = [b"synced", *(b"%d" % number + b"x" * 900 for number in range(3))]
+    behind = [b"first of the next" + b"x" * FILE_BYTES, b"second"]
+    call, rolled = 0, False
+    while not rolled:
+        call += 1
+        fs = SimFs(call)
+        wal = recover(fs).wal
+        if prepared:
+            wal.prepare_spare()
+        put(wal, [append_of(before[0])])
+        put(wal, [append_of(payload) for payload in before[1:]], sync=False)
+        fs.crash_at = fs.calls + call
+        try:
+            put(wal, [append_of(payload) for payload in behind], sync=False)
+            rolled = True
+        except Crashed:
+            pass
+        for seed in range(16):
+            found = recover(fs.reboot("power", seed=seed)).payloads
+            assert len(found) >= (len(before) if rolled else 1), (call, seed)
+            assert found == (before + behind)[: len(found)], (call, seed)
+    assert call > 5

@@ -128,7 +128,7 @@ class Entries:
             yield
         except DataCorrupt as error:
             self.corrupt_count += 1
-            logger.error("fold_damaged", extra=fields(error=error.message))
+            logger.error("fold_read_met_damage", extra=fields(error=error.message))
             raise
 
     async def _wait(self, topic: Topic, min_seq: int) -> None:

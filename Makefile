@@ -61,7 +61,7 @@ verify-proto: $(VENV)/.dev ## Fail if libs/api is not what proto/ gives, or the 
 run: $(VENV)/.run ## The main job on real input: cluster, data, live view (ONCE=1: verify and exit)
 	@$(BIN)/python -m eddyline.cli demo --free-ports $(if $(ONCE),--once)
 
-drill: $(VENV)/.run ## Kill every part in turn and look for loss (SHORT=1: within 60 s)
+drill: $(VENV)/.run ## Kill every part in turn and look for loss (SHORT=1: within 90 s)
 	@$(BIN)/python -m eddyline.cli drill $(if $(SHORT),--short)
 
 ## --- test ----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from tests.bench import p1_append, p2_rows, p3_latency, p4_latency, p8_fold
+from tests.bench import p1_append, p2_rows, p3_latency, p4_latency, p8_fold, p9_recovery, p10_segments, p12_growth
 from tests.bench.harness import machine
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ ROWS: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
     "P3": p3_latency.measure,
     "P4": p4_latency.measure,
     "P8": p8_fold.measure,
+    "P9": p9_recovery.measure,
+    "P10": p10_segments.measure,
+    "P12": p12_growth.measure,
 }
 RESULTS = Path(__file__).parent / "results"
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from eddyline.cli.drill.checks import every_append_once, every_revision_once, every_seq_once, same_values
+from eddyline.cli.drill.checks import (
+    every_append_once,
+    every_revision_once,
+    every_seq_once,
+    nothing_came_back,
+    same_values,
+)
 from eddyline.cli.drill.writers import Put, numbered
 from eddyline.core.record import Gap, GapReason, Op, Record
 
@@ -84,3 +90,9 @@ def test_revisions_within_a_gap_or_gone_at_nats_are_not_missed() -> None:
 def test_differing_values_are_found() -> None:
     assert same_values("w", {b"a": b"1"}, {b"a": b"1"}) == []
     assert same_values("w", {b"a": b"1", b"s": b""}, {b"a": b"2"}) == ["w: 2 keys differ from the fold, the first b'a'"]
+
+
+def test_deleted_records_that_live_again_are_found() -> None:
+    records = [Record(seq=seq, tag=tag) for seq, tag in ((1, "kept"), (2, "doomed"), (5, "doomed"))]
+    assert nothing_came_back(records, "doomed", 1) == []
+    assert nothing_came_back(records, "doomed", 4) == ["topic: 1 deleted records came back, the first at seq 2"]

@@ -93,8 +93,8 @@ HEALTH_INTERVAL_S: Final = 1.0
 _LOG: Final = logging.getLogger(__name__)
 
 
-def main(environ: Mapping[str, str]) -> int:
-    """Run a store until it is told to stop; its exit code."""
+def main(environ: Mapping[str, str], *, clock: Clock | None = None) -> int:
+    """Run a store until it is told to stop; its exit code. `clock` None = the machine's."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     hold_little()
     try:
@@ -104,7 +104,7 @@ def main(environ: Mapping[str, str]) -> int:
         shown = masked(common, prefix=COMMON_PREFIX) | masked(settings, prefix=PREFIX)
         _LOG.info("settings", extra=fields(**shown))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(settings, common))
+            runner.run(serve(settings, common, clock or SystemClock()))
     except SettingsError as error:
         return _refuse(str(error))
     except (Locked, IdentityMismatch, ForeignFile, EddylineError, OSError, FoldFailed, CatalogFailed) as error:
@@ -112,14 +112,14 @@ def main(environ: Mapping[str, str]) -> int:
     return 0
 
 
-async def serve(settings: StoreSettings, common: CommonSettings) -> None:
+async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Raises:
         SettingsError, Locked, IdentityMismatch, ForeignFile, DataCorrupt, CatalogLost, CatalogFailed, FoldFailed, OSError:
             it cannot start.
     """
-    clock, host = SystemClock(), SystemHost()
+    host = SystemHost()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from eddyline.cli.drill.clock_jump import clock_drill
+from eddyline.cli.drill.full_disk import full_disk_drill
 from eddyline.cli.drill.kill import kill_drill
 from eddyline.cli.drill.overrun import overrun_drill
 from eddyline.cli.drill.pace import long_pace, short_pace
+from eddyline.cli.drill.upkeep import STAGES, upkeep_drill
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK
 from eddyline.cli.local_cluster import LocalClusterPlan, local_cluster
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Coroutine
 
     from eddyline.cli.drill.scene import Verdict
     from eddyline.cli.output import Output
@@ -30,8 +35,13 @@ VICTIMS: Final = {
     "all": ("nats", "store", "ingest", "delivery"),
 }
 SHORT_DRILL_S: Final = 6.0
-"""With --short: five drills of kills, a start and an end within 60 s. No further round begins once a drill's share of the
-time since the start is over, so that a slow machine kills less often instead of taking longer."""
+"""With --short: five drills of kills, a start and an end within 60 s, and those of a store alone within 30 s more. No
+further round begins once a drill's share of the time since the start is over, so that a slow machine kills less often
+instead of taking longer."""
+
+SHORT_STAGE_KILLS: Final = 2
+STAGE_KILLS: Final = 8
+"""Kills in a stage of upkeep: each is waited for, so few say much."""
 
 
 async def run_drills(arguments: argparse.Namespace, context: Context) -> int:
@@ -73,6 +83,23 @@ async def _run_all(arguments: argparse.Namespace, context: Context, folder: Path
             verdict = await kill_drill(name, victims, cluster, context, pace=pace, random_source=random_source)
             lost += say_verdict(verdict, context.output)
         lost += say_verdict(await overrun_drill(cluster, context, random_source=random_source), context.output)
+    return lost + await _run_alone(arguments, context, folder / "alone")
+
+
+async def _run_alone(arguments: argparse.Namespace, context: Context, folder: Path) -> int:
+    """The drills that each have a store of their own, side by side: most of their time they wait."""
+    rounds = arguments.rounds or (SHORT_STAGE_KILLS if arguments.short else STAGE_KILLS)
+    lost = 0
+
+    async def one(drill: Coroutine[object, object, Verdict]) -> None:
+        nonlocal lost
+        lost += say_verdict(await drill, context.output)
+
+    async with asyncio.TaskGroup() as drills:
+        for stage in STAGES:
+            drills.create_task(one(upkeep_drill(stage, folder, context, rounds=rounds)))
+        drills.create_task(one(full_disk_drill(folder, context)))
+        drills.create_task(one(clock_drill(folder, context)))
     return lost
 
 
@@ -80,7 +107,7 @@ def say_verdict(verdict: Verdict, output: Output) -> bool:
     """Say a drill's line, and what it found; True = there was a loss."""
     result = "LOSS" if verdict.findings else "ok"
     output.say(
-        f"{verdict.name:<9} {result:<4}  {verdict.kills} kills  {verdict.records} records  "
+        f"{verdict.name:<10} {result:<4}  {verdict.kills} kills  {verdict.records} records  "
         f"{verdict.revisions} revisions  {verdict.resumes} resumes  {verdict.gaps} gaps  {verdict.seconds:.1f} s",
         {
             "event": "drill",

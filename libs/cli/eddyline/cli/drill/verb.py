@@ -22,7 +22,7 @@ def add(subparsers: Subparsers) -> None:
         run=run,
         finds_cluster=False,
     )
-    parser.add_argument("--short", action="store_true", help="within 60 s (default: several minutes)")
+    parser.add_argument("--short", action="store_true", help="within 90 s (default: several minutes)")
     parser.add_argument("--rounds", type=int, default=0, metavar="N", help="kills a drill (default: 8, with --short 3)")
     parser.add_argument("--seed", type=int, default=0, help="for the choice of moments and keys (default: drawn)")
     parser.add_argument("--keep", action="store_true", help="keep the temporary folder, with its logs")

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from eddyline.core.clock import Clock, Host
     from eddyline.core.server import RoleServer
     from eddyline.store.fold.profile import ProfileName
+    from eddyline.store.link import LocalLink
 
 ROLE: Final = "store"
 LOG_SERVICE: Final = "eddyline.v1.LogService"
@@ -137,7 +138,7 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
         link = await stack.enter_async_context(open_store(machine, settings, cluster_id=common.cluster_id))
         doorway.open(link)
         async with asyncio.TaskGroup() as tasks:
-            watching = tasks.create_task(_keep_health(server, doorway, clock))
+            watching = tasks.create_task(_keep_health(server, link, clock))
             _say(f"store ready at {address}, data in {settings.directory}, start {link.status().instance}")
             await stopping.wait()
             watching.cancel()
@@ -200,11 +201,11 @@ async def _start(server: RoleServer, settings: StoreSettings) -> str:
         raise
 
 
-async def _keep_health(server: RoleServer, doorway: Doorway, clock: Clock) -> None:
+async def _keep_health(server: RoleServer, link: LocalLink, clock: Clock) -> None:
     """Say in health whether all is served, for ever."""
     said: bool | None = None
     while True:
-        ready = store_status(doorway, shard_index=SHARD_INDEX, shard_count=SHARD_COUNT).ready
+        ready = not link.unserved_reason()
         if ready is not said:
             said = ready
             await server.health.set_ready(ready)

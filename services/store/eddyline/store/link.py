@@ -32,6 +32,7 @@ from eddyline.store.keyed_locks import KeyedLocks
 from eddyline.store.log.bodies import config_body, topic_body, topic_of
 from eddyline.store.log.changes import apply_config
 from eddyline.store.log.topic import Topic
+from eddyline.store.parts import unserved_reason
 from eddyline.store.sources import change_writer, check_definition
 from eddyline.store.staging import check_epoch
 from eddyline.store.storage.frame import FrameType, control_body
@@ -375,6 +376,10 @@ class LocalLink:
     def status(self) -> StoreFigures:
         """The shard's own figures."""
         return self._parts.figures(self._table, self._sources, self._engine)
+
+    def unserved_reason(self) -> str:
+        """Why not all is served; empty = it is. Cheap, where `status` walks through all topics."""
+        return unserved_reason(self._engine)
 
     def stop_writes(self) -> None:
         """Refuse writes from now on: the store is stopping."""

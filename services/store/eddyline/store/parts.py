@@ -71,7 +71,7 @@ class StoreParts:
             apply_lag_bytes=engine.applier.lag_bytes,
             instance=self.instance,
             dropped_key_count=table.key_budget.dropped_count,
-            read_only_reason=engine.read_only_reason or (DISK_FLOOR if engine.gate.disk_is_low else ""),
+            read_only_reason=unserved_reason(engine),
             stage=self.maintenance.stage,
             checkpoint=self.checkpointer.number,
             segment_count=sum(map(len, segmented)),
@@ -82,3 +82,8 @@ class StoreParts:
             corrupt_count=self.maintenance.corrupt_count + self.folds.entries.corrupt_count,
             wal_shards=len(engine.committers),
         )
+
+
+def unserved_reason(engine: Engine) -> str:
+    """Why not all is served; empty = it is."""
+    return engine.read_only_reason or (DISK_FLOOR if engine.gate.disk_is_low else "")

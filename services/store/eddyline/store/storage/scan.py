@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_ZEROS: Final = bytes(1 << 20)
+
 MARK_BYTES_MAX: Final = 144
 """A mark: header, a body of at most 88 bytes, checksum."""
 
@@ -92,7 +94,7 @@ class FileReplay:
 
     def has_tail(self, end: WalEnd) -> bool:
         """True = there are other bytes than zeros behind its frames."""
-        return self._data.count(b"\0", end.file_bytes) != len(self._data) - end.file_bytes
+        return not _all_zero(self._data, end.file_bytes)
 
     def cut(self, end: WalEnd) -> None:
         """Cut the newest file at its end, durably."""
@@ -177,11 +179,19 @@ def corrupt(path: Path, offset: int, why: str) -> DataCorrupt:
     return DataCorrupt(f"{path} is corrupt at offset {offset}: {why}", file=str(path), offset=offset)
 
 
+def _all_zero(data: bytes, start: int) -> bool:
+    """True = nothing but zeros from `start` on: what a file is filled with. Compared a megabyte at a time: counting them
+    takes fifty times as long."""
+    return all(data.startswith(_ZEROS[: len(data) - at], at) for at in range(start, len(data), len(_ZEROS)))
+
+
 def _synced_behind(data: bytes, bad: int, *, shard: int, file_number: int) -> bool:
     """True = a valid frame behind `bad` says that the byte at `bad` was synced.
 
     Looks at every place where one may begin. Only a header that would say so is worth a checksum.
     """
+    if _all_zero(data, bad):
+        return False
     view = memoryview(data)
     at = data.find(MAGIC, bad + 1)
     while at >= 0:

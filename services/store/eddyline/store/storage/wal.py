@@ -96,7 +96,11 @@ class Wal:
         self.checkpoint = checkpoint
         """Number of the last completed checkpoint: what the marks of files opened from now on say."""
         # the writer's: where the last written one ends
+        spare.fills = (
+            False  # a start does not wait for 64 MiB of zeros; the files behind this one are filled while it is used
+        )
         self._file: File = spare.take(number, file_bytes)
+        spare.fills = True
         # told by the writer, read by the loop
         self._written = self._synced = _Mark(number, 0, 0)
         self._syncs = 0

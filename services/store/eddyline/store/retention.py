@@ -161,6 +161,8 @@ class Retention:
 
     async def _log(self, topic: Topic, body: EvictBody) -> None:
         def committed(_: object) -> None:
+            if topic.deleted:
+                return  # its deletion lies before this in the log
             apply_eviction(topic, body)
             self._engine.table.dirty.add(topic)
             drop_below_floors(topic)

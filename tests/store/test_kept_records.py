@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from eddyline.core.topic import ConfigChange, Discard, Kind, TopicConfig
+from eddyline.store.append import AppendRequest, WriterPosition
+from eddyline.store.capture import entry_of
 from tests.support.history import read_items
+from tests.support.manual_clock import settle
 from tests.support.store import append, rows, sim_store
 
 
@@ -37,3 +42,31 @@ async def test_job_that_failed_does_not_hold_the_loop_until_its_next_try() -> No
         maintenance._resting.failed(topic)
         await maintenance.round()
         assert len(topic.segments) == 1
+
+
+async def test_checkpoint_takes_down_positions_that_are_stored_and_no_staged_ones() -> None:
+    async with sim_store() as link:
+        await link.create_topic("log", Kind.LOG, TopicConfig())
+        await append(link, "log", rows("a"), writer=WriterPosition("w", 1, b"", b"1"))
+        committer = link._engine.committers[0]
+        await committer.hold()
+        ack = await link.stage(AppendRequest(topic="log", batch=rows("b"), writer=WriterPosition("w", 1, b"1", b"2")))
+        await settle()
+        assert [writer.position for writer in entry_of(link._table.get("log"), None).writers] == [b"1"]
+        committer.release()
+        await ack
+
+
+async def test_checkpoint_that_is_broken_off_leaves_what_it_took_down_to_the_next_one() -> None:
+    async with sim_store() as link:
+        await link.create_topic("log", Kind.LOG, TopicConfig())
+        await append(link, "log", rows("a"))
+        checkpoint = asyncio.create_task(link._parts.checkpointer.run())  # noqa: TID251
+        topic, turns = link._table.get("log"), 0
+        while topic in link._table.dirty and turns < 1_000:
+            await asyncio.sleep(0)
+            turns += 1
+        assert topic not in link._table.dirty
+        checkpoint.cancel()
+        await asyncio.wait([checkpoint])
+        assert topic in link._table.dirty

@@ -53,7 +53,7 @@ def entry_of(topic: Topic, source: SourceEntry | None, *, clean: bool = False) -
         gaps=topic.uncounted.serialize(),
         erase_due_ms=topic.erase_due_ms,
         writers=tuple(
-            WriterEntry(name, known.fence, known.position, known.moved_ms) for name, known in topic.stored_writers()
+            WriterEntry(name, known.fence, known.stored, known.moved_ms) for name, known in topic.stored_writers()
         ),
         source=source,
         keys=tuple(KeyEntry(key, *done) for key, done in topic.remembered_keys()),

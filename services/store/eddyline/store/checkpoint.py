@@ -109,12 +109,30 @@ class Checkpointer:
             oldest = [committer.wal.end.file_number for committer in engine.committers]
             await self._free_files(oldest)
         entries, gone, ends = await self._cut(clean=clean)
+        positions, done = self._positions(ends), False
+        try:
+            done = await self._write(entries, gone, positions)
+        finally:
+            # a failure, or a stop in the middle: what was taken down is still to be told
+            if not done:
+                self._put_back(entries, gone)
+        if not done:
+            return
+        self.number += 1
+        for committer in engine.committers:
+            committer.wal.checkpoint = self.number
+        await self._unlink(positions)
+
+    async def _write(
+        self, entries: Sequence[TopicEntry], gone: Sequence[int], positions: Sequence[WalPosition]
+    ) -> bool:
+        """Make durable what was taken down, then say so in the catalog; False = only reads are served any more."""
+        engine = self._engine
         for committer in engine.committers:
             await committer.sync()
         if engine.read_only_reason:
-            return
+            return False
         await engine.fold_worker.submit(partial(sync_for, engine.fold, self.number + 1))
-        positions = self._positions(ends)
         head = CatalogHead(
             checkpoint=self.number + 1,
             store_id=self._store_id,
@@ -123,17 +141,8 @@ class Checkpointer:
             garbage=self._garbage.paths,
             erasing=tuple(self._garbage.erasing.values()),
         )
-        done = False
-        try:
-            await self._worker.submit(partial(self._catalog.write, head, entries, gone))
-            done = True
-        finally:
-            if not done:
-                self._put_back(entries, gone)
-        self.number += 1
-        for committer in engine.committers:
-            committer.wal.checkpoint = self.number
-        await self._unlink(positions)
+        await self._worker.submit(partial(self._catalog.write, head, entries, gone))
+        return True
 
     async def _free_files(self, newest: Sequence[int]) -> None:
         """Seal or carry what lies in files below `newest`, a number a WAL shard."""

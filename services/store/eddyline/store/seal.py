@@ -52,7 +52,7 @@ class Sealer:
         Raises:
             as `SegmentSwap.write`; what was sealed before stays so.
         """
-        while topic.index.first_seq and topic.index.first_seq <= through_seq and not topic.deleted:
+        while topic.index.first_seq and topic.index.first_seq <= through_seq and not topic.closing:
             entries = topic.index.entries_through(through_seq, records_max=self._records_max, bytes_max=self._bytes_max)
             extent = LogExtent(topic.id, (), entries)
             batches = partial(kept_rows, self._files, extent, kept_of(topic))

@@ -180,7 +180,7 @@ class Topic:
         return self._gate
 
     def stored_writers(self) -> list[tuple[str, StagedWriter]]:
-        """Every writer by name; none may be under way."""
+        """Every writer by name; moves may be under way."""
         return self._writers.stored() if self._writers is not None else []
 
     def expire_writers(self, before_ms: int) -> None:

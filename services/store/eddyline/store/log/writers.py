@@ -100,7 +100,7 @@ class Writers:
         self._staged[writer] = known._replace(fence=max(fence, known.fence))
 
     def stored(self) -> list[tuple[str, StagedWriter]]:
-        """Every writer whose state is stored, by name; none may be under way."""
+        """Every writer by name: `stored` is where it is, `position` where it will be once what is under way is stored."""
         return sorted(self._staged.items())
 
     def expire(self, before_ms: int, *, kept: str) -> None:

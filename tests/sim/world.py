@@ -111,7 +111,16 @@ class World:
         disk = FaultyFs(self.fs)
         clean = False
         try:
-            async with sim_store(disk, self.fold, self.clock, boot_id=self.fs.boot_id) as link:
+            async with sim_store(
+                disk,
+                self.fold,
+                self.clock,
+                boot_id=self.fs.boot_id,
+                seal_records=30,
+                seal_age_ms=800,
+                checkpoint_bytes=20_000,
+                checkpoint_interval_ms=1_000,
+            ) as link:
                 self.fs.crash_at = None
                 await self.book.judge(link, power=self.power)
                 self.power = False

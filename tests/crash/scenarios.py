@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.core.topic import ConfigChange, Discard, Durability, Kind, TopicConfig
 from tests.support.play import kv_rows, log_rows
 
@@ -191,3 +192,76 @@ async def full_store(play: Play) -> None:
 
 async def restart(play: Play) -> None:
     """A start of a store that has everything, and its clean stop."""
+
+
+async def deletes(play: Play) -> None:
+    """Records deleted by seq, key and tag, from frames and from segments, of both kinds; partly dead segments rewritten."""
+    log = await play.make("log")
+    kv = await play.make("kv", Kind.KV, Durability.FSYNC)
+    for i in range(2):
+        await play.add(log, log_rows(f"ax{i}", f"bx{i}", f"ay{i}"), log_rows(f"cy{i}", f"ax{i}2"))
+        await play.add(kv, kv_rows(("ka", f"a{i}"), ("kb", f"b{i}"), ("l", f"c{i}")), kv_rows(("ka", f"d{i}")))
+        await play.delete(log, match=Match(MatchField.TAG, MatchKind.EQ, b"a"))
+        await play.delete(kv, match=Match(MatchField.KEY, MatchKind.PREFIX, b"k"))
+        await play.upkeep()
+        await play.delete(log, match=Match(MatchField.KEY, MatchKind.EQ, b"y"), before_seq=5)
+        await play.delete(kv, before_seq=4)
+        await play.check()
+    await play.checkpoint()
+    await play.delete(log, before_seq=9)
+    await play.upkeep()
+    await play.check()
+
+
+async def merging(play: Play) -> None:
+    """Small segments become one; partly dead ones are rewritten, dead ones go; appends and reads meanwhile."""
+    log = await play.make("log", config=TopicConfig(cap_records=14))
+    kv = await play.make("kv", Kind.KV)
+    for i in range(5):
+        await play.add(log, log_rows(f"a{i}"), log_rows(f"b{i}", f"c{i}"))
+        await play.add(kv, kv_rows(("k", f"a{i}"), (f"l{i}", f"b{i}")))
+        await play.clock.pass_time(0.5)
+    await play.upkeep()
+    await play.check()
+    await play.delete(log, match=Match(MatchField.KEY, MatchKind.PREFIX, b"1"))
+    await play.delete(log, match=Match(MatchField.TAG, MatchKind.EQ, b"c"))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(play.upkeep())
+        tasks.create_task(play.add(kv, kv_rows(("k", "last"))))
+    for i in range(3):
+        await play.add(log, log_rows(f"d{i}", f"e{i}", f"f{i}", f"g{i}"))
+        await play.upkeep()
+    await play.check()
+
+
+async def bases(play: Play) -> None:
+    """A fold gets a base, and again, and its log is trimmed past it."""
+    kv = await play.make("kv", Kind.KV, config=TopicConfig(cap_records=3))
+    safe = await play.make("safe", Kind.KV, Durability.FSYNC, TopicConfig(ttl_ms=2_000))
+    play.link._parts.maintenance._tidier._bases._freed_bytes_min = 1
+    for i in range(3):
+        await play.add(kv, kv_rows(("k", f"a{i}"), (f"l{i}", f"b{i}")), kv_rows(("m", f"c{i}"), (f"l{i - 1}",)))
+        await play.add(safe, kv_rows(("k", f"a{i}"), (f"l{i}", f"b{i}")), kv_rows(("k", f"c{i}"), ("n", f"d{i}")))
+        await play.upkeep()
+        await play.clock.pass_time(1)
+        await play.upkeep()
+        await play.check()
+
+
+async def erasing(play: Play) -> None:
+    """What was deleted is gone from the disk, wherever it lay."""
+    log = await play.make("log")
+    kv = await play.make("kv", Kind.KV)
+    await play.add(log, log_rows("a-secret", "b-kept"), log_rows("c-secret"))
+    await play.add(kv, kv_rows(("k", "d-secret"), ("l", "e-kept")))
+    await play.upkeep()
+    await play.checkpoint()
+    await play.add(log, log_rows("a-later-secret", "b-later"), log_rows("d", "e", "f"))
+    await play.add(kv, kv_rows(("k", "later-secret"), ("m", "f-kept")), kv_rows(("n", "g"), ("o", "h"), ("p", "i")))
+    await play.delete(log, match=Match(MatchField.TAG, MatchKind.EQ, b"a"))
+    await play.erase(log, b"a-secret", b"a-later-secret")
+    await play.delete(kv, match=Match(MatchField.KEY, MatchKind.EQ, b"k"))
+    await play.delete(log, before_seq=4)
+    await play.erase(kv, b"d-secret", b"later-secret")
+    await play.erase(log, b"c-secret")
+    await play.check()

@@ -20,6 +20,7 @@ from tests.support.manual_clock import ManualClock, settle
 from tests.support.play import Play, kv_rows, log_rows
 from tests.support.sim_fs import SimFs
 from tests.support.store import settings, sim_store
+from tests.support.topic_model import Moment
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -47,7 +48,8 @@ class Tuning(NamedTuple):
     seal_records: int = 4
     checkpoint_bytes: int = 1 << 30
     wal_shards: int = 1
-    erase_within_h: int = 1
+    seal_age_ms: int = 3_600_000
+    compression: str = "lz4"
 
 
 class Break(NamedTuple):
@@ -58,9 +60,10 @@ class Break(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One sweep. `powers` = power failures tried at each call, beside the death of the process.
+    """One sweep. `powers` = power failures tried at each call, or at each `power_every`th, beside the death of the process.
 
-    A prologue comes before what is swept, and ends with a clean stop unless it is broken.
+    `every` samples the calls themselves where there are many. A prologue comes
+    before what is swept, and ends with a clean stop unless it is broken.
     """
 
     scenario: Scenario
@@ -68,6 +71,8 @@ class Plan(NamedTuple):
     broken: Break | None = None
     tuning: Tuning = Tuning()
     powers: int = 2
+    power_every: int = 1
+    every: int = 1
 
     @property
     def name(self) -> str:
@@ -92,6 +97,11 @@ class Life:
     clock: ManualClock = field(default_factory=ManualClock)
     history: History = field(default_factory=History)
 
+    @property
+    def now(self) -> Moment:
+        """The moment at which a store begins."""
+        return Moment(self.clock.now_ms(), self.clock.now_ms())
+
     def store(self) -> AbstractAsyncContextManager[LocalLink]:
         """The store on this machine."""
         tuning = self.tuning
@@ -102,7 +112,8 @@ class Life:
             seal_records=tuning.seal_records,
             checkpoint_bytes=tuning.checkpoint_bytes,
             wal_shards=tuning.wal_shards,
-            erase_within_h=tuning.erase_within_h,
+            seal_age_ms=tuning.seal_age_ms,
+            compression=tuning.compression,
         )
 
     def copy(self, seed: int) -> Life:
@@ -118,7 +129,7 @@ class Life:
             async with self.store() as link:
                 await settle()  # the store's own first round is over: a scenario's are alone
                 if judged:
-                    await self.history.judge(link, "clean", self.clock.now_ms())
+                    await self.history.judge(link, "clean", self.now)
                 await scenario(Play(link, self.history, self.clock))
         except BaseException:
             if not self.fs.crashed:
@@ -135,14 +146,16 @@ class Life:
     async def recover(self, end: End, *, goes_on: bool) -> None:
         """Recover, judge, recover again: the same; where asked go on, and recover once more."""
         async with self.store() as link:
-            await self.history.judge(link, end, self.clock.now_ms())
+            await self.history.judge(link, end, self.now)
             before = [await look(link, topic.name) for topic in self.history.current()]
         self.fold = self.fold.kill()
         async with self.store() as link:
             await settle()
-            await self.history.judge(link, "clean", self.clock.now_ms())
+            await self.history.judge(link, "clean", self.now)
             after = [await look(link, topic.name) for topic in self.history.current()]
             assert after == before, "recovering twice changed something"
+            for value in self.history.erased:
+                assert not self.fs.holding(value), f"{value!r} was erased and is in {self.fs.holding(value)}"
             play = Play(link, self.history, self.clock)
             await play.upkeep()
             check_files(link, self.fs, Layout(settings().directory))
@@ -151,7 +164,7 @@ class Life:
         if goes_on:
             self.fold = self.fold.kill()
             async with self.store() as link:
-                await self.history.judge(link, "clean", self.clock.now_ms())
+                await self.history.judge(link, "clean", self.now)
 
 
 async def go_on(play: Play) -> None:
@@ -178,8 +191,8 @@ def sweep(plan: Plan, part: int) -> int:
     beginning = asyncio.run(begun(plan))  # noqa: TID251
     whole, tried = beginning.copy(0), 0
     assert not asyncio.run(whole.run(plan.scenario, judged=plan.is_judged))  # noqa: TID251
-    for crash_at in range(1 + part, whole.fs.calls + 1, PARTS):
-        for outcome in range(plan.powers + 1):
+    for crash_at in range(1 + part * plan.every, whole.fs.calls + 1, PARTS * plan.every):
+        for outcome in range(plan.powers + 1 if crash_at % plan.power_every == 0 else 1):
             tried += 1
             asyncio.run(one_crash(plan, beginning, crash_at, outcome))  # noqa: TID251
     return tried

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from typing import TYPE_CHECKING
 
@@ -115,3 +116,20 @@ async def test_real_store_that_was_killed_and_whose_fold_is_gone_has_one_record_
     for _ in range(2):
         async with real_store(tmp_path / "killed") as link:
             await check(link)
+
+
+async def test_a_topic_deleted_while_its_floor_moves_stays_deleted() -> None:
+    disk = SimFs()
+    async with sim_store(disk, SimFold(0)) as link:
+        await link.create_topic("log", Kind.LOG, TopicConfig(cap_records=1))
+        await append(link, "log", rows("a"))
+        await append(link, "log", rows("b"))
+        topic = link._table.get("log")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(link.delete_topic("log"))
+            await asyncio.sleep(0)
+            tasks.create_task(link._parts.retention.settle(topic))
+        assert topic.deleted
+        await link._parts.checkpointer.run()
+    async with sim_store(disk, SimFold(0)) as link:
+        assert not link._table.all()

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.errors import StaleFence, TopicNotEmpty
+from eddyline.core.fold_check import FoldVerdict
 from eddyline.core.source import SourceDefinition
 from eddyline.core.topic import Durability, Kind, TopicConfig
 from eddyline.store.append import WriterPosition
-from eddyline.store.fold.fold import FoldWrite
+from eddyline.store.fold.fold import FoldWrite, WriterState
 from eddyline.store.fold.memory import SimFold
-from tests.store.test_recovery import GAP_SEQ, Machine, nothing
+from tests.store.test_recovery import GAP_SEQ, Machine, move, nothing
 from tests.support.sim_fs import Crashed, SimFs
 from tests.support.store import LASTING, all_rows, append, kv_topic, log_topic, puts, rows, sim_store, values
 
@@ -140,4 +141,33 @@ async def test_topics_with_segments_are_known_as_such_after_a_restart() -> None:
     await machine.run(fill)
     await machine.run(look)
     await machine.run(look, "kill")
+    await machine.run(look)
+
+
+async def test_fold_that_is_ahead_of_its_log_gets_a_base_so_that_both_agree_again() -> None:
+    machine, topic_id = Machine(), 1
+
+    async def make(link: LocalLink) -> None:
+        await kv_topic(link)
+        await append(link, "kv", puts(("k1", "v")), writer=move(b"", b"1"))
+
+    async def look(link: LocalLink) -> None:
+        page = await link.batch_get_entries("kv", [b"k1", b"k3"])
+        assert [entry and entry.seq for entry in page.entries] == [1, 3]
+        verdict = [step async for step in link.verify_fold("kv")][-1]
+        assert isinstance(verdict, FoldVerdict)
+        assert (verdict.differing_count, verdict.findings) == (0, ())
+
+    async def rest_and_look(link: LocalLink) -> None:
+        await link._parts.maintenance.round()
+        assert link._table.get("kv").base is not None
+        await look(link)
+
+    await machine.run(make, "kill")
+    entry = machine.fold._state.topics[topic_id].entries[b"k1"]
+    lost = entry[:16] + (3).to_bytes(8, "little") + entry[24:]
+    machine.fold.apply([FoldWrite(topic_id, 3, [(b"k3", lost)], [("w", WriterState(4, b"3"))])])
+    machine.fs.boots += 1
+    await machine.run(rest_and_look, "kill")
+    machine.fold = SimFold(0)
     await machine.run(look)

@@ -258,6 +258,27 @@ async def test_a_base_is_made_again_when_it_frees_as_much_as_the_last_one_has() 
         ]
 
 
+async def test_a_topic_deleted_while_its_base_is_made_leaves_nothing() -> None:
+    for turns in range(40):
+        fs = SimFs()
+        async with sim_store(fs) as link:
+            small_bases(link)
+            await link.create_topic("kv", Kind.KV, TopicConfig(cap_records=1))
+            topic = topic_of(link, "kv")
+            await sealed(link, "kv", "a1")
+            await sealed(link, "kv", "b1")
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(link._parts.maintenance.round())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                await link.delete_topic("kv")
+            await link._parts.checkpointer.run()
+            await tidy(link)
+            assert not fs.exists(Layout(settings().directory).topic_dir(topic.id))
+        async with sim_store(fs) as link:
+            assert not link._table.all()
+
+
 async def test_a_base_of_an_empty_fold_has_no_file() -> None:
     fs, fold = SimFs(), SimFold(0)
     async with sim_store(fs, fold) as link:

@@ -5,17 +5,18 @@ Every value is unique in its history, so that each record found is traced to its
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from eddyline.core.batch import Batch
-from eddyline.core.errors import CommitUnknown, EddylineError, TopicFull
+from eddyline.core.errors import CommitUnknown, EddylineError, RecordTooLarge, TopicFull
 from eddyline.core.record import Op, Record
 from eddyline.core.topic import ConfigChange, Durability, Kind, TopicConfig
 from eddyline.store.append import AppendRequest
-from tests.support.retained import Full
-from tests.support.topic_model import TopicModel
+from tests.support.retained import Full, counted_size
+from tests.support.topic_model import Moment, TopicModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,12 +28,22 @@ if TYPE_CHECKING:
 
     Rows = tuple[Record, ...]
 
+ERASE_ROUNDS_MAX: Final = 300
+"""Half a minute of the test's clock for one erasure."""
+
 
 class Play:
     """One life of a store, and the history that goes on in it."""
 
     def __init__(self, link: LocalLink, history: History, clock: ManualClock) -> None:
         self.link, self.history, self.clock = link, history, clock
+        self._start_ms, self._start_s = clock.now_ms(), clock.monotonic_s()
+
+    @property
+    def now(self) -> Moment:
+        """This moment; ages never pass faster than time since the store began."""
+        wall_ms, passed_ms = self.clock.now_ms(), int((self.clock.monotonic_s() - self._start_s) * 1000)
+        return Moment(wall_ms, min(wall_ms, self._start_ms + passed_ms))
 
     async def make(
         self,
@@ -44,6 +55,7 @@ class Play:
         """Create a topic."""
         chosen = replace(config or TopicConfig(), durability=durability)
         topic = self.history.asks(name, kind, chosen)
+        topic.settled.last_ts_ms = self.now.wall_ms
         topic.epoch = (await self.link.create_topic(name, kind, chosen)).epoch
         topic.made = True
         return topic
@@ -58,15 +70,21 @@ class Play:
         """Append in one group; an append over a cap that refuses must be refused, every other one taken."""
         acks = []
         for rows in appends:
-            now_ms = self.clock.now_ms()
+            now = self.now
             before, lasting = topic.model, topic.settled.kept.config.durability is Durability.FSYNC
-            event = topic.asks(partial(_append, rows, now_ms), lasts=lasting)
-            refused = not _append(rows, now_ms, before)
+            event = topic.asks(partial(_append, rows, now), lasts=lasting)
+            refused = not _append(rows, now, before)
             try:
                 ack = await self.link.stage(AppendRequest(topic=topic.name, batch=Batch.from_rows(rows)))
             except TopicFull:
                 topic.refused(event)
                 assert refused, "an append that fits was refused"
+                continue
+            except RecordTooLarge:
+                topic.refused(event)
+                size = sum(map(counted_size, rows))
+                caps = topic.model.kept.config
+                assert 0 < caps.cap_records < len(rows) or 0 < caps.cap_bytes < size, "an append that fits was refused"
                 continue
             except CommitUnknown:
                 raise
@@ -86,7 +104,7 @@ class Play:
             field: getattr(change, field) for field in ("durability", "ttl_ms", "cap_records", "cap_bytes", "discard")
         }
         given = {field: value for field, value in asked.items() if value is not None}
-        event = topic.asks(partial(_update, given, self.clock.now_ms()), lasts=True)
+        event = topic.asks(partial(_update, given, self.now), lasts=True)
         try:
             await self.link.update_topic(topic.name, change)
         except CommitUnknown:
@@ -98,9 +116,9 @@ class Play:
 
     async def delete(self, topic: TopicHistory, *, before_seq: int = 0, match: Match | None = None) -> None:
         """Delete records; the answer must be exact."""
-        now_ms, model = self.clock.now_ms(), topic.model
-        event = topic.asks(partial(_delete, before_seq, match, now_ms), lasts=True)
-        due = model.delete(now_ms, before_seq=before_seq, match=match)
+        now, model = self.now, topic.model
+        event = topic.asks(partial(_delete, before_seq, match, now), lasts=True)
+        due = model.delete(now, before_seq=before_seq, match=match)
         try:
             answer = await self.link.delete_records(topic.name, before_seq=before_seq, match=match)
         except CommitUnknown:
@@ -112,9 +130,31 @@ class Play:
         assert answer.deleted_count == due.record_count, f"deleted {answer.deleted_count}, not {due.record_count}"
         assert answer.earliest_seq == model.kept.earliest_seq
 
+    async def erase(self, topic: TopicHistory, *values: bytes) -> None:
+        """Have what was deleted erased at once; of these values nothing may be left on the disk."""
+        async with asyncio.TaskGroup() as tasks:
+            erasing = tasks.create_task(self._erase(topic.name))
+            for _ in range(ERASE_ROUNDS_MAX):
+                await self.clock.pass_time(0.1)
+                if erasing.done():
+                    break
+            else:
+                raise AssertionError("an erasure did not end")
+        self.history.erased += values
+
+    async def _erase(self, name: str) -> None:
+        erased = False
+        async for progress in self.link.erase_topic(name):
+            erased = progress.erased
+        assert erased
+
     async def upkeep(self) -> None:
         """Whatever of the store's own jobs is due."""
         assert await self.link._parts.maintenance.round(), "a job failed"
+
+    async def upkeep_or_trouble(self) -> None:
+        """As `upkeep`, where the disk may err: a job that fails is tried again."""
+        await self.link._parts.maintenance.round()
 
     async def checkpoint(self) -> None:
         """Take one now."""
@@ -122,7 +162,7 @@ class Play:
 
     async def check(self) -> None:
         """Hold the live store against the history."""
-        await self.history.check(self.link, self.clock.now_ms())
+        await self.history.check(self.link, self.now)
 
 
 def log_rows(*values: str) -> Rows:
@@ -140,18 +180,18 @@ def kv_rows(*pairs: Sequence[str]) -> Rows:
     )
 
 
-def _append(rows: Rows, now_ms: int, model: TopicModel) -> bool:
+def _append(rows: Rows, now: Moment, model: TopicModel) -> bool:
     """True = it was taken."""
     try:
-        model.append(rows, now_ms)
+        model.append(rows, now)
     except Full:
         return False
     return True
 
 
-def _update(given: dict[str, object], now_ms: int, model: TopicModel) -> None:
-    model.update(now_ms, replace(model.kept.config, **given))  # type: ignore[arg-type]
+def _update(given: dict[str, object], now: Moment, model: TopicModel) -> None:
+    model.update(now, replace(model.kept.config, **given))  # type: ignore[arg-type]
 
 
-def _delete(before_seq: int, match: Match | None, now_ms: int, model: TopicModel) -> None:
-    model.delete(now_ms, before_seq=before_seq, match=match)
+def _delete(before_seq: int, match: Match | None, now: Moment, model: TopicModel) -> None:
+    model.delete(now, before_seq=before_seq, match=match)

@@ -44,24 +44,25 @@ class Retained:
 
     # --- what happens -----------------------------------------------------------------------------------------
 
-    def append(self, records: Sequence[Record], now_ms: int) -> list[Record]:
-        """Commit records at the next seqs; they are returned as placed. Raises: Full."""
+    def append(self, records: Sequence[Record], now_ms: int, ts_ms: int | None = None) -> list[Record]:
+        """Commit records at the next seqs, at `ts_ms` where that is not now; they are returned as placed. Raises: Full."""
+        ts_ms = now_ms if ts_ms is None else ts_ms
         self.settle(now_ms)
         if self.config.discard is Discard.REJECT:
             count, size = self.record_count + len(records), self.record_bytes + sum(map(counted_size, records))
             if 0 < self.config.cap_records < count or 0 < self.config.cap_bytes < size:
                 raise Full
-        placed = [record._replace(seq=self.head_seq + 1 + index, ts_ms=now_ms) for index, record in enumerate(records)]
+        placed = [record._replace(seq=self.head_seq + 1 + index, ts_ms=ts_ms) for index, record in enumerate(records)]
         self.rows += placed
         self.head_seq += len(placed)
         self.settle(now_ms)
         return placed
 
-    def lose(self, count: int, now_ms: int) -> Record:
+    def lose(self, count: int, now_ms: int, ts_ms: int | None = None) -> Record:
         """Power loss: `count` seqs hold nothing, and the next one the gap record that says so."""
         self.settle(now_ms)
         gap = Gap(self.head_seq + 1, self.head_seq + count, GapReason.UNSYNCED)
-        record = Record(seq=gap.last_seq + 1, ts_ms=now_ms, op=Op.GAP, data=encode_gap(gap))
+        record = Record(seq=gap.last_seq + 1, ts_ms=now_ms if ts_ms is None else ts_ms, op=Op.GAP, data=encode_gap(gap))
         self.rows.append(record)
         self.head_seq = record.seq
         return record

@@ -180,6 +180,18 @@ class SimFs:
             raise _error(errno.ENOENT, path)
         return node.data
 
+    def holding(self, value: bytes) -> list[Path]:
+        """Files with these bytes in them: not a call of the machine."""
+        found, left = list[Path](), [(Path("/"), self._root)]
+        while left:
+            path, directory = left.pop()
+            for name, node in directory.names.items():
+                if isinstance(node, Directory):
+                    left.append((path / name, node))
+                elif value in node.data:
+                    found.append(path / name)
+        return found
+
     # the machine --------------------------------------------------------------------------------------------------
 
     def step(self) -> bool:

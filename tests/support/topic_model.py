@@ -7,7 +7,7 @@ be if only some of what was asked for had come to pass.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from eddyline.core.match import MatchField
 from eddyline.core.record import Op, Record
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 
     from eddyline.core.match import Match
     from eddyline.core.topic import TopicConfig
+
+
+class Moment(NamedTuple):
+    """When something happens: by the wall clock, which dates commits, and by the time that ages are counted in."""
+
+    wall_ms: int
+    age_ms: int
 
 
 @dataclass
@@ -34,10 +41,10 @@ class TopicModel:
         """An independent one."""
         return replace(self, kept=replace(self.kept, rows=list(self.kept.rows)), fold=dict(self.fold))
 
-    def append(self, records: Sequence[Record], now_ms: int) -> list[Record]:
+    def append(self, records: Sequence[Record], now: Moment) -> list[Record]:
         """Commit records; they are returned as placed. Raises: Full."""
-        placed = self.kept.append(records, self._stamp(now_ms))
-        self.kept.settle(now_ms)
+        placed = self.kept.append(records, now.age_ms, max(self.last_ts_ms, now.wall_ms))
+        self._stamp(now)
         for row in placed:
             if row.key is not None and row.op == Op.PUT:
                 self.fold[row.key] = row
@@ -45,29 +52,31 @@ class TopicModel:
                 self.fold.pop(row.key, None)
         return placed
 
-    def delete(self, now_ms: int, *, before_seq: int = 0, match: Match | None = None) -> Answer:
+    def delete(self, now: Moment, *, before_seq: int = 0, match: Match | None = None) -> Answer:
         """Remove records up to the head on purpose; on a KV topic a key match takes out of the fold too."""
-        self._stamp(now_ms)
+        self._stamp(now)
         bound_seq = self.kept.head_seq
-        answer = self.kept.delete(now_ms, before_seq=before_seq, match=match, bound_seq=bound_seq)
+        answer = self.kept.delete(now.age_ms, before_seq=before_seq, match=match, bound_seq=bound_seq)
         if match is not None and self.kind is Kind.KV and match.field is MatchField.KEY:
             through_seq = min(bound_seq, before_seq - 1) if before_seq else bound_seq
             erased = [key for key, row in self.fold.items() if match.covers(key) and row.seq <= through_seq]
             for key in erased:
                 del self.fold[key]
-        self.kept.settle(now_ms)
+        self.kept.settle(now.age_ms)
         return answer
 
-    def update(self, now_ms: int, config: TopicConfig) -> None:
+    def update(self, now: Moment, config: TopicConfig) -> None:
         """Other settings; what was due by the old ones goes first."""
-        self._stamp(now_ms)
-        self.kept.settle(now_ms)
+        if config == self.kept.config:
+            return
+        self._stamp(now)
+        self.kept.settle(now.age_ms)
         self.kept.config = config
-        self.kept.settle(now_ms)
+        self.kept.settle(now.age_ms)
 
-    def lose(self, last_seq: int, now_ms: int) -> None:
+    def lose(self, last_seq: int, now: Moment) -> None:
         """Power loss was told: seqs up to `last_seq` hold nothing, and the next one the gap record."""
-        self.kept.lose(last_seq - self.kept.head_seq, self._stamp(now_ms))
+        self.kept.lose(last_seq - self.kept.head_seq, now.age_ms, self._stamp(now))
 
     def restart_ephemeral(self, head_seq: int) -> None:
         """All was in memory; seqs go on behind `head_seq`."""
@@ -75,6 +84,6 @@ class TopicModel:
         if self.kept.evict_floor < head_seq:
             self.kept.restart_ephemeral()
 
-    def _stamp(self, now_ms: int) -> int:
-        self.last_ts_ms = max(self.last_ts_ms, now_ms)
+    def _stamp(self, now: Moment) -> int:
+        self.last_ts_ms = max(self.last_ts_ms, now.wall_ms)
         return self.last_ts_ms

@@ -140,6 +140,7 @@ class LocalLink:
             check_epoch(name, topic.id, if_epoch)
             config = merged(topic.config, change, topic.kind, topic.source)
             if config != topic.config:
+                await self._parts.retention.settle(topic)  # what is due by the old settings goes first
                 body = {**config_body(config), "config_version": topic.config_version + 1}
                 frame = control_body(FrameType.CONFIG_UPDATE, topic.id, body, ts_ms=self._stamp(topic))
                 await self._engine.control(frame, lambda _: apply_config(topic, body), topic)

@@ -2,8 +2,9 @@
 
 Each DISK topic that had seqs reserved gets its gap behind its reservation: every seq that may have been acknowledged is
 below it, so none is ever given again. Where the fold is ahead its positions move in the gap's frame, or the next replay,
-which finds the fold level with the log, would set them back to the log's. An EPHEMERAL topic's records are gone at every
-start, told by a floor of its own: its head goes to its reservation, and nothing needs to be logged for that.
+which finds the fold level with the log, would set them back to the log's; and a base is wanted, since the log does not give
+what the fold has. An EPHEMERAL topic's records are gone at every start, told by a floor of its own: its head goes to its
+reservation, and nothing needs to be logged for that.
 Threading: synchronous; runs before the loop serves.
 """
 
@@ -47,7 +48,11 @@ def settle_losses(*, table: TopicTable, fold: Fold, wals: Sequence[Wal], bytes_l
         bound = max(topic.reserved_seq, applied) if topic.config.durability is Durability.DISK else applied
         if not bytes_lost or bound <= topic.head_seq:
             continue
-        marks = _positions_ahead(topic, fold) if applied > topic.head_seq else ()
+        is_ahead = applied > topic.head_seq
+        if is_ahead:
+            topic.base_wanted = True
+            table.segmented.add(topic)
+        marks = _positions_ahead(topic, fold) if is_ahead else ()
         for mark in marks:
             topic.writers.commit(mark.writer, mark.fence, mark.new, now_ms=now_ms)
         gap = Gap(topic.head_seq + 1, bound, GapReason.UNSYNCED)

@@ -143,7 +143,7 @@ class Maintenance:
         self.erasures.look()
         if self.erasures.are_due:
             good &= await self._attempt(self.erasures.stage, None, self.erasures.step)
-        good &= await self._tidier.round(self._attempt)
+        good &= await self._tidier.round(self._attempt, self._resting.rests)
         good &= await self._attempt(Stage.IDLE, "garbage", self._garbage.sweep)
         if self._scrubber.is_due:
             good &= await self._attempt(Stage.SCRUB, "scrub", self._scrubber.round)

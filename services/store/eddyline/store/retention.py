@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.clock import wait_event
 from eddyline.core.errors import EddylineError
+from eddyline.core.topic import Discard
 from eddyline.store.commit import read_only
 from eddyline.store.keyed_locks import KeyedLocks
 from eddyline.store.log.changes import apply_eviction
@@ -134,13 +135,17 @@ class Retention:
 
     def _is_over(self, topic: Topic, after_seq: int) -> bool:
         config, floors = topic.config, topic.floors
+        if config.discard is not Discard.OLD:
+            return False
         if config.cap_records and due_cap_records(topic.head_seq, config.cap_records, floors, topic.uncounted) > max(
             floors.cap, after_seq
         ):
             return True
         if not config.cap_bytes or topic.record_bytes <= config.cap_bytes:
             return False
-        return not after_seq or topic.index.bytes_after(after_seq) > config.cap_bytes or topic.is_ephemeral
+        if not after_seq or after_seq < topic.segmented_seq or topic.is_ephemeral:
+            return True  # only frames of the index tell their bytes by seq
+        return topic.index.bytes_after(after_seq) > config.cap_bytes
 
     async def _move(self, topic: Topic) -> None:
         """Move all that is due of one topic, in one frame."""
@@ -151,8 +156,10 @@ class Retention:
                 expired = await self._front.expired(topic, now_ms=self._ages.now_ms(), ttl_ms=config.ttl_ms)
                 topic.oldest_ts_ms = expired.oldest_ts_ms
                 moved = moved.raised(ttl=due_ttl(expired.through_seq, floors, topic.deleted_seqs))
-            moved = moved.raised(cap=due_cap_records(topic.head_seq, config.cap_records, moved, topic.uncounted))
-            excess = topic.record_bytes - config.cap_bytes if config.cap_bytes else 0
+            evicts = config.discard is Discard.OLD
+            cap_records = config.cap_records if evicts else 0
+            moved = moved.raised(cap=due_cap_records(topic.head_seq, cap_records, moved, topic.uncounted))
+            excess = topic.record_bytes - config.cap_bytes if evicts and config.cap_bytes else 0
             walk = FrontWalk(floors, topic.uncounted, through_seq=moved.trim, excess_bytes=max(excess, 0))
             await self._front.walk(topic, walk)
             moved = moved.raised(cap=walk.bytes_floor)
@@ -161,6 +168,8 @@ class Retention:
 
     async def _log(self, topic: Topic, body: EvictBody) -> None:
         def committed(_: object) -> None:
+            if topic.deleted:
+                return  # its deletion lies before this in the log
             apply_eviction(topic, body)
             self._engine.table.dirty.add(topic)
             drop_below_floors(topic)

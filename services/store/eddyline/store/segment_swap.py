@@ -136,8 +136,9 @@ class SegmentSwap:
         if summary is not None:
             await self._worker.submit(partial(_rename, self._files.fs, path))
         # Whoever looks for the base looks for its file: so it counts from here on, where a segment counts from its frame on.
-        self._garbage.segments(apply_segment_change(topic, change, topic_dir))
-        self._engine.table.dirty.add(topic)
+        if not topic.deleted:  # meanwhile; its directory goes as a whole
+            self._garbage.segments(apply_segment_change(topic, change, topic_dir))
+            self._engine.table.dirty.add(topic)
         await self._garbage.sweep()
 
     def _write_base(

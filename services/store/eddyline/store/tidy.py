@@ -67,8 +67,8 @@ class Tidier:
         """True = the round ended with work left."""
         return self._read_bytes >= ROUND_BYTES
 
-    async def round(self, attempt: Attempt) -> bool:
-        """Look at the next topics and do what is due; False = something failed."""
+    async def round(self, attempt: Attempt, rests: Callable[[Topic], bool]) -> bool:
+        """Look at the next topics, but those that rest after a failure, and do what is due; False = something failed."""
         self._turn = self._turn or self._table.with_segments()
         looked, self._turn = self._turn[:LOOKS_MAX], self._turn[LOOKS_MAX:]
         self._read_bytes = 0
@@ -77,7 +77,8 @@ class Tidier:
             if self.has_more:
                 self._turn = looked[position:] + self._turn
                 break
-            good = await self._tidy(topic, attempt) and good
+            if not rests(topic):
+                good = await self._tidy(topic, attempt) and good
         return good
 
     async def _tidy(self, topic: Topic, attempt: Attempt) -> bool:

@@ -38,7 +38,7 @@ class TopicTable:
         self.reserved: set[Topic] = set()
         """Topics that may have seqs reserved which they do not use."""
         self.segmented: set[Topic] = set()
-        """Topics that may have segments."""
+        """Topics that may have segments, or want a base."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -140,8 +140,10 @@ class TopicTable:
         return list(self.framed)
 
     def with_segments(self) -> list[Topic]:
-        """Topics that have segments."""
-        self.segmented = {topic for topic in self.segmented if len(topic.segments) and not topic.deleted}
+        """Topics that have segments, or want a base."""
+        self.segmented = {
+            topic for topic in self.segmented if (len(topic.segments) or topic.base_wanted) and not topic.deleted
+        }
         return list(self.segmented)
 
     def all(self) -> list[Topic]:

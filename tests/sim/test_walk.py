@@ -1,0 +1,138 @@
+"""A store under everything that it is asked for, in lives that end well or badly, against the semantics, seed by seed.
+
+Segments and checkpoints are tiny, so that sealing, merging, rewriting, reclaiming and erasing go on all the time; the
+machine stops at calls drawn by the seed, in recoveries and in background jobs too; the disk errs; the wall clock jumps.
+Whoever reads from any seq is told exactly what is there and what is lost, at every step and after every start.
+"""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+
+from eddyline.store.fold.memory import SimFold
+from tests.sim.seeds import naming, seeds
+from tests.support.faulty_fs import FaultyFs
+from tests.support.history import End, History, read_items
+from tests.support.manual_clock import ManualClock, settle
+from tests.support.play import Play
+from tests.support.sim_fs import Crashed, SimFs
+from tests.support.store import sim_store
+from tests.support.topic_model import Moment
+from tests.support.wanderer import PASSING, Wanderer
+
+pytestmark = pytest.mark.sim
+
+SEEDS = 60
+LIVES = 8
+STEPS_MAX = 25
+
+
+class Walk:
+    """One machine over all its lives."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.fs, self.fold, self.clock = SimFs(seed), SimFold(seed), ManualClock()
+        self.history, self.wanderer = History(), Wanderer(self.random)
+        self.shards = self.random.choice((1, 1, 3))
+        self.steps = 0
+
+    async def go(self) -> None:
+        """All lives, and a last one that is only looked at."""
+        end: End = "clean"
+        for life in range(LIVES):
+            end = await self.live(end, steps=0 if life == LIVES - 1 else self.random.randrange(STEPS_MAX))
+
+    async def live(self, end: End, *, steps: int) -> End:
+        """Start, as often as it takes; how this life ended."""
+        random = self.random
+        if steps and random.random() < 0.4:
+            self.fs.crash_at = self.fs.calls + random.randrange(1, 150)
+        stopped = False
+        try:
+            stopped = await self.use(end, steps)
+        except OSError:
+            stopped = True  # the disk erred in a start or a stop
+        except BaseException as error:
+            if not self.fs.crashed or not _only_crashes(error):
+                raise
+        ended: End = "kill" if self.fs.crashed or stopped else "clean"
+        if end == "power" and not self.judged:
+            ended = "power"
+        power = random.random() < 0.5
+        seed = random.getrandbits(32)
+        if power:
+            self.fs, self.fold = self.fs.reboot("power", seed=seed), self.fold.power()
+            ended = "power" if ended == "kill" else ended
+        else:
+            self.fs, self.fold = self.fs.reboot("kill", seed=seed), self.fold.kill()
+        return ended
+
+    async def use(self, end: End, steps: int) -> bool:
+        """One life; True = the disk failed in it, so that its end is as a kill."""
+        random, disk, self.judged = self.random, FaultyFs(self.fs), False
+        async with sim_store(
+            disk,
+            self.fold,
+            self.clock,
+            boot_id=self.fs.boot_id,
+            seal_records=6,
+            seal_age_ms=1_000,
+            checkpoint_bytes=3_000,
+            checkpoint_interval_ms=2_000,
+            wal_shards=self.shards,
+        ) as link:
+            now = Moment(self.clock.now_ms(), self.clock.now_ms())
+            await self.history.judge(link, end, now)
+            self.judged = True
+            await settle()
+            play = Play(link, self.history, self.clock)
+            if steps and random.random() < 0.5:
+                self.fs.crash_at = self.fs.calls + random.randrange(1, 400)
+            for _ in range(steps):
+                if random.random() < 0.05:
+                    code, call = (
+                        random.choice((errno.EIO, errno.ENOSPC)),
+                        random.choice(("pwritev", "fsync", "rename", "unlink")),
+                    )
+                    disk.next_fault(call, error=code)
+                self.steps += 1
+                try:
+                    await self.wanderer.step(play)
+                    await self.read(play)
+                except PASSING:
+                    return True
+            if not link.status().read_only_reason:
+                await play.check()
+        return bool(link.status().read_only_reason.endswith("FAILED"))
+
+    async def read(self, play: Play) -> None:
+        """A reader with some cursor, whom everything may have passed over."""
+        topics = play.history.current()
+        if not topics or play.link.status().read_only_reason:
+            return  # where only reads are served retention stands still
+        topic = self.random.choice(topics)
+        model = topic.model
+        model.kept.settle(play.now.age_ms)
+        after_seq = self.random.randint(0, model.kept.head_seq)
+        found = await read_items(play.link, topic.name, after_seq)
+        assert found == model.kept.read(after_seq), (
+            f"{topic.name} after {after_seq}: {found}, not {model.kept.read(after_seq)}"
+        )
+
+
+def _only_crashes(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(_only_crashes(part) for part in error.exceptions)
+    return isinstance(error, Crashed)
+
+
+@pytest.mark.parametrize("seed", seeds(SEEDS))
+async def test_store_keeps_what_it_is_told_to_keep(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+    with naming(seed, capsys):
+        walk = Walk(seed)
+        await walk.go()
+        assert walk.steps > 5

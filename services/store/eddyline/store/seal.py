@@ -47,12 +47,13 @@ class Sealer:
         return index.frame_bytes >= self._bytes_max or index.record_count >= self._records_max
 
     async def seal(self, topic: Topic, through_seq: int) -> None:
-        """Seal every frame that begins at or below `through_seq`, in as many segments as their bounds ask for.
+        """Seal every frame that begins at or below `through_seq`, in as many segments as their bounds ask for; none of a
+        topic whose deletion is under way.
 
         Raises:
             as `SegmentSwap.write`; what was sealed before stays so.
         """
-        while topic.index.first_seq and topic.index.first_seq <= through_seq and not topic.deleted:
+        while topic.index.first_seq and topic.index.first_seq <= through_seq and not topic.closing:
             entries = topic.index.entries_through(through_seq, records_max=self._records_max, bytes_max=self._bytes_max)
             extent = LogExtent(topic.id, (), entries)
             batches = partial(kept_rows, self._files, extent, kept_of(topic))

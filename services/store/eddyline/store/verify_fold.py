@@ -99,7 +99,8 @@ class VerifyFold:
                 raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name) from error
             if topic.base is not base:
                 raise ScanExpired(f"topic {topic.name} has got another base meanwhile: check it again") from error
-            raise
+            with self._entries.watched():
+                raise
         except (FoldFailed, FoldStalled, OSError) as error:
             raise DiskFloor(f"a second fold cannot be made: {error}", retryAfterMs=RETRY_AFTER_MS) from error
         finally:
@@ -144,9 +145,8 @@ class VerifyFold:
                     f"the check took longer than {CHECK_S_MAX:.0f} s", scanMsMax=round(CHECK_S_MAX * 1000)
                 )
             job = self._worker.submit(partial(self._work, check))
-            with self._entries.watched():
-                # Whoever breaks off waits for the job: it is in the middle of the folds that are closed then.
-                await settled(job)
+            # Whoever breaks off waits for the job: it is in the middle of the folds that are closed then.
+            await settled(job)
             if not job.result():
                 return
             now_s = clock.monotonic_s()

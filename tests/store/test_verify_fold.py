@@ -159,6 +159,22 @@ async def test_base_that_is_replaced_meanwhile_ends_the_check_and_is_no_damage()
         assert (await verdict(link)).differing_count == 0
 
 
+async def test_log_that_is_sealed_meanwhile_ends_the_check_and_is_no_damage() -> None:
+    async with sim_store() as link:
+        await fill(link)
+        topic = link._table.get("kv")
+        steps = link.verify_fold("kv")
+        await anext(steps)
+        await link._parts.checkpointer._sealer.seal(topic, topic.head_seq)
+        await link._parts.checkpointer.run()
+        await append(link, "kv", puts(("late", "1")))
+        await link._parts.checkpointer.run()
+        with pytest.raises(ScanExpired):
+            [step async for step in steps]
+        assert link.status().corrupt_count == 0
+        assert (await verdict(link)).differing_count == 0
+
+
 async def test_stopped_directory_is_checked_without_an_engine() -> None:
     fs, fold = SimFs(), SimFold(0)
     async with sim_store(fs, fold) as link:

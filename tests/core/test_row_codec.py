@@ -144,8 +144,9 @@ def test_fields_out_of_order_repeated_and_unknown_are_taken() -> None:
         b"\x32\x05abc",
         b"\x3a\x01\xff",
         b"\x08" + b"\xff" * 10,
+        b"\x32\x81\x80\x80\x80\x80\x00a",
     ],
-    ids=["group", "long tag", "large op", "field 0", "cut", "no UTF-8", "long varint"],
+    ids=["group", "long tag", "large op", "field 0", "cut", "no UTF-8", "long varint", "length of six bytes"],
 )
 def test_shapes_that_are_left_to_the_objects(record: bytes) -> None:
     assert not check(framed([b"\x32\x01a", record, b""]))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.batch import Batch
-from eddyline.core.errors import InvalidArgument
+from eddyline.core.errors import InvalidArgument, TopicNotFound
 from eddyline.core.record import Gap, GapReason
 from eddyline.core.store_link import FollowEnded, FollowItem, FollowLevel, FollowStarted
 from eddyline.store.follow import ANSWERS_MAX, TURN_BYTES_MAX
@@ -234,3 +234,19 @@ async def test_many_follows_of_one_topic_are_closed_as_one() -> None:
                 await follow.add(number, "log")
         assert unlistened == 1
         assert not follow._followed
+
+
+async def test_topic_deleted_with_its_files_before_they_were_read_is_told_as_deleted() -> None:
+    async with sim_store(cache_bytes=0) as link, link.follow() as follow:
+        await log_topic(link)
+        await append(link, "log", rows("a", "b"))
+        topic = link._table.get("log")
+        await link._parts.maintenance._sealer.seal(topic, 2)
+        await follow.add(7, "log", after_seq=0)
+        await link.delete_topic("log")
+        await link._parts.garbage.sweep()
+        await follow.grant(CREDIT)
+        started, ended = await take(aiter(follow), 2)
+        assert isinstance(started, FollowStarted)
+        assert isinstance(ended, FollowEnded)
+        assert ended.reason == TopicNotFound.reason

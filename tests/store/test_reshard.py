@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
@@ -84,6 +84,23 @@ async def test_store_goes_from_one_to_four_shards_to_two_and_back() -> None:
         highest = max(
             number for shard in range(wal_shards) for number in wal_numbers(fs.listdir(LAYOUT.wal_shard(shard)))
         )
+
+
+@pytest.mark.parametrize("end", ["stop", "kill", "power"])
+async def test_shards_that_no_topic_is_in_start_again(end: CrashKind | Literal["stop"]) -> None:
+    fs, fold = SimFs(), SimFold(0)
+    async with sim_store(fs, fold) as link:
+        await link.create_topic("t", Kind.LOG, TopicConfig(Durability.FSYNC))
+        await append(link, "t", rows("a"))
+    for wal_shards in (4, 4, 16, 16, 2):
+        fold = fold.kill()
+        async with sim_store(fs, fold, wal_shards=wal_shards) as link:
+            await append(link, "t", rows("b"))
+            await link._parts.checkpointer.run()
+            if end != "stop":
+                fs, fold = fs.reboot(end), fold.power()
+    async with sim_store(fs, fold.kill(), wal_shards=2) as link:
+        assert (await link.get_topic("t")).head_seq == 6
 
 
 @pytest.mark.parametrize("end", ["kill", "power"])

@@ -279,6 +279,24 @@ async def test_a_topic_deleted_while_its_base_is_made_leaves_nothing() -> None:
             assert not link._table.all()
 
 
+async def test_sealing_passes_over_a_topic_whose_deletion_is_under_way() -> None:
+    async with sim_store() as link:
+        await log_topic(link)
+        await append(link, "log", rows("a", "b"))
+        topic = topic_of(link, "log")
+        (committer,) = link._engine.committers
+        await committer.hold()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(link.delete_topic("log"))
+            await settle()
+            await link._parts.maintenance._sealer.seal(topic, topic.head_seq)
+            assert topic.closing
+            assert not topic.deleted
+            committer.release()
+        assert topic.deleted
+        assert not len(topic.segments)
+
+
 async def test_a_base_of_an_empty_fold_has_no_file() -> None:
     fs, fold = SimFs(), SimFold(0)
     async with sim_store(fs, fold) as link:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.core.errors import DataCorrupt, NotKv, TooManyScans, TopicNotFound
+from eddyline.core.errors import DataCorrupt, NotKv, ScanExpired, TooManyScans, TopicNotFound
 from eddyline.core.fold_check import FINDINGS_MAX, FoldVerdict, VerifyProgress
 from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.core.record import Op, Record
@@ -140,7 +140,39 @@ async def test_damaged_log_gives_no_verdict() -> None:
         link._parts.log.files.forget(segment.path)
         with pytest.raises(DataCorrupt):
             await verdict(link)
+        assert link.status().corrupt_count == 1
         assert [step async for step in link.range_entries("kv")], "the fold itself is served"
+
+
+async def test_base_that_is_replaced_meanwhile_ends_the_check_and_is_no_damage() -> None:
+    async with sim_store() as link:
+        await fill(link)
+        bases, topic = link._parts.maintenance._tidier._bases, link._table.get("kv")
+        await bases.make(topic)
+        steps = link.verify_fold("kv")
+        await anext(steps)
+        await append(link, "kv", puts(("late", "1")))
+        await bases.make(topic)
+        with pytest.raises(ScanExpired):
+            [step async for step in steps]
+        assert link.status().corrupt_count == 0
+        assert (await verdict(link)).differing_count == 0
+
+
+async def test_log_that_is_sealed_meanwhile_ends_the_check_and_is_no_damage() -> None:
+    async with sim_store() as link:
+        await fill(link)
+        topic = link._table.get("kv")
+        steps = link.verify_fold("kv")
+        await anext(steps)
+        await link._parts.checkpointer._sealer.seal(topic, topic.head_seq)
+        await link._parts.checkpointer.run()
+        await append(link, "kv", puts(("late", "1")))
+        await link._parts.checkpointer.run()
+        with pytest.raises(ScanExpired):
+            [step async for step in steps]
+        assert link.status().corrupt_count == 0
+        assert (await verdict(link)).differing_count == 0
 
 
 async def test_stopped_directory_is_checked_without_an_engine() -> None:

@@ -47,6 +47,8 @@ _ENTRY_NAME, _ENTRY_VALUE = 0x0A, 0x12
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
 _FIXED_SIZES: Final = {_FIXED_64: 8, _FIXED_32: 4}
 _NAME_BYTES_MAX: Final = 0xFFFF
+_LENGTH_BYTES_MAX: Final = 5
+"""Protobuf refuses lengths of more bytes, however small the number is."""
 
 
 class _Found(NamedTuple):
@@ -211,8 +213,10 @@ def _field(
     if not 0x08 <= tag < 0x80:
         raise NotTaken
     wire_type = tag & 7
-    if wire_type in (_VARINT, _BYTES):
+    if wire_type == _VARINT:
         numbers, at = read_varints(raw, at)
+    elif wire_type == _BYTES:
+        numbers, at = read_varints(raw, at, bytes_max=_LENGTH_BYTES_MAX)
     elif wire_type in _FIXED_SIZES:
         numbers = np.full(len(rows), _FIXED_SIZES[wire_type], dtype=np.uint64)
     else:

@@ -18,6 +18,7 @@ from eddyline.core.errors import DataCorrupt
 from eddyline.core.match import Match, MatchField, MatchKind, matched
 from eddyline.store.storage.layout import base_file
 from eddyline.store.storage.segment_read import read_batch, read_footer
+from eddyline.store.stored_log import unless_deleted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +64,8 @@ class BaseRows:
         while (base := topic.base) is not None and base.rows:
             path = base_file(self._layout.topic_dir(topic.id), base.seq, base.generation)
             try:
-                return await self._worker.submit(partial(_matching, self._fs, path, match))
+                with unless_deleted(topic):
+                    return await self._worker.submit(partial(_matching, self._fs, path, match))
             except DataCorrupt:
                 if topic.base is base:
                     raise

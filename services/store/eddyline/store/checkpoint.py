@@ -214,12 +214,12 @@ class Checkpointer:
 
     def _positions(self, ends: Sequence[WalEnd]) -> list[WalPosition]:
         """Where each WAL shard is read from: state behind its end, data from the oldest file that an index points into."""
-        oldest = [end.file_number for end in ends]
+        oldest = [end.file_number if end.file_bytes >= 0 else end.file_number + 1 for end in ends]
         for topic in self._engine.table.with_frames():
             shard = topic.id % len(ends)
             oldest[shard] = min(oldest[shard], topic.index.first_file or oldest[shard])
         return [
-            WalPosition(shard, end.file_number + 1, max(number, 1), end.file_bytes)
+            WalPosition(shard, end.file_number + 1, number, end.file_bytes)
             for shard, (end, number) in enumerate(zip(ends, oldest, strict=True))
         ]
 

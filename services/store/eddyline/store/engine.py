@@ -314,7 +314,7 @@ class Engine:
         if not topic.oldest_ts_ms:
             topic.oldest_ts_ms = frame.ts_ms
         if frame.is_written:
-            self.table.framed.add(topic)
+            self.table.has_grown(topic)
             topic.index.put(batch.first_seq, batch.last_seq, frame.location, ts_ms=frame.ts_ms, record_bytes=size)
             self._cache.add((topic.id, frame.location), batch)
         else:

@@ -93,7 +93,7 @@ class Garbage:
         if not ready:
             return
         for name in await self._worker.submit(partial(self._remove, ready)):
-            del self._paths[name]
+            self._paths.pop(name, None)  # another sweep may have removed it too
 
     def _remove(self, names: Sequence[str]) -> list[str]:
         return [name for name in names if remove_named(self._files, self._layout, name)]

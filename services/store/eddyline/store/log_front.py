@@ -13,6 +13,7 @@ import numpy as np
 
 from eddyline.store.log.floors import TimeSpan, expired_rows, expired_spans
 from eddyline.store.log.front import Piece
+from eddyline.store.stored_log import unless_deleted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,7 @@ class LogFront:
         """How far the log is older than `ttl_ms`.
 
         Raises:
-            DataCorrupt.
+            DataCorrupt, TopicNotFound (deleted meanwhile).
         """
         found = expired_spans(_spans(topic), topic.floors, now_ms=now_ms, ttl_ms=ttl_ms)
         if found.boundary is None:
@@ -58,7 +59,7 @@ class LogFront:
         """Take pieces from the front on until the walk is done.
 
         Raises:
-            DataCorrupt.
+            DataCorrupt, TopicNotFound (deleted meanwhile).
         """
         seq = topic.floors.trim
         while not walk.done:
@@ -66,7 +67,8 @@ class LogFront:
             if (segment := topic.segments.after(seq)) is not None:
                 segment.hold()
                 try:
-                    await self._walk_segment(segment, seq, walk)
+                    with unless_deleted(topic):
+                        await self._walk_segment(segment, seq, walk)
                 finally:
                     segment.let_go()
                 seq = segment.summary.last_seq
@@ -112,12 +114,13 @@ class LogFront:
             return piece.batch
         segment.hold()
         try:
-            footer = await self._log.footer(segment)
-            spans = [TimeSpan(*entry[:4]) for entry in footer.batches]
-            found = expired_spans(spans, topic.floors, now_ms=now_ms, ttl_ms=ttl_ms)
-            after_seq = max(found.through_seq, topic.floors.trim)
-            entry = footer.batches[min(footer.batch_after(after_seq), len(footer.batches) - 1)]
-            return await self._log.batch(segment, entry)
+            with unless_deleted(topic):
+                footer = await self._log.footer(segment)
+                spans = [TimeSpan(*entry[:4]) for entry in footer.batches]
+                found = expired_spans(spans, topic.floors, now_ms=now_ms, ttl_ms=ttl_ms)
+                after_seq = max(found.through_seq, topic.floors.trim)
+                entry = footer.batches[min(footer.batch_after(after_seq), len(footer.batches) - 1)]
+                return await self._log.batch(segment, entry)
         finally:
             segment.let_go()
 

@@ -78,7 +78,7 @@ def _log(table: TopicTable, wal: Wal, losses: Sequence[_Loss]) -> None:
     wal.sync()
     for (topic, placed, _), location in zip(losses, group.locations, strict=True):
         topic.note_gaps(placed)
-        table.framed.add(topic)
+        table.has_grown(topic)
         topic.index.put(placed.first_seq, placed.last_seq, location, ts_ms=placed.ts_ms)
         topic.head_seq = topic.staged_seq = placed.last_seq
         topic.last_ts_ms = placed.ts_ms

@@ -23,6 +23,7 @@ from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.figures import Stage
 from eddyline.store.fold.fold import FoldFailed, FoldStalled
 from eddyline.store.resting import PAUSE_S, PAUSE_S_MAX, Resting
+from eddyline.store.seal_turns import SealTurns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from eddyline.store.engine import Engine
     from eddyline.store.erasures import Erasures
     from eddyline.store.garbage import Garbage
-    from eddyline.store.log.topic import Topic
     from eddyline.store.scrub import Scrubber
     from eddyline.store.seal import Sealer
     from eddyline.store.tidy import Tidier
@@ -90,6 +90,7 @@ class Maintenance:
         self._damage = damage
         self._clock = clock
         self._settings = settings
+        self._turns = SealTurns(engine.table, sealer, clock, seal_age_ms=settings.seal_age_ms)
         self._burst = Burst(engine, clock, unsegmented_bytes_max=settings.unsegmented_bytes_max)
         self._one_round = asyncio.Lock()
         self._wake = asyncio.Event()
@@ -135,9 +136,8 @@ class Maintenance:
         if self._burst.lasts():
             return await self._attempt(Stage.IDLE, "garbage", self._garbage.sweep)
         good = True
-        for topic in self._engine.table.with_frames():
-            if self._sealer.is_full(topic) or self._is_old(topic):
-                good &= await self._attempt(Stage.SEAL, topic, partial(self._sealer.seal, topic, topic.head_seq))
+        for topic in self._turns.due():
+            good &= await self._attempt(Stage.SEAL, topic, partial(self._sealer.seal, topic, topic.head_seq))
         if self._checkpoint_is_due():
             good &= await self._attempt(Stage.CHECKPOINT, "checkpoint", self._checkpoint)
         self.erasures.look()
@@ -173,12 +173,6 @@ class Maintenance:
     async def _checkpoint(self) -> None:
         await self._checkpointer.run()
         self._checkpoint_s = self._clock.monotonic_s()
-
-    def _is_old(self, topic: Topic) -> bool:
-        """By age, spread by id over a tenth of it, so that 100 000 topics do not become due at once."""
-        age_ms = self._settings.seal_age_ms
-        spread_ms = topic.id * 7919 % (age_ms // 10 + 1)
-        return self._clock.now_ms() - topic.index.first_ts_ms > age_ms + spread_ms
 
     def _checkpoint_is_due(self) -> bool:
         if self._checkpointer.bytes_since >= self._settings.checkpoint_bytes:

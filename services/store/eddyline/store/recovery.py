@@ -105,7 +105,7 @@ class Replay:
         if topic is not None and batch.count and batch.last_seq > topic.segmented_seq:
             size = records_bytes(batch)
             topic.index.put(batch.first_seq, batch.last_seq, location, ts_ms=frame.ts_ms, record_bytes=size)
-            self._table.framed.add(topic)
+            self._table.has_grown(topic)
 
     def _apply(self, frame: Frame, location: Location) -> None:
         if frame.type == FrameType.TOPIC_CREATE:
@@ -183,7 +183,7 @@ class Replay:
             if batch.last_seq > topic.segmented_seq:
                 size = records_bytes(batch)
                 topic.index.put(batch.first_seq, batch.last_seq, location, ts_ms=frame.ts_ms, record_bytes=size)
-                self._table.framed.add(topic)
+                self._table.has_grown(topic)
             topic.record_bytes += records_bytes(batch)
             topic.staged_bytes = topic.record_bytes
             topic.head_seq = topic.staged_seq = batch.last_seq

@@ -47,7 +47,8 @@ class Sealer:
         return index.frame_bytes >= self._bytes_max or index.record_count >= self._records_max
 
     async def seal(self, topic: Topic, through_seq: int) -> None:
-        """Seal every frame that begins at or below `through_seq`, in as many segments as their bounds ask for.
+        """Seal every frame that begins at or below `through_seq`, in as many segments as their bounds ask for; none of a
+        topic whose deletion is under way.
 
         Raises:
             as `SegmentSwap.write`; what was sealed before stays so.

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from eddyline.core.telemetry import fields
 from eddyline.store.catalog.catalog import BaseEntry
+from eddyline.store.engine import settled
 from eddyline.store.log.bodies import SegmentChange, segment_change_body
 from eddyline.store.log.changes import apply_segment_change
 from eddyline.store.storage.frame import FrameType, control_body
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from eddyline.store.storage.fs import Fs
     from eddyline.store.storage.layout import Layout
     from eddyline.store.storage.segment import Compression, Footer, SegmentSummary
+    from eddyline.store.storage.wal import Location
     from eddyline.store.workers import Worker
 
 logger = logging.getLogger(__name__)
@@ -132,14 +134,28 @@ class SegmentSwap:
             await self._worker.submit(partial(self._drop, path))
             return
         body = control_body(FrameType.SEGMENT_CHANGE, topic.id, segment_change_body(change), ts_ms=topic.last_ts_ms)
-        await self._engine.control(body, lambda _: None, topic)
-        if summary is not None:
-            await self._worker.submit(partial(_rename, self._files.fs, path))
-        # Whoever looks for the base looks for its file: so it counts from here on, where a segment counts from its frame on.
-        if not topic.deleted:  # meanwhile; its directory goes as a whole
-            self._garbage.segments(apply_segment_change(topic, change, topic_dir))
-            self._engine.table.dirty.add(topic)
+        committed: list[Location] = []
+        try:
+            await self._engine.control(body, committed.append, topic)
+        finally:
+            if committed:  # whoever is cancelled meanwhile: the log has it, and the next catalog must
+                await self._base_committed(topic, change, path if summary is not None else None)
         await self._garbage.sweep()
+
+    async def _base_committed(self, topic: Topic, change: SegmentChange, path: Path | None) -> None:
+        """Name the base's file, then have it count: whoever looks for a base looks for its file, where a segment counts
+        from its frame on."""
+        naming = self._worker.submit(partial(self._rename_base, path))
+        try:
+            await settled(naming)
+        finally:
+            if naming.done() and naming.exception() is None and not topic.deleted:  # else its directory goes as a whole
+                self._garbage.segments(apply_segment_change(topic, change, self._layout.topic_dir(topic.id)))
+                self._engine.table.dirty.add(topic)
+
+    def _rename_base(self, path: Path | None) -> None:
+        if path is not None:
+            _rename(self._files.fs, path)
 
     def _write_base(
         self, path: Path, source: SegmentSource, batches: Callable[[], Iterator[Batch]]

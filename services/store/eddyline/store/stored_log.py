@@ -9,13 +9,14 @@ Threading: event loop; files are read on the reader threads.
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eddyline.core.errors import DataCorrupt
+from eddyline.core.errors import DataCorrupt, TopicNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from eddyline.core.batch import Batch
     from eddyline.store.log.cache import BatchCache
@@ -46,6 +47,21 @@ class PieceBack(NamedTuple):
     batch: Batch | None
 
 
+@contextmanager
+def unless_deleted(topic: Topic) -> Iterator[None]:
+    """While a topic's files are read: those of a deleted one go whoever reads them, and are not corrupt.
+
+    Raises:
+        TopicNotFound: in the place of DataCorrupt, where it was deleted meanwhile.
+    """
+    try:
+        yield
+    except DataCorrupt as error:
+        if topic.deleted:
+            raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name) from error
+        raise
+
+
 class StoredLog:
     """Reads pieces of any topic of a store."""
 
@@ -69,13 +85,14 @@ class StoredLog:
         record batch.
 
         Raises:
-            DataCorrupt: it cannot be read, or is not what was written.
+            DataCorrupt: it cannot be read, or is not what was written. TopicNotFound: it was deleted meanwhile.
         """
         segment = topic.segments.after(seq)
         if segment is not None:
             if wanted is not None and not wanted(segment.summary):
                 return Piece(segment.summary.last_seq, None)
-            return await self._of_segment(segment, seq, may_hold, wanted)
+            with unless_deleted(topic):
+                return await self._of_segment(segment, seq, may_hold, wanted)
         if topic.memory is not None:
             batch = topic.memory.after(seq)
             return Piece(batch.last_seq, batch) if batch is not None else None
@@ -83,7 +100,8 @@ class StoredLog:
         if position == len(topic.index):
             return None
         entry = topic.index.entry(position)
-        found = await self._frame(topic, entry)
+        with unless_deleted(topic):
+            found = await self._frame(topic, entry)
         if found is None:
             return await self.after(topic, seq, may_hold=may_hold, wanted=wanted)
         return Piece(entry.last_seq, found)
@@ -94,12 +112,13 @@ class StoredLog:
         """The last piece that holds a seq at or below `seq`: the way back of `after`, for topics that are on disk.
 
         Raises:
-            DataCorrupt.
+            DataCorrupt, TopicNotFound.
         """
         position = topic.index.position_through(seq)
         if position >= 0:
             entry = topic.index.entry(position)
-            found = await self._frame(topic, entry)
+            with unless_deleted(topic):
+                found = await self._frame(topic, entry)
             if found is None:
                 return await self.through(topic, seq, may_hold=may_hold)
             return PieceBack(entry.first_seq, found)
@@ -108,11 +127,12 @@ class StoredLog:
             return None
         segment.hold()
         try:
-            footer = await self.footer(segment)
-            if may_hold is not None and not may_hold(footer):
-                return PieceBack(segment.summary.first_seq, None)
-            batch_entry = footer.batches[footer.batch_through(seq)]
-            return PieceBack(batch_entry.first_seq, await self.batch(segment, batch_entry))
+            with unless_deleted(topic):
+                footer = await self.footer(segment)
+                if may_hold is not None and not may_hold(footer):
+                    return PieceBack(segment.summary.first_seq, None)
+                batch_entry = footer.batches[footer.batch_through(seq)]
+                return PieceBack(batch_entry.first_seq, await self.batch(segment, batch_entry))
         finally:
             segment.let_go()
 

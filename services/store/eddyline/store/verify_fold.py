@@ -6,7 +6,8 @@
 
 I1: the verdict is of one moment, S: what is written later is in neither. I2: one check at a time, a store. I3: a check takes
 a quarter of the interpreter at most, whatever else runs.
-Failure: what is damaged is DataCorrupt, and no verdict. A second fold that cannot be made (no room) is DiskFloor.
+Failure: what is damaged is DataCorrupt, and no verdict; what a base or segments have replaced meanwhile is ScanExpired. A
+second fold that cannot be made (no room) is DiskFloor.
 Threading: event loop; jobs on a reader thread, one after the other.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.clock import sleep
@@ -24,6 +26,7 @@ from eddyline.store.fold.fold import FoldFailed, FoldStalled
 from eddyline.store.fold_check import CHECK_ROWS, FoldCheck
 from eddyline.store.fold_source import FoldSource
 from eddyline.store.staging import check_fold
+from eddyline.store.storage.layout import wal_numbers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -99,7 +102,10 @@ class VerifyFold:
                 raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name) from error
             if topic.base is not base:
                 raise ScanExpired(f"topic {topic.name} has got another base meanwhile: check it again") from error
-            raise
+            if _is_left(topic, error):
+                raise ScanExpired(f"the log of topic {topic.name} was sealed meanwhile: check it again") from error
+            with self._entries.watched():
+                raise
         except (FoldFailed, FoldStalled, OSError) as error:
             raise DiskFloor(f"a second fold cannot be made: {error}", retryAfterMs=RETRY_AFTER_MS) from error
         finally:
@@ -144,9 +150,8 @@ class VerifyFold:
                     f"the check took longer than {CHECK_S_MAX:.0f} s", scanMsMax=round(CHECK_S_MAX * 1000)
                 )
             job = self._worker.submit(partial(self._work, check))
-            with self._entries.watched():
-                # Whoever breaks off waits for the job: it is in the middle of the folds that are closed then.
-                await settled(job)
+            # Whoever breaks off waits for the job: it is in the middle of the folds that are closed then.
+            await settled(job)
             if not job.result():
                 return
             now_s = clock.monotonic_s()
@@ -165,3 +170,10 @@ class VerifyFold:
             if self._clock.monotonic_s() >= end_s:
                 break
         return True
+
+
+def _is_left(topic: Topic, error: DataCorrupt) -> bool:
+    """True = the error is of a WAL file that holds no frames of the topic any more: a checkpoint may have removed it."""
+    numbers = wal_numbers([PurePath(str(error.metadata["file"])).name])
+    oldest = topic.index.first_file
+    return bool(numbers) and (not oldest or numbers[0] < oldest)

@@ -50,21 +50,18 @@ _NOTHING: Final = _Columns()
 class FrameIndex:
     """Frames of one topic in seq order."""
 
-    __slots__ = ("_at", "frame_bytes", "record_bytes")
+    __slots__ = ("_at", "frame_bytes", "record_bytes", "record_count")
 
     def __init__(self) -> None:
         self._at = _NOTHING
         self.frame_bytes = 0
         """Bytes of all frames, as they lie in the WAL."""
         self.record_bytes = 0
+        self.record_count = 0
+        """Seqs that the frames hold together."""
 
     def __len__(self) -> int:
         return len(self._at.last)
-
-    @property
-    def record_count(self) -> int:
-        """Seqs that the frames hold together."""
-        return sum(self._at.last) - sum(self._at.first) + len(self)
 
     @property
     def first_seq(self) -> int:
@@ -99,6 +96,7 @@ class FrameIndex:
             assert last[position] == last_seq, "a carried frame has the seqs it had"
             self.frame_bytes -= self._at.length[position]
             self.record_bytes -= self._at.bytes[position]
+            self.record_count -= last_seq - first_seq + 1
         for column, value in zip(self._at.all(), row, strict=True):
             if known:
                 column[position] = value
@@ -106,6 +104,7 @@ class FrameIndex:
                 column.insert(position, value)
         self.frame_bytes += location.length
         self.record_bytes += record_bytes
+        self.record_count += last_seq - first_seq + 1
 
     def move(self, first_seq: int, location: Location) -> bool:
         """A frame was carried to a new place; False = it is not needed any more."""
@@ -122,10 +121,11 @@ class FrameIndex:
         if not count:
             return
         if count == len(self):
-            self._at, self.frame_bytes, self.record_bytes = _NOTHING, 0, 0
+            self._at, self.frame_bytes, self.record_bytes, self.record_count = _NOTHING, 0, 0, 0
             return
         self.frame_bytes -= sum(self._at.length[:count])
         self.record_bytes -= sum(self._at.bytes[:count])
+        self.record_count -= sum(self._at.last[:count]) - sum(self._at.first[:count]) + count
         for column in self._at.all():
             del column[:count]
 

@@ -31,6 +31,8 @@ class TopicTable:
         """Topics that changed since the last checkpoint took them down."""
         self.gone: set[int] = set()
         """Ids deleted since then."""
+        self.grown: set[Topic] = set()
+        """Topics that got frames since somebody looked whether they are full."""
         self.framed: set[Topic] = set()
         """Topics that may have unsegmented frames."""
         self.reserved: set[Topic] = set()
@@ -98,6 +100,7 @@ class TopicTable:
         del self._by_id[topic.id]
         self.dirty.discard(topic)
         self.framed.discard(topic)
+        self.grown.discard(topic)
         self.reserved.discard(topic)
         self.segmented.discard(topic)
         self.gone.add(topic.id)
@@ -125,6 +128,11 @@ class TopicTable:
             check_name(name, "topic")
             raise TopicNotFound(f"no topic {name}", topic=name)
         return topic
+
+    def has_grown(self, topic: Topic) -> None:
+        """A topic got a frame."""
+        self.framed.add(topic)
+        self.grown.add(topic)
 
     def with_frames(self) -> list[Topic]:
         """Topics that have unsegmented frames."""

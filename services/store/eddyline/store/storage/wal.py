@@ -217,11 +217,11 @@ class Wal:
 
     def cut(self) -> WalEnd:
         """Let the next frame begin a new file; where all that has a place ends. The file of the next frame is the one
-        after that, or, where that file has no frame yet, the same."""
+        after that, or, where that file has no frame yet, the same. `file_bytes` -1 = there is no file before that."""
         if self._next.offset:
             self._next_file_bytes = self._next.offset
             return self.end
-        return self._predecessor or WalEnd(self._next.file_number - 1, 0)
+        return self._predecessor or WalEnd(self._next.file_number - 1, -1)
 
     @property
     def oldest_number(self) -> int:

@@ -36,6 +36,7 @@ CHANGES: Final = (
     ),
     SegmentChange("base", 10, base=BaseEntry(11, 9, 3, 2048), erase_due_ms=TS_MS + 5),
     SegmentChange("fold", 10, fold_lost=True),
+    SegmentChange("unsynced", 10, base_wanted=True),
 )
 
 

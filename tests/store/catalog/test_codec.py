@@ -197,7 +197,7 @@ def test_record_that_is_sealed_and_makes_no_sense_is_an_error_of_ours(at: int) -
 def test_flag_that_is_not_known_is_told() -> None:
     encoded = encode_topic(entries.plain_topic(1))
     with pytest.raises(DataCorrupt, match="flags"):
-        decode_topic(encoded.key, sealed(encoded.key, b"\x01\x11" + encoded.record[2:-8]), {}, "file")
+        decode_topic(encoded.key, sealed(encoded.key, b"\x01\x21" + encoded.record[2:-8]), {}, "file")
 
 
 def test_later_format_is_told_as_such() -> None:

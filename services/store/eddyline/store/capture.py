@@ -49,6 +49,7 @@ def entry_of(topic: Topic, source: SourceEntry | None, *, clean: bool = False) -
         next_generation=topic.next_generation,
         base=topic.base,
         fold_lost=topic.fold_lost,
+        base_wanted=topic.base_wanted,
         deleted=topic.deleted_seqs.serialize(),
         gaps=topic.uncounted.serialize(),
         erase_due_ms=topic.erase_due_ms,
@@ -94,6 +95,7 @@ def topic_from(entry: TopicEntry, topic_dir: Path, key_budget: KeyBudget) -> Top
     topic.next_generation = entry.next_generation
     topic.base = entry.base
     topic.fold_lost = entry.fold_lost
+    topic.base_wanted = entry.base_wanted
     topic.erase_due_ms = entry.erase_due_ms
     try:
         topic.deleted_seqs = SeqSet.deserialize(entry.deleted)

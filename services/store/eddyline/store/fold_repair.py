@@ -88,6 +88,12 @@ class FoldRepair:
     def _repair(self, topic: Topic) -> None:
         before, done_bytes = self._fold.applied(topic.id), self._done_bytes
         try:
+            if topic.base_wanted and not topic.fold_lost and not before:
+                raise DataCorrupt(
+                    f"topic {topic.name}: its fold had more than its log, and was lost before a base was made of it",
+                    file="fold",
+                    offset=0,
+                )
             self._build(topic, 0 if topic.fold_lost else before)
         except DataCorrupt as error:
             logger.error("fold_lost", extra=fields(topic=topic.name, error=error.message))
@@ -129,8 +135,9 @@ class FoldRepair:
 
 
 def fold_change(topic: Topic, *, lost: bool) -> tuple[FrameBody, SegmentChange]:
-    """The frame that says whether a topic's fold is lost, and what it says."""
-    change = SegmentChange(stage="fold", next_generation=topic.next_generation, fold_lost=lost)
+    """The frame that says whether a topic's fold is lost, and what it says. One that was is to have a base: no log gives
+    it."""
+    change = SegmentChange(stage="fold", next_generation=topic.next_generation, fold_lost=lost, base_wanted=not lost)
     body = segment_change_body(change)
     return control_body(FrameType.SEGMENT_CHANGE, topic.id, body, ts_ms=topic.last_ts_ms), change
 

@@ -10,6 +10,7 @@ Threading: synchronous; runs before the loop serves.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from eddyline.core.batch import Batch
@@ -17,8 +18,9 @@ from eddyline.core.gap import encode_gap
 from eddyline.core.record import Gap, GapReason, Op, Record
 from eddyline.core.topic import Durability, Kind
 from eddyline.store.fold.fold import FoldWrite
+from eddyline.store.log.bodies import SegmentChange, segment_change_body
 from eddyline.store.recovery import REPLAY_ENTRIES_MAX
-from eddyline.store.storage.frame import AppendMark, FrameBody, append_body
+from eddyline.store.storage.frame import AppendMark, FrameBody, FrameType, append_body, control_body
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 class _Loss(NamedTuple):
     topic: Topic
     batch: Batch
-    body: FrameBody
+    bodies: list[FrameBody]
 
 
 def settle_losses(*, table: TopicTable, fold: Fold, wals: Sequence[Wal], bytes_lost: bool, now_ms: int) -> int:
@@ -49,16 +51,18 @@ def settle_losses(*, table: TopicTable, fold: Fold, wals: Sequence[Wal], bytes_l
         if not bytes_lost or bound <= topic.head_seq:
             continue
         is_ahead = applied > topic.head_seq
-        if is_ahead:
-            topic.base_wanted = True
-            table.segmented.add(topic)
         marks = _positions_ahead(topic, fold) if is_ahead else ()
         for mark in marks:
             topic.writers.commit(mark.writer, mark.fence, mark.new, now_ms=now_ms)
         gap = Gap(topic.head_seq + 1, bound, GapReason.UNSYNCED)
         batch = Batch.from_rows([Record(op=Op.GAP, data=encode_gap(gap))])
         placed = batch.with_place(bound + 1, max(topic.last_ts_ms, now_ms))
-        losses[topic.id % len(wals)].append(_Loss(topic, placed, append_body(topic.id, placed, marks)))
+        bodies = [append_body(topic.id, placed, marks)]
+        if is_ahead:  # first, so that no gap is there without it
+            bodies.insert(0, _base_wanted(topic, placed.ts_ms))
+            topic.base_wanted = True
+            table.segmented.add(topic)
+        losses[topic.id % len(wals)].append(_Loss(topic, placed, bodies))
         if topic.kind is Kind.KV:
             writes.append(FoldWrite(topic.id, placed.last_seq, [], []))
     for wal, found in zip(wals, losses, strict=True):
@@ -73,15 +77,23 @@ def settle_losses(*, table: TopicTable, fold: Fold, wals: Sequence[Wal], bytes_l
 def _log(table: TopicTable, wal: Wal, losses: Sequence[_Loss]) -> None:
     if not losses:
         return
-    group = wal.place([loss.body for loss in losses])
+    group = wal.place([body for loss in losses for body in loss.bodies])
     wal.write(group)
     wal.sync()
-    for (topic, placed, _), location in zip(losses, group.locations, strict=True):
+    ends = accumulate(len(loss.bodies) for loss in losses)
+    for (topic, placed, _), end in zip(losses, ends, strict=True):
+        location = group.locations[end - 1]
         topic.note_gaps(placed)
         table.has_grown(topic)
         topic.index.put(placed.first_seq, placed.last_seq, location, ts_ms=placed.ts_ms)
         topic.head_seq = topic.staged_seq = placed.last_seq
         topic.last_ts_ms = placed.ts_ms
+
+
+def _base_wanted(topic: Topic, ts_ms: int) -> FrameBody:
+    """The frame that says: what the fold has beyond the log is in no log; a base of it is to be made."""
+    change = SegmentChange("unsynced", topic.next_generation, base_wanted=True)
+    return control_body(FrameType.SEGMENT_CHANGE, topic.id, segment_change_body(change), ts_ms=ts_ms)
 
 
 def _forget_memory(topic: Topic) -> None:

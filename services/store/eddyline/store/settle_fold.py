@@ -50,7 +50,6 @@ class SettleFold:
 
         def committed(_: object) -> None:
             apply_segment_change(topic, change, self._layout.topic_dir(topic.id))
-            topic.base_wanted = True
 
         if topic.closing or topic.deleted:
             raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name)

@@ -111,7 +111,8 @@ class TopicEntry:
     """A topic as of the checkpoint.
 
     All seqs up to `segmented_seq` are in segments or gone. `deleted` and `gaps` are serialized roaring bitmaps of seqs,
-    b"" = empty. `keys` are in the order of their commit. `erase_due_ms` 0 = nothing is to be erased.
+    b"" = empty. `keys` are in the order of their commit. `erase_due_ms` 0 = nothing is to be erased. `base_wanted`: the log
+    does not give what the fold has, until a base does.
     """
 
     id: int
@@ -140,6 +141,7 @@ class TopicEntry:
     writers: tuple[WriterEntry, ...]
     source: SourceEntry | None
     keys: tuple[KeyEntry, ...]
+    base_wanted: bool = False
 
 
 class Catalog(Protocol):

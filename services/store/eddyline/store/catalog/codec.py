@@ -89,7 +89,8 @@ _HAS_RECORDS: Final = 1
 _FOLD_LOST: Final = 2
 _HAS_BASE: Final = 4
 _HAS_SOURCE: Final = 8
-_FLAGS: Final = 15
+_BASE_WANTED: Final = 16
+_FLAGS: Final = 31
 _NO_BASE: Final = BaseEntry(0, 0, 0, 0)
 
 SETTINGS_KNOWN: Final = 1024
@@ -180,7 +181,8 @@ def encode_topic(entry: TopicEntry) -> EncodedTopic:
         entry.has_records * _HAS_RECORDS
         | entry.fold_lost * _FOLD_LOST
         | (entry.base is not None) * _HAS_BASE
-        | (entry.source is not None) * _HAS_SOURCE,
+        | (entry.source is not None) * _HAS_SOURCE
+        | entry.base_wanted * _BASE_WANTED,
         len(name),
         len(settings),
         len(source),
@@ -280,6 +282,7 @@ def _decode_body(key: bytes, body: bytes, pieces: Mapping[bytes, bytes], file: s
         _decode_writers(writers) if writers else (),
         _decode_source(body[settings_end:source_end]) if flags & _HAS_SOURCE else None,
         _decode_keys(keys) if keys else (),
+        flags & _BASE_WANTED != 0,
     )
 
 

@@ -32,7 +32,8 @@ class SegmentChange(NamedTuple):
     `segmented_seq`: up to there all is in segments or gone, so that the WAL's frames below are not needed; 0 = as before.
     `base`: the new fold base, None = as before. `next_generation` is above every generation given. `erase_due_ms`: what was
     deleted before is off the disk; by when what was deleted since must be, 0 = there is nothing. None = as before.
-    `fold_lost`: whether the fold is, from here on; None = as before.
+    `fold_lost`: whether the fold is, from here on; None = as before. `base_wanted`: the log does not give what the fold has,
+    until a base does.
     """
 
     stage: str
@@ -43,6 +44,7 @@ class SegmentChange(NamedTuple):
     base: BaseEntry | None = None
     erase_due_ms: int | None = None
     fold_lost: bool | None = None
+    base_wanted: bool = False
 
 
 def topic_body(name: str, kind: Kind, config: TopicConfig) -> Body:
@@ -113,6 +115,8 @@ def segment_change_body(change: SegmentChange) -> Body:
         body["erase_due_ms"] = change.erase_due_ms
     if change.fold_lost is not None:
         body["fold_lost"] = int(change.fold_lost)
+    if change.base_wanted:
+        body["base_wanted"] = 1
     return body
 
 
@@ -128,6 +132,7 @@ def segment_change_of(body: Mapping[str, str | int]) -> SegmentChange:
         base=bases[0] if bases else None,
         erase_due_ms=int(body["erase_due_ms"]) if "erase_due_ms" in body else None,
         fold_lost=bool(body["fold_lost"]) if "fold_lost" in body else None,
+        base_wanted=bool(body.get("base_wanted", 0)),
     )
 
 

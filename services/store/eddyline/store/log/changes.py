@@ -74,12 +74,14 @@ def apply_segment_change(topic: Topic, change: SegmentChange, topic_dir: Path) -
         if topic.base is not None and topic.base.rows:
             removed.append(base_of(topic.base, topic_dir))
         topic.base = change.base
+        topic.base_wanted = False
     if change.erase_due_ms is not None:
         topic.erase_due_ms = change.erase_due_ms
         if not change.erase_due_ms:
             topic.deleted_seqs.drop_through(topic.needed_after)
     if change.fold_lost is not None:
         topic.fold_lost = change.fold_lost
+    topic.base_wanted |= change.base_wanted
     return removed
 
 

@@ -75,7 +75,7 @@ class TopicTable:
         self.reserved.add(topic)
         self.skip_ids(topic.id + 1)
         self.dirty.add(topic)
-        if len(topic.segments):
+        if len(topic.segments) or topic.base_wanted:
             self.segmented.add(topic)
 
     def name_all(self) -> None:

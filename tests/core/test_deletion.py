@@ -34,6 +34,7 @@ def test_a_bound_a_match_or_both_will_do(before_seq: int, match: Match | None, k
         (BY_TAG, Kind.KV, "match.field"),
         (Match(MatchField.KEY, MatchKind.EQ, bytes(1_025)), Kind.KV, "match.value"),
         (Match(MatchField.TAG, MatchKind.EQ, b"t" * 257), Kind.LOG, "match.value"),
+        (Match(MatchField.TAG, MatchKind.PREFIX, "é".encode()[:1]), Kind.LOG, "match.value"),
     ],
 )
 def test_what_means_nothing_or_too_much_is_refused(match: Match | None, kind: Kind, field: str) -> None:

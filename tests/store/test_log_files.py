@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from eddyline.core.errors import DataCorrupt
 from eddyline.store.log.segments import Segment
 from eddyline.store.log_files import LogFiles, footer_bytes
 from eddyline.store.storage.segment import SegmentSource
@@ -67,3 +70,13 @@ def test_a_footer_kept_twice_counts_once() -> None:
     footer = files.footer(first)
     files.keep_footer(first, footer)
     assert files.footer_bytes == footer_bytes(footer)
+
+
+def test_a_file_that_is_gone_is_told_as_damage() -> None:
+    fs = SimFs()
+    first, *_ = written(fs)
+    files = LogFiles(fs, [])
+    (entry,) = files.footer(first).batches
+    fs.unlink(first.path)
+    with pytest.raises(DataCorrupt, match="cannot be read"):
+        files.batch(first, entry)

@@ -92,6 +92,8 @@ BAD_APPENDS = [
     pytest.param("nobody", rows("", keyless("1")), "TOPIC_NOT_FOUND", "", id="unknown topic"),
     pytest.param("kv", rows("", keyless("1")), "KEY_REQUIRED", "key", id="no key"),
     pytest.param("kv", of_columns("", columns(data=[b"1"])), "KEY_REQUIRED", "key", id="no key column"),
+    pytest.param("kv", rows("", keyed("a", "1"), keyed("", "1")), "KEY_REQUIRED", "key", id="empty key"),
+    pytest.param("kv", of_columns("", columns(key=[b""])), "KEY_REQUIRED", "key", id="empty key in a column"),
     pytest.param("kv", rows("", Record(key=b"a", op=OP_APPEND)), "INVALID_OP", "op", id="append to kv"),
     pytest.param("kv", rows("", Record(key=b"a", op=OP_GAP)), "INVALID_OP", "op", id="gap"),
     pytest.param("log", rows("", Record(op=OP_PUT)), "INVALID_OP", "op", id="put to log"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.v1 import apply_pb2, topic_pb2
+from eddyline.v1.log_pb2 import DeleteRecordsRequest
 from eddyline.v1.topic_pb2 import (
     CreateTopicRequest,
     DeleteTopicRequest,
@@ -188,4 +189,13 @@ async def test_conditions_of_a_delete_hold(tmp_path: Path) -> None:
         await refused(store.topics.DeleteTopic(DeleteTopicRequest(topic="a", if_empty=True)), "TOPIC_NOT_EMPTY")
         assert await names(store) == ["a"]
         await store.topics.DeleteTopic(DeleteTopicRequest(topic="a", if_epoch=made.epoch))
+        assert await names(store) == []
+
+
+async def test_a_log_without_live_records_is_empty(tmp_path: Path) -> None:
+    async with served_store(tmp_path / "store") as store:
+        await store.create("a", LOG)
+        await store.log.AppendRecords(rows("a", keyed("k", "v")))
+        await store.log.DeleteRecords(DeleteRecordsRequest(topic="a", before_seq=2))
+        await store.topics.DeleteTopic(DeleteTopicRequest(topic="a", if_empty=True))
         assert await names(store) == []

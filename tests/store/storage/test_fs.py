@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -270,6 +271,27 @@ def test_real_files_and_directories_are_for_their_owner_only(tmp_path: Path) -> 
     fs.open(layout.identity, create=True).close()
     assert layout.data_dir.stat().st_mode & 0o777 == 0o700
     assert layout.identity.stat().st_mode & 0o777 == 0o600
+
+
+def test_real_file_on_a_disk_that_became_read_only_is_read(tmp_path: Path) -> None:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        fs, path = RealFs(), tmp_path / "file"
+        file = fs.open(path, create=True)
+        file.pwritev([b"kept"], 0)
+        file.close()
+        subprocess.run(["mount", "-o", "remount,ro", str(tmp_path)], check=True)
+        file = fs.open(path)
+        assert file.pread(4, 0) == b"kept"
+        with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+            file.pwritev([b"lost"], 0)
+        file.close()
+        with pytest.raises(OSError, match=os.strerror(errno.EROFS)):
+            fs.open(tmp_path / "new", create=True)
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
 
 
 def test_directories_are_durable_when_made() -> None:

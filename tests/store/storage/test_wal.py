@@ -218,6 +218,9 @@ def test_read_error_of_the_disk_is_corruption_and_others_are_not() -> None:
     with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
         wal.read(location)
     assert payload_of(wal.read(location)) == b"1"
+    fs.next_fault("open", error=errno.ENOENT)
+    with pytest.raises(DataCorrupt, match="missing"):
+        wal.read(location)
 
 
 def test_failed_fdatasync_is_never_retried_and_ends_all_writes() -> None:

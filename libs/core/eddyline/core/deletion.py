@@ -55,6 +55,17 @@ def check_delete(before_seq: int, match: Match | None, kind: Kind | None = None)
             valueBytes=len(match.value),
             valueBytesMax=limit,
         )
+    if match.field is MatchField.TAG and not _is_text(match.value):
+        # A prefix that ends within a character would delete tags of other characters too.
+        raise InvalidArgument("a match's tag is UTF-8", field="match.value")
     if match.field is MatchField.TAG and kind is Kind.KV:
         message = "a KV topic's records are deleted by key, not by tag: an older value would come up again"
         raise InvalidArgument(message, field="match.field")
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -97,6 +97,18 @@ def check_count(count: int) -> None:
         raise BatchTooLarge(message, count=count, limit=APPEND_RECORDS_MAX)
 
 
+def has_empty_cell(column: Column) -> bool:
+    """Whether a cell of a column in which all are present has no bytes."""
+    if len(column.offsets) == 8:
+        return not column.values
+    bounds = offset_array(column.offsets)
+    for start in range(0, len(bounds) - 1, UNRELEASED_CELLS):
+        run = bounds[start : start + UNRELEASED_CELLS + 1]
+        if np.count_nonzero(run[1:] == run[:-1]):
+            return True
+    return False
+
+
 def check_ops(batch: Batch) -> None:
     """Ops of a batch that was packed from rows.
 

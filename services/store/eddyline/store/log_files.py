@@ -15,7 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final, Protocol
 
 from eddyline.store.storage.layout import temporary
-from eddyline.store.storage.segment_read import read_batch, read_footer
+from eddyline.store.storage.segment_read import read_batch, read_footer, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -154,12 +154,13 @@ class LogFiles:
 
     def _opened(self, path: Path) -> File:
         """A segment is named in the log a moment before its file is: until then it has its temporary name."""
+        for name in (path, temporary(path)):
+            with suppress(FileNotFoundError):
+                return self.fs.open(name)
         try:
             return self.fs.open(path)
-        except FileNotFoundError:
-            with suppress(FileNotFoundError):
-                return self.fs.open(temporary(path))
-        return self.fs.open(path)
+        except FileNotFoundError as error:
+            raise unreadable(path, 0, error) from error
 
     def _give_back(self, path: Path, file: File) -> None:
         closing: list[File] = []

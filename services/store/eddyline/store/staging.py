@@ -22,6 +22,7 @@ from eddyline.core.errors import (
 )
 from eddyline.core.record import POSITION_BYTES_MAX, Op, effective_version
 from eddyline.core.topic import Discard, Kind, check_name
+from eddyline.core.validate import has_empty_cell
 from eddyline.store.log.sizes import records_bytes
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def check_ops(kind: Kind, batch: Batch, *, source: bool) -> None:
 
     Raises:
         InvalidOp: an op that the topic or the caller does not take.
-        KeyRequired: a record of a KV topic without key.
+        KeyRequired: a record of a KV topic without key, or with an empty one, which no read of a fold can name.
     """
     if batch.count == 0:
         return
@@ -129,8 +130,8 @@ def check_ops(kind: Kind, batch: Batch, *, source: bool) -> None:
         if keyed.count == 0:
             return
         batch = keyed
-    if batch.key is None or batch.key.validity is not None:
-        raise KeyRequired("every record of a KV topic has a key", field="key")
+    if batch.key is None or batch.key.validity is not None or has_empty_cell(batch.key):
+        raise KeyRequired("every record of a KV topic has a key of 1 byte at least", field="key")
 
 
 def check_head(topic: Topic, expected_head_seq: int | None) -> None:

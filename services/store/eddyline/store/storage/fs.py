@@ -152,7 +152,13 @@ class RealFs:
 
     def open(self, path: Path, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return RealFile(os.open(path, flags, 0o600))
+        try:
+            return RealFile(os.open(path, flags, 0o600))
+        except OSError as error:
+            if create or error.errno != errno.EROFS:
+                raise
+            # What the kernel has made read-only, after an error of the disk, is still read.
+            return RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def listdir(self, path: Path) -> list[str]:
         return sorted(os.listdir(path))

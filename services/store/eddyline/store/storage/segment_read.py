@@ -50,7 +50,7 @@ def read_footer(fs: Fs, path: Path) -> Footer:
     try:
         file = fs.open(path)
     except OSError as error:
-        raise _unreadable(path, 0, error) from error
+        raise unreadable(path, 0, error) from error
     try:
         return _read_footer(file, path)
     finally:
@@ -89,7 +89,7 @@ def _read_footer(file: File, path: Path) -> Footer:
     try:
         file_bytes = file.size()
     except OSError as error:
-        raise _unreadable(path, 0, error) from error
+        raise unreadable(path, 0, error) from error
     least = len(MAGIC) + 2 + len(END_OF_MESSAGES) + FOOTER_BYTES_MIN + TRAILER.size
     if file_bytes < least:
         raise _corrupt(path, file_bytes, f"it has {file_bytes} bytes, a segment has at least {least}")
@@ -118,13 +118,14 @@ def _pread(file: File, path: Path, size: int, offset: int) -> bytes:
     try:
         data = file.pread(size, offset)
     except OSError as error:
-        raise _unreadable(path, offset, error) from error
+        raise unreadable(path, offset, error) from error
     if len(data) != size:
         raise _corrupt(path, offset + len(data), "it ends too early")
     return data
 
 
-def _unreadable(path: Path, offset: int, error: OSError) -> DataCorrupt:
+def unreadable(path: Path, offset: int, error: OSError) -> DataCorrupt:
+    """The error where the disk, or its directory, does not give a file."""
     return _corrupt(path, offset, f"it cannot be read: {error.strerror}")
 
 

@@ -373,6 +373,8 @@ def read_frame(fs: Fs, directory: Path, shard: int, location: Location) -> Frame
         return parse(data, 0, shard=shard, file_number=number, offset=offset)
     except BadFrame as bad:
         raise corrupt(path, offset, str(bad)) from None
+    except FileNotFoundError as error:
+        raise corrupt(path, offset, "the file is missing") from error
     except OSError as error:
         if error.errno not in (errno.EIO, errno.ENOENT):
             raise

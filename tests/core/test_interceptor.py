@@ -12,6 +12,7 @@ import pytest
 
 from eddyline.core.channel import open_channel
 from eddyline.core.errors import InvalidArgument
+from eddyline.core.interceptor import REQUEST_BYTES_MAX
 from eddyline.core.server import make_server
 from eddyline.core.status import unwrap
 from eddyline.v1 import topic_pb2
@@ -37,6 +38,26 @@ def errors_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 def decode(message: bytes) -> bytes:
     """As generated code, but the handler gets the bytes."""
     return topic_pb2.GetTopicRequest.FromString(message).SerializeToString()
+
+
+@pytest.mark.parametrize("kind", ["unary_unary", "stream_unary", "unary_stream", "stream_stream"])
+async def test_request_larger_than_its_call_may_ask_for_is_refused_before_it_is_taken_apart(kind: str) -> None:
+    asked: list[int] = []
+
+    def decode_counted(message: bytes) -> bytes:
+        asked.append(len(message))
+        return message
+
+    async def handler(request: bytes, number: int) -> bytes:
+        return b"%d" % len(request)
+
+    async with serving(handler, decode=decode_counted) as kinds:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            async for _ in kinds.calls[kind](bytes(REQUEST_BYTES_MAX + 1)):
+                pass
+        assert await anext(kinds.calls[kind](bytes(REQUEST_BYTES_MAX))) == b"%d" % REQUEST_BYTES_MAX
+    assert isinstance(unwrap(raised.value), InvalidArgument)
+    assert set(asked) == {REQUEST_BYTES_MAX}
 
 
 @pytest.mark.parametrize("kind", ["unary_unary", "stream_unary", "unary_stream", "stream_stream"])

@@ -37,6 +37,18 @@ if TYPE_CHECKING:
     NewId = Callable[[], str]
     Decode = Callable[[bytes], "Request"]
 
+BATCH_METHODS: Final = frozenset(
+    (
+        "/eddyline.v1.LogService/AppendRecords",
+        "/eddyline.v1.LogService/AppendStream",
+        "/eddyline.v1.ApplyService/ApplyBatch",
+    )
+)
+REQUEST_BYTES_MAX: Final = 11 << 20
+"""Of a request that carries no batch: 10 000 keys of 1 KiB, which is the largest that any other call may ask for. Elsewhere
+only the message's bound, 64 MiB, holds: empty entries of two bytes each would become gigabytes of objects before any bound
+of the call is judged."""
+
 _LOG: Final = logging.getLogger(__name__)
 
 Request = TypeVar("Request")
@@ -67,7 +79,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
     def _wrapped(
         self, handler: grpc.RpcMethodHandler[Request, Response], method: str
     ) -> grpc.RpcMethodHandler[Request, Response]:
-        decode, response = handler.request_deserializer, handler.response_serializer
+        decode = _bounded(handler.request_deserializer, method)
+        response = handler.response_serializer
         # The casts: gRPC's types know only synchronous handlers, an aio server has only asynchronous ones.
         if handler.unary_unary is not None:
             unary = _unary(cast("UnaryBehaviour", handler.unary_unary), method, self._new_id)
@@ -81,6 +94,23 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         assert handler.stream_stream is not None
         stream = _stream(cast("StreamBehaviour", handler.stream_stream), method, self._new_id)
         return grpc.stream_stream_rpc_method_handler(stream, _checked(decode), response)
+
+
+def _bounded(decode: Decode[Request] | None, method: str) -> Decode[Request] | None:
+    """Decode a request that is not larger than those of this call may be."""
+    if decode is None or method in BATCH_METHODS:
+        return decode
+
+    def bounded(message: bytes) -> Request:
+        if len(message) > REQUEST_BYTES_MAX:
+            raise InvalidArgument(
+                f"a request of this call has at most {REQUEST_BYTES_MAX} bytes, not {len(message)}",
+                requestBytes=len(message),
+                requestBytesMax=REQUEST_BYTES_MAX,
+            )
+        return decode(message)
+
+    return bounded
 
 
 def _checked(decode: Decode[Request] | None) -> Decode[Request] | None:

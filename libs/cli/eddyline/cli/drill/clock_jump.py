@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from eddyline.cli.drill import checks
 from eddyline.cli.drill.lone_store import lone_store
 from eddyline.cli.drill.scene import Verdict
-from eddyline.cli.drill.shifted_store import SHIFT_FILE
+from eddyline.cli.drill.shift import SHIFT_FILE
 from eddyline.cli.drill.writers import numbered
 from eddyline.core.clock import sleep
 from eddyline.core.record import Record

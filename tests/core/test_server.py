@@ -19,7 +19,7 @@ from eddyline.core.status import unwrap
 from eddyline.v1 import topic_pb2, topic_pb2_grpc
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator
 
 TOPIC_SERVICE = "eddyline.v1.TopicService"
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
@@ -147,6 +147,17 @@ class GeneratedTopics(topic_pb2_grpc.TopicServiceServicer):
 
     async def ListTopics(self, request: topic_pb2.ListTopicsRequest, context: object) -> topic_pb2.ListTopicsResponse:
         raise AssertionError("not called")
+
+    async def UpdateTopic(
+        self, request: topic_pb2.UpdateTopicRequest, context: object
+    ) -> topic_pb2.UpdateTopicResponse:
+        raise AssertionError("not called")
+
+    async def EraseTopic(
+        self, request: topic_pb2.EraseTopicRequest, context: object
+    ) -> AsyncGenerator[topic_pb2.EraseTopicResponse, None]:
+        raise AssertionError("not called")
+        yield topic_pb2.EraseTopicResponse()
 
 
 async def raw_get_topic(request: topic_pb2.GetTopicRequest, context: object) -> bytes:

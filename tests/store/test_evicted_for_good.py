@@ -133,3 +133,22 @@ async def test_a_topic_deleted_while_its_floor_moves_stays_deleted() -> None:
         await link._parts.checkpointer.run()
     async with sim_store(disk, SimFold(0)) as link:
         assert not link._table.all()
+
+
+async def test_reads_at_once_all_wait_for_the_move_that_is_due() -> None:
+    clock = ManualClock()
+    async with sim_store(clock=clock) as link:
+        await link.create_topic("log", Kind.LOG, TopicConfig(ttl_ms=1_000))
+        await append(link, "log", rows("a"))
+        clock.advance(0.75)
+        await append(link, "log", rows("b"))
+        topic = link._table.get("log")
+        async with asyncio.TaskGroup() as tasks:
+            clock.advance(0.5)
+            reads = [tasks.create_task(items_after(link, "log")) for _ in range(3)]
+        assert topic.floors.ttl == 1
+        for read in reads:
+            gap, record = read.result()
+            assert gap == Gap(1, 1, GapReason.TTL)
+            assert isinstance(record, Record)
+            assert record.data == b"b"

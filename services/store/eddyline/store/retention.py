@@ -151,10 +151,10 @@ class Retention:
         """Move all that is due of one topic, in one frame."""
         async with self.holding(topic):
             config, floors = topic.config, topic.floors
-            moved = floors
+            moved, oldest_ts_ms = floors, 0
             if config.ttl_ms:
                 expired = await self._front.expired(topic, now_ms=self._ages.now_ms(), ttl_ms=config.ttl_ms)
-                topic.oldest_ts_ms = expired.oldest_ts_ms
+                oldest_ts_ms = expired.oldest_ts_ms
                 moved = moved.raised(ttl=due_ttl(expired.through_seq, floors, topic.deleted_seqs))
             evicts = config.discard is Discard.OLD
             cap_records = config.cap_records if evicts else 0
@@ -165,6 +165,8 @@ class Retention:
             moved = moved.raised(cap=walk.bytes_floor)
             if moved != floors and not topic.deleted:
                 await self._log(topic, EvictBody(moved.cap, moved.ttl, walk.removed_bytes))
+            if oldest_ts_ms:
+                topic.oldest_ts_ms = oldest_ts_ms  # not before: whoever reads meanwhile waits for this move
 
     async def _log(self, topic: Topic, body: EvictBody) -> None:
         def committed(_: object) -> None:

@@ -126,7 +126,7 @@ def put_together(
         engine=engine,
         sources=recovered.sources,
         entries=entries,
-        reader=LogReader(log=log, retention=retention, clock=clock),
+        reader=LogReader(log=log, retention=retention, clock=clock, on_corrupt=maintenance.damage.found),
         log=log,
         cache=cache,
         retention=retention,

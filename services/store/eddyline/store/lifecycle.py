@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from eddyline.core.errors import EddylineError
+from eddyline.core.errors import DataCorrupt, EddylineError
 from eddyline.core.telemetry import fields
 from eddyline.store.assembly import put_together
 from eddyline.store.catalog.catalog import CatalogFailed
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from eddyline.store.assembly import Store
+    from eddyline.store.catalog.catalog import Catalog
     from eddyline.store.checkpoint import Checkpointer
     from eddyline.store.config import StoreSettings
     from eddyline.store.link import LocalLink
@@ -85,10 +86,17 @@ async def _recovered(
         await workers.reader.submit(machine.scratch.close)  # what a process that died in a check has left
     with ExitStack() as opened:
         catalog = machine.open_catalog(before is not None and before.catalog)
-        opened.callback(catalog.close)
+        opened.callback(partial(close_quietly, catalog))
         folds = FoldOpening(machine, layout)
         opened.callback(folds.close)
         recovered = await recover(machine, settings, layout, catalog=catalog, folds=folds, before=before)
+        if before is None and len(recovered.table):
+            raise DataCorrupt(
+                f"{layout.identity} is missing, and this directory has topics: put it back, or restore the directory from "
+                "a copy",
+                file=str(layout.identity),
+                offset=0,
+            )
         fold = recovered.fold
         opened.callback(lambda: close_all(recovered.wals))
         bytes_lost = lost_bytes(before, boot_id, recovered.replay)
@@ -129,7 +137,10 @@ async def _recovered(
         if store.engine.read_only_reason in ("", STOPPED):
             end = recovered.wals[0].end
             clean = replace(identity, clean=True, wal_number=end.file_number, wal_bytes=end.file_bytes)
-            write_identity(fs, layout, clean)
+            try:
+                write_identity(fs, layout, clean)
+            except OSError as error:  # the next start recovers, as after a kill: all is in the log
+                logger.warning("clean_stop_not_told", extra=fields(error=str(error)))
 
 
 @asynccontextmanager
@@ -187,6 +198,14 @@ def close_all(wals: Sequence[Wal]) -> None:
     """Close every WAL shard."""
     for wal in wals:
         wal.close()
+
+
+def close_quietly(catalog: Catalog) -> None:
+    """Close a catalog whose disk may be full or gone: what it was told is durable, or was refused."""
+    try:
+        catalog.close()
+    except CatalogFailed as error:
+        logger.warning("catalog_not_closed", extra=fields(error=str(error)))
 
 
 def check_identity(identity: Identity | None, cluster_id: str) -> None:

@@ -87,7 +87,7 @@ class Maintenance:
         self.erasures = erasures
         self._tidier = tidier
         self._scrubber = scrubber
-        self._damage = damage
+        self.damage = damage
         self._clock = clock
         self._settings = settings
         self._turns = SealTurns(engine.table, sealer, clock, seal_age_ms=settings.seal_age_ms)
@@ -103,7 +103,7 @@ class Maintenance:
     @property
     def corrupt_count(self) -> int:
         """Pieces of files found damaged since the start."""
-        return self._damage.count
+        return self.damage.count
 
     async def run(self) -> None:
         """Look and work, for ever."""
@@ -158,7 +158,7 @@ class Maintenance:
         try:
             await job()
         except DataCorrupt as error:
-            self._damage.found(error)
+            self.damage.found(error)
         except (EddylineError, OSError, CatalogFailed, FoldFailed, FoldStalled) as error:
             logger.warning("maintenance_failed", extra=fields(stage=stage.name, error=str(error)))
         else:

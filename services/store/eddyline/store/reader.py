@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from eddyline.core.batch import Batch
-from eddyline.core.errors import CursorAhead, InvalidArgument
+from eddyline.core.errors import CursorAhead, DataCorrupt, InvalidArgument
 from eddyline.core.follow_credit import batch_bytes
 from eddyline.core.gap import split_gaps
 from eddyline.core.read import (
@@ -58,10 +58,14 @@ class _Bounds(NamedTuple):
 class LogReader:
     """Reads any topic of a shard."""
 
-    def __init__(self, *, log: StoredLog, retention: Retention, clock: Clock) -> None:
+    def __init__(
+        self, *, log: StoredLog, retention: Retention, clock: Clock, on_corrupt: Callable[[DataCorrupt], None]
+    ) -> None:
+        """`on_corrupt` is told every damaged piece that a read meets."""
         self._log = log
         self._retention = retention
         self._clock = clock
+        self._on_corrupt = on_corrupt
 
     async def read(
         self,
@@ -120,7 +124,11 @@ class LogReader:
         may_hold = may_hold_any(record_filter)
         cursor = after_seq
         while cursor < head_seq and topic.floors.evict <= cursor:
-            piece = await self._log.after(topic, cursor, may_hold=may_hold)
+            try:
+                piece = await self._log.after(topic, cursor, may_hold=may_hold)
+            except DataCorrupt as error:
+                self._on_corrupt(error)
+                raise
             if topic.floors.evict > cursor:
                 break
             if piece is None:

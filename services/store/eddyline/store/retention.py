@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.clock import wait_event
-from eddyline.core.errors import EddylineError
+from eddyline.core.errors import CommitUnknown, EddylineError, ReadOnly
 from eddyline.core.topic import Discard
 from eddyline.store.commit import read_only
 from eddyline.store.keyed_locks import KeyedLocks
@@ -93,9 +93,11 @@ class Retention:
             self._wake.set()
 
     async def settle(self, topic: Topic, after_seq: int = 0) -> None:
-        """Move what is due, as far as a reader of the seqs above `after_seq` could see it."""
+        """Move what is due, as far as a reader of the seqs above `after_seq` could see it. Where the disk fails under it
+        nothing moves: whoever reads sees what is there."""
         while self._owes(topic, after_seq) and not self._engine.read_only_reason and not topic.deleted:
-            await self._move(topic)
+            with suppress(CommitUnknown, ReadOnly):
+                await self._move(topic)
 
     async def run(self) -> None:
         """Move floors as they become due, for ever."""

@@ -352,6 +352,35 @@ async def test_lost_fold_is_settled_with_what_is_left_and_stays_so() -> None:
     await lives.run(check)
 
 
+async def test_fold_with_a_damaged_base_is_settled_with_all_that_the_log_still_has() -> None:
+    lives = Lives()
+
+    async def with_base(link: LocalLink) -> None:
+        await kv_topic(link)
+        await append(link, "kv", puts(("trimmed", "1"), ("erased", "1")))
+        await append(link, "kv", puts(("kept", "1"), ("gone", "1"), ("erased", "2"), ("again", "1")))
+        await append(link, "kv", puts(("again", "2"), ("gone", None)))
+        await seal(link)
+        await link._parts.maintenance._tidier._bases.make(link._table.get("kv"))
+        await link.delete_records("kv", match=Match(MatchField.KEY, MatchKind.EQ, b"erased"))
+        await link.delete_records("kv", before_seq=3)
+        await append(link, "kv", puts(("late", "1")))
+
+    await lives.run(with_base)
+    assert {row.key for row in await entries_of(lives)} == {b"trimmed", b"kept", b"again", b"late"}
+    directory = LAYOUT.topic_dir(1)
+    (base,) = [name for name in lives.fs.listdir(directory) if name.startswith("base")]
+    _flip(lives, directory / base)
+    lives.fold = SimFold(0)
+
+    async def settle(link: LocalLink) -> None:
+        settled = await link.settle_fold("kv")
+        assert (settled.settled, settled.base_seq, settled.log_first_seq) == (True, 0, 3)
+        assert {row.key: row.data for row in await entries(link)} == {b"kept": b"1", b"again": b"2", b"late": b"1"}
+
+    await lives.run(settle)
+
+
 async def test_start_killed_between_loss_and_catalog_serves_no_part_of_a_fold() -> None:
     lives = Lives()
     await lives.run(fill)

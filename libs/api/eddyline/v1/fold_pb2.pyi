@@ -544,7 +544,7 @@ class SettleFoldResponse(_message.Message):
     settled: _builtins.bool
     """True = the fold was lost, and is what base and log gave. False = it was not lost."""
     base_seq: _builtins.int
-    """`seq` of the base that it was built from. 0 = from the log alone."""
+    """`seq` of the base that it was built from. 0 = from the log, with what could be read of a base that is damaged."""
     log_first_seq: _builtins.int
     """First `seq` of the log that it was built from, else the head + 1: what lies between the base and this is missing."""
     @_builtins.property

@@ -39,7 +39,8 @@ class FoldVerdict:
 class FoldSettled:
     """A fold made of what there is: the base at `base_seq` (0 = none) and the log from `log_first_seq` on.
 
-    `settled` False = it was not lost, and is as it was.
+    Of a damaged base there is what can be read of it; it does not count as one. `settled` False = it was not lost, and is
+    as it was.
     """
 
     settled: bool

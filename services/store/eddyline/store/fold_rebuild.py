@@ -10,6 +10,7 @@ Threading: the fold's thread, blocking.
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from eddyline.store.fold.dump import load_steps
@@ -34,7 +35,9 @@ def rebuild(
     Raises:
         DataCorrupt: the source is damaged. FoldStalled: for long. FoldFailed.
     """
-    if source.base_seq:
+    if source.base_damaged:
+        yield from _salvage(fold, topic_id, source)
+    elif source.base_seq:
         for _ in load_steps(fold, topic_id, source.base(), source.base_seq):
             yield 0
     elif not source.goes_on:
@@ -52,3 +55,13 @@ def rebuild(
     waiting.append(FoldWrite(topic_id, source.through_seq, [], list(writers)))
     until_taken(fold, partial(fold.apply, waiting))
     yield source.through_seq
+
+
+def _salvage(fold: Fold, topic_id: int, source: FoldSource) -> Iterator[int]:
+    """Up to a base that is damaged: what the log has, and over it what the base still gives, which is as new or newer."""
+    until_taken(fold, partial(fold.delete_topic, topic_id))
+    for batch in chain((piece.batch for piece in source.older()), source.base()):
+        until_taken(fold, partial(fold.apply, [FoldWrite(topic_id, 0, entries_of(batch), [])]))
+        yield 0
+    until_taken(fold, partial(fold.apply, [FoldWrite(topic_id, source.base_seq, [], [])]))
+    until_taken(fold, partial(fold.set_base, topic_id, source.base_seq))

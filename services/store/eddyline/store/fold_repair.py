@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 class Salvage(NamedTuple):
-    """What a lost fold was made of: its base (0 = none), and from where on the log is whole."""
+    """What a lost fold was made of: its base (0 = none, or one that is damaged), and from where on the log is whole."""
 
     base_seq: int
     log_first_seq: int
@@ -99,14 +99,27 @@ class FoldRepair:
             logger.error("fold_lost", extra=fields(topic=topic.name, error=error.message))
             if not topic.fold_lost:
                 self._log(topic, lost=True)
-            self.salvaged[topic.id] = self._build(topic, 0, past_damage=True)
+            self.salvaged[topic.id] = self._build(topic, 0, past_damage=True, base_damaged=self._is_base_damaged(topic))
         else:
             logger.warning("fold_made_anew", extra=fields(topic=topic.name, from_seq=before, to_seq=topic.head_seq))
             if topic.fold_lost:
                 self._log(topic, lost=False)
         self._done_bytes = done_bytes + _source_bytes(topic)
 
-    def _build(self, topic: Topic, applied_seq: int, *, past_damage: bool = False) -> Salvage:
+    def _is_base_damaged(self, topic: Topic) -> bool:
+        source = FoldSource(self._files, self._layout, topic, through_seq=topic.head_seq)
+        try:
+            for _ in source.base():
+                pass
+        except DataCorrupt:
+            return True
+        finally:
+            source.close()
+        return False
+
+    def _build(
+        self, topic: Topic, applied_seq: int, *, past_damage: bool = False, base_damaged: bool = False
+    ) -> Salvage:
         source = FoldSource(
             self._files,
             self._layout,
@@ -114,6 +127,7 @@ class FoldRepair:
             through_seq=topic.head_seq,
             applied_seq=applied_seq,
             past_damage=past_damage,
+            base_damaged=base_damaged,
         )
         writers = [(name, WriterState(known.fence, known.position)) for name, known in topic.stored_writers()]
         try:
@@ -121,7 +135,7 @@ class FoldRepair:
                 self._tell(RecoveryProgress(self._done_bytes + source.bytes_read, self._total_bytes))
         finally:
             source.close()
-        return Salvage(source.base_seq, source.log_first_seq)
+        return Salvage(0 if base_damaged else source.base_seq, source.log_first_seq)
 
     def _log(self, topic: Topic, *, lost: bool) -> None:
         """Say in the log what the next start must know."""

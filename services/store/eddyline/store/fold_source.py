@@ -7,7 +7,8 @@ I1: pieces come in order, those of the base by key, those of the log by seq, eac
 stored batch is in memory at a time, and is given in pieces of so few rows that none keeps other threads waiting. I3: a
 source is of one moment, that of its making: segments that are replaced later are held.
 Failure: a damaged piece, or a missing one, is DataCorrupt; a source that is told to go on past damage keeps the errors in
-`damage` instead, and gives what can be read.
+`damage` instead, and gives what can be read: of a damaged base what is whole, and before it what the log still has of the
+time up to it (`older`).
 Threading: made and closed where the topic's state lives (the event loop, or before anything is served); read on any one
 thread, blocking.
 """
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.batch import Batch
     from eddyline.store.log.topic import Topic
-    from eddyline.store.log_files import LogFiles
+    from eddyline.store.log_files import LogExtent, LogFiles
     from eddyline.store.storage.layout import Layout
 
 _NO_FLOORS: Final = Floors()
@@ -62,8 +63,10 @@ class FoldSource:
         applied_seq: int = 0,
         rows_max: int = ROWS_MAX,
         past_damage: bool = False,
+        base_damaged: bool = False,
     ) -> None:
-        """The fold at `through_seq`. One that is whole up to `applied_seq` goes on from there, if the log reaches so far."""
+        """The fold at `through_seq`. One that is whole up to `applied_seq` goes on from there, if the log reaches so far.
+        `base_damaged` (only past damage) = what the log has of the time before it is wanted too."""
         base = topic.base
         base_seq = base.seq if base is not None else 0
         self.goes_on: Final = 0 < applied_seq >= base_seq
@@ -72,7 +75,10 @@ class FoldSource:
         self.after_seq: Final = applied_seq if self.goes_on else base_seq
         """Where the log begins, exclusive."""
         self.through_seq: Final = through_seq
-        self.log_first_seq = self.after_seq + 1
+        self.base_damaged: Final = base_damaged
+        # Further down, erased rows may lie in a file that is still there, with nothing left that says so.
+        self._older_after = min(topic.needed_after, base_seq) if base_damaged else base_seq
+        self.log_first_seq = (self._older_after if base_damaged else self.after_seq) + 1
         """From here on the log is whole."""
         self.damage: list[DataCorrupt] = []
         self.bytes_read = 0
@@ -82,6 +88,7 @@ class FoldSource:
         self._base: Path | None = None
         self._deleted = topic.deleted_seqs.copy()
         self._uncounted = topic.uncounted.copy()
+        self._older = extent_of(topic, self._older_after, base_seq)
         self._extent = extent_of(topic, self.after_seq, through_seq)
         self.total_bytes = sum(segment.summary.file_bytes for segment in self._extent.segments)
         self.total_bytes += sum(entry.location.length for entry in self._extent.entries)
@@ -91,6 +98,7 @@ class FoldSource:
 
     def close(self) -> None:
         """Let go of the files."""
+        self._older.close()
         self._extent.close()
 
     def base(self) -> Iterator[Batch]:
@@ -126,8 +134,16 @@ class FoldSource:
         Raises:
             DataCorrupt: a piece is damaged, or seqs are in no file.
         """
-        next_seq, whole = self.after_seq + 1, True
-        for read, size in self._pieces():
+        return self._log(self._extent, self.after_seq, self.through_seq)
+
+    def older(self) -> Iterator[LogPiece]:
+        """What the log still has up to a base that is damaged, else nothing. What the base gives of a key is as new or
+        newer."""
+        return self._log(self._older, self._older_after, self.base_seq)
+
+    def _log(self, extent: LogExtent, after_seq: int, through_seq: int) -> Iterator[LogPiece]:
+        next_seq, whole = after_seq + 1, True
+        for read, size in self._pieces(extent, after_seq):
             try:
                 stored = read()
             except DataCorrupt as error:
@@ -135,7 +151,7 @@ class FoldSource:
                 whole = False
                 continue
             self.bytes_read += size
-            rows = stored.slice(stored.index_after(next_seq - 1), stored.index_after(self.through_seq))
+            rows = stored.slice(stored.index_after(next_seq - 1), stored.index_after(through_seq))
             if not rows.count:
                 continue
             whole = self._is_whole(rows, next_seq) and whole
@@ -144,27 +160,25 @@ class FoldSource:
             next_seq = rows.last_seq + 1
             for part in self._cut(rows):
                 yield LogPiece(part.last_seq, visible(part, _NO_FLOORS, self._deleted))
-        if next_seq <= self.through_seq and (missing := self._uncounted.first_absent_after(next_seq - 1)) <= (
-            self.through_seq
-        ):
-            self._missing(missing, self.through_seq)
-            self.log_first_seq = self.through_seq + 1
+        if next_seq <= through_seq and (missing := self._uncounted.first_absent_after(next_seq - 1)) <= through_seq:
+            self._missing(missing, through_seq)
+            self.log_first_seq = through_seq + 1
 
     def _cut(self, batch: Batch) -> Iterator[Batch]:
         for start in range(0, batch.count, self._rows_max):
             yield batch.slice(start, start + self._rows_max)
 
-    def _pieces(self) -> Iterator[tuple[Callable[[], Batch], int]]:
-        for segment in self._extent.segments:
+    def _pieces(self, extent: LogExtent, after_seq: int) -> Iterator[tuple[Callable[[], Batch], int]]:
+        for segment in extent.segments:
             try:
                 footer = self._files.footer(segment)
             except DataCorrupt as error:
                 self._damaged(error)
                 continue
-            for entry in footer.batches[footer.batch_after(self.after_seq) :]:
+            for entry in footer.batches[footer.batch_after(after_seq) :]:
                 yield partial(self._files.batch, segment, entry), entry.length
-        for frame in self._extent.entries:
-            yield partial(self._files.frame, self._extent.topic_id, frame.location), frame.location.length
+        for frame in extent.entries:
+            yield partial(self._files.frame, extent.topic_id, frame.location), frame.location.length
 
     def _is_whole(self, rows: Batch, next_seq: int) -> bool:
         """Whether all seqs from `next_seq` to the last of `rows` are rows, or hold nothing."""

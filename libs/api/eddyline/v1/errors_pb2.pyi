@@ -42,11 +42,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_BATCH_TOO_LARGE: _ErrorReason.ValueType  # 6
     """INVALID_ARGUMENT: more records than an append may carry."""
     ERROR_REASON_RECORD_TOO_LARGE: _ErrorReason.ValueType  # 7
-    """INVALID_ARGUMENT: a field of a record is larger than its bound."""
+    """INVALID_ARGUMENT: a field of a record is larger than its bound, or an append by itself larger than its topic's cap."""
     ERROR_REASON_INVALID_OP: _ErrorReason.ValueType  # 8
     """INVALID_ARGUMENT: an op that this topic or caller does not take."""
     ERROR_REASON_KEY_REQUIRED: _ErrorReason.ValueType  # 9
-    """INVALID_ARGUMENT: a record of a KV topic without key."""
+    """INVALID_ARGUMENT: a record of a KV topic without key, or with an empty one."""
     ERROR_REASON_PAGE_TOKEN_INVALID: _ErrorReason.ValueType  # 10
     """INVALID_ARGUMENT: a page token that this call did not give."""
     ERROR_REASON_RESUME_TOKEN_INVALID: _ErrorReason.ValueType  # 11
@@ -156,11 +156,11 @@ ERROR_REASON_MALFORMED_COLUMNS: ErrorReason.ValueType  # 5
 ERROR_REASON_BATCH_TOO_LARGE: ErrorReason.ValueType  # 6
 """INVALID_ARGUMENT: more records than an append may carry."""
 ERROR_REASON_RECORD_TOO_LARGE: ErrorReason.ValueType  # 7
-"""INVALID_ARGUMENT: a field of a record is larger than its bound."""
+"""INVALID_ARGUMENT: a field of a record is larger than its bound, or an append by itself larger than its topic's cap."""
 ERROR_REASON_INVALID_OP: ErrorReason.ValueType  # 8
 """INVALID_ARGUMENT: an op that this topic or caller does not take."""
 ERROR_REASON_KEY_REQUIRED: ErrorReason.ValueType  # 9
-"""INVALID_ARGUMENT: a record of a KV topic without key."""
+"""INVALID_ARGUMENT: a record of a KV topic without key, or with an empty one."""
 ERROR_REASON_PAGE_TOKEN_INVALID: ErrorReason.ValueType  # 10
 """INVALID_ARGUMENT: a page token that this call did not give."""
 ERROR_REASON_RESUME_TOKEN_INVALID: ErrorReason.ValueType  # 11

@@ -90,17 +90,19 @@ class _DiscardEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Discard.Value
     DISCARD_OLD: _Discard.ValueType  # 1
     """It is taken, and the oldest records are evicted: told as a gap `CAP` to readers that had not read them."""
     DISCARD_REJECT: _Discard.ValueType  # 2
-    """It is refused, FAILED_PRECONDITION (`TOPIC_FULL`), before it has a `seq`; one larger than the cap for good."""
+    """It is refused, FAILED_PRECONDITION (`TOPIC_FULL`), before it has a `seq`."""
 
 class Discard(_Discard, metaclass=_DiscardEnumTypeWrapper):
-    """What an append does that the topic's cap has no room for. Open set."""
+    """What an append does that the topic's cap has no room for. One that is larger than the cap by itself is refused for
+    good, INVALID_ARGUMENT (`RECORD_TOO_LARGE`), whichever holds. Open set.
+    """
 
 DISCARD_UNSPECIFIED: Discard.ValueType  # 0
 """OLD."""
 DISCARD_OLD: Discard.ValueType  # 1
 """It is taken, and the oldest records are evicted: told as a gap `CAP` to readers that had not read them."""
 DISCARD_REJECT: Discard.ValueType  # 2
-"""It is refused, FAILED_PRECONDITION (`TOPIC_FULL`), before it has a `seq`; one larger than the cap for good."""
+"""It is refused, FAILED_PRECONDITION (`TOPIC_FULL`), before it has a `seq`."""
 Global___Discard: _TypeAlias = Discard  # noqa: Y015
 
 @_typing.final
@@ -496,7 +498,9 @@ class DeleteTopicRequest(_message.Message):
     if_epoch: _builtins.int
     """Deletes only the topic of this epoch; another is ABORTED (`EPOCH_MISMATCH`). 0 = any."""
     if_empty: _builtins.bool
-    """Deletes only a topic without live records; else FAILED_PRECONDITION (`TOPIC_NOT_EMPTY`)."""
+    """Deletes only a topic without live records, of a KV topic one that never had any; else FAILED_PRECONDITION
+    (`TOPIC_NOT_EMPTY`).
+    """
     def __init__(
         self,
         *,

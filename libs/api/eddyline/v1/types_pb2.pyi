@@ -160,7 +160,7 @@ class Record(_message.Message):
     op: Global___Op.ValueType
     """What the record does. Unset in an append means `OP_APPEND` on a LOG topic and `OP_PUT` on a KV topic."""
     key: _builtins.bytes
-    """Key, at most 1 KiB. Required on KV topics. Unset and empty differ."""
+    """Key, at most 1 KiB. On KV topics required, and of 1 byte at least. Elsewhere unset and empty differ."""
     data: _builtins.bytes
     """Payload; with `meta` at most 1 MiB (8 MiB where a source brings it). Unset and empty differ: a PUT of an
     empty payload is a live value.

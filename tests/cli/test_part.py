@@ -14,7 +14,7 @@ from eddyline.cli.failure import CommandError
 from eddyline.cli.local_cluster import nats_spec
 from eddyline.cli.part import FIRST_DEATHS_MAX, PartEvent, PartSpec
 from eddyline.cli.ports import choose_ports
-from eddyline.cli.readiness import nats_is_ready, nats_name, role_is_ready
+from eddyline.cli.readiness import DISK_FLOOR, nats_is_ready, nats_name, recovered_bytes, role_is_ready
 from eddyline.cli.supervisor import supervised
 from eddyline.core.clock import SystemClock
 from eddyline.core.server import make_server
@@ -39,13 +39,16 @@ DIES = "import sys; sys.exit('cannot go on')"
 class Process7(cluster_pb2_grpc.ClusterServiceServicer):
     """A role that runs as process 7."""
 
+    reason = ""
+    store = cluster_pb2.StoreStatus()
+
     async def GetTopology(
         self, request: cluster_pb2.GetTopologyRequest, context: object
     ) -> cluster_pb2.GetTopologyResponse:
         return cluster_pb2.GetTopologyResponse()
 
     async def GetStatus(self, request: cluster_pb2.GetStatusRequest, context: object) -> cluster_pb2.GetStatusResponse:
-        return cluster_pb2.GetStatusResponse(pid=7, ready=True)
+        return cluster_pb2.GetStatusResponse(pid=7, ready=not self.reason, reason=self.reason, store=self.store)
 
 
 class NoJitter(random.Random):
@@ -203,6 +206,45 @@ async def test_role_is_ready_only_as_the_process_that_was_started() -> None:
     assert await role_is_ready("store", address, 7)
     assert not await role_is_ready("store", address, 8)
     await server.stop(0)
+
+
+async def test_store_that_refuses_appends_for_want_of_room_is_ready_and_one_that_recovers_says_how_far_it_is() -> None:
+    server, role = make_server("127.0.0.1:0"), Process7()
+    cluster_pb2_grpc.add_ClusterServiceServicer_to_server(role, server.grpc)
+    address = await server.start()
+    role.reason = "NOT_READY"
+    role.store.recovery.replayed_bytes = 9
+    assert not await role_is_ready("store", address, 7)
+    assert [await recovered_bytes(address, pid) for pid in (7, 8)] == [9, 0]
+    role.reason = DISK_FLOOR
+    assert await role_is_ready("store", address, 7)
+    await server.stop(0)
+    assert await recovered_bytes(address, 7) == 0
+
+
+async def test_start_that_gets_on_is_waited_for_and_one_that_does_not_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eddyline.cli.part.PROGRESS_S", 0.05)
+    monkeypatch.setattr("eddyline.cli.supervisor.READY_S", 2.0)
+    done = 0
+
+    async def progress(_pid: int) -> int:
+        nonlocal done
+        done = min(done + 1024, 9 * 1024)
+        return done
+
+    async def never(_pid: int) -> bool:
+        return False
+
+    told = Told()
+    with pytest.raises(CommandError, match="is not ready, and has got no further for 2 s"):
+        async with running(
+            tmp_path, told, [PartSpec("a", (sys.executable, "-c", STAYS), "nowhere", never, {}, progress)]
+        ):
+            pass
+    notes = [event.detail for event in told.events if event.kind == "note"]
+    assert (len(notes), notes[-1]) == (9, "recovering, 9KiB done")
 
 
 async def test_part_that_is_down_is_told_stopped_too(tmp_path: Path) -> None:

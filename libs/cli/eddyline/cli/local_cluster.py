@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from eddyline.cli.cluster import ROLES, ClusterFile, ClusterPart, read_cluster_file
 from eddyline.cli.failure import CommandError
 from eddyline.cli.folder import held_folder, write_cluster_file
-from eddyline.cli.part import PartEvent, PartSpec
+from eddyline.cli.part import PartEvent, PartSpec, no_progress
 from eddyline.cli.ports import LOOPBACK, PORTS_DEFAULT, choose_ports
-from eddyline.cli.readiness import nats_is_ready, nats_name, role_is_ready
+from eddyline.cli.readiness import nats_is_ready, nats_name, recovered_bytes, role_is_ready
 from eddyline.cli.settings_check import check_sources_file, overridden
 from eddyline.cli.supervisor import supervised
 
@@ -154,6 +154,7 @@ def _stages(plan: LocalClusterPlan, data: Path, addresses: dict[str, str]) -> li
             addresses[name],
             partial(role_is_ready, name, addresses[name]),
             {**shared, **variables[name]},
+            partial(recovered_bytes, addresses[name]) if name == "store" else no_progress,
         )
 
     return [[nats_spec(data, addresses["nats"]), role("store")], [role("ingest"), role("delivery")]]

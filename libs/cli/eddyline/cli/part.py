@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from eddyline.cli import launcher
 from eddyline.cli.failure import CommandError
 from eddyline.cli.folder import last_log_line, log_path, open_log
+from eddyline.cli.quantity import shown_size
 from eddyline.core.backoff import Backoff
 from eddyline.core.clock import sleep, wait_event
 
@@ -31,6 +32,8 @@ RESTART_S_MAX: Final = 10.0
 STABLE_S: Final = 30.0
 """A part that ran this long died of something new: its backoff starts over."""
 POLL_S: Final = 0.05
+PROGRESS_S: Final = 2.0
+"""How often a start that takes long is asked how far it is, and told of."""
 FIRST_DEATHS_MAX: Final = 3
 """Deaths before the first readiness: a wrong setting does not mend itself."""
 STOP_S: Final = 10.0
@@ -40,15 +43,22 @@ PartEventKind = Literal["note", "started", "ready", "died", "stopped"]
 """A note is what one should know of how it is started."""
 
 
+async def no_progress(_pid: int) -> int:
+    """Of a part whose start is short."""
+    return 0
+
+
 @dataclass(frozen=True, slots=True)
 class PartSpec:
-    """What to run. `variables` are added to the environment; `is_ready(pid)`: that very process serves."""
+    """What to run. `variables` are added to the environment; `is_ready(pid)`: that very process serves; `progress(pid)`:
+    bytes that it has recovered, which grow while a start gets on."""
 
     name: str
     command: tuple[str, ...]
     address: str
     is_ready: Callable[[int], Awaitable[bool]]
     variables: Mapping[str, str] = field(default_factory=dict)
+    progress: Callable[[int], Awaitable[int]] = no_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +99,7 @@ class Part:
         self._has_served = False
         self._last_words = ""
         self._hopeless = asyncio.Event()
+        self._moved_s = 0.0
 
     async def run(self) -> None:
         """Keep it running until `stop`."""
@@ -99,13 +110,15 @@ class Part:
         """Wait until it says that it serves.
 
         Raises:
-            CommandError: it did not within `timeout_s`, or it keeps dying.
+            CommandError: it did not within `timeout_s` in which its start got no further, or it keeps dying.
         """
-        deadline_s = self._clock.monotonic_s() + timeout_s
+        begun_s = self._clock.monotonic_s()
         while not self._ready.is_set():
-            left_s = deadline_s - self._clock.monotonic_s()
+            left_s = max(begun_s, self._moved_s) + timeout_s - self._clock.monotonic_s()
             if self._hopeless.is_set() or left_s <= 0:
-                what = "keeps dying at its start" if self._hopeless.is_set() else f"is not ready after {timeout_s:g} s"
+                what = "keeps dying at its start"
+                if not self._hopeless.is_set():
+                    what = f"is not ready, and has got no further for {timeout_s:g} s"
                 said = f": {self._last_words}" if self._last_words else ""
                 raise CommandError(
                     f"{self.spec.name} {what}{said}",
@@ -197,7 +210,14 @@ class Part:
         return code
 
     async def _watch_readiness(self) -> None:
+        done, asked_s = 0, self._clock.monotonic_s()
         while not await self.spec.is_ready(self.pid):
+            if self._clock.monotonic_s() - asked_s >= PROGRESS_S:
+                before, done = done, await self.spec.progress(self.pid)
+                asked_s = self._clock.monotonic_s()
+                if done > before:
+                    self._moved_s = asked_s
+                    self._tell(PartEvent(self.spec.name, "note", self.pid, f"recovering, {shown_size(done)} done"))
             await sleep(self._clock, POLL_S)
         self._ready.set()
         self._has_served = True

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from eddyline.client.status import RoleName
 
 PROBE_S: Final = 1.0
+DISK_FLOOR: Final = "DISK_FLOOR"
+"""Reason of a store that serves everything but appends: it must be up for anybody to make room in it."""
 _GREETING: Final = b"INFO "
 
 
@@ -44,13 +46,27 @@ async def nats_is_ready(address: str, name: str) -> bool:
 
 
 async def role_is_ready(role: RoleName, address: str, pid: int) -> bool:
-    """True = the process `pid` answers there, and its gRPC health says that it serves."""
+    """True = the process `pid` answers there, and its gRPC health says that it serves, or that the disk is too full for
+    appends alone."""
     # A connection of its own each time: one that failed while the role started would back off.
     channel = open_channel(address, own_connection=True)
     try:
-        return await is_ready(channel) and (await role_status(channel, role, address)).pid == pid
+        serves = await is_ready(channel)
+        status = await role_status(channel, role, address)
+        return status.pid == pid and (serves or status.reason == DISK_FLOOR)
     finally:
         await channel.close()
+
+
+async def recovered_bytes(address: str, pid: int) -> int:
+    """How far the store of process `pid` is with its recovery; 0 = it has not begun, or is through."""
+    channel = open_channel(address, own_connection=True)
+    try:
+        status = await role_status(channel, "store", address)
+    finally:
+        await channel.close()
+    done = dict(status.figures).get("replayed_bytes", 0)
+    return int(done) if status.pid == pid else 0
 
 
 def _name_in(greeting: bytes) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eddyline.core.clock import Clock
 
 READY_S: Final = 60.0
-"""A store that replays its log is not ready before it has: 60 s is 10 GB of it."""
+"""For a start that does not get on: a store that recovers takes as long as it takes."""
 STOP_ORDER: Final = ("ingest", "delivery", "store", "nats")
 """Against the flow: nobody loses its upstream while it still hands on what it has."""
 

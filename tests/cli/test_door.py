@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -20,6 +21,15 @@ class Interrupts:
 sys.meta_path.insert(0, Interrupts())
 main()
 """
+
+
+@pytest.mark.parametrize(("before", "then"), [({}, "ERROR"), ({"GRPC_VERBOSITY": "INFO"}, "INFO")])
+def test_chatter_of_grpc_is_off_unless_somebody_wants_it(before: dict[str, str], then: str) -> None:
+    code = "import os, sys; from eddyline.cli.__main__ import main; sys.argv[1:] = ['topic', 'create', 't', '--ttl', '1']\n"
+    code += "try: main()\nexcept SystemExit: print(os.environ['GRPC_VERBOSITY'])"
+    environ = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"} | before
+    ended = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
+    assert ended.stdout.strip() == then
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -46,7 +46,7 @@ async def test_values_are_shown_as_they_were(
         await command.run("get", "t", "k", "--at-time", "1970-01-01T00:00:01.5Z")
         door.scripts["entry_at"] = EntryPage(STATE, (None,))
         assert await command.text("get", "t", "k", "--at-time", "1") == (1, "")
-    assert "'k' was not live in t at 9" in capsys.readouterr().err
+    assert "'k' was not live in t after record 9" in capsys.readouterr().err
     assert [options for _, _, options in door.asked] == [
         {"at_seq": 0},
         {"at_seq": 0},

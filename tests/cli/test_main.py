@@ -88,6 +88,25 @@ def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFi
         "get t k --at-seq 0 --min-seq 1",
         "history t",
         "verify-fold",
+        *[
+            f"{start} {9 * 10**19}"
+            for start in (
+                "topic create t --cap-records",
+                "topic create t --cap-bytes",
+                "topic update t --priority",
+                "topic delete t --if-epoch",
+                "read t --after",
+                "read t --limit",
+                "get t k --at-time",
+                "get t k --min-seq",
+                "find t --time",
+                "find t --source-time",
+                "source compare s --settle-ms",
+                "source compare s --limit",
+            )
+        ],
+        "topic create t --ttl 99999999999999999h",
+        "topic create t --priority 1001",
     ],
 )
 def test_wrong_usage_is_exit_code_2(line: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,8 @@ def main() -> int:
         # Ignored by whoever started us, it stays so.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _leave)
+    # gRPC's own chatter (goaway, fork) says nothing that a status does not; it is read when gRPC is imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     # Here, behind the signals: see the module's docstring.
     import asyncio
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from eddyline.cli.failure import EXIT_OK, EXIT_USAGE, CommandError
+from eddyline.cli.failure import EXIT_OK, EXIT_USAGE, CommandError, what_to_do
 from eddyline.cli.json_record import record_from_json
 from eddyline.cli.output import tell
 from eddyline.cli.stdin import stdin_lines
@@ -51,8 +51,9 @@ async def append_lines(
         raise CommandError(message, f"{error.what_to_do}; mend it, then {_how_to_go_on(run, arguments.skip)}") from None
     except EddylineError as error:
         where = f"line {run.next_number}: " if run.next_number else ""
+        advice = [what_to_do(error), _how_to_go_on(run, arguments.skip)]
         raise CommandError(
-            f"{where}{error.reason}: {error.message}; {_how_far(run)}", _how_to_go_on(run, arguments.skip)
+            f"{where}{error.reason}: {error.message}; {_how_far(run)}", "; ".join(filter(None, advice))
         ) from None
     except asyncio.CancelledError:
         tell(f"stopped: {_how_far(run)}")
@@ -61,7 +62,7 @@ async def append_lines(
         context.output.say("nothing to append", {"count": 0})
         return EXIT_OK
     context.output.say(
-        f"appended {run.acknowledged} lines, {run.first_seq} to {run.last_seq}",
+        f"appended {run.acknowledged} line{'s' * (run.acknowledged != 1)}, {run.first_seq} to {run.last_seq}",
         {"count": run.acknowledged, "first_seq": run.first_seq, "last_seq": run.last_seq},
     )
     return EXIT_OK

@@ -27,7 +27,7 @@ _WHAT_TO_DO: Final = {
     "NOT_KV": "only topics made with `--kind kv` have keys; read this one with `eddyline read`",
     "KEY_REQUIRED": 'give one with --key, or "key" in JSON lines',
     "TOPIC_HAS_SOURCE": "write to its bucket instead",
-    "TOPIC_NOT_EMPTY": "give the source a new topic",
+    "TOPIC_NOT_EMPTY": "give a source a new topic; without --if-empty a topic is deleted with all it has",
     "CURSOR_AHEAD": "ask for a smaller seq; `eddyline topic get TOPIC` has the head",
     "HISTORY_GONE": "ask for a later point; retention or deletes took what was before",
     "TIME_NOT_REACHED": "ask for a time that is past by the store's clock",
@@ -59,12 +59,17 @@ def exit_code_of(number: Signals) -> int:
     return EXIT_SIGNALLED + number
 
 
+def what_to_do(error: EddylineError) -> str:
+    """Advice for an error of the cluster; empty = none."""
+    return _WHAT_TO_DO.get(error.reason, "")
+
+
 def failure_line(error: EddylineError | CommandError, *, verb: str = "") -> str:
     """The line for stderr; `verb` is the one that failed, which is not advised again."""
     if isinstance(error, CommandError):
         text, advice = error.message, error.what_to_do
     else:
-        text, advice = f"{error.reason}: {error.message}", _WHAT_TO_DO.get(error.reason, "")
+        text, advice = f"{error.reason}: {error.message}", what_to_do(error)
     if verb == "status":
         advice = advice.removesuffix(f"; {_LOOK}")
     line = " ".join(text.split())

@@ -52,10 +52,11 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         found = await client.find_seq(
             arguments.topic, commit_time_ms=commit_time_ms, source_time_ns=arguments.source_time
         )
+    has = "has a source time" if commit_time_ms is None else "is"
     text = (
         f"{found.seq}: `eddyline read {arguments.topic} --after {found.seq - 1}` begins with it"
         if found.found
-        else f"none yet: the newest record is older; the next one will be {found.seq}"
+        else f"none yet: no record {has} so late; the next one will be {found.seq}"
     )
     context.output.say(
         text,

@@ -58,7 +58,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         page = await _page(client, arguments, keys)
     missing = 0
     past = arguments.at_seq is not None or arguments.at_time is not None
-    verb, when = ("was", f" at {page.state.fold_seq}") if past else ("is", "")
+    verb, when = ("was", f" after record {page.state.fold_seq}") if past else ("is", "")
     for key, record in zip(arguments.keys, page.entries, strict=True):
         if record is None:
             missing += 1

@@ -22,6 +22,8 @@ _DURATION: Final = re.compile(r"(?:[0-9]+(?:ms|[smhdw]))+")
 _DURATION_PART: Final = re.compile(r"([0-9]+)(ms|[smhdw])")
 _SIZE: Final = re.compile(r"([0-9]+)\s*([A-Za-z]*)")
 _RFC_3339: Final = re.compile(r"([0-9-]{10}[Tt ][0-9:]{8})(?:\.([0-9]{1,9}))?([Zz]|[+-][0-9]{2}:[0-9]{2})")
+NUMBER_MAX: Final = (1 << 63) - 1
+"""The largest number that a call carries."""
 _NS_PER_MS: Final = 1_000_000
 
 
@@ -31,7 +33,7 @@ def duration_ms(text: str) -> int:
         return 0
     if not _DURATION.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration: 24h, 90s, 1h30m, 500ms, 7d; 0 = off")
-    return sum(int(number) * _UNITS_MS[unit] for number, unit in _DURATION_PART.findall(text))
+    return _carried(text, sum(int(number) * _UNITS_MS[unit] for number, unit in _DURATION_PART.findall(text)))
 
 
 def size_bytes(text: str) -> int:
@@ -42,7 +44,7 @@ def size_bytes(text: str) -> int:
     unit = _UNITS_BYTES.get(found[2].lower()) if found else None
     if found is None or unit is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size: 64MiB, 10GB, 4096; 0 = off")
-    return int(found[1]) * unit
+    return _carried(text, int(found[1]) * unit)
 
 
 def commit_time_ns(text: str) -> int:
@@ -74,9 +76,15 @@ def shown_size(size: int) -> str:
     return f"{size}B"
 
 
+def _carried(text: str, number: int) -> int:
+    if abs(number) > NUMBER_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is too large")
+    return number
+
+
 def _time_ns(text: str, number_ns: int, number_unit: str) -> int:
     if re.fullmatch(r"-?[0-9]+", text):
-        return int(text) * number_ns
+        return _carried(text, int(text) * number_ns)
     found = _RFC_3339.fullmatch(text)
     try:
         if found is None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK
 from eddyline.cli.output import Json, put_bytes, shown_bytes
-from eddyline.cli.verb import add_group, add_verb, connected, count, limit
+from eddyline.cli.verb import add_group, add_verb, connected, whole_number
 from eddyline.core.errors import SourceNotFound
 
 if TYPE_CHECKING:
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from eddyline.client.sources import Comparison, Source
 
 _HEADER = ("NAME", "BUCKET", "TOPIC", "STATE", "POSITION", "LAST", "LAG", "HOLDER", "REASON")
+
+SETTLE_MS_MAX: Final = 60_000
+DIFFERENCES_MAX: Final = 10_000
 
 
 def add(subparsers: Subparsers) -> None:
@@ -52,9 +55,19 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument("name", metavar="NAME")
     parser.add_argument(
-        "--settle-ms", type=count, default=0, metavar="MS", help="time for changes under way (default: 5000)"
+        "--settle-ms", type=_settle_ms, default=0, metavar="MS", help="time for changes under way (default: 5000)"
     )
-    parser.add_argument("--limit", type=limit, default=0, metavar="N", help="most differences to list (default: 100)")
+    parser.add_argument(
+        "--limit", type=_differences, default=0, metavar="N", help="most differences to list (default: 100)"
+    )
+
+
+def _settle_ms(text: str) -> int:
+    return whole_number(text, 0, SETTLE_MS_MAX)
+
+
+def _differences(text: str) -> int:
+    return whole_number(text, 1, DIFFERENCES_MAX)
 
 
 async def create(arguments: argparse.Namespace, context: Context) -> int:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.quantity import duration_ms, shown_size, shown_span, size_bytes
-from eddyline.cli.verb import count
+from eddyline.cli.verb import count, whole_number
 from eddyline.core.topic import ConfigChange, Discard, Durability
 
 if TYPE_CHECKING:
     from eddyline.cli.output import Json
     from eddyline.core.topic import TopicConfig
+
+PRIORITY_MAX: Final = 1000
 
 
 def add_settings(parser: argparse.ArgumentParser, *, updates: bool) -> None:
@@ -49,7 +51,7 @@ def add_settings(parser: argparse.ArgumentParser, *, updates: bool) -> None:
     priority = parser.add_mutually_exclusive_group()
     priority.add_argument(
         "--priority",
-        type=int,
+        type=_priority,
         metavar="N",
         help="place among the topics that wait for delivery, -1000 to 1000" + default("by recency"),
     )
@@ -60,6 +62,10 @@ def add_settings(parser: argparse.ArgumentParser, *, updates: bool) -> None:
         action=argparse.BooleanOptionalAction,
         help="whether readers may leave out what a node wrote" + default("they may"),
     )
+
+
+def _priority(text: str) -> int:
+    return whole_number(text, -PRIORITY_MAX, PRIORITY_MAX)
 
 
 def change_of(arguments: argparse.Namespace) -> ConfigChange:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.cluster import DATA_DEFAULT, cluster_address
+from eddyline.cli.quantity import NUMBER_MAX
 from eddyline.client.connect import connect
 
 if TYPE_CHECKING:
@@ -119,15 +120,19 @@ def addresses(text: str) -> str:
 
 def limit(text: str) -> int:
     """An argument that is a whole number from 1."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is below 1")
-    return number
+    return whole_number(text, 1)
 
 
 def count(text: str) -> int:
     """An argument that is a whole number from 0."""
+    return whole_number(text, 0)
+
+
+def whole_number(text: str, lowest: int, highest: int = NUMBER_MAX) -> int:
+    """An argument that is a whole number of a range."""
     number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{text} is below 0")
+    if number < lowest:
+        raise argparse.ArgumentTypeError(f"{text} is below {lowest}")
+    if number > highest:
+        raise argparse.ArgumentTypeError(f"{text} is above {highest}")
     return number

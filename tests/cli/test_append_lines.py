@@ -118,7 +118,7 @@ async def test_interrupted_append_says_how_much_is_in(
             appending = group.create_task(command.run("append", "log"))
             await going_on.wait()
             appending.cancel()
-    assert "stopped: 1 line is acknowledged\n" in capsys.readouterr().err
+    assert "stopped: 1 line is acknowledged (go on with the same input and --skip 1)\n" in capsys.readouterr().err
 
 
 async def test_missing_topic_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

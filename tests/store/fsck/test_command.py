@@ -29,6 +29,7 @@ from eddyline.store.lifecycle import open_store
 from eddyline.store.machine import Machine, new_workers
 from eddyline.store.memory_plan import memory_plan
 from eddyline.store.storage.fs import RealFs
+from eddyline.store.storage.identity import read_identity, write_identity
 from eddyline.store.storage.layout import Layout, base_file, wal_numbers
 from eddyline.store.storage.segment import SegmentSource
 from eddyline.store.storage.segment_write import write_segment
@@ -151,6 +152,7 @@ def test_flipped_bits_of_segments_and_identity_are_found_wherever_they_are(
             checked = check(data_dir, capsys)
             assert checked.code == 1, f"{path} bit {bit}"
             assert set(checked.found) == {("error", str(path))}, f"{path} bit {bit}"
+            assert f"{path} is corrupt at" not in str(checked.findings[0]["what"])
             path.write_bytes(whole)
 
 
@@ -167,7 +169,15 @@ def test_flipped_bits_of_the_wal_are_found_or_lie_in_zeros_behind_its_end(
         is_frame = bit // 8 < frames
         assert checked.code == int(is_frame), f"bit {bit}"
         assert checked.found.count(("error", str(path))) == int(is_frame), f"bit {bit}"
+        # What a start refuses is no tail that it cuts.
+        assert not is_frame or ("note", str(path)) not in checked.found, f"bit {bit}"
         path.write_bytes(whole)
+
+
+def test_missing_identity_is_told_as_the_start_takes_it(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Layout(data_dir).identity.unlink()
+    checked = check(data_dir, capsys)
+    assert (checked.code, checked.found) == (1, [("error", str(Layout(data_dir).identity))])
 
 
 def test_missing_files_are_named(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -313,7 +323,9 @@ def test_named_temporary_is_read_where_it_lies(data_dir: Path, capsys: pytest.Ca
 
 def test_torn_tail_of_a_stop_that_was_not_clean_is_a_note(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = newest_wal(data_dir)
-    Layout(data_dir).identity.unlink()
+    identity = read_identity(RealFs(), Layout(data_dir))
+    assert identity is not None
+    write_identity(RealFs(), Layout(data_dir), replace(identity, clean=False, wal_bytes=0))
     path.write_bytes(path.read_bytes() + b"EDYF and no more" + bytes(64))
     later = [one for one in wal_numbers([p.name for p in path.parent.iterdir()]) if one > int(path.stem, 16)]
     for number in later:

@@ -56,7 +56,7 @@ async def append_lines(
             f"{where}{error.reason}: {error.message}; {_how_far(run)}", "; ".join(filter(None, advice))
         ) from None
     except asyncio.CancelledError:
-        tell(f"stopped: {_how_far(run)}")
+        tell(f"stopped: {_how_far(run)} ({_how_to_go_on(run, arguments.skip)})")
         raise
     if not run.acknowledged:
         context.output.say("nothing to append", {"count": 0})

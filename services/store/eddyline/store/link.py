@@ -123,7 +123,8 @@ class LocalLink:
                 await self._parts.retention.settle(topic)
                 # A topic with a fold is empty only where it never had a record: what its log has lost the fold still holds.
                 if topic.has_records if topic.folds else topic.staged_count:
-                    raise TopicNotEmpty(f"topic {name} has records", topic=name)
+                    has = "is a KV topic that has had" if topic.folds else "has"
+                    raise TopicNotEmpty(f"topic {name} {has} records", topic=name)
 
             def committed(_: object) -> None:
                 self._sources.remove(topic.source)

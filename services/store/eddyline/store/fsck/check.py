@@ -135,6 +135,7 @@ class DirectoryCheck:
         self._replay.begin(SimFold(0))
         positions = positions_of(head, self._fs, self._layout, wal_shards=1)
         whole = self._wal(head, positions, before)
+        self._no_identity()
         missing = self._names(head, len(positions)) if whole else self._not_there()
         files = LogFiles(self._fs, [ShardReader(self._fs, self._layout.wal_shard(p.shard), p.shard) for p in positions])
         try:
@@ -147,16 +148,19 @@ class DirectoryCheck:
 
     def _identity(self) -> Identity | None:
         try:
-            before = read_identity(self._fs, self._layout)
+            return read_identity(self._fs, self._layout)
         except DataCorrupt as error:
             self._findings.error(self._layout.identity, error.message)
             return None
-        if before is None:
-            what = "it is missing: nobody knows how the last stop was"
-            self._findings.warning(
-                self._layout.identity, what, to_do="put it back, or let the next start write a new one"
-            )
-        return before
+
+    def _no_identity(self) -> None:
+        if self._fs.exists(self._layout.identity):
+            return
+        if self._table.all():
+            what = "it is missing, and there are topics: nobody knows whose they are, nor how the last stop was"
+            self._findings.error(self._layout.identity, what, to_do="put it back, or " + RESTORE)
+        else:
+            self._findings.warning(self._layout.identity, "it is missing", to_do="let the next start write a new one")
 
     def _catalog(self, before: Identity | None) -> CatalogHead | None:
         """The head, with the topics in the table; None = there is none that can be used."""

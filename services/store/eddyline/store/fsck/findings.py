@@ -80,4 +80,6 @@ class Findings:
 
     def _add(self, finding: Finding) -> None:
         self.counts[finding.severity] += 1
-        self._tell(finding)
+        # An error of ours begins with the place, which the finding has.
+        what = finding.what.removeprefix(f"{finding.file} is corrupt at offset {finding.offset}: ")
+        self._tell(finding._replace(what=what))

@@ -86,7 +86,8 @@ class TopicCheck:
             try:
                 self._take(self._files.frame(topic.id, entry.location))
             except DataCorrupt as error:
-                self._findings.error(self._catalog, error.message)
+                file, offset = error.metadata.get("file", self._catalog), error.metadata.get("offset", 0)
+                self._findings.error(str(file), error.message, offset=int(offset))
                 return False
         return True
 

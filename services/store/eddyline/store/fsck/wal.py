@@ -130,7 +130,7 @@ class ShardCheck:
         except CatalogLost as error:
             self._wrong(path, 0, error.message)
             return None
-        if not complete and replay.has_tail(end):
+        if not complete and self._is_settled(end) and replay.has_tail(end):
             what = "a torn tail, which no completed sync covered: the next start cuts it"
             self._findings.note(path, what, offset=end.file_bytes, to_do=_SETTLED_AT_START)
         return end
@@ -142,9 +142,14 @@ class ShardCheck:
                 "catalog lies in this directory"
             )
 
-    def _check_settled(self, found: WalEnd) -> None:
+    def _is_settled(self, found: WalEnd) -> bool:
+        """Whether a file ends where a checkpoint closed it, if one did."""
         _, state_number, _, previous_bytes = self._position
-        if found.file_number == state_number - 1 and 0 <= previous_bytes != found.file_bytes:
+        return found.file_number != state_number - 1 or previous_bytes in (-1, found.file_bytes)
+
+    def _check_settled(self, found: WalEnd) -> None:
+        if not self._is_settled(found):
+            previous_bytes = self._position.previous_bytes
             what = f"it has {found.file_bytes} bytes of frames, a checkpoint closed it with {previous_bytes}"
             self._wrong(wal_file(self._directory, found.file_number), found.file_bytes, what)
 

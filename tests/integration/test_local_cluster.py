@@ -237,7 +237,8 @@ async def test_append_that_is_interrupted_or_terminated_says_how_much_is_in(tmp_
                     stderr=asyncio.subprocess.DEVNULL,
                 )
             append.send_signal(number)
-            assert await append.stderr.read() == b"eddyline: stopped: 1 line is acknowledged\n"
+            said = b"eddyline: stopped: 1 line is acknowledged (go on with the same input and --skip 1)\n"
+            assert await append.stderr.read() == said
             assert await append.wait() == code
         await cluster.end(signal.SIGINT)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.clock import wait_event
@@ -96,8 +96,10 @@ class Retention:
         """Move what is due, as far as a reader of the seqs above `after_seq` could see it. Where the disk fails under it
         nothing moves: whoever reads sees what is there."""
         while self._owes(topic, after_seq) and not self._engine.read_only_reason and not topic.deleted:
-            with suppress(CommitUnknown, ReadOnly):
+            try:
                 await self._move(topic)
+            except (CommitUnknown, ReadOnly):
+                return
 
     async def run(self) -> None:
         """Move floors as they become due, for ever."""

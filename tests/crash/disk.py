@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eddyline.store.storage.layout import base_file, parse_topic_dir, wal_file, wal_numbers
+from eddyline.store.storage.layout import base_file, parse_topic_dir, wal_numbers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,9 @@ def check_files(link: LocalLink, fs: Fs, layout: Layout) -> None:
         directory = layout.wal_shard(shard)
         numbers = wal_numbers(fs.listdir(directory))
         assert numbers == list(range(numbers[0], numbers[-1] + 1)), f"WAL files {numbers} of shard {shard}"
-        assert numbers[0] >= committer.wal.oldest_number or fs.exists(wal_file(directory, numbers[0]))
+        assert numbers[0] == committer.wal.oldest_number, (
+            f"WAL files {numbers} of shard {shard}: older ones than are needed"
+        )
 
 
 def _named(link: LocalLink, layout: Layout) -> set[Path]:

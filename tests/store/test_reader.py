@@ -18,7 +18,7 @@ from eddyline.core.read import (
     RecordFilter,
 )
 from eddyline.core.record import Gap, GapReason, MetaEntry, Op, Record
-from eddyline.store.log.sizes import row_bytes
+from eddyline.core.record_size import row_bytes
 from eddyline.store.reader import fitting
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.sim_fs import SimFs

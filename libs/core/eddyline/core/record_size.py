@@ -1,4 +1,8 @@
-"""What a record counts towards `cap_bytes` and a topic's `record_bytes`: its cells and a fixed overhead; a gap nothing."""
+"""What rows count by the semantics: their cells and a fixed overhead. Towards a read's or a frame's bytes every row does, a
+gap record too; towards `cap_bytes` and a topic's `record_bytes` a gap counts nothing.
+
+Threads: pure functions.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eddyline.core.column import size_array
-from eddyline.core.follow_credit import RECORD_OVERHEAD_BYTES
+from eddyline.core.follow_credit import RECORD_OVERHEAD_BYTES, batch_bytes
 from eddyline.core.record import Op
 
 if TYPE_CHECKING:
@@ -16,12 +20,27 @@ if TYPE_CHECKING:
     from eddyline.core.batch import Batch
 
 
-def counted_bytes(batch: Batch) -> NDArray[np.int64]:
-    """Bytes of each record: data + key + tag + node + meta + version + 32; 0 for records of op GAP."""
+def row_bytes(batch: Batch) -> NDArray[np.int64]:
+    """Bytes of each row: data + key + tag + node + meta + version + 32. Their sum: `follow_credit.batch_bytes`."""
     sizes = np.full(batch.count, RECORD_OVERHEAD_BYTES, dtype=np.int64)
     for column in batch.columns():
         if column is not None:
             sizes += size_array(column)
-    if batch.ops is not None and Op.GAP in batch.ops:
+    return sizes
+
+
+def counted_bytes(batch: Batch) -> NDArray[np.int64]:
+    """Bytes of each record; 0 for records of op GAP."""
+    sizes = row_bytes(batch)
+    if _has_gaps(batch):
         sizes[batch.ops_array() == Op.GAP] = 0
     return sizes
+
+
+def counted_total(batch: Batch) -> int:
+    """Bytes of all records: without a look at the rows where none is a gap."""
+    return int(counted_bytes(batch).sum()) if _has_gaps(batch) else batch_bytes(batch)
+
+
+def _has_gaps(batch: Batch) -> bool:
+    return batch.ops is not None and Op.GAP in batch.ops

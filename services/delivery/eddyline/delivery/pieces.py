@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from eddyline.core.follow_credit import RECORD_OVERHEAD_BYTES, item_bytes
+from eddyline.core.follow_credit import item_bytes
+from eddyline.core.record_size import row_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
     from eddyline.core.batch import Batch
 
@@ -29,19 +28,10 @@ def pieces(batch: Batch) -> Iterator[Batch]:
     if item_bytes(batch) <= FRAME_BYTES:
         yield batch
         return
-    ends = np.cumsum(_record_bytes(batch))
+    ends = np.cumsum(row_bytes(batch))
     start = taken = 0
     while start < batch.count:
         stop = max(start + 1, int(np.searchsorted(ends, taken + FRAME_BYTES, side="right")))
         yield batch.slice(start, stop)
         taken = int(ends[stop - 1])
         start = stop
-
-
-def _record_bytes(batch: Batch) -> NDArray[np.int64]:
-    sizes: NDArray[np.int64] = np.full(batch.count, RECORD_OVERHEAD_BYTES, dtype=np.int64)
-    for column in (batch.key, batch.data, batch.tag, batch.node, batch.meta, batch.version):
-        if column is not None and len(column.offsets):
-            offsets = np.frombuffer(column.offsets, dtype="<u4").astype(np.int64)
-            sizes += offsets[1:] - offsets[:-1]
-    return sizes

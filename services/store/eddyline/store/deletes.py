@@ -27,13 +27,13 @@ import numpy as np
 from eddyline.core.deletion import DeleteResult
 from eddyline.core.errors import FoldLost, TopicNotFound
 from eddyline.core.match import MatchField, MatchKind
+from eddyline.core.record_size import row_bytes
 from eddyline.store.commit import Erasure
 from eddyline.store.log.changes import apply_deletion
 from eddyline.store.log.deletion import DeleteBody, Deletion, encode_delete, removed_rows
 from eddyline.store.log.floors import live_count
 from eddyline.store.log.front import FrontWalk
 from eddyline.store.log.seqset import SeqSet
-from eddyline.store.log.sizes import row_bytes
 from eddyline.store.retention import drop_below_floors
 from eddyline.store.storage.frame import FrameType, control_body
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from eddyline.core.batch import Batch
 from eddyline.core.errors import CommitUnknown, TopicNotFound
+from eddyline.core.record_size import counted_total
 from eddyline.core.store_link import AppendResult
 from eddyline.core.topic import Kind
 from eddyline.store import retries, staging
@@ -26,7 +27,6 @@ from eddyline.store.apply import Applier
 from eddyline.store.commit import CommitFrame, Committer, StagedAppend, StagedControl, read_only, settle_frames
 from eddyline.store.log.dedupe import KeyedAppend
 from eddyline.store.log.memory import MemoryLog
-from eddyline.store.log.sizes import records_bytes
 from eddyline.store.log.topic import RESERVATION_SEQS
 from eddyline.store.storage.columns import content_hash
 from eddyline.store.storage.frame import AppendMark, FrameType, control_body
@@ -146,7 +146,7 @@ class Engine:
             return known
         self._check_open(topic, request)
         staging.check_head(topic, request.expected_head_seq)
-        size = records_bytes(request.batch)
+        size = counted_total(request.batch)
         staging.check_caps(topic, request.batch.count, size)
         ack: Ack = asyncio.get_running_loop().create_future()
         writer, key, digest = request.writer, request.idempotency_key.encode(), b""
@@ -308,7 +308,7 @@ class Engine:
 
     def _keep(self, topic: Topic, batch: Batch, frame: CommitFrame) -> None:
         """The records' place: in the index and the cache, or in memory alone."""
-        size = records_bytes(batch)
+        size = counted_total(batch)
         topic.note_gaps(batch)
         topic.record_bytes += size
         if not topic.oldest_ts_ms:

@@ -30,8 +30,8 @@ from eddyline.core.read import (
     ReadResult,
 )
 from eddyline.core.record import Gap, GapReason
+from eddyline.core.record_size import row_bytes
 from eddyline.core.select import matching
-from eddyline.store.log.sizes import row_bytes
 from eddyline.store.log.visible import visible
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.gap import split_gaps
 from eddyline.core.record import Gap
+from eddyline.core.record_size import counted_total
 from eddyline.core.source import SourceDefinition
 from eddyline.core.topic import Kind
 from eddyline.store.catalog.catalog import ErasingEntry
@@ -29,7 +30,6 @@ from eddyline.store.log.bodies import segment_change_of, topic_of
 from eddyline.store.log.changes import apply_config, apply_deletion, apply_eviction, apply_segment_change
 from eddyline.store.log.dedupe import KeyedAppend
 from eddyline.store.log.deletion import decode_delete, decode_evict
-from eddyline.store.log.sizes import records_bytes
 from eddyline.store.storage.frame import CARRIED, FrameType
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Replay:
         topic, batch = self._table.by_id(frame.topic_id), frame.batch
         assert batch is not None
         if topic is not None and batch.count and batch.last_seq > topic.segmented_seq:
-            size = records_bytes(batch)
+            size = counted_total(batch)
             topic.index.put(batch.first_seq, batch.last_seq, location, ts_ms=frame.ts_ms, record_bytes=size)
             self._table.has_grown(topic)
 
@@ -181,10 +181,10 @@ class Replay:
             check_follows(topic, batch, location)
             topic.note_gaps(batch)
             if batch.last_seq > topic.segmented_seq:
-                size = records_bytes(batch)
+                size = counted_total(batch)
                 topic.index.put(batch.first_seq, batch.last_seq, location, ts_ms=frame.ts_ms, record_bytes=size)
                 self._table.has_grown(topic)
-            topic.record_bytes += records_bytes(batch)
+            topic.record_bytes += counted_total(batch)
             topic.staged_bytes = topic.record_bytes
             topic.head_seq = topic.staged_seq = batch.last_seq
         first_seq = frame.first_seq

@@ -21,9 +21,9 @@ from eddyline.core.errors import (
     VersionMismatch,
 )
 from eddyline.core.record import POSITION_BYTES_MAX, Op, effective_version
+from eddyline.core.record_size import counted_total
 from eddyline.core.topic import Discard, Kind, check_name
 from eddyline.core.validate import has_empty_cell
-from eddyline.store.log.sizes import records_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -76,7 +76,7 @@ def check_new(topic: Topic, request: AppendRequest) -> None:
     check_request(topic, request)
     check_versions(request.expected_versions, [None] * len(request.expected_versions), ())
     check_head(topic, request.expected_head_seq)
-    check_caps(topic, request.batch.count, records_bytes(request.batch))
+    check_caps(topic, request.batch.count, counted_total(request.batch))
     if request.writer is not None:
         topic.writers.check(request.writer, leased=False)
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.record import Op
+from eddyline.core.record_size import counted_total
 from eddyline.store.fsck.findings import ASK
 from eddyline.store.fsck.segments import Expected, check_file
-from eddyline.store.log.sizes import records_bytes
 from eddyline.store.log.visible import visible
 from eddyline.store.storage.layout import base_file
 from eddyline.store.storage.segment import SegmentSource
@@ -95,7 +95,7 @@ class TopicCheck:
         rows = visible(batch, self._topic.floors, self._topic.deleted_seqs)
         gaps = 0 if rows.ops is None else bytes(rows.ops).count(Op.GAP)
         self._count += rows.count - gaps
-        self._bytes += records_bytes(rows) if rows.count else 0
+        self._bytes += counted_total(rows) if rows.count else 0
 
     def _totals(self) -> None:
         topic = self._topic

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eddyline.store.log.sizes import records_bytes
+from eddyline.core.record_size import counted_total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,7 +56,7 @@ class MemoryLog:
             batch if (gone := seqs.mask(batch)) is None else batch.select(np.flatnonzero(~gone)) for batch in self
         ]
         kept = [
-            (batch, size if batch is old else records_bytes(batch))
+            (batch, size if batch is old else counted_total(batch))
             for batch, old, size in zip(batches, self._batches, self._sizes, strict=True)
             if batch.count
         ]

@@ -163,11 +163,6 @@ class Topic:
         return self._writers
 
     @property
-    def has_writers(self) -> bool:
-        """True = some writer is or was known."""
-        return self._writers is not None
-
-    @property
     def is_gated(self) -> bool:
         """True = somebody is at the gate."""
         return self._gate is not None and self._gate.locked()

@@ -28,7 +28,7 @@ from xxhash import xxh3_64_intdigest
 from eddyline.core.arrow import arrow_schema, to_arrow
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.record import Op
-from eddyline.core.record_size import counted_bytes
+from eddyline.core.record_size import counted_total
 from eddyline.store.storage.fs import write_all
 from eddyline.store.storage.key_filter import FilterBuilder
 from eddyline.store.storage.segment import BatchEntry, Compression, Footer, SegmentSource
@@ -189,7 +189,7 @@ def entry_of(batch: Batch, *, offset: int, message: memoryview, is_base: bool) -
         last_ts_ms=last_ts_ms,
         rows=batch.count,
         gap_count=0 if batch.ops is None else bytes(batch.ops).count(Op.GAP),
-        record_bytes=int(counted_bytes(batch).sum()),
+        record_bytes=counted_total(batch),
         source_ts_ns_max=source_ts_ns_max,
         offset=offset,
         length=len(message),

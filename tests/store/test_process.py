@@ -60,10 +60,10 @@ def running(data_dir: Path, **changes: str) -> Iterator[tuple[subprocess.Popen[s
             store.kill()
 
 
-def refused_start(data_dir: Path, **changes: str) -> str:
-    """Start a store that cannot; what it says, in one line."""
+def refused_start(data_dir: Path, under: tuple[str, ...] = (), /, **changes: str) -> str:
+    """Start a store that cannot, by another program where one is given; what it says, in one line."""
     done = subprocess.run(
-        [sys.executable, "-m", "eddyline.store"],
+        [*under, sys.executable, "-m", "eddyline.store"],
         env=environment(data_dir, **changes),
         capture_output=True,
         text=True,

@@ -273,10 +273,32 @@ def test_real_files_and_directories_are_for_their_owner_only(tmp_path: Path) -> 
     assert layout.identity.stat().st_mode & 0o777 == 0o600
 
 
+def test_real_file_that_the_kernel_opens_for_reading_only_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_bytes(b"kept")
+    kernel_open = os.open
+
+    def open_read_only(path: Path, flags: int, mode: int = 0o777) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return kernel_open(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", open_read_only)
+    fs = RealFs()
+    file = fs.open(tmp_path / "file")
+    assert file.pread(4, 0) == b"kept"
+    with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+        file.pwritev([b"lost"], 0)
+    file.close()
+    with pytest.raises(OSError, match=os.strerror(errno.EROFS)):
+        fs.open(tmp_path / "file", create=True)
+
+
 def test_real_file_on_a_disk_that_became_read_only_is_read(tmp_path: Path) -> None:
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)]
     if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("nothing can be mounted here")
+        pytest.skip("nothing can be mounted here; the test above shows it without a mount")
     try:
         fs, path = RealFs(), tmp_path / "file"
         file = fs.open(path, create=True)

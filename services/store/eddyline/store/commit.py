@@ -51,9 +51,12 @@ STOPPED: Final = "STOPPED"
 
 
 class StagedAppend:
-    """An append that has its seqs: `first_seq` on, `batch.count` of them (none for a position alone)."""
+    """An append that has its seqs: `first_seq` on, `batch.count` of them (none for a position alone).
 
-    __slots__ = ("ack", "batch", "first_seq", "mark", "sync", "topic")
+    `record_bytes` is what they count by the semantics, `bytes` what their columns take.
+    """
+
+    __slots__ = ("ack", "batch", "bytes", "first_seq", "mark", "record_bytes", "sync", "topic")
 
     def __init__(
         self,
@@ -61,12 +64,15 @@ class StagedAppend:
         topic: Topic,
         batch: Batch,
         first_seq: int,
+        record_bytes: int,
         mark: AppendMark,
         ack: asyncio.Future[AppendResult],
         sync: bool,
     ) -> None:
         self.topic = topic
         self.batch = batch
+        self.bytes = batch.nbytes
+        self.record_bytes = record_bytes
         self.first_seq = first_seq
         self.mark = mark
         self.ack = ack
@@ -109,7 +115,18 @@ class StagedControl:
 class CommitFrame:
     """A frame on its way: one topic's joined appends, or one control."""
 
-    __slots__ = ("appends", "batch", "bytes", "control", "location", "record_count", "sync", "topic", "ts_ms")
+    __slots__ = (
+        "appends",
+        "batch",
+        "bytes",
+        "control",
+        "location",
+        "record_bytes",
+        "record_count",
+        "sync",
+        "topic",
+        "ts_ms",
+    )
 
     def __init__(self, topic: Topic | None, control: StagedControl | None) -> None:
         self.topic = topic
@@ -118,6 +135,7 @@ class CommitFrame:
         self.batch: Batch | None = None
         self.bytes = 0
         self.record_count = 0
+        self.record_bytes = 0
         self.ts_ms = 0
         self.sync = control is not None and control.sync
         self.location = Location(0, 0, 0)
@@ -167,7 +185,7 @@ class Committer:
         """Put it behind all that is staged."""
         self._staged.append(item)
         if isinstance(item, StagedAppend):
-            self.staged_bytes += item.batch.nbytes
+            self.staged_bytes += item.bytes
         self._idle.clear()
         self._wake.set()
 
@@ -270,13 +288,13 @@ class Committer:
                     open_frames.pop(item.topic.id, None)
                 frames.append(CommitFrame(item.topic, item))
                 continue
-            topic, size, count = item.topic, item.batch.nbytes, item.batch.count
+            topic, size, count = item.topic, item.bytes, item.batch.count
             self.staged_bytes -= size
             group_bytes += size
             frame = open_frames.get(topic.id)
             if (
                 frame is None
-                or max(size, frame.appends[-1].batch.nbytes) > JOINED_APPEND_BYTES_MAX
+                or max(size, frame.appends[-1].bytes) > JOINED_APPEND_BYTES_MAX
                 or frame.bytes + size > JOINED_BYTES_MAX
                 or frame.record_count + count > JOINED_RECORDS_MAX
             ):
@@ -286,6 +304,7 @@ class Committer:
             frame.appends.append(item)
             frame.bytes += size
             frame.record_count += count
+            frame.record_bytes += item.record_bytes
             if item.sync or topic.config.durability is Durability.FSYNC:
                 synced_topics.add(topic.id)
         del self._staged[:taken]

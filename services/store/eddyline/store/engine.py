@@ -168,7 +168,15 @@ class Engine:
                 overlay.append(placed)
         sync = self._reserve(topic)
         self.committer(topic.id).stage(
-            StagedAppend(topic=topic, batch=request.batch, first_seq=first_seq, mark=mark, ack=ack, sync=sync)
+            StagedAppend(
+                topic=topic,
+                batch=request.batch,
+                first_seq=first_seq,
+                record_bytes=size,
+                mark=mark,
+                ack=ack,
+                sync=sync,
+            )
         )
         return ack
 
@@ -196,7 +204,15 @@ class Engine:
         topic.writers.stage(move, ack)
         mark = AppendMark(0, writer=move.writer, fence=move.fence, previous=move.new, new=move.new)
         self.committer(topic.id).stage(
-            StagedAppend(topic=topic, batch=_NO_RECORDS, first_seq=topic.staged_seq + 1, mark=mark, ack=ack, sync=True)
+            StagedAppend(
+                topic=topic,
+                batch=_NO_RECORDS,
+                first_seq=topic.staged_seq + 1,
+                record_bytes=0,
+                mark=mark,
+                ack=ack,
+                sync=True,
+            )
         )
         return ack
 
@@ -308,7 +324,7 @@ class Engine:
 
     def _keep(self, topic: Topic, batch: Batch, frame: CommitFrame) -> None:
         """The records' place: in the index and the cache, or in memory alone."""
-        size = counted_total(batch)
+        size = frame.record_bytes
         topic.note_gaps(batch)
         topic.record_bytes += size
         if not topic.oldest_ts_ms:
@@ -316,7 +332,7 @@ class Engine:
         if frame.is_written:
             self.table.has_grown(topic)
             topic.index.put(batch.first_seq, batch.last_seq, frame.location, ts_ms=frame.ts_ms, record_bytes=size)
-            self._cache.add((topic.id, frame.location), batch)
+            self._cache.add((topic.id, frame.location), batch, frame.bytes)
         else:
             if topic.memory is None:
                 topic.memory = MemoryLog(self.gate.count_memory)

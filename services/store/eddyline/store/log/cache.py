@@ -8,7 +8,7 @@ Threading: event loop only.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -19,27 +19,34 @@ ENTRY_OVERHEAD_BYTES: Final = 512
 """What a cached batch costs beside its buffers (objects, keys); seen with tracemalloc, rounded up."""
 
 
+class _Kept(NamedTuple):
+    batch: Batch
+    bytes: int
+
+
 class BatchCache:
     """Batches by their place."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._batches: OrderedDict[Hashable, Batch] = OrderedDict()
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
         self.bytes = 0
 
-    def add(self, key: Hashable, batch: Batch) -> None:
-        """Keep a batch; the oldest go where the bound is passed."""
-        if key in self._batches:
+    def add(self, key: Hashable, batch: Batch, batch_bytes: int | None = None) -> None:
+        """Keep a batch, of which its bytes may be known; the oldest go where the bound is passed."""
+        if key in self._kept:
             return
-        self._batches[key] = batch
-        self.bytes += batch.nbytes + ENTRY_OVERHEAD_BYTES
+        size = (batch.nbytes if batch_bytes is None else batch_bytes) + ENTRY_OVERHEAD_BYTES
+        self._kept[key] = _Kept(batch, size)
+        self.bytes += size
         while self.bytes > self._bytes_max:
-            _, evicted = self._batches.popitem(last=False)
-            self.bytes -= evicted.nbytes + ENTRY_OVERHEAD_BYTES
+            _, evicted = self._kept.popitem(last=False)
+            self.bytes -= evicted.bytes
 
     def get(self, key: Hashable) -> Batch | None:
         """The batch at this place, if it is here."""
-        batch = self._batches.get(key)
-        if batch is not None:
-            self._batches.move_to_end(key)
-        return batch
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        self._kept.move_to_end(key)
+        return kept.batch

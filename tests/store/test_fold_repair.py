@@ -467,3 +467,26 @@ async def test_topics_without_fold_need_none() -> None:
         assert await entries(link, "empty") == []
 
     await lives.run(look)
+
+
+async def test_large_records_are_not_gathered_into_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    lives = Lives()
+
+    async def large(link: LocalLink) -> None:
+        await kv_topic(link)
+        for number in range(20):
+            await append(link, "kv", puts((f"k{number}", "x" * 300_000)))
+
+    await lives.run(large)
+    expected = await entries_of(lives)
+    sizes: list[int] = []
+
+    def apply(fold: SimFold, writes: Sequence[FoldWrite]) -> None:
+        sizes.append(sum(len(value or b"") for write in writes for _, value in write.entries))
+        original(fold, writes)
+
+    original = SimFold.apply
+    monkeypatch.setattr(SimFold, "apply", apply)
+    lives.fold = SimFold(0)
+    assert await entries_of(lives) == expected
+    assert 300_000 < max(sizes) < 1_500_000

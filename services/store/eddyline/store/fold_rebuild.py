@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from eddyline.store.fold_source import FoldSource
 
 WRITE_ENTRIES: Final = 1024
-"""Entries from which on a write is not joined by another piece's: small frames share a write, a large piece has its own."""
+WRITE_BYTES: Final = 1 << 20
+"""Entries or bytes from which on a write is not joined by another piece's: small frames share a write, a large piece has its
+own. By their number alone, frames of large values would be in memory a thousand at a time."""
 
 
 def rebuild(
@@ -42,16 +44,16 @@ def rebuild(
             yield 0
     elif not source.goes_on:
         until_taken(fold, partial(fold.delete_topic, topic_id))
-    waiting, entries_waiting = list[FoldWrite](), 0
+    waiting, entries_waiting, bytes_waiting = list[FoldWrite](), 0, 0
     for last_seq, batch in source.log():
         entries = entries_of(batch)
         # The last of the log counts with the writers.
         waiting.append(FoldWrite(topic_id, min(last_seq, source.through_seq - 1), entries, []))
-        entries_waiting += len(entries)
-        if entries_waiting >= WRITE_ENTRIES or len(waiting) >= WRITE_ENTRIES:
+        entries_waiting, bytes_waiting = entries_waiting + len(entries), bytes_waiting + batch.nbytes
+        if max(entries_waiting, len(waiting)) >= WRITE_ENTRIES or bytes_waiting >= WRITE_BYTES:
             until_taken(fold, partial(fold.apply, waiting))
             yield waiting[-1].applied_seq
-            waiting, entries_waiting = [], 0
+            waiting, entries_waiting, bytes_waiting = [], 0, 0
     waiting.append(FoldWrite(topic_id, source.through_seq, [], list(writers)))
     until_taken(fold, partial(fold.apply, waiting))
     yield source.through_seq

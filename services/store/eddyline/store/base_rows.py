@@ -73,7 +73,7 @@ class BaseRows:
 
 
 def _matching(fs: Fs, path: Path, match: Match) -> list[Batch]:
-    """The rows of a base that match, without what is larger than a key and a seq where they are many. Blocking."""
+    """The rows of a base that match; their seqs alone where they may be many. Blocking."""
     footer = read_footer(fs, path)
     exact = match.kind is MatchKind.EQ
     if not (footer.may_hold_key(match.value) if exact else footer.may_hold_key_prefix(match.value)):
@@ -93,7 +93,7 @@ def _matching(fs: Fs, path: Path, match: Match) -> list[Batch]:
             batch = read_batch(file, path, entry)
             rows = batch.select(matched(batch, match))
             if rows.count:
-                found.append(rows if exact else _keys_alone(rows))
+                found.append(rows if exact else _seqs_alone(rows))
             elif found or _first_key(batch) > match.value:
                 break
     finally:
@@ -106,5 +106,5 @@ def _first_key(batch: Batch) -> bytes:
     return key or b""
 
 
-def _keys_alone(batch: Batch) -> Batch:
-    return type(batch)(batch.count, first_seq=batch.first_seq, seqs=batch.seqs, key=batch.key)
+def _seqs_alone(batch: Batch) -> Batch:
+    return type(batch)(batch.count, first_seq=batch.first_seq, seqs=batch.seqs)

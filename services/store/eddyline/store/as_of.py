@@ -160,7 +160,7 @@ class AsOf:
             entry = await self._bases.entry(topic, key)
             if entry is None or _may_show(topic, entry):
                 points.append(base_seq)
-        cursor, may_hold = max(after_seq, min(topic.floors.trim, base_seq)), may_hold_of(key)
+        cursor, may_hold = max(after_seq, topic.needed_after), may_hold_of(key)
         while cursor < min(points):
             piece = await self._log.after(topic, cursor, may_hold=may_hold)
             if piece is None:
@@ -178,7 +178,7 @@ class AsOf:
         def wanted(part: SegmentSummary | BatchEntry) -> bool:
             return part.last_ts_ms > time_ms
 
-        head_seq, lowest = topic.head_seq, _lowest(topic)
+        head_seq, lowest = topic.head_seq, topic.needed_after
         cursor, seq = lowest, head_seq
         while cursor < head_seq:
             if cursor >= topic.segments.last_seq:
@@ -210,11 +210,6 @@ class AsOf:
 def may_hold_of(key: bytes) -> Callable[[Footer], bool]:
     """Whether a segment may hold a revision of the key."""
     return lambda footer: footer.may_hold_key(key)
-
-
-def _lowest(topic: Topic) -> int:
-    """Up to this seq the log's rows may be off the disk."""
-    return min(topic.floors.trim, topic.base.seq if topic.base is not None else 0)
 
 
 def _may_show(topic: Topic, revision: Record) -> bool:

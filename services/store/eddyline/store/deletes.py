@@ -139,7 +139,7 @@ class Deletes:
 
     async def _delete_matching(self, topic: Topic, deletion: Deletion, match: Match) -> int:
         may_hold = may_hold_match(match)
-        cursor, count = _lowest(topic), 0
+        cursor, count = topic.needed_after, 0
         while True:
             found = _Found()
             base = topic.base
@@ -163,7 +163,7 @@ class Deletes:
                 return deletion.through_seq
             if piece.batch is not None:
                 # A merge may have put rows that were looked at into the same batch.
-                lowest_seq = max(cursor, _lowest(topic))
+                lowest_seq = max(cursor, topic.needed_after)
                 _take(piece.batch, deletion, found, trim_seq=lowest_seq, deleted=topic.deleted_seqs)
             cursor = piece.last_seq
         return min(cursor, deletion.through_seq)
@@ -220,12 +220,6 @@ def may_hold_match(match: Match) -> Callable[[Footer], bool]:
     if match.kind is MatchKind.EQ:
         return lambda footer: footer.tags.may_hold(match.value)
     return lambda footer: footer.tag_count > 0
-
-
-def _lowest(topic: Topic) -> int:
-    """Rows up to this seq need no look: they are gone, from the disk too where a fold could be made of them."""
-    trim = topic.floors.trim
-    return min(trim, topic.base.seq if topic.base is not None else 0) if topic.folds else trim
 
 
 def _take(batch: Batch, deletion: Deletion, found: _Found, *, trim_seq: int, deleted: SeqSet) -> None:

@@ -287,6 +287,12 @@ class LocalLink:
         check_delete(before_seq, match, found.kind)
         return await self._parts.history.deletes.delete(found, before_seq=before_seq, match=match)
 
+    def erase_topic(self, name: str, *, if_epoch: int = 0) -> AsyncGenerator[EraseProgress, None]:
+        self._check_open()
+        topic = self._table.get(name)
+        check_epoch(name, topic.id, if_epoch)
+        return self._parts.maintenance.erasures.ask(topic)
+
     async def entry_at(
         self, topic: str, key: bytes, *, at_seq: int | None = None, at_time_ms: int | None = None
     ) -> EntryPage:
@@ -389,14 +395,6 @@ class LocalLink:
     def stop_writes(self) -> None:
         """Refuse writes from now on: the store is stopping."""
         self._closing = True
-
-    # not built yet -----------------------------------------------------------------------------------------------
-
-    def erase_topic(self, name: str, *, if_epoch: int = 0) -> AsyncGenerator[EraseProgress, None]:
-        self._check_open()
-        topic = self._table.get(name)
-        check_epoch(name, topic.id, if_epoch)
-        return self._parts.maintenance.erasures.ask(topic)
 
     def _check_open(self) -> None:
         if self._closing:

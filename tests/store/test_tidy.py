@@ -11,7 +11,9 @@ from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.core.topic import Kind, TopicConfig
 from eddyline.store.fold.memory import SimFold
 from eddyline.store.log_files import extent_of
+from eddyline.store.maintenance import ROUND_S
 from eddyline.store.storage.layout import Layout
+from eddyline.store.tidy import ROUND_BYTES
 from tests.support.faulty_fs import FaultyFs
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.sim_fs import SimFs
@@ -330,3 +332,27 @@ async def test_a_base_survives_restarts_and_the_fold_reads_the_same() -> None:
         assert [entry.data for entry in page.entries if entry is not None] == [b"a2", b"b2"]
         await append(link, "kv", puts(("c", "1")))
         assert [row.seq for row in await all_rows(link, "kv")] == [7]
+
+
+# the order of the jobs -------------------------------------------------------------------------------------------
+
+
+async def test_a_store_that_serves_only_reads_waits_though_work_was_left() -> None:
+    clock = ManualClock()
+    async with sim_store(clock=clock) as link:
+        maintenance = link._parts.maintenance
+        await log_topic(link)
+        await segmented(link, 4)
+        maintenance._tidier._read_bytes = ROUND_BYTES
+        link._engine.gate.failed_reason = "FOLD_FAILED"
+        rounds = 0
+        one_round = maintenance.round
+
+        async def counted() -> bool:
+            nonlocal rounds
+            rounds += 1
+            return await one_round()
+
+        maintenance.round = counted  # type: ignore[method-assign]
+        await clock.pass_time(1)
+        assert rounds <= 1 / ROUND_S

@@ -97,6 +97,8 @@ class Maintenance:
         erasures.on_asked = self._wake.set
         self._resting = Resting(clock)
         self._checkpoint_s = clock.monotonic_s()
+        self._has_more = False
+        """The last round ended with work that waits for nothing; one that stepped aside has none."""
         self.stage = Stage.IDLE
         """What is being done."""
 
@@ -110,16 +112,13 @@ class Maintenance:
         pause_s = PAUSE_S
         try:
             while True:
-                if not await self.round():
-                    await wait_event(self._clock, self._wake, pause_s)
-                    pause_s = min(2 * pause_s, PAUSE_S_MAX)
-                    continue
-                pause_s = PAUSE_S
-                if self._tidier.has_more or self.erasures.has_more:
+                good = await self.round()
+                if good and self._has_more:
                     await asyncio.sleep(0)
                 else:
-                    await wait_event(self._clock, self._wake, ROUND_S)
+                    await wait_event(self._clock, self._wake, ROUND_S if good else pause_s)
                     self._wake.clear()
+                pause_s = PAUSE_S if good else min(2 * pause_s, PAUSE_S_MAX)
         finally:
             await self._scrubber.close()
             await self.erasures.close()
@@ -130,6 +129,7 @@ class Maintenance:
             return await self._round()
 
     async def _round(self) -> bool:
+        self._has_more = False
         if self._engine.read_only_reason:
             await self.erasures.refuse(self._engine.read_only_reason)
             return True
@@ -148,6 +148,7 @@ class Maintenance:
         if self._scrubber.is_due:
             good &= await self._attempt(Stage.SCRUB, "scrub", self._scrubber.round)
         self._engine.gate.unsegmented_bytes = sum(c.wal.bytes_total for c in self._engine.committers)
+        self._has_more = self._tidier.has_more or self.erasures.has_more
         return good
 
     async def _attempt(self, stage: Stage, about: Hashable | None, job: Callable[[], Awaitable[None]]) -> bool:

@@ -21,6 +21,7 @@ from eddyline.store.__main__ import SERVICES, add_services
 from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import StoreSettings
 from eddyline.store.fold.rocksdb import RocksFold
+from eddyline.store.fold.scratch import ScratchFold
 from eddyline.store.lifecycle import open_store
 from eddyline.store.machine import Machine, new_workers
 from eddyline.store.memory_plan import memory_plan
@@ -143,6 +144,7 @@ async def served_store(
         host=host,
         workers=new_workers(partial(_worker, gates)),
         plan=memory_plan(settings.memory_bytes)._replace(cache_bytes=cache_bytes),
+        scratch=ScratchFold(data_dir.with_name(f"{data_dir.name}-scratch")),
     )
     server = make_server(settings.listen, cluster_id=CLUSTER_ID)
     add_services(server, doorway, common=CommonSettings(), clock=clock, host=host)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eddyline.v1.fold_pb2 import BatchGetEntriesRequest, GetEntryRequest, KeyHistoryRequest
+from eddyline.store.storage.layout import Layout
+from eddyline.v1.fold_pb2 import (
+    BatchGetEntriesRequest,
+    GetEntryRequest,
+    KeyHistoryRequest,
+    SettleFoldRequest,
+    VerifyFoldRequest,
+)
 from eddyline.v1.log_pb2 import (
     MATCH_FIELD_KEY,
     MATCH_KIND_EQ,
@@ -20,12 +27,13 @@ from eddyline.v1.topic_pb2 import (
     TOPIC_KIND_LOG,
     CreateTopicRequest,
     DeleteTopicRequest,
+    EraseTopicRequest,
     Topic,
     TopicConfig,
 )
 from eddyline.v1.types_pb2 import GAP_REASON_CAP, OP_DELETE, Record
 from tests.store.rpc.requests import keyed, keyless, rows
-from tests.support.store_server import ServedStore, answers_of, refused, served_store
+from tests.support.store_server import ServedStore, answers_of, passing_time, refused, served_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,3 +136,29 @@ async def test_topic_may_have_its_readers_see_their_own_node(tmp_path: Path) -> 
             assert [record.seq for record in item.rows.records] == expected
             assert topic.config.dedupe_node == dedupe_node
             await store.topics.DeleteTopic(DeleteTopicRequest(topic="t"))
+
+
+async def test_fold_is_checked_and_one_that_is_not_lost_is_left_as_it_is(tmp_path: Path) -> None:
+    async with served_store(tmp_path / "store") as store:
+        topic = await filled(store)
+        answers, reason = await answers_of(store.fold.VerifyFold(VerifyFoldRequest(topic="t")))
+        assert reason == ""
+        verdict = answers[-1].verdict
+        assert (verdict.fold_seq, verdict.entry_count, verdict.differing_count) == (5, 2, 0)
+        settled = await store.fold.SettleFold(SettleFoldRequest(topic="t", if_epoch=topic.epoch))
+        assert (settled.settled, settled.state.fold_seq, settled.state.epoch) == (False, 5, topic.epoch)
+
+
+async def test_topic_is_erased_at_once(tmp_path: Path) -> None:
+    async with served_store(tmp_path / "store") as store:
+        await create(store, TOPIC_KIND_LOG, TopicConfig())
+        await store.log.AppendRecords(rows("t", Record(data=b"a secret of its own"), Record(data=b"kept")))
+        await store.log.DeleteRecords(DeleteRecordsRequest(topic="t", before_seq=2))
+        wal = Layout(tmp_path / "store").wal_shard(0)
+        assert any(b"a secret" in path.read_bytes() for path in wal.iterdir())
+        async with passing_time(store.clock):
+            answers, reason = await answers_of(store.topics.EraseTopic(EraseTopicRequest(topic="t")))
+        assert (reason, answers[-1].erased) == ("", True)
+        files = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
+        assert files
+        assert not [path for path in files if b"a secret" in path.read_bytes()]

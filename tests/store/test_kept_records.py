@@ -49,11 +49,12 @@ async def test_checkpoint_takes_down_positions_that_are_stored_and_no_staged_one
         await link.create_topic("log", Kind.LOG, TopicConfig())
         await append(link, "log", rows("a"), writer=WriterPosition("w", 1, b"", b"1"))
         committer = link._engine.committers[0]
-        await committer.hold()
-        ack = await link.stage(AppendRequest(topic="log", batch=rows("b"), writer=WriterPosition("w", 1, b"1", b"2")))
-        await settle()
-        assert [writer.position for writer in entry_of(link._table.get("log"), None).writers] == [b"1"]
-        committer.release()
+        async with committer.held():
+            ack = await link.stage(
+                AppendRequest(topic="log", batch=rows("b"), writer=WriterPosition("w", 1, b"1", b"2"))
+            )
+            await settle()
+            assert [writer.position for writer in entry_of(link._table.get("log"), None).writers] == [b"1"]
         await ack
 
 
@@ -70,3 +71,23 @@ async def test_checkpoint_that_is_broken_off_leaves_what_it_took_down_to_the_nex
         checkpoint.cancel()
         await asyncio.wait([checkpoint])
         assert topic in link._table.dirty
+
+
+async def test_checkpoint_that_is_broken_off_before_its_cut_holds_no_append_back() -> None:
+    async with sim_store(wal_shards=2) as link:
+        for name in ("one", "two"):
+            await link.create_topic(name, Kind.LOG, TopicConfig())
+        first, second = link._engine.committers
+        first._between.clear()  # a group that is with the disk
+        checkpoint = asyncio.create_task(link._parts.checkpointer.run(light=True))  # noqa: TID251
+        await settle()
+        checkpoint.cancel()
+        await asyncio.wait([checkpoint])
+        first._between.set()
+        for committer in (first, second):
+            async with committer.held():
+                assert not committer._released.is_set()
+            assert committer._released.is_set()
+        await link._parts.checkpointer.run()
+        for name in ("one", "two"):
+            await append(link, name, rows("a"))

@@ -287,14 +287,12 @@ async def test_sealing_passes_over_a_topic_whose_deletion_is_under_way() -> None
         await append(link, "log", rows("a", "b"))
         topic = topic_of(link, "log")
         (committer,) = link._engine.committers
-        await committer.hold()
-        async with asyncio.TaskGroup() as tasks:
+        async with asyncio.TaskGroup() as tasks, committer.held():
             tasks.create_task(link.delete_topic("log"))
             await settle()
             await link._parts.maintenance._sealer.seal(topic, topic.head_seq)
             assert topic.closing
             assert not topic.deleted
-            committer.release()
         assert topic.deleted
         assert not len(topic.segments)
 

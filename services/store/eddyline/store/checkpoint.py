@@ -7,7 +7,7 @@
     5 write    the catalog's one synced batch
     6 unlink   files below the oldest that an index points into
 
-Only step 3 holds appends back, for as long as one group and the taking down last.
+Only step 3 holds appends back, for as long as one group, the fold's lag and the taking down last.
 I1: a catalog names only what is durable. I2: a WAL file goes only when the catalog knows its effects and no index points
 into it. I3: a failure before step 5 changes nothing; after it, the next start or checkpoint removes the files.
 Threading: event loop; one at a time.
@@ -16,6 +16,7 @@ Threading: event loop; one at a time.
 from __future__ import annotations
 
 import logging
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -192,9 +193,9 @@ class Checkpointer:
     async def _cut(self, *, clean: bool) -> tuple[list[TopicEntry], list[int], list[WalEnd]]:
         """Begin a new WAL file and take down what changed, with nothing under way."""
         engine, table = self._engine, self._engine.table
-        try:
+        async with AsyncExitStack() as held:
             for committer in engine.committers:
-                await committer.hold()
+                await held.enter_async_context(committer.held())
             await engine.applier.drain()
             expired_ms = self._ages.now_ms() - self._writer_keep_ms
             for topic in table.dirty:
@@ -208,9 +209,6 @@ class Checkpointer:
             table.gone.clear()
             self._placed_bytes += self.bytes_since
             return entries, gone, [committer.wal.cut() for committer in engine.committers]
-        finally:
-            for committer in engine.committers:
-                committer.release()
 
     def _positions(self, ends: Sequence[WalEnd]) -> list[WalPosition]:
         """Where each WAL shard is read from: state behind its end, data from the oldest file that an index points into."""

@@ -13,6 +13,7 @@ Threading: event loop; write and fdatasync run on the shard's one writer thread,
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -24,7 +25,7 @@ from eddyline.store.storage.frame import AppendMark, FrameBody, append_body
 from eddyline.store.storage.wal import Location, Wal, WalFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from eddyline.core.clock import Clock
     from eddyline.core.match import Match
@@ -193,17 +194,18 @@ class Committer:
         """Wait until nothing is staged or under way."""
         await self._idle.wait()
 
-    async def hold(self) -> None:
-        """Let the group under way end, and begin none until `release`: what is staged waits."""
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Let the group under way end, and begin none while this is open: what is staged waits."""
         self._holds += 1
         self._released.clear()
-        await self._between.wait()
-
-    def release(self) -> None:
-        """Go on, once everybody who holds has released."""
-        self._holds -= 1
-        if not self._holds:
-            self._released.set()
+        try:
+            await self._between.wait()
+            yield
+        finally:
+            self._holds -= 1
+            if not self._holds:
+                self._released.set()
 
     async def run(self) -> None:
         """Commit group after group, until cancelled; whoever still waits then gets CommitUnknown or ReadOnly."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,7 @@ from eddyline.core.topic import Durability, Kind, TopicConfig
 from eddyline.store.storage.segment_read import read_batch
 from tests.support.manual_clock import START_MS
 from tests.support.placed import PLACES, Place, PlacedStore, placed_store
-from tests.support.store import append
+from tests.support.store import append, log_topic, rows, sim_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,3 +119,22 @@ async def test_other_topics_are_refused() -> None:
             await store.link.find_seq("t", epoch=99, commit_time_ms=0)
         with pytest.raises(TopicNotFound):
             await store.link.find_seq("none", commit_time_ms=0)
+
+
+async def test_search_through_memory_lets_others_run() -> None:
+    async with sim_store() as link:
+        await log_topic(link, durability=Durability.EPHEMERAL)
+        for number in range(300):
+            await append(link, "log", rows(str(number)))
+        turns, searching = 0, True
+
+        def turn() -> None:
+            nonlocal turns
+            turns += 1
+            if searching:
+                asyncio.get_running_loop().call_soon(turn)
+
+        asyncio.get_running_loop().call_soon(turn)
+        assert not (await link.find_seq("log", source_time_ns=1)).found
+        searching = False
+        assert turns >= 4

@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eddyline.core.batch import Batch
-from eddyline.core.errors import EddylineError, RecordTooLarge
+from eddyline.core.errors import BatchTooLarge, EddylineError, RecordTooLarge
+from eddyline.core.read import EXAMINED_RECORDS_MAX
 from eddyline.core.record import META_ENTRIES_MAX, MetaEntry, Op, Record
 from eddyline.core.row_decode import decode_rows
 from eddyline.core.row_encode import encode_rows
@@ -18,6 +19,7 @@ from eddyline.core.row_spans import INDEX_BYTES_MAX
 from eddyline.core.wire import (
     ROWS_AT_ONCE_MIN,
     answer_from_rows,
+    batch_from_row_bytes,
     batch_from_rows,
     batch_to_rows,
     packed_by_objects,
@@ -154,6 +156,15 @@ def test_shapes_that_are_left_to_the_objects(record: bytes) -> None:
 
 def test_a_record_of_very_many_fields_is_left_before_it_takes_long() -> None:
     assert not check(framed([b"\x08\x01" * 100_000]))
+
+
+@pytest.mark.parametrize("records", [[b""], [b"", b"\x32\x00"]], ids=["of one shape", "of two"])
+def test_more_records_than_any_batch_has_are_refused_before_objects_are_made(records: list[bytes]) -> None:
+    data = framed(records * (EXAMINED_RECORDS_MAX + 1))
+    # The second ends with what is no record: that nobody tells of it shows that protobuf has not seen the bytes.
+    for message in (data, data + b"\xff"):
+        with pytest.raises(BatchTooLarge, match="more than"):
+            batch_from_row_bytes(message)
 
 
 @pytest.mark.parametrize("size", [1, LONG])

@@ -9,7 +9,8 @@ are passed over.
 
 I1: what comes back is what protobuf's objects would give, canonical.
 I2: None = not judged here, the caller goes on with protobuf's objects, which have the errors: malformed bytes, tags of two
-    bytes and more, groups, repeated texts, ops beyond a byte, too many entries or records, too many rounds.
+    bytes and more, groups, repeated texts, ops beyond a byte, too many entries, too many rounds.
+I3: more records than any batch has are refused as they are counted: an empty one takes 2 bytes, and 147 as an object.
 Threads: pure functions.
 """
 
@@ -21,8 +22,9 @@ import numpy as np
 
 from eddyline.core.batch import Batch
 from eddyline.core.column import COLUMN_BYTES_END, Column, sizes_to_offsets
+from eddyline.core.errors import BatchTooLarge
 from eddyline.core.read import EXAMINED_RECORDS_MAX
-from eddyline.core.record import META_ENTRIES_MAX
+from eddyline.core.record import APPEND_RECORDS_MAX, META_ENTRIES_MAX
 from eddyline.core.row_grid import read_grid
 from eddyline.core.row_spans import NotTaken, gather, padded, read_varints, scatter
 
@@ -80,6 +82,9 @@ class _Spans(NamedTuple):
 def decode_rows(data: bytes, *, default_op: int, walked_min: int = 0) -> Batch | None:
     """The batch of a serialized RecordBatch; its ops are `default_op` where they are unset. None: see I2, and where less
     than `walked_min` records are not of one shape.
+
+    Raises:
+        BatchTooLarge: see I3.
     """
     if not data:
         return Batch(0)
@@ -159,7 +164,13 @@ def _records(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
             at += size
     except IndexError as error:
         raise NotTaken from error
-    if at != total:
+    if at < total:
+        raise BatchTooLarge(
+            f"more than {EXAMINED_RECORDS_MAX} records, at most {APPEND_RECORDS_MAX} an append",
+            count=EXAMINED_RECORDS_MAX,
+            limit=APPEND_RECORDS_MAX,
+        )
+    if at > total:
         raise NotTaken
     begin = np.array(starts, dtype=np.int64)
     return begin, begin + np.array(sizes, dtype=np.int64)

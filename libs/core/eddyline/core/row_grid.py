@@ -5,7 +5,8 @@ have its tags, lengths and ends of numbers in the same places, which is two comp
 once. Producers of measurements write such rows: 1 000 of them take a third of what walking them in step does.
 
 I1: what comes back is what walking them gives. I2: None = not of one shape, malformed, or not looked at here: other fields
-than those asked for, a field twice, tags of two bytes and more, lengths of three. Threads: pure functions.
+than those asked for, a field twice, tags of two bytes and more, lengths of three, more records than any batch has.
+Threads: pure functions.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+
+from eddyline.core.read import EXAMINED_RECORDS_MAX
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,7 +52,7 @@ def read_grid(data: bytes, *, number_tags: tuple[int, ...], cell_tags: tuple[int
     try:
         size, head = _length(data, 1)
         stride = head + size
-        if len(data) % stride:
+        if len(data) % stride or len(data) // stride > EXAMINED_RECORDS_MAX:
             return None
         places = _places(data[:stride], head, number_tags, cell_tags)
     except IndexError:

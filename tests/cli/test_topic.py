@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.cli.command import parse
+from eddyline.cli.failure import CommandError
 from eddyline.cli.topic_settings import change_of, kept_text
 from eddyline.core.deletion import EraseProgress
 from eddyline.core.errors import TopicFull
@@ -122,6 +123,13 @@ async def test_an_erasure_ends_with_one_line(
         )
     assert door.asked[0] == ("erase_topic", ("t",), {"if_epoch": 7})
     assert capsys.readouterr().err == ""
+
+
+async def test_an_erasure_that_ends_before_all_is_erased_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    door = ScriptedDoor({"erase_topic": [EraseProgress(0, 9)]})
+    async with command_on_a_door(door, monkeypatch) as command:
+        with pytest.raises(CommandError, match="before all was erased"):
+            await command.run("topic", "erase", "t")
 
 
 async def test_what_a_topic_keeps_is_changed_while_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from eddyline.cli.failure import EXIT_OK
+from eddyline.cli.failure import EXIT_OK, CommandError
 from eddyline.cli.output import Json, shown_time
 from eddyline.cli.progress import Progress, share
 from eddyline.cli.quantity import shown_size, shown_span
 from eddyline.cli.topic_settings import add_settings, change_of, kept_text, settings_fields
 from eddyline.cli.verb import add_group, add_verb, connected, count
+from eddyline.core.deletion import EraseProgress
 from eddyline.core.topic import ConfigChange, Kind, TopicConfig, changed
 
 if TYPE_CHECKING:
@@ -149,18 +150,19 @@ async def delete(arguments: argparse.Namespace, context: Context) -> int:
 
 async def erase(arguments: argparse.Namespace, context: Context) -> int:
     """Erase what was deleted from a topic."""
-    progress, done_bytes = Progress(context.clock), 0
+    progress, step = Progress(context.clock), EraseProgress(0, 0)
     async with (
         connected(arguments, context) as client,
         aclosing(client.erase_topic(arguments.name, if_epoch=arguments.if_epoch)) as steps,
     ):
         async for step in steps:
-            done_bytes = step.done_bytes
             of = f"{shown_size(step.done_bytes)} of {shown_size(step.total_bytes)}"
             progress.tell(f"erasing {arguments.name}: {share(step.done_bytes, step.total_bytes)}, {of}")
+    if not step.erased:
+        raise CommandError(f"the store ended the erasure of {arguments.name} before all was erased", "try again")
     context.output.say(
         f"erased: nothing that was deleted from {arguments.name} is on disk any more",
-        {"name": arguments.name, "erased": True, "done_bytes": done_bytes},
+        {"name": arguments.name, "erased": True, "done_bytes": step.done_bytes},
     )
     return EXIT_OK
 

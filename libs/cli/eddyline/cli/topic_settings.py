@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from eddyline.cli.quantity import duration_ms, shown_size, shown_span, size_bytes
 from eddyline.cli.verb import count, whole_number
-from eddyline.core.topic import ConfigChange, Discard, Durability
+from eddyline.core.topic import PRIORITY_MAX, ConfigChange, Discard, Durability
 
 if TYPE_CHECKING:
     from eddyline.cli.output import Json
     from eddyline.core.topic import TopicConfig
-
-PRIORITY_MAX: Final = 1000
 
 
 def add_settings(parser: argparse.ArgumentParser, *, updates: bool) -> None:

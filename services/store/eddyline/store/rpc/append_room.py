@@ -3,7 +3,8 @@
 An append of one call is taken as the largest message while it is received, since its size is not known; then as what it and
 what is made of it take, until the call is over. Calls wait in order of arrival, and gRPC's flow control lets their clients
 wait. Streams of appends are bounded by what they may have in flight each, and by `memory_guard.py`.
-I1: what is claimed is at most the room, or one call's. I2: a claim ends with its call's task, however that ends.
+I1: no call is let in that does not fit, but for one; what is claimed grows by what came then, to at most `FORMS` times the
+room, or one call's. I2: a claim ends with its call's task, however that ends.
 Threading: event loop. Order: behind `eddyline.core.interceptor`.
 """
 

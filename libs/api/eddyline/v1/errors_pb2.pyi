@@ -132,7 +132,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_DISK_FLOOR: _ErrorReason.ValueType  # 51
     """RESOURCE_EXHAUSTED: the disk has less free space than the store leaves; retry after the given time."""
     ERROR_REASON_MEMORY_FULL: _ErrorReason.ValueType  # 52
-    """RESOURCE_EXHAUSTED: the store holds as many unsealed bytes as it may; retry after the given time."""
+    """RESOURCE_EXHAUSTED: the store's process, or its EPHEMERAL topics, hold as much memory as they may; retry after the
+    given time.
+    """
     ERROR_REASON_TIME_NOT_REACHED: _ErrorReason.ValueType  # 53
     """OUT_OF_RANGE: the asked time has not come; the answer could still change."""
     ERROR_REASON_NEWER_FORMAT: _ErrorReason.ValueType  # 54
@@ -246,7 +248,9 @@ ERROR_REASON_CATALOG_LOST: ErrorReason.ValueType  # 50
 ERROR_REASON_DISK_FLOOR: ErrorReason.ValueType  # 51
 """RESOURCE_EXHAUSTED: the disk has less free space than the store leaves; retry after the given time."""
 ERROR_REASON_MEMORY_FULL: ErrorReason.ValueType  # 52
-"""RESOURCE_EXHAUSTED: the store holds as many unsealed bytes as it may; retry after the given time."""
+"""RESOURCE_EXHAUSTED: the store's process, or its EPHEMERAL topics, hold as much memory as they may; retry after the
+given time.
+"""
 ERROR_REASON_TIME_NOT_REACHED: ErrorReason.ValueType  # 53
 """OUT_OF_RANGE: the asked time has not come; the answer could still change."""
 ERROR_REASON_NEWER_FORMAT: ErrorReason.ValueType  # 54

@@ -125,7 +125,8 @@ class TopicServiceServicer:
         log, fold, bases), and tells how far it is. The answer with `erased` comes when none of it is on disk any more.
         Without this call the store does the same within its `erase_within_h`. Copies made before are not reached.
         Retry: safe. A call that breaks off leaves the rest to the next one, or to the store's own time.
-        Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN, DATA_CORRUPT.
+        Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, THROTTLED (too many erasures wait), DISK_FLOOR, READ_ONLY,
+        COMMIT_UNKNOWN, DATA_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

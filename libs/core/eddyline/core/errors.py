@@ -366,7 +366,7 @@ class DiskFloor(EddylineError):
 
 
 class MemoryFull(EddylineError):
-    """The store holds as many unsealed bytes as its memory budget allows. Metadata: retryAfterMs.
+    """The store's process, or its EPHEMERAL topics, hold as much memory as they may. Metadata: retryAfterMs.
 
     Operator action: retry; where it lasts look at the disk, or raise EDDYLINE_STORE_MEMORY_BYTES.
     """

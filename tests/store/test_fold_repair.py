@@ -9,95 +9,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.errors import DataCorrupt, FoldLost
-from eddyline.core.fold_check import FoldVerdict
 from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.core.topic import Kind, TopicConfig
 from eddyline.store.append import WriterPosition
 from eddyline.store.fold.fold import FoldWrite
 from eddyline.store.fold.memory import SimFold
-from eddyline.store.storage.layout import Layout
+from tests.support.fold_lives import LAYOUT, Lives, entries, entries_of, fill, first_segment, flip, nothing, seal
 from tests.support.history import read_all
-from tests.support.manual_clock import ManualClock
-from tests.support.sim_fs import Crashed, SimFs
-from tests.support.store import append, kv_topic, log_topic, puts, rows, settings, sim_store
+from tests.support.sim_fs import Crashed
+from tests.support.store import append, kv_topic, log_topic, puts, rows, sim_store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-    from pathlib import Path
 
-    from eddyline.core.record import Record
     from eddyline.store.link import LocalLink
-
-LAYOUT = Layout(settings().directory)
-
-
-class Lives:
-    """A store's disk and clock from start to start, and the fold that the next start opens."""
-
-    def __init__(self) -> None:
-        self.fs, self.clock, self.fold = SimFs(), ManualClock(), SimFold(0)
-        self.opened: list[SimFold] = []
-
-    async def run(self, work: Callable[[LocalLink], Awaitable[None]], *, kill: bool = False) -> None:
-        """One life, of which each new fold is an empty one; it ends in order, or is killed."""
-        folds: list[SimFold | None] = [self.fold]
-
-        def open_fold() -> SimFold:
-            self.fold = folds.pop() if folds else SimFold(0)  # type: ignore[assignment]  # never None
-            self.opened.append(self.fold)
-            return self.fold
-
-        try:
-            async with sim_store(self.fs, clock=self.clock, open_fold=open_fold) as link:
-                await work(link)
-                self.fs.crashed = kill
-        except* Crashed:
-            assert kill
-        self.fs = self.fs.reboot("kill")
-        self.fold = self.fold.kill()
-
-
-async def entries(link: LocalLink, topic: str = "kv") -> list[Record]:
-    found: list[Record] = []
-    async for page in link.range_entries(topic):
-        if page.batch is not None:
-            found += page.batch.to_rows()
-    return found
-
-
-async def nothing(link: LocalLink) -> None:
-    """Only start."""
-
-
-async def fill(link: LocalLink, count: int = 20) -> None:
-    """Records of a few keys, sealed in part, in several frames; some keys are gone."""
-    await kv_topic(link)
-    for number in range(count):
-        await append(link, "kv", puts((f"k{number % 7}", f"v{number}"), (f"g{number}", "x")))
-        if number % 3:
-            await append(link, "kv", puts((f"g{number}", None)))
-        if number == count // 2:
-            await seal(link)
-
-
-async def seal(link: LocalLink, topic: str = "kv") -> None:
-    found = link._table.get(topic)
-    await link._parts.checkpointer._sealer.seal(found, found.head_seq)
-
-
-def kept(found: list[Record]) -> Callable[[LocalLink], Awaitable[None]]:
-    """Note what the fold has."""
-
-    async def look(link: LocalLink) -> None:
-        found[:] = await entries(link)
-
-    return look
-
-
-async def entries_of(lives: Lives) -> list[Record]:
-    found: list[Record] = []
-    await lives.run(kept(found))
-    return found
 
 
 @pytest.mark.parametrize("kill", [False, True])
@@ -257,28 +182,12 @@ async def test_repair_that_is_cut_off_goes_on_where_it_was(monkeypatch: pytest.M
     assert len(lives.opened) == lives_taken + 3, "each start went on with the same fold"
 
 
-def _flip(lives: Lives, path: Path) -> int:
-    """Damage the middle of a file; where."""
-    file = lives.fs.open(path)
-    offset = file.size() // 2
-    byte = file.pread(1, offset)
-    file.pwritev([bytes((byte[0] ^ 0xFF,))], offset)
-    file.fsync()
-    file.close()
-    return offset
-
-
-def _segment(lives: Lives) -> Path:
-    directory = LAYOUT.topic_dir(1)
-    return directory / min(name for name in lives.fs.listdir(directory) if name.startswith("seg"))
-
-
 async def test_fold_without_log_is_lost_and_says_so_on_every_read_of_it() -> None:
     lives = Lives()
     await lives.run(fill)
     expected = await entries_of(lives)
-    segment = _segment(lives)
-    _flip(lives, segment)
+    segment = first_segment(lives)
+    flip(lives, segment)
     lives.fold = SimFold(0)
 
     async def refused(link: LocalLink) -> None:
@@ -302,7 +211,7 @@ async def test_fold_without_log_is_lost_and_says_so_on_every_read_of_it() -> Non
     await lives.run(served)
     await lives.run(refused)
     # The file is put back: the next start finds all.
-    _flip(lives, segment)
+    flip(lives, segment)
     found = await entries_of(lives)
     assert [row for row in found if row.key != b"k0"] == [row for row in expected if row.key != b"k0"]
     assert {row.key: row.data for row in found}[b"k0"] == b"late"
@@ -311,80 +220,10 @@ async def test_fold_without_log_is_lost_and_says_so_on_every_read_of_it() -> Non
     assert len(lives.opened) == 1
 
 
-async def test_lost_fold_is_settled_with_what_is_left_and_stays_so() -> None:
-    lives = Lives()
-    await lives.run(fill)
-    before = await entries_of(lives)
-    segment = _segment(lives)
-    _flip(lives, segment)
-    lives.fold = SimFold(0)
-
-    async def settle(link: LocalLink) -> None:
-        await append(link, "kv", puts(("late", "1")))
-        settled = await link.settle_fold("kv")
-        assert settled.settled
-        assert settled.base_seq == 0
-        assert settled.log_first_seq > 1
-        assert settled.state.fold_seq == (await link.get_topic("kv")).head_seq
-        left = {row.key: row for row in await entries(link)}
-        assert left.pop(b"late").data == b"1"
-        assert set(left.values()) <= set(before)
-        assert all(row.key in left for row in before if row.seq >= settled.log_first_seq)
-        assert not (await link.settle_fold("kv")).settled
-        topic = link._table.get("kv")
-        assert topic.base is None
-        lives.clock.advance(60)  # no burst of appends any more
-        assert await link._parts.maintenance.round()
-        assert topic.base is not None
-
-    await lives.run(settle, kill=True)
-    left = await entries_of(lives)
-    assert b"late" in {row.key for row in left}
-    # From now on the base is enough, and what is damaged is not needed.
-    lives.fold = SimFold(0)
-    assert await entries_of(lives) == left
-
-    async def check(link: LocalLink) -> None:
-        verdict = [step async for step in link.verify_fold("kv")][-1]
-        assert isinstance(verdict, FoldVerdict)
-        assert verdict.differing_count == 0
-
-    await lives.run(check)
-
-
-async def test_fold_with_a_damaged_base_is_settled_with_all_that_the_log_still_has() -> None:
-    lives = Lives()
-
-    async def with_base(link: LocalLink) -> None:
-        await kv_topic(link)
-        await append(link, "kv", puts(("trimmed", "1"), ("erased", "1")))
-        await append(link, "kv", puts(("kept", "1"), ("gone", "1"), ("erased", "2"), ("again", "1")))
-        await append(link, "kv", puts(("again", "2"), ("gone", None)))
-        await seal(link)
-        await link._parts.maintenance._tidier._bases.make(link._table.get("kv"))
-        await link.delete_records("kv", match=Match(MatchField.KEY, MatchKind.EQ, b"erased"))
-        await link.delete_records("kv", before_seq=3)
-        await append(link, "kv", puts(("late", "1")))
-
-    await lives.run(with_base)
-    assert {row.key for row in await entries_of(lives)} == {b"trimmed", b"kept", b"again", b"late"}
-    directory = LAYOUT.topic_dir(1)
-    (base,) = [name for name in lives.fs.listdir(directory) if name.startswith("base")]
-    _flip(lives, directory / base)
-    lives.fold = SimFold(0)
-
-    async def settle(link: LocalLink) -> None:
-        settled = await link.settle_fold("kv")
-        assert (settled.settled, settled.base_seq, settled.log_first_seq) == (True, 0, 3)
-        assert {row.key: row.data for row in await entries(link)} == {b"kept": b"1", b"again": b"2", b"late": b"1"}
-
-    await lives.run(settle)
-
-
 async def test_start_killed_between_loss_and_catalog_serves_no_part_of_a_fold() -> None:
     lives = Lives()
     await lives.run(fill)
-    _flip(lives, _segment(lives))
+    flip(lives, first_segment(lives))
     lives.fold = SimFold(0)
     pristine = lives.fs.reboot("kill")
     lives.fs, crash_at = pristine, 0
@@ -409,7 +248,7 @@ async def test_start_killed_between_loss_and_catalog_serves_no_part_of_a_fold() 
 async def test_lost_topic_can_be_deleted_and_made_anew() -> None:
     lives = Lives()
     await lives.run(fill)
-    _flip(lives, _segment(lives))
+    flip(lives, first_segment(lives))
     lives.fold = SimFold(0)
 
     async def anew(link: LocalLink) -> None:
@@ -437,7 +276,7 @@ async def test_fold_goes_on_from_a_base() -> None:
     expected = await entries_of(lives)
     assert {row.key for row in expected}.isdisjoint({b"k3", b"k5"})
     # The log before the base is not needed any more.
-    _flip(lives, _segment(lives))
+    flip(lives, first_segment(lives))
     lives.fold = SimFold(0)
     assert await entries_of(lives) == expected
     assert lives.fold.base_seq(1) > 0

@@ -146,6 +146,7 @@ class FoldRepair:
         wal.sync()
         apply_segment_change(topic, change, self._layout.topic_dir(topic.id))
         self._table.dirty.add(topic)
+        self._table.segmented.add(topic)  # it may want a base, though it has no segments
 
 
 def fold_change(topic: Topic, *, lost: bool) -> tuple[FrameBody, SegmentChange]:

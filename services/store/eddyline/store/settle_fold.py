@@ -41,8 +41,8 @@ class SettleFold:
         """
         if not topic.folds:
             raise NotKv(f"topic {topic.name} has no fold", topic=topic.name)
-        base_seq, log_first_seq = topic.base.seq if topic.base is not None else 0, 1
-        salvage = self._salvaged.get(topic.id, Salvage(base_seq, max(base_seq + 1, log_first_seq)))
+        base_seq = topic.base.seq if topic.base is not None else 0
+        salvage = self._salvaged.get(topic.id, Salvage(base_seq, base_seq + 1))
         if not topic.fold_lost:
             return FoldSettled(False, *salvage, self._entries.state(topic, topic.head_seq))
         await self._engine.fold_worker.submit(self._engine.fold.sync)
@@ -50,6 +50,7 @@ class SettleFold:
 
         def committed(_: object) -> None:
             apply_segment_change(topic, change, self._layout.topic_dir(topic.id))
+            self._engine.table.segmented.add(topic)  # it wants a base, though it may have no segments
 
         if topic.closing or topic.deleted:
             raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name)

@@ -33,10 +33,13 @@ class BatchCache:
         self.bytes = 0
 
     def add(self, key: Hashable, batch: Batch, batch_bytes: int | None = None) -> None:
-        """Keep a batch, of which its bytes may be known; the oldest go where the bound is passed."""
+        """Keep a batch, of which its bytes may be known; the oldest go where the bound is passed. One that is larger than the
+        bound is not kept."""
         if key in self._kept:
             return
         size = (batch.nbytes if batch_bytes is None else batch_bytes) + ENTRY_OVERHEAD_BYTES
+        if size > self._bytes_max:
+            return  # it would push out all others, and then itself
         self._kept[key] = _Kept(batch, size)
         self.bytes += size
         while self.bytes > self._bytes_max:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from eddyline.core.match import Match, MatchField, MatchKind, matched
-from eddyline.core.record import Op
+from eddyline.core.record import Op, has_gaps
 from eddyline.core.record_size import counted_bytes
 from eddyline.store.log.seqset import BadSeqSet, SeqSet
 
@@ -88,7 +88,7 @@ def removed_rows(batch: Batch, deletion: Deletion, *, trim_seq: int, deleted: Se
     else:
         indices = matched(batch, deletion.match)
         indices = indices[(indices >= start) & (indices < stop)]
-    if len(indices) and batch.ops is not None and Op.GAP in batch.ops:
+    if len(indices) and has_gaps(batch.ops):
         indices = indices[batch.ops_array()[indices] != Op.GAP]
     if len(indices):
         gone = deleted.mask(batch)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.clock import wait_event
 from eddyline.core.gap import OF_SOURCE, split_gaps
-from eddyline.core.record import Gap, Op
+from eddyline.core.record import Gap, Op, has_gaps
 from eddyline.core.topic import Durability, Kind, TopicConfig, TopicInfo
 from eddyline.store.log.dedupe import IdempotencyKeys, KeyBudget, KeyedAppend
 from eddyline.store.log.floors import Floors, earliest_seq, record_count
@@ -226,7 +226,7 @@ class Topic:
 
     def note_gaps(self, batch: Batch) -> None:
         """Gap records of a published batch are not counted, and neither are the seqs that they say are lost."""
-        if batch.ops is None or Op.GAP not in batch.ops:
+        if not has_gaps(batch.ops):
             return
         for item in split_gaps(batch):
             if isinstance(item, Gap):

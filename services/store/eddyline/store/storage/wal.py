@@ -376,6 +376,6 @@ def read_frame(fs: Fs, directory: Path, shard: int, location: Location) -> Frame
     except FileNotFoundError as error:
         raise corrupt(path, offset, "the file is missing") from error
     except OSError as error:
-        if error.errno not in (errno.EIO, errno.ENOENT):
+        if error.errno != errno.EIO:
             raise
-        raise corrupt(path, offset, f"it cannot be read ({errno.errorcode[error.errno]})") from error
+        raise corrupt(path, offset, "it cannot be read (EIO)") from error

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.errors import DataCorrupt
+from eddyline.store.reclaim import reclaim
 from eddyline.store.storage.layout import Layout, base_file
 from tests.support.manual_clock import ManualClock
 from tests.support.sim_fs import SimFs
@@ -73,6 +74,23 @@ async def test_a_damaged_head_tail_or_base_is_found() -> None:
         damage(fs, base)
         await later(link, clock, 1)
         assert link.status().corrupt_count == 3
+
+
+async def test_a_base_without_segments_is_scrubbed() -> None:
+    fs, clock = SimFs(), ManualClock()
+    async with sim_store(fs, clock=clock) as link:
+        await kv_topic(link)
+        await append(link, "kv", puts(("a", "1")))
+        topic, tidier = link._table.get("kv"), link._parts.maintenance._tidier
+        await link._parts.maintenance._sealer.seal(topic, 1)
+        await tidier._bases.make(topic)
+        await link.delete_records("kv", before_seq=2)
+        await reclaim(tidier._swap, topic)
+        directory = Layout(settings().directory).topic_dir(topic.id)
+        (base,) = fs.listdir(directory)
+        damage(fs, directory / base)
+        await later(link, clock, 1)
+        assert link.status().corrupt_count == 1
 
 
 async def test_it_reads_no_faster_than_it_is_told() -> None:

@@ -88,7 +88,7 @@ class Scrubber:
 
     async def _pieces(self) -> AsyncGenerator[int, None]:
         """Verify all there is; the bytes of each piece once it is done."""
-        for topic in self._table.with_segments():
+        for topic in filter(_has_files, self._table.all()):
             if topic.base is not None and topic.base.rows:
                 base = base_of(topic.base, self._layout.topic_dir(topic.id))
                 async for verified_bytes in self._of_file(topic, base):
@@ -124,6 +124,11 @@ class Scrubber:
             return True
         is_base = segment.summary.first_seq == 0
         return is_base and (topic.base is None or topic.base.generation != segment.summary.generation)
+
+
+def _has_files(topic: Topic) -> bool:
+    """A base alone counts, too."""
+    return len(topic.segments) > 0 or topic.base is not None
 
 
 def _verify(fs: Fs, path: Path, entry: BatchEntry) -> None:

@@ -33,8 +33,8 @@ class BatchCache:
         self.bytes = 0
 
     def add(self, key: Hashable, batch: Batch, batch_bytes: int | None = None) -> None:
-        """Keep a batch, of which its bytes may be known; the oldest go where the bound is passed. One that is larger than the
-        bound is not kept."""
+        """Keep a batch, of which its bytes may be known; the oldest go where the bound is passed. One that is larger than
+        the bound is not kept."""
         if key in self._kept:
             return
         size = (batch.nbytes if batch_bytes is None else batch_bytes) + ENTRY_OVERHEAD_BYTES

@@ -1,8 +1,11 @@
-"""P10: reading history from segments: columns and rows, hot and cold.
+"""P10: segments: history read from them as columns and rows, hot and cold, and how fast they are made.
 
 StreamRecords of a LOG topic of 100-byte records that is wholly in segments, from a store process, once after its files were
 dropped from the page cache (cold) and then again (hot); beside it the same segments read and verified in this process,
 against pyarrow reading the same files. `EDDYLINE_BENCH_MIB` says how much (128).
+
+Then one segment's records of JSON, with a key each and 50 tags between them, written by `write_segment` to the disk (synced
+and read back) in each compression, against pyarrow writing the same batches as an Arrow file and syncing it; and read again.
 """
 
 from __future__ import annotations
@@ -17,8 +20,15 @@ import grpc
 import pyarrow as pa
 from pyarrow import ipc
 
+from eddyline.core.arrow import arrow_schema, to_arrow
+from eddyline.core.batch import Batch
+from eddyline.core.record import Record
+from eddyline.store.config import SEAL_RECORDS
 from eddyline.store.storage.fs import RealFs
+from eddyline.store.storage.segment import Compression, SegmentSource
+from eddyline.store.storage.segment_cut import record_batches
 from eddyline.store.storage.segment_read import read_batch, read_footer
+from eddyline.store.storage.segment_write import BYTES_MAX, ROWS_MAX, write_segment
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc, log_pb2, log_pb2_grpc, types_pb2
 from tests.bench.harness import Figure, alternate
 from tests.bench.p1_append import OPTIONS, RECORD_BYTES, RECORDS, TOPIC, columns, create_topic
@@ -32,6 +42,7 @@ BATCHES = MIB * (1 << 20) // (RECORDS * RECORD_BYTES)
 ROUNDS = 3
 TARGET_COLUMNS = 2e6
 TARGET_ROWS = 0.5e6
+COMPRESSIONS: tuple[Compression, ...] = ("none", "lz4", "zstd")
 
 
 def environment(address: str, data_dir: Path) -> dict[str, str]:
@@ -102,6 +113,76 @@ def timed(read: Callable[[list[Path]], int], paths: list[Path]) -> Callable[[], 
     return run
 
 
+def appended(records: int) -> list[Batch]:
+    """A segment's records of 100 bytes of JSON, `records` an append."""
+    rows = [
+        Record(
+            key=b"device/%013d" % (number * 2_654_435_761 % 10**13),
+            tag=f"site-{number % 50:02d}",
+            data=(
+                b'{"device": %7d, "celsius": %6.2f, "state": "running", "at": "2026-01-01T%02d:%02d:%02dZ", "n": %5d}'
+            )
+            % (number, number % 9973 / 100, number // 3600 % 24, number // 60 % 60, number % 60, number % 10_007),
+        )
+        for number in range(SEAL_RECORDS)
+    ]
+    return [
+        Batch.from_rows(rows[start : start + records]).with_place(start + 1, 1_767_225_600_000 + start)
+        for start in range(0, SEAL_RECORDS, records)
+    ]
+
+
+def sealing(path: Path, batches: list[Batch], compression: Compression) -> Callable[[], Awaitable[float]]:
+    """A round: records a second, durable and read back."""
+
+    def seal(paths: list[Path]) -> int:
+        source = SegmentSource(1, TOPIC, "LOG", 1, 1)
+        footer = write_segment(RealFs(), paths[0], source, batches, compression=compression)
+        return footer.summary.rows if footer is not None else 0
+
+    return timed(seal, [path])
+
+
+def arrow_writing(path: Path, batches: list[Batch], compression: Compression) -> Callable[[], Awaitable[float]]:
+    """A round: records a second, durable, by Arrow alone."""
+    options = ipc.IpcWriteOptions(compression=None if compression == "none" else compression, use_threads=False)
+
+    def write(paths: list[Path]) -> int:
+        count = 0
+        with paths[0].open("wb") as file, ipc.new_file(file, arrow_schema(), options=options) as writer:
+            for batch in record_batches(batches, rows_max=ROWS_MAX, bytes_max=BYTES_MAX):
+                writer.write_batch(to_arrow(batch))
+                count += batch.count
+            writer.close()
+            file.flush()
+            os.fsync(file.fileno())
+        return count
+
+    return timed(write, [path])
+
+
+async def measure_sealing(directory: Path) -> list[Figure]:
+    """Segments written, and read again. The ratio of a size is to that of none, of lone appends to that of batches."""
+    figures: list[Figure] = []
+    thousands, lone = appended(RECORDS), appended(1)
+    ours, bare = directory / "ours", directory / "bare"
+    plain_bytes = 0
+    for compression in COMPRESSIONS:
+        sealed, written = await alternate(
+            sealing(ours, thousands, compression), arrow_writing(bare, thousands, compression)
+        )
+        figures.append(Figure("P10", f"seal_{compression}", sealed, "records/s", sealed / written))
+        if compression == "lz4":
+            sealed, written = await alternate(sealing(bare, lone, compression), sealing(ours, thousands, compression))
+            figures.append(Figure("P10", "seal_lz4_lone", sealed, "records/s", sealed / written))
+        size = ours.stat().st_size
+        plain_bytes = plain_bytes or size
+        figures.append(Figure("P10", f"bytes_{compression}", size, "bytes", size / plain_bytes))
+        read, by_arrow = await alternate(timed(verified, [ours]), timed(by_pyarrow, [ours]))
+        figures.append(Figure("P10", f"read_{compression}", read, "records/s", read / by_arrow))
+    return figures
+
+
 async def measure() -> list[Figure]:
     """The row's figures. The ratio of a rate over gRPC is to what was to be reached, in process to pyarrow."""
     figures: list[Figure] = []
@@ -128,8 +209,10 @@ async def measure() -> list[Figure]:
                     figures.append(Figure("P10", f"{what}_hot", hot, "records/s", hot / target, 1))
         paths = sorted((data_dir / "topics").glob("*/*.arrow"))
         ours, bare = await alternate(timed(verified, paths), timed(by_pyarrow, paths), rounds=ROUNDS)
+        sealed = await measure_sealing(Path(name))
     return [
         *figures,
         Figure("P10", "in_process", ours, "records/s", ours / bare),
         Figure("P10", "pyarrow_bare", bare, "records/s"),
+        *sealed,
     ]

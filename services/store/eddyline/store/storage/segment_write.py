@@ -3,13 +3,10 @@
 I1: when `write_segment` returns, the file's bytes and its name are durable, and were read back and found right.
 I2: memory is one record batch, what it is joined from, and 8 bytes a distinct key: a message is written once it is made.
 I3: the same batches give the same bytes. A failure leaves no file behind, unless the disk refuses that too.
-LZ4 is the default, by measurement (65 536 records of 100 bytes with a key and a tag; two cores at 2.3 GHz; to write, and
-in parentheses to read): JSON is 11.4 MB uncompressed, 3.7 MB in LZ4 in 14 ms (4 ms), 2.0 MB in ZSTD in 19 ms (8 ms); random
-bytes are 9.8 MB uncompressed (half as much again as their content: Arrow keeps offsets of empty columns), 7.1 MB in LZ4 in
-5 ms, 6.8 MB in ZSTD. LZ4 is cheaper than the bytes it saves; ZSTD halves them for twice the time to read.
-A whole segment of 262 144 such JSON records, 261 780 keys among them, is written in LZ4, synced and read back in 0.15 s from
-batches of 1 000 (median of 5, 0.15 to 0.16: 1.7 M records/s), in 0.61 s from lone appends, which must be joined; another
-thread waited at most 4 ms for the GIL meanwhile. On cores shared with other work both took up to twice as long.
+Rates (`make bench ROWS=P10`, three times on two cores shared with other work; a segment of 262 144 records of 100 bytes of
+JSON, each with a key of its own and a tag, durable and read back): from batches of 1 000 in LZ4 0.9 to 1.9 M records/s, in
+ZSTD 0.9 to 2.0 M, uncompressed 1.0 to 1.6 M; from lone appends, which must be joined, 0.3 to 0.5 M in LZ4. Uncompressed it
+has 46.6 MB, in LZ4 12.9, in ZSTD 5.6. LZ4 is the default: it is read 1.5 to 2.2 times as fast as ZSTD (`segment_read.py`).
 Threading: any thread; blocking. pyarrow, numpy and the system calls release the GIL for nearly all of it.
 """
 
@@ -51,7 +48,7 @@ if TYPE_CHECKING:
 
 ROWS_MAX: Final = 65_536
 BYTES_MAX: Final = 8 << 20
-"""Bytes of cells a record batch. One is read whole for one record: 8 MiB are 4 ms at 2 GB/s, and 4 ms to decompress."""
+"""Bytes of cells a record batch. One is read whole for one record: 8 MiB are 4 ms at 2 GB/s."""
 
 
 def write_segment(

@@ -240,5 +240,8 @@ async def _judge(topic: Topic, deletion: Deletion, found: _Found, base_seqs: NDA
         count, size = count + int(live.sum()), size + int(sizes[live].sum())
         await asyncio.sleep(0)  # others have their turn
     in_base = base_seqs[base_seqs <= np.uint64(deletion.through_seq)]
-    named.add_array(in_base[~topic.deleted_seqs.mask_each(in_base)])
+    for start in range(0, len(in_base), JUDGED_AT_ONCE):
+        seqs = np.sort(in_base[start : start + JUDGED_AT_ONCE])  # in key order they take half as long again
+        named.add_array(seqs[~topic.deleted_seqs.mask_each(seqs)])
+        await asyncio.sleep(0)
     return _Judged(named, count, size)

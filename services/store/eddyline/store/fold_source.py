@@ -6,9 +6,8 @@ history, never a fold. Every seq of the range must be in a piece or known to hol
 I1: pieces come in order, those of the base by key, those of the log by seq, each with the last seq that it settles. I2: one
 stored batch is in memory at a time, and is given in pieces of so few rows that none keeps other threads waiting. I3: a
 source is of one moment, that of its making: segments that are replaced later are held.
-Failure: a damaged piece, or a missing one, is DataCorrupt; a source that is told to go on past damage keeps the errors in
-`damage` instead, and gives what can be read: of a damaged base what is whole, and before it what the log still has of the
-time up to it (`older`).
+Failure: a damaged piece, or a missing one, is DataCorrupt; a source that is told to go on past damage gives what
+can be read: of a damaged base what is whole, and before it what the log still has of the time up to it (`older`).
 Threading: made and closed where the topic's state lives (the event loop, or before anything is served); read on any one
 thread, blocking.
 """
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
 _NO_FLOORS: Final = Floors()
 ROWS_MAX: Final = 4096
 """Rows of a piece: what becomes of them is one write of the fold, as large as the applier's."""
-DAMAGE_MAX: Final = 16
-"""Errors kept of one source: whoever reads them looks at the first."""
 
 
 class LogPiece(NamedTuple):
@@ -77,10 +74,9 @@ class FoldSource:
         self.through_seq: Final = through_seq
         self.base_damaged: Final = base_damaged
         # Further down, erased rows may lie in a file that is still there, with nothing left that says so.
-        self._older_after = min(topic.needed_after, base_seq) if base_damaged else base_seq
+        self._older_after = topic.needed_after if base_damaged else base_seq
         self.log_first_seq = (self._older_after if base_damaged else self.after_seq) + 1
         """From here on the log is whole."""
-        self.damage: list[DataCorrupt] = []
         self.bytes_read = 0
         self._files = files
         self._rows_max = rows_max
@@ -90,11 +86,8 @@ class FoldSource:
         self._uncounted = topic.uncounted.copy()
         self._older = extent_of(topic, self._older_after, base_seq)
         self._extent = extent_of(topic, self.after_seq, through_seq)
-        self.total_bytes = sum(segment.summary.file_bytes for segment in self._extent.segments)
-        self.total_bytes += sum(entry.location.length for entry in self._extent.entries)
         if base is not None and base.rows and not self.goes_on:
             self._base = base_file(layout.topic_dir(topic.id), base.seq, base.generation)
-            self.total_bytes += base.file_bytes
 
     def close(self) -> None:
         """Let go of the files."""
@@ -200,8 +193,6 @@ class FoldSource:
     def _damaged(self, error: DataCorrupt) -> None:
         if not self._past_damage:
             raise error
-        if len(self.damage) < DAMAGE_MAX:
-            self.damage.append(error)
 
 
 def _named(error: DataCorrupt | OSError, path: Path) -> DataCorrupt:

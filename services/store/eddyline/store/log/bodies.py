@@ -121,13 +121,17 @@ def segment_change_body(change: SegmentChange) -> Body:
 
 
 def segment_change_of(body: Mapping[str, str | int]) -> SegmentChange:
-    """The change that a SegmentChange frame made. Numbers behind those that this version knows are ignored."""
-    bases = [BaseEntry(*numbers[: len(BaseEntry._fields)]) for numbers in _split(body.get("base", ""))]
+    """The change that a SegmentChange frame made. Numbers behind those that this version knows are ignored.
+
+    Raises:
+        KeyError, ValueError: it is none.
+    """
+    bases = [BaseEntry._make(numbers) for numbers in _split(body.get("base", ""), len(BaseEntry._fields))]
     return SegmentChange(
         stage=str(body["stage"]),
         next_generation=int(body["next_generation"]),
-        add=tuple(SegmentSummary(*n[: len(SegmentSummary._fields)]) for n in _split(body.get("add", ""))),
-        remove=tuple(SegmentId(*n[: len(SegmentId._fields)]) for n in _split(body.get("remove", ""))),
+        add=tuple(map(SegmentSummary._make, _split(body.get("add", ""), len(SegmentSummary._fields)))),
+        remove=tuple(map(SegmentId._make, _split(body.get("remove", ""), len(SegmentId._fields)))),
         segmented_seq=int(body.get("segmented_seq", 0)),
         base=bases[0] if bases else None,
         erase_due_ms=int(body["erase_due_ms"]) if "erase_due_ms" in body else None,
@@ -140,5 +144,9 @@ def _joined(items: Iterable[tuple[int, ...]]) -> str:
     return " ".join(",".join(map(str, item)) for item in items)
 
 
-def _split(text: str | int) -> list[list[int]]:
-    return [[int(number) for number in item.split(",")] for item in str(text).split()]
+def _split(text: str | int, size: int) -> list[list[int]]:
+    """The first `size` numbers of each item."""
+    items = [[int(number) for number in item.split(",")][:size] for item in str(text).split()]
+    if any(len(item) < size for item in items):
+        raise ValueError(f"an item of {text!r} has fewer than {size} numbers")
+    return items

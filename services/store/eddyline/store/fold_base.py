@@ -19,10 +19,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eddyline.core.clock import sleep
 from eddyline.core.errors import FoldLost
 from eddyline.store.fold.dump import dump_batches
-from eddyline.store.fold.fold import FoldStalled
 
 if TYPE_CHECKING:
     from eddyline.store.engine import Engine
@@ -32,9 +30,6 @@ if TYPE_CHECKING:
 
 FREED_BYTES_MIN: Final = 16 << 20
 """Bytes that a base must free at least: a file of a fold of any size, written and synced, is not worth it for less."""
-STALL_PAUSE_S: Final = 0.1
-STALLS_MAX: Final = 100
-"""Ten seconds of refusals: more is a disk that stands."""
 
 
 class _Dump(NamedTuple):
@@ -67,7 +62,7 @@ class BaseMaker:
         """Make a base of the fold as it is now.
 
         Raises:
-            FoldLost. FoldFailed, FoldStalled, OSError, DataCorrupt: the old base stays. ReadOnly, CommitUnknown.
+            FoldLost. FoldFailed, OSError, DataCorrupt: the old base stays. ReadOnly, CommitUnknown.
         """
         if topic.fold_lost:
             raise FoldLost(f"the fold of topic {topic.name} is lost", topic=topic.name)
@@ -80,27 +75,7 @@ class BaseMaker:
             await self._swap.write_base(topic, seq, partial(dump_batches, view))
         finally:
             view.close()
-        if topic.base is not None and topic.base.seq == seq:
-            topic.base_wanted = False
-            await self._tell(topic, seq)
-
-    async def _tell(self, topic: Topic, seq: int) -> None:
-        """The fold keeps the seq of its base, too."""
-        for stalls_left in reversed(range(STALLS_MAX)):
-            try:
-                await self._engine.fold_worker.submit(partial(_set_base, self._engine.fold, topic.id, seq))
-            except FoldStalled:
-                if not stalls_left:
-                    raise
-                await sleep(self._engine.clock, STALL_PAUSE_S)
-            else:
-                return
 
 
 def _begin(fold: Fold, topic_id: int) -> _Dump:
     return _Dump(fold.applied(topic_id), fold.view(topic_id, counted=False))
-
-
-def _set_base(fold: Fold, topic_id: int, seq: int) -> None:
-    if fold.applied(topic_id) >= seq:  # the topic may have been deleted meanwhile
-        fold.set_base(topic_id, seq)

@@ -2,7 +2,7 @@
 
 I1: a dump is of one moment, that of its view. I2: while a load runs the topic's applied seq is 0, and it becomes what it
 should be in the load's last write but one, with the writers; the last names the base. A crash at any point leaves what was
-there before, or a topic whose base is not the one wanted, which whoever opens the fold loads again.
+there before, or a topic at applied seq 0, which whoever opens the fold loads again, or all of the entries.
 Threading: a dump as its view; a load on the fold's thread.
 Failure: a load that raises leaves a part of the topic, at applied seq 0.
 """

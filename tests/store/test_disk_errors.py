@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections import Counter
 from copy import deepcopy
@@ -9,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.core.errors import CommitUnknown, EddylineError, ReadOnly
+from eddyline.core.errors import CommitUnknown, DataCorrupt, EddylineError, ReadOnly
 from eddyline.core.record import Gap
 from eddyline.core.topic import Durability
 from eddyline.store.append import AppendRequest
+from eddyline.store.fold.fold import FoldFailed
 from eddyline.store.fold.memory import SimFold
 from eddyline.store.storage.identity import read_identity
 from eddyline.store.storage.layout import Layout, wal_file, wal_numbers
@@ -23,6 +25,9 @@ from tests.support.sim_fs import SimFs
 from tests.support.store import LASTING, append, kv_topic, log_topic, puts, rows, settings, sim_store
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eddyline.store.fold.fold import FoldWrite
     from eddyline.store.link import LocalLink
     from tests.support.sim_fs import CrashKind
 
@@ -213,3 +218,39 @@ async def test_any_error_of_the_disk_at_a_stop_loses_nothing_that_was_acknowledg
             assert found["safe"] == ALL["safe"], (call, seed)
             assert found["log"] == ALL["log"][: len(found["log"])], (call, seed)
             assert found == ALL or not identity.clean, (call, seed)
+
+
+# a fold that fails ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [FoldFailed("once"), DataCorrupt("once", file="fold", offset=0)])
+async def test_nothing_is_applied_behind_a_write_that_the_fold_failed(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, fold = SimFs(), SimFold(0)
+    async with sim_store(disk, fold) as link:
+        await kv_topic(link)
+        failures, write = [error], fold.apply
+
+        def fails_once(writes: Sequence[FoldWrite]) -> None:
+            if failures:
+                raise failures.pop()
+            write(writes)
+
+        monkeypatch.setattr(fold, "apply", fails_once)
+        acks = []
+        for key in ("a", "b", "c"):
+            acks.append(await link.stage(AppendRequest(topic="kv", batch=puts((key, key)))))
+            for _ in range(3):
+                await asyncio.sleep(0)
+        for ack in acks:
+            with pytest.raises((CommitUnknown, ReadOnly)):
+                await ack
+        assert not fold.applied(link._table.get("kv").id)
+        monkeypatch.undo()
+    async with sim_store(disk.reboot("kill"), fold.kill()) as link:
+        found = await payloads(link, "kv")
+        assert found
+        topic = link._table.get("kv")
+        entries = (await link._parts.folds.entries.get(topic, [b"a", b"b", b"c"])).entries
+        assert [entry.data for entry in entries if entry is not None] == found

@@ -4,8 +4,8 @@ A WriteBatch holds whole frames, as many as fit the bounds and never less than o
 1 µs an entry, so a batch stops the process for at most some milliseconds.
 
 I1: frames are published in the order they were added, each after the write that holds it. I2: where the fold stalls
-nothing is published and the write is tried again, with growing pauses; where it fails for good nothing of it is ever
-acknowledged.
+nothing is published and the write is tried again, with growing pauses; where it fails for good nothing of it, and nothing
+behind it, is applied or acknowledged any more: a restart applies it, and would take it for applied behind a later one.
 Threading: event loop; writes run on the fold's one thread.
 """
 
@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.clock import sleep
+from eddyline.core.errors import DataCorrupt
 from eddyline.store.fold.erase import erase_entries
 from eddyline.store.fold.fold import FoldFailed, FoldStalled, FoldWrite, WriterState
 from eddyline.store.fold.project import entries_of
@@ -60,6 +61,7 @@ class Applier:
         self.lag_bytes = 0
         self.lag_records = 0
         self.stalled = False
+        self._failure: Exception | None = None
 
     def add(self, frame: CommitFrame) -> None:
         """Queue a committed frame; the engine bounds the lag before it stages."""
@@ -101,7 +103,7 @@ class Applier:
 
     async def _apply(self, frames: list[CommitFrame]) -> None:
         pause_s = STALL_PAUSE_S
-        while True:
+        while self._failure is None:
             try:
                 await self._worker.submit(partial(apply_frames, self._fold, frames))
                 break
@@ -109,12 +111,14 @@ class Applier:
                 self.stalled = True
                 await sleep(self._clock, pause_s)
                 pause_s = min(pause_s * 2, STALL_PAUSE_S_MAX)
-            except FoldFailed as error:
-                self._release(frames)
-                self._on_failure(frames, error)
-                return
+            except (FoldFailed, DataCorrupt) as error:
+                self._failure = error
+                break
         self.stalled = False
         self._release(frames)
+        if self._failure is not None:
+            self._on_failure(frames, self._failure)
+            return
         for frame in frames:
             self._publish(frame)
 

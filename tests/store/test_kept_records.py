@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 from eddyline.core.topic import ConfigChange, Discard, Kind, TopicConfig
 from eddyline.store.append import AppendRequest, WriterPosition
 from eddyline.store.capture import entry_of
+from eddyline.store.storage.layout import Layout, wal_numbers
+from tests.support.faulty_fs import FaultyFs
 from tests.support.history import read_items
 from tests.support.manual_clock import settle
-from tests.support.store import append, rows, sim_store
+from tests.support.sim_fs import SimFs
+from tests.support.store import append, rows, settings, sim_store
 
 
 async def test_topic_that_refuses_loses_nothing_when_its_cap_gets_smaller() -> None:
@@ -91,3 +95,19 @@ async def test_checkpoint_that_is_broken_off_before_its_cut_holds_no_append_back
         await link._parts.checkpointer.run()
         for name in ("one", "two"):
             await append(link, name, rows("a"))
+
+
+async def test_wal_file_that_could_not_be_removed_is_removed_by_the_next_checkpoint() -> None:
+    disk = FaultyFs(SimFs())
+    async with sim_store(disk) as link:
+        await link.create_topic("log", Kind.LOG, TopicConfig())
+        directory = Layout(settings().directory).wal_shard(0)
+        await append(link, "log", rows("a"))
+        await link._parts.checkpointer.run()
+        first = min(wal_numbers(disk.listdir(directory)))
+        disk.next_fault("unlink", error=errno.EIO)
+        for text in ("b", "c"):
+            await append(link, "log", rows(text))
+            await link._parts.checkpointer.run()
+            numbers = wal_numbers(disk.listdir(directory))
+            assert (first in numbers) is (text == "b"), numbers

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from eddyline.store.seal import Sealer
     from eddyline.store.sources import Sources
     from eddyline.store.storage.frame import FrameBody
-    from eddyline.store.storage.wal import Location, WalEnd
+    from eddyline.store.storage.wal import Location, Wal, WalEnd
     from eddyline.store.workers import Worker
 
 logger = logging.getLogger(__name__)
@@ -92,6 +92,8 @@ class Checkpointer:
         self.number = checkpoint
         """Of the last one that was completed; 0 = none was."""
         self._placed_bytes = 0
+        self._forgotten: list[list[int]] = [[] for _ in engine.committers]
+        """Numbers of WAL files a shard that are not needed any more and may still be there."""
 
     @property
     def bytes_since(self) -> int:
@@ -231,12 +233,22 @@ class Checkpointer:
                 table.dirty.add(topic)
 
     async def _unlink(self, positions: Sequence[WalPosition]) -> None:
-        for committer, position in zip(self._engine.committers, positions, strict=True):
-            numbers = committer.wal.forget_below(position.data_number)
-            try:
-                await self._worker.submit(partial(committer.wal.unlink, numbers))
-            except OSError as error:
-                logger.warning("wal_file_stays", extra=fields(shard=position.shard, error=str(error)))
+        for committer, position, forgotten in zip(self._engine.committers, positions, self._forgotten, strict=True):
+            forgotten.extend(committer.wal.forget_below(position.data_number))
+            job = partial(_unlinked, committer.wal, position.shard, tuple(forgotten))
+            forgotten[:] = await self._worker.submit(job)
+
+
+def _unlinked(wal: Wal, shard: int, numbers: Sequence[int]) -> list[int]:
+    """Remove files; the numbers of those that stay. Blocking."""
+    stay: list[int] = []
+    for number in numbers:
+        try:
+            wal.unlink([number])
+        except OSError as error:
+            logger.warning("wal_file_stays", extra=fields(shard=shard, number=number, error=str(error)))
+            stay.append(number)
+    return stay
 
 
 def _moved(topic: Topic, first_seq: int, location: Location) -> None:

@@ -62,9 +62,9 @@ def apply_segment_change(topic: Topic, change: SegmentChange, topic_dir: Path) -
     Applied again over its own outcome (a frame before the catalog's moment) it changes nothing.
     """
     topic.next_generation = max(topic.next_generation, change.next_generation)
-    removed = [segment for segment in topic.segments if segment.id in change.remove]
-    known = {segment.id for segment in topic.segments}
-    added = [segment_of(summary, topic_dir) for summary in change.add if SegmentId(*summary[:3]) not in known]
+    segments = topic.segments
+    removed = [segment for gone in change.remove if (segment := segments.find(gone)) is not None]
+    added = [segment_of(one, topic_dir) for one in change.add if segments.find(SegmentId(*one[:3])) is None]
     if added or removed:
         topic.change_segments(add=added, remove=removed)
     if change.segmented_seq > topic.segmented_seq:

@@ -100,6 +100,11 @@ class SegmentSet:
         position = bisect_right(self._segments, seq, key=_first_seq) - 1
         return self._segments[position] if position >= 0 else None
 
+    def find(self, wanted: SegmentId) -> Segment | None:
+        """The segment of this name, if it is in the set."""
+        segment = self.after(wanted.first_seq - 1)
+        return segment if segment is not None and segment.id == wanted else None
+
     def within(self, first_seq: int, last_seq: int) -> list[Segment]:
         """Segments that hold a seq of the range (both inclusive)."""
         found: list[Segment] = []

@@ -11,7 +11,7 @@ from eddyline.store.capture import entry_of
 from eddyline.store.storage.layout import Layout, wal_numbers
 from tests.support.faulty_fs import FaultyFs
 from tests.support.history import read_items
-from tests.support.manual_clock import settle
+from tests.support.manual_clock import ManualClock, settle
 from tests.support.sim_fs import SimFs
 from tests.support.store import append, rows, settings, sim_store
 
@@ -97,6 +97,77 @@ async def test_checkpoint_that_is_broken_off_before_its_cut_holds_no_append_back
             await append(link, name, rows("a"))
 
 
+# retention's own task ------------------------------------------------------------------------------------------------
+
+
+async def test_topic_that_was_deleted_while_it_was_over_its_cap_owes_nothing() -> None:
+    clock = ManualClock()
+    async with sim_store(clock=clock) as link:
+        await link.create_topic("log", Kind.LOG, TopicConfig(cap_records=1))
+        topic = link._table.get("log")
+        await append(link, "log", rows("a"))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(append(link, "log", rows("b")))
+            tasks.create_task(link.delete_topic("log"))
+        assert topic.deleted
+        await clock.pass_time(2)
+        assert topic not in link._parts.retention._due
+
+
+async def test_ttl_that_gets_shorter_counts_at_once_though_nobody_reads() -> None:
+    clock = ManualClock()
+    async with sim_store(clock=clock) as link:
+        await link.create_topic("log", Kind.LOG, TopicConfig(ttl_ms=3_600_000))
+        await append(link, "log", rows("a"))
+        await link.update_topic("log", ConfigChange(ttl_ms=10_000))
+        topic = link._table.get("log")
+        await clock.pass_time(9)
+        assert topic.floors.ttl == 0
+        await clock.pass_time(3)
+        assert topic.floors.ttl == 1
+
+
+async def test_topic_that_is_over_its_cap_all_the_time_does_not_keep_others_from_expiring() -> None:
+    clock = ManualClock()
+    async with sim_store(clock=clock) as link:
+        await link.create_topic("old", Kind.LOG, TopicConfig(ttl_ms=5_000))
+        await append(link, "old", rows("a"))
+        await link.create_topic("full", Kind.LOG, TopicConfig(cap_records=1))
+
+        async def write() -> None:
+            while True:
+                for _ in range(4):
+                    await link.stage(AppendRequest(topic="full", batch=rows("x")))
+                await asyncio.sleep(0)
+
+        async with asyncio.TaskGroup() as tasks:
+            writing = tasks.create_task(write())
+            await settle()
+            clock.advance(6)
+            for _ in range(20):
+                await settle()
+            writing.cancel()
+            expired = link._table.get("old").floors.ttl
+        assert expired == 1
+
+
+async def test_topic_whose_front_could_not_be_read_is_tried_again_though_nobody_reads() -> None:
+    disk, clock = FaultyFs(SimFs()), ManualClock()
+    async with sim_store(disk, clock=clock, cache_bytes=0) as link:
+        await link.create_topic("log", Kind.LOG, TopicConfig(ttl_ms=10_000))
+        topic = link._table.get("log")
+        await append(link, "log", rows("a"))
+        clock.advance(5)
+        await append(link, "log", rows("b"))
+        await link._parts.maintenance._sealer.seal(topic, topic.head_seq)
+        disk.next_fault("pread", error=errno.EIO, lasting=True)
+        await clock.pass_time(7)
+        disk.faults.clear()
+        assert topic.floors.ttl == 0
+        await clock.pass_time(61)
+        assert topic.floors.ttl == 2
+
+
 async def test_wal_file_that_could_not_be_removed_is_removed_by_the_next_checkpoint() -> None:
     disk = FaultyFs(SimFs())
     async with sim_store(disk) as link:
@@ -111,3 +182,27 @@ async def test_wal_file_that_could_not_be_removed_is_removed_by_the_next_checkpo
             await link._parts.checkpointer.run()
             numbers = wal_numbers(disk.listdir(directory))
             assert (first in numbers) is (text == "b"), numbers
+
+
+async def test_reads_and_deletes_of_a_topic_at_its_cap_do_not_wait_for_the_appends_to_end() -> None:
+    async with sim_store(clock=ManualClock()) as link:
+        await link.create_topic("full", Kind.LOG, TopicConfig(cap_records=1))
+
+        async def write() -> None:
+            while True:
+                await link.stage(AppendRequest(topic="full", batch=rows("x")))
+                await asyncio.sleep(0)
+
+        async with asyncio.TaskGroup() as tasks:
+            writing = tasks.create_task(write())
+            await settle()
+            asked = [
+                tasks.create_task(link.get_topic("full")),
+                tasks.create_task(link.read_records("full", after_seq=0, limit=10)),
+                tasks.create_task(link.delete_records("full", before_seq=2)),
+            ]
+            for _ in range(20):
+                await settle()
+            writing.cancel()
+            done = [task.done() for task in asked]
+        assert all(done), done

@@ -1,8 +1,9 @@
 """Retention: caps and TTL move floors, after commit, logged before they are shown.
 
 A topic whose log has grown past its cap, or whose oldest record has become too old, owes a move of its floors. A task moves
-them soon; a read of the topic settles the debt first, so that nobody sees what should be gone. The floor is in an
-EvictWatermark frame, fdatasynced, before it counts; an EPHEMERAL topic's needs none, since all it has goes with the process.
+them soon; a read of the topic settles the debt first, so that nobody sees what should be gone when he asks. The floor is in
+an EvictWatermark frame, fdatasynced, before it counts; an EPHEMERAL topic's needs none, since what it has goes with the
+process.
 Files below a floor go later (`reclaim.py`).
 
 I1: floors are exact by the semantics, and never go back. I2: one move of a topic at a time, and none while its records are
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.clock import wait_event
@@ -45,6 +46,9 @@ ROUND_S: Final = 1.0
 MOVES_AT_ONCE: Final = 64
 """Floors moved at once: they share the group commit. Each may hold one record batch, 8 MiB, at most."""
 
+FAILED_PAUSE_MS: Final = 60_000
+"""Until a topic whose front could not be read is tried again: what is damaged costs a read a minute."""
+
 
 class Retention:
     """Moves the floors of every topic of a store."""
@@ -57,7 +61,8 @@ class Retention:
         self._locks = KeyedLocks()
         self._due: dict[Topic, None] = {}
         self._expiries: list[tuple[int, int]] = []
-        self._timed: set[int] = set()
+        self._timed: dict[int, int] = {}
+        """When a topic is looked at, by its id: its one entry of `_expiries` that counts."""
         self._wake = asyncio.Event()
         engine.on_published = self.look
         engine.settle_floors = self.settle
@@ -68,38 +73,46 @@ class Retention:
 
     @asynccontextmanager
     async def holding_settled(self, topic: Topic) -> AsyncIterator[None]:
-        """As `holding`, from a moment on at which nothing was due.
+        """As `holding`, with nothing due of what there was when it began.
 
         Raises:
-            ReadOnly: what is due cannot be moved any more. As `settle`.
+            ReadOnly, CommitUnknown: what is due cannot be moved any more. As `settle`.
         """
-        while True:
-            await self.settle(topic)
-            async with self.holding(topic):
-                if not self._owes(topic, 0) or topic.deleted:
-                    yield
-                    return
-            if self._engine.read_only_reason:
-                raise read_only(self._engine.read_only_reason)
+        async with self.holding(topic):
+            if self._owes(topic, 0) and not topic.deleted:
+                if self._engine.read_only_reason:
+                    raise read_only(self._engine.read_only_reason)
+                await self._move(topic)
+            yield
 
     def look(self, topic: Topic) -> None:
         """A topic has grown, is new to this process, or has other settings."""
+        if topic.deleted:
+            return  # it owes for ever
         config = topic.config
-        if config.ttl_ms and topic.id not in self._timed and topic.head_seq > topic.floors.trim:
-            self._timed.add(topic.id)
-            heapq.heappush(self._expiries, (topic.oldest_ts_ms + config.ttl_ms, topic.id))
+        if config.ttl_ms and topic.head_seq > topic.floors.trim:
+            self._look_at(topic, topic.oldest_ts_ms + config.ttl_ms)
         if (config.cap_records or config.cap_bytes) and self._is_over(topic, 0):
             self._due[topic] = None
             self._wake.set()
 
+    def _look_at(self, topic: Topic, time_ms: int) -> None:
+        """At that time, or before: a TTL may have got shorter."""
+        if time_ms < self._timed.get(topic.id, time_ms + 1):
+            self._timed[topic.id] = time_ms
+            heapq.heappush(self._expiries, (time_ms, topic.id))
+
     async def settle(self, topic: Topic, after_seq: int = 0) -> None:
-        """Move what is due, as far as a reader of the seqs above `after_seq` could see it. Where the disk fails under it
-        nothing moves: whoever reads sees what is there."""
-        while self._owes(topic, after_seq) and not self._engine.read_only_reason and not topic.deleted:
-            try:
-                await self._move(topic)
-            except (CommitUnknown, ReadOnly):
-                return
+        """Move what is due when this is called, as far as a reader of the seqs above `after_seq` could see it. What comes
+        due meanwhile is the next one's: appends come faster than floors move, and a reader would wait for their end. Where
+        the disk fails under it nothing moves: whoever reads sees what is there."""
+        if not self._owes(topic, after_seq) or topic.deleted:
+            return
+        async with self.holding(topic):
+            # Another one may have moved it meanwhile.
+            if self._owes(topic, after_seq) and not self._engine.read_only_reason and not topic.deleted:
+                with suppress(CommitUnknown, ReadOnly):
+                    await self._move(topic)
 
     async def run(self) -> None:
         """Move floors as they become due, for ever."""
@@ -112,19 +125,24 @@ class Retention:
                     for topic in list(self._due)[:MOVES_AT_ONCE]:
                         del self._due[topic]
                         moves.create_task(self._settle_quietly(topic))
+                self._pop_expired()  # topics at their caps may keep it here as long as they are appended to
 
     async def _settle_quietly(self, topic: Topic) -> None:
         try:
             await self.settle(topic)
-        except EddylineError:
-            return  # a read of the topic gets it, and tells whoever asked
-        self.look(topic)
+        except EddylineError:  # a read of the topic gets it, and tells whoever asked
+            if not topic.deleted:
+                self._look_at(topic, self._ages.now_ms() + FAILED_PAUSE_MS)
+        else:
+            self.look(topic)
 
     def _pop_expired(self) -> None:
         now_ms = self._ages.now_ms()
         while self._expiries and self._expiries[0][0] < now_ms:
-            _, topic_id = heapq.heappop(self._expiries)
-            self._timed.discard(topic_id)
+            time_ms, topic_id = heapq.heappop(self._expiries)
+            if self._timed.get(topic_id) != time_ms:
+                continue
+            del self._timed[topic_id]
             topic = self._engine.table.by_id(topic_id)
             if topic is not None:
                 self._due[topic] = None
@@ -152,25 +170,24 @@ class Retention:
         return topic.index.bytes_after(after_seq) > config.cap_bytes
 
     async def _move(self, topic: Topic) -> None:
-        """Move all that is due of one topic, in one frame."""
-        async with self.holding(topic):
-            config, floors = topic.config, topic.floors
-            moved, oldest_ts_ms = floors, 0
-            if config.ttl_ms:
-                expired = await self._front.expired(topic, now_ms=self._ages.now_ms(), ttl_ms=config.ttl_ms)
-                oldest_ts_ms = expired.oldest_ts_ms
-                moved = moved.raised(ttl=due_ttl(expired.through_seq, floors, topic.deleted_seqs))
-            evicts = config.discard is Discard.OLD
-            cap_records = config.cap_records if evicts else 0
-            moved = moved.raised(cap=due_cap_records(topic.head_seq, cap_records, moved, topic.uncounted))
-            excess = topic.record_bytes - config.cap_bytes if evicts and config.cap_bytes else 0
-            walk = FrontWalk(floors, topic.uncounted, through_seq=moved.trim, excess_bytes=max(excess, 0))
-            await self._front.walk(topic, walk)
-            moved = moved.raised(cap=walk.bytes_floor)
-            if moved != floors and not topic.deleted:
-                await self._log(topic, EvictBody(moved.cap, moved.ttl, walk.removed_bytes))
-            if oldest_ts_ms:
-                topic.oldest_ts_ms = oldest_ts_ms  # not before: whoever reads meanwhile waits for this move
+        """Move all that is due of one topic, in one frame; the caller holds it."""
+        config, floors = topic.config, topic.floors
+        moved, oldest_ts_ms = floors, 0
+        if config.ttl_ms:
+            expired = await self._front.expired(topic, now_ms=self._ages.now_ms(), ttl_ms=config.ttl_ms)
+            oldest_ts_ms = expired.oldest_ts_ms
+            moved = moved.raised(ttl=due_ttl(expired.through_seq, floors, topic.deleted_seqs))
+        evicts = config.discard is Discard.OLD
+        cap_records = config.cap_records if evicts else 0
+        moved = moved.raised(cap=due_cap_records(topic.head_seq, cap_records, moved, topic.uncounted))
+        excess = topic.record_bytes - config.cap_bytes if evicts and config.cap_bytes else 0
+        walk = FrontWalk(floors, topic.uncounted, through_seq=moved.trim, excess_bytes=max(excess, 0))
+        await self._front.walk(topic, walk)
+        moved = moved.raised(cap=walk.bytes_floor)
+        if moved != floors and not topic.deleted:
+            await self._log(topic, EvictBody(moved.cap, moved.ttl, walk.removed_bytes))
+        if oldest_ts_ms:
+            topic.oldest_ts_ms = oldest_ts_ms  # not before: whoever reads meanwhile waits for this move
 
     async def _log(self, topic: Topic, body: EvictBody) -> None:
         def committed(_: object) -> None:

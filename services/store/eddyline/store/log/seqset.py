@@ -3,8 +3,8 @@
 Over a roaring bitmap: runs cost about 14 bytes a 65 536 seqs, scattered ones 2 bytes a seq. The bitmap is made with the
 first seq and dropped with the last: an empty one takes 330 bytes, 33 MB for 100 000 topics that delete nothing.
 
-Ranks within a range are read from the containers of that range alone (0.2 us where it lies in one), those from the
-bottom walk through all below (350 us at 1e9 seqs): so searches widen and halve a range, and rank nothing absolutely.
+Ranks within a range are read from the containers of that range alone, those from the bottom walk through all below: so
+searches widen and halve a range, and rank nothing absolutely.
 
 Not promised: that foreign bytes are well formed inside. `deserialize` sees a wrong length or head; what a bitmap says is
 guarded by the checksum of the frame or catalog entry that it lies in.

@@ -4,9 +4,9 @@ Ten bits a distinct cell and seven probes: about 0.8 % of absent cells are taken
 is part of it, are FORMAT.md's section "Key filter".
 
 I1: a cell that was added is never denied. I2: equal sets of cells give equal filters, whatever their order.
-The hash is MurmurHash64A (Austin Appleby, 2008), because it runs over a whole column in numpy (65 536 keys of 21 bytes:
-4 ms, the GIL released; xxh3, called from Python for each, takes 12 ms and holds it). It is no defence against keys chosen to
-collide: those cost reads, never answers. A count of distinct cells is one of distinct hashes.
+The hash is MurmurHash64A (Austin Appleby, 2008), because it runs over a whole column in numpy, which lets the GIL go;
+xxh3 would be called from Python for each key, and hold it. It is no defence against keys chosen to collide: those cost
+reads, never answers. A count of distinct cells is one of distinct hashes.
 Threading: `KeyFilter` is immutable; a builder has one owner.
 """
 
@@ -140,7 +140,7 @@ def hash_cells(column: Column, count: int) -> NDArray[np.uint64]:
 
 
 def _distinct(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    # Sorting 65 536 numbers takes 0.5 ms; numpy's own `unique` hashes them, in 20 ms with the GIL held.
+    # numpy's own `unique` hashes the numbers, slower than they are sorted, and with the GIL held.
     hashes.sort()
     return hashes[np.concatenate(([True], hashes[1:] != hashes[:-1]))] if len(hashes) else hashes
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from itertools import product
 
+from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.core.topic import ConfigChange, Discard, Kind, TopicConfig
 from eddyline.store.append import AppendRequest, WriterPosition
 from eddyline.store.capture import entry_of
@@ -13,7 +15,7 @@ from tests.support.faulty_fs import FaultyFs
 from tests.support.history import read_items
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.sim_fs import SimFs
-from tests.support.store import append, rows, settings, sim_store
+from tests.support.store import append, puts, rows, settings, sim_store
 
 
 async def test_topic_that_refuses_loses_nothing_when_its_cap_gets_smaller() -> None:
@@ -206,3 +208,31 @@ async def test_reads_and_deletes_of_a_topic_at_its_cap_do_not_wait_for_the_appen
             writing.cancel()
             done = [task.done() for task in asked]
         assert all(done), done
+
+
+async def test_delete_and_append_that_both_wait_for_a_floor_do_not_wait_for_each_other() -> None:
+    clock = ManualClock()
+    async with sim_store(clock=clock) as link:
+        config = TopicConfig(cap_records=9, ttl_ms=1_000, discard=Discard.REJECT)
+        await link.create_topic("kv", Kind.KV, config)
+        await append(link, "kv", puts(("a", "1")))
+        match = Match(MatchField.KEY, MatchKind.EQ, b"a")
+        for turns, more in product(range(30), range(8)):
+            async with asyncio.TaskGroup() as tasks:
+                asked: list[asyncio.Task[object]] = [tasks.create_task(link.delete_records("kv", match=match))]
+                await _turns(turns)
+                clock.advance(2)
+                asked.append(tasks.create_task(link.get_topic("kv")))
+                await _turns(more)
+                asked.append(tasks.create_task(append(link, "kv", puts(("a", "1")))))
+                for _ in range(5):
+                    await settle()
+                done = [task.done() for task in asked]
+                for task in asked:
+                    task.cancel()
+            assert all(done), (turns, more, done)
+
+
+async def _turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)

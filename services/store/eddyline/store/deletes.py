@@ -172,9 +172,9 @@ class Deletes:
         self, topic: Topic, deletion: Deletion, match: Match, found: _Found, base_seqs: NDArray[np.uint64]
     ) -> int:
         async with AsyncExitStack() as held:
-            await held.enter_async_context(self._retention.holding_settled(topic))
-            if topic.folds:
+            if topic.folds:  # before the floors' lock: an append at the gate may wait for that
                 await held.enter_async_context(topic.gate)
+            await held.enter_async_context(self._retention.holding_settled(topic))
             judged = await _judge(topic, deletion, found, base_seqs)
             if len(judged.seqs) or (topic.folds and await self._folds(topic, match, deletion.through_seq)):
                 body = DeleteBody(deletion, judged.seqs, judged.record_count, judged.record_bytes)

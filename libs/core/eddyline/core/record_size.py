@@ -12,7 +12,7 @@ import numpy as np
 
 from eddyline.core.column import size_array
 from eddyline.core.follow_credit import RECORD_OVERHEAD_BYTES, batch_bytes
-from eddyline.core.record import Op
+from eddyline.core.record import Op, has_gaps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,15 +32,11 @@ def row_bytes(batch: Batch) -> NDArray[np.int64]:
 def counted_bytes(batch: Batch) -> NDArray[np.int64]:
     """Bytes of each record; 0 for records of op GAP."""
     sizes = row_bytes(batch)
-    if _has_gaps(batch):
+    if has_gaps(batch.ops):
         sizes[batch.ops_array() == Op.GAP] = 0
     return sizes
 
 
 def counted_total(batch: Batch) -> int:
     """Bytes of all records: without a look at the rows where none is a gap."""
-    return int(counted_bytes(batch).sum()) if _has_gaps(batch) else batch_bytes(batch)
-
-
-def _has_gaps(batch: Batch) -> bool:
-    return batch.ops is not None and Op.GAP in batch.ops
+    return int(counted_bytes(batch).sum()) if has_gaps(batch.ops) else batch_bytes(batch)

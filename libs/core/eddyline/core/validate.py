@@ -30,6 +30,7 @@ from eddyline.core.record import (
     TAG_BYTES_MAX,
     VERSION_BYTES_MAX,
     Op,
+    has_gaps,
 )
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ def _check_records(batch: Batch, *, source: bool) -> None:
             if column is not None:
                 sizes += size_array(column)
         _check_sizes(sizes, "data", limit)
-    if source and batch.ops is not None and Op.GAP in batch.ops:
+    if source and has_gaps(batch.ops):
         _check_gaps(batch)
 
 

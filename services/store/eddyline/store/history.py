@@ -16,7 +16,7 @@ from eddyline.core.errors import CursorAhead, NotKv, TopicNotFound
 from eddyline.core.follow_credit import batch_bytes
 from eddyline.core.gap import split_gaps
 from eddyline.core.match import Match, MatchField, MatchKind, matched
-from eddyline.core.record import Op
+from eddyline.core.record import Op, has_gaps
 from eddyline.store.log.visible import visible
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _revisions(topic: Topic, stored: Batch, key: bytes, after_seq: int, last_seq
     batch = visible(stored, topic.floors, topic.deleted_seqs)
     batch = batch.slice(batch.index_after(after_seq), batch.index_after(last_seq))
     indices = matched(batch, Match(MatchField.KEY, MatchKind.EQ, key))
-    if batch.ops is not None and Op.GAP in batch.ops:
+    if has_gaps(batch.ops):
         indices = np.union1d(indices, np.flatnonzero(batch.ops_array() == Op.GAP))
     return batch.select(indices)
 

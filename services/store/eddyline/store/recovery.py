@@ -180,11 +180,11 @@ class Replay:
         if batch.count:
             check_follows(topic, batch, location)
             topic.note_gaps(batch)
+            size = counted_total(batch)
             if batch.last_seq > topic.segmented_seq:
-                size = counted_total(batch)
                 topic.index.put(batch.first_seq, batch.last_seq, location, ts_ms=frame.ts_ms, record_bytes=size)
                 self._table.has_grown(topic)
-            topic.record_bytes += counted_total(batch)
+            topic.record_bytes += size
             topic.staged_bytes = topic.record_bytes
             topic.head_seq = topic.staged_seq = batch.last_seq
         first_seq = frame.first_seq

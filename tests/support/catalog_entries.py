@@ -34,7 +34,7 @@ CONFIGS = st.builds(
 )
 SEGMENTS = st.builds(SegmentSummary, *[U64] * 7, *[I64] * 3)
 WRITERS = st.builds(WriterEntry, TEXTS, U64, st.binary(max_size=30), I64)
-KEYS = st.builds(KeyEntry, st.binary(max_size=30), st.binary(min_size=16, max_size=16), U64, U64, I64)
+KEYS = st.tuples(st.binary(max_size=30), st.tuples(st.binary(min_size=16, max_size=16), U64, U64, I64))
 PARTS = st.binary(max_size=40) | st.integers(1, 200_000).map(lambda size: bytes(range(251)) * (size // 251 + 1))
 ENTRIES = st.builds(
     TopicEntry,
@@ -88,7 +88,7 @@ def segment(number: int = 0) -> SegmentSummary:
 
 def key(number: int) -> KeyEntry:
     """An idempotency key."""
-    return KeyEntry(b"request-%08d" % number, number.to_bytes(16, "big"), number + 1, number + 2, 1_700_000_000_000)
+    return b"request-%08d" % number, (number.to_bytes(16, "big"), number + 1, number + 2, 1_700_000_000_000)
 
 
 def plain_topic(topic_id: int, *, head_seq: int = 1000) -> TopicEntry:
@@ -151,5 +151,5 @@ def rich_topic(topic_id: int) -> TopicEntry:
         erase_due_ms=24,
         writers=(WriterEntry("w", 25, b"\x00position", 26), WriterEntry("ü", 1, b"", 0)),
         source=SourceEntry("source", "bucket", 27, "ingest-0", 28),
-        keys=(key(1), KeyEntry(b"", bytes(16), 0, 0, 0)),
+        keys=(key(1), (b"", (bytes(16), 0, 0, 0))),
     )

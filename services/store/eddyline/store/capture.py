@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.source import SourceDefinition
-from eddyline.store.catalog.catalog import KeyEntry, SourceEntry, TopicEntry, WriterEntry
+from eddyline.store.catalog.catalog import SourceEntry, TopicEntry, WriterEntry
 from eddyline.store.log.changes import segment_of
 from eddyline.store.log.dedupe import KeyedAppend
 from eddyline.store.log.floors import Floors
@@ -57,7 +57,7 @@ def entry_of(topic: Topic, source: SourceEntry | None, *, clean: bool = False) -
             WriterEntry(name, known.fence, known.stored, known.moved_ms) for name, known in topic.stored_writers()
         ),
         source=source,
-        keys=tuple(KeyEntry(key, *done) for key, done in topic.remembered_keys()),
+        keys=tuple(topic.remembered_keys()),
     )
 
 
@@ -106,8 +106,8 @@ def topic_from(entry: TopicEntry, topic_dir: Path, key_budget: KeyBudget) -> Top
         topic.change_segments(add=[segment_of(summary, topic_dir) for summary in entry.segments])
     for writer, fence, position, last_ms in entry.writers:
         topic.writers.commit(writer, fence, position, now_ms=last_ms)
-    for key, content_hash, first_seq, last_seq, ts_ms in entry.keys:
-        topic.keys.commit(key, KeyedAppend(content_hash, first_seq, last_seq, ts_ms))
+    for key, done in entry.keys:
+        topic.keys.commit(key, KeyedAppend(*done))
     return topic
 
 

@@ -18,7 +18,7 @@ Not promised: that the values fit each other or the files they name; recovery lo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -68,6 +68,10 @@ class CatalogHead:
     erasing: tuple[ErasingEntry, ...] = ()
 
 
+KeyEntry: TypeAlias = tuple[bytes, tuple[bytes, int, int, int]]
+"""An idempotency key, and what its append became: its content's hash, its first and last seq, its commit time in ms."""
+
+
 class WriterEntry(NamedTuple):
     """A writer's fence and position, and when it last wrote."""
 
@@ -75,16 +79,6 @@ class WriterEntry(NamedTuple):
     fence: int
     position: bytes
     last_ms: int
-
-
-class KeyEntry(NamedTuple):
-    """An idempotency key and what its append became."""
-
-    key: bytes
-    content_hash: bytes
-    first_seq: int
-    last_seq: int
-    ts_ms: int
 
 
 class SourceEntry(NamedTuple):

@@ -326,13 +326,13 @@ def _cut_keys(keys: Sequence[KeyEntry]) -> list[bytes]:
     """Keys in pieces: a new one begins at each key whose hash says so, wherever in the sequence it stands by now."""
     pieces: list[bytes] = []
     piece: list[bytes] = []
-    for key, content_hash, first_seq, last_seq, ts_ms in keys:
+    for key, done in keys:
         begins = not xxh3_64_intdigest(key) & (KEYS_PER_PIECE - 1)
         if piece and (begins or len(piece) == KEYS_PER_PIECE_MAX):
             pieces.append(b"".join(piece))
             piece = []
-        assert len(content_hash) == HASH_BYTES
-        piece.append(_counted(key) + _KEY.pack(content_hash, first_seq, last_seq, ts_ms))
+        assert len(done[0]) == HASH_BYTES
+        piece.append(_counted(key) + _KEY.pack(*done))
     if piece:
         pieces.append(b"".join(piece))
     return pieces
@@ -343,7 +343,7 @@ def _decode_keys(part: bytes) -> tuple[KeyEntry, ...]:
     at = 0
     while at < len(part):
         key, end = _take_counted(part, at)
-        keys.append(KeyEntry(key, *_KEY.unpack_from(part, end)))
+        keys.append((key, _KEY.unpack_from(part, end)))
         at = end + _KEY.size
     return tuple(keys)
 

@@ -141,8 +141,9 @@ async def calls_of_a_start(fs: SimFs, operation: str) -> int:
 class Life:
     """A store that took appends of both classes and was stopped, maybe on a disk that erred meanwhile."""
 
-    def __init__(self, fault: Fault | None = None) -> None:
+    def __init__(self, fault: Fault | None = None, *, wal_shards: int = 1) -> None:
         self.fs, self.fold = SimFs(), SimFold(0)
+        self._wal_shards = wal_shards
         self._faults = [fault] if fault is not None else []
         self.before: Counter[str] = Counter()
         """Calls by operation when the stop began."""
@@ -152,7 +153,7 @@ class Life:
     async def run(self) -> None:
         disk = FaultyFs(self.fs, self._faults)
         try:
-            async with sim_store(disk, self.fold, boot_id=self.fs.boot_id) as link:
+            async with sim_store(disk, self.fold, boot_id=self.fs.boot_id, wal_shards=self._wal_shards) as link:
                 for name, durability in CLASSES.items():
                     await log_topic(link, name, durability)
                 await kv_topic(link)
@@ -170,7 +171,9 @@ class Life:
         """What the next start serves."""
         fold = deepcopy(self.fold)
         async with sim_store(
-            self.fs.reboot(crash, seed=seed), fold.power() if crash == "power" else fold.kill()
+            self.fs.reboot(crash, seed=seed),
+            fold.power() if crash == "power" else fold.kill(),
+            wal_shards=self._wal_shards,
         ) as link:
             keys = [key.encode() for key in ("k", *VALUES)]
             entries = (await link.batch_get_entries("kv", keys)).entries
@@ -198,17 +201,18 @@ async def test_sync_of_the_log_that_fails_at_a_stop_is_no_clean_stop_and_the_nex
     assert await life.found("kill") == ALL
 
 
+@pytest.mark.parametrize("wal_shards", [1, 3])
 @pytest.mark.parametrize("lasting", [False, True])
 @pytest.mark.parametrize("operation", ["fdatasync", "fsync", "fsync_dir", "rename", "pwritev"])
 async def test_any_error_of_the_disk_at_a_stop_loses_nothing_that_was_acknowledged(
-    operation: str, lasting: bool
+    operation: str, lasting: bool, wal_shards: int
 ) -> None:
-    clean = Life()
+    clean = Life(wal_shards=wal_shards)
     await clean.run()
     calls = range(clean.before[operation] + 1, clean.after[operation] + 1)
     assert calls
     for call in calls:
-        life = Life(Fault(operation, call, errno.EIO, lasting=lasting))
+        life = Life(Fault(operation, call, errno.EIO, lasting=lasting), wal_shards=wal_shards)
         await life.run()
         assert await life.found("kill") == ALL, call
         identity = read_identity(life.fs, LAYOUT)
@@ -218,6 +222,23 @@ async def test_any_error_of_the_disk_at_a_stop_loses_nothing_that_was_acknowledg
             assert found["safe"] == ALL["safe"], (call, seed)
             assert found["log"] == ALL["log"][: len(found["log"])], (call, seed)
             assert found == ALL or not identity.clean, (call, seed)
+
+
+@pytest.mark.parametrize("name", ["one", "two", "three"])
+async def test_stop_is_clean_only_where_no_wal_shard_has_failed(name: str) -> None:
+    """The shards end one after the other: that one of them ended well says nothing of the others."""
+    disk = FaultyFs(SimFs())
+    async with sim_store(disk, wal_shards=3) as link:
+        for one in ("one", "two", "three"):
+            await log_topic(link, one, Durability.FSYNC)
+        await settle()
+        disk.next_fault("fdatasync", error=errno.EIO)
+        with pytest.raises(CommitUnknown):
+            await append(link, name, rows("unknown"))
+    assert link.status().read_only_reason == "SYNC_FAILED"
+    identity = read_identity(disk, LAYOUT)
+    assert identity is not None
+    assert not identity.clean
 
 
 # a fold that fails ----------------------------------------------------------------------------------------------------

@@ -88,7 +88,8 @@ class Applier:
                     frames = []
                 self._idle.set()
         finally:
-            self._on_failure([*frames, *self._queue], FoldFailed("stopped"))
+            if waiting := [*frames, *self._queue]:
+                self._on_failure(waiting, FoldFailed("stopped"))
 
     def _take(self) -> list[CommitFrame]:
         taken = [self._queue.popleft()]

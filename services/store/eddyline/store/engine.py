@@ -24,7 +24,15 @@ from eddyline.core.store_link import AppendResult
 from eddyline.core.topic import Kind
 from eddyline.store import retries, staging
 from eddyline.store.apply import Applier
-from eddyline.store.commit import CommitFrame, Committer, StagedAppend, StagedControl, read_only, settle_frames
+from eddyline.store.commit import (
+    STOPPED,
+    CommitFrame,
+    Committer,
+    StagedAppend,
+    StagedControl,
+    read_only,
+    settle_frames,
+)
 from eddyline.store.log.dedupe import KeyedAppend
 from eddyline.store.log.memory import MemoryLog
 from eddyline.store.log.topic import RESERVATION_SEQS
@@ -89,8 +97,14 @@ class Engine:
 
     @property
     def read_only_reason(self) -> str:
-        """Why only reads are served; empty = writes are too."""
-        return next((c.failed_reason for c in self.committers if c.failed_reason), "") or self.gate.failed_reason
+        """Why only reads are served; empty = writes are too. A failure of any part is told before a stop of another."""
+        stopped = ""
+        for committer in self.committers:
+            if reason := committer.failed_reason:
+                if reason != STOPPED:
+                    return reason
+                stopped = STOPPED
+        return self.gate.failed_reason or stopped
 
     async def drain(self) -> None:
         """Wait until all that was staged is settled."""

@@ -134,7 +134,7 @@ async def _recovered(
             yield link
         with suppress(FoldFailed):  # a broken fold is brought up from the log again
             await workers.fold.submit(fold.flush)
-        if store.engine.read_only_reason in ("", STOPPED):
+        if store.engine.read_only_reason in ("", STOPPED) and all(wal.all_synced for wal in recovered.wals):
             end = recovered.wals[0].end
             clean = replace(identity, clean=True, wal_number=end.file_number, wal_bytes=end.file_bytes)
             try:
@@ -152,8 +152,6 @@ async def _serving(store: Store, link: LocalLink, workers: Workers, settings: St
         running = [tasks.create_task(committer.run()) for committer in engine.committers]
         running += [
             tasks.create_task(engine.applier.run()),
-            tasks.create_task(Upkeep(engine, sync_interval_ms=settings.sync_interval_ms).run()),
-            tasks.create_task(store.retention.run()),
             tasks.create_task(store.disk_guard.run()),
             *([tasks.create_task(store.memory_guard.run())] if store.memory_guard is not None else []),
         ]
@@ -161,11 +159,16 @@ async def _serving(store: Store, link: LocalLink, workers: Workers, settings: St
             tasks.create_task(spare_files(committer.wal, committer.spare_wanted, workers.background))
             for committer in engine.committers
         ]
-        upkeep = tasks.create_task(store.maintenance.run())
+        writing = [  # of its own accord
+            tasks.create_task(Upkeep(engine, sync_interval_ms=settings.sync_interval_ms).run()),
+            tasks.create_task(store.retention.run()),
+            tasks.create_task(store.maintenance.run()),
+        ]
         try:
             yield
             link.stop_writes()
-            await ended(upkeep)
+            for task in writing:
+                await ended(task)
             await engine.drain()
             for committer in engine.committers:
                 await committer.sync()
@@ -174,7 +177,7 @@ async def _serving(store: Store, link: LocalLink, workers: Workers, settings: St
         except Exception as error:
             failure = error  # the user's own: raised as it is once our tasks have ended, not wrapped in their group
         finally:
-            for task in (*running, upkeep):
+            for task in (*running, *writing):
                 task.cancel()
     if failure is not None:
         raise failure

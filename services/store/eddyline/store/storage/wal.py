@@ -191,6 +191,11 @@ class Wal:
         return self._written.total - self._synced.total
 
     @property
+    def all_synced(self) -> bool:
+        """Whether a completed fdatasync covers everything that has a place."""
+        return self._synced.total == self._next.total and not self.failed
+
+    @property
     def spare_ready(self) -> bool:
         """False = the next rotation would have to fill a file itself: call `prepare_spare` soon."""
         return self._spare.ready

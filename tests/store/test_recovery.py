@@ -12,7 +12,7 @@ from eddyline.core.errors import CommitUnknown, DataCorrupt, IdempotencyConflict
 from eddyline.core.gap import encode_gap
 from eddyline.core.record import Gap, GapReason, Op, Record
 from eddyline.core.source import SourceDefinition, SourceReport
-from eddyline.core.topic import Durability, Kind, TopicConfig
+from eddyline.core.topic import ConfigChange, Durability, Kind, TopicConfig
 from eddyline.store.append import AppendRequest, WriterPosition
 from eddyline.store.fold.fold import FoldWrite, WriterState
 from eddyline.store.fold.memory import SimFold
@@ -227,6 +227,24 @@ async def test_lost_tail_is_one_gap_that_later_starts_leave_alone() -> None:
     await machine.run(look)
     assert seen[0] == seen[1] == seen[2]
     await machine.run(go_on)
+
+
+async def test_told_loss_of_an_empty_topic_gets_too_old_by_its_own_time_and_not_by_that_of_the_next_record() -> None:
+    machine = Machine()
+
+    async def fill(link: LocalLink) -> None:
+        await log_topic(link)
+
+    async def look(link: LocalLink) -> None:
+        assert (await read_all(link, "log"))[1] == [Gap(1, RESERVATION_SEQS, GapReason.UNSYNCED, seq=GAP_SEQ)]
+        await machine.clock.pass_time(4)
+        await append(link, "log", rows("a"))
+        await link.update_topic("log", ConfigChange(ttl_ms=5_000))
+        await machine.clock.pass_time(2)
+        assert (await link.get_topic("log")).evict_floor == GAP_SEQ
+
+    await machine.run(fill, "power")
+    await machine.run(look)
 
 
 async def test_clean_stop_before_a_power_failure_loses_nothing() -> None:

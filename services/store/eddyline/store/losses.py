@@ -86,6 +86,7 @@ def _log(table: TopicTable, wal: Wal, losses: Sequence[_Loss]) -> None:
         topic.note_gaps(placed)
         table.has_grown(topic)
         topic.index.put(placed.first_seq, placed.last_seq, location, ts_ms=placed.ts_ms)
+        topic.oldest_ts_ms = topic.oldest_ts_ms or placed.ts_ms
         topic.head_seq = topic.staged_seq = placed.last_seq
         topic.last_ts_ms = placed.ts_ms
 

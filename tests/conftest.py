@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,12 @@ if TYPE_CHECKING:
     import pytest
 
 # On shared cores a slow example says nothing: pytest-timeout bounds the test. 60 examples of each property keep the
-# suite within its three minutes.
-settings.register_profile("eddyline", max_examples=60, deadline=None, print_blob=True)
+# suite within its three minutes, and they are the same ones each time: a suite that turns red tells of the change at hand.
+# New examples are looked for by `make test-explore`.
+EXPLORED = int(os.environ.get("EDDYLINE_TEST_EXAMPLES") or 0)
+settings.register_profile(
+    "eddyline", max_examples=EXPLORED or 60, derandomize=not EXPLORED, deadline=None, print_blob=True
+)
 settings.load_profile("eddyline")
 
 

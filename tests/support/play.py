@@ -104,7 +104,8 @@ class Play:
             field: getattr(change, field) for field in ("durability", "ttl_ms", "cap_records", "cap_bytes", "discard")
         }
         given = {field: value for field, value in asked.items() if value is not None}
-        event = topic.asks(partial(_update, given, self.now), lasts=True)
+        config = topic.model.kept.config
+        event = topic.asks(partial(_update, given, self.now), lasts=replace(config, **given) != config)
         try:
             await self.link.update_topic(topic.name, change)
         except CommitUnknown:
@@ -115,10 +116,12 @@ class Play:
         event.told = True
 
     async def delete(self, topic: TopicHistory, *, before_seq: int = 0, match: Match | None = None) -> None:
-        """Delete records; the answer must be exact."""
-        now, model = self.now, topic.model
-        event = topic.asks(partial(_delete, before_seq, match, now), lasts=True)
+        """Delete records; the answer must be exact. One that removes nothing need not be logged: nothing lasts by it."""
+        now, before, model = self.now, topic.model, topic.model
+        before.kept.settle(now.age_ms)
         due = model.delete(now, before_seq=before_seq, match=match)
+        removes = (model.kept.rows, model.fold) != (before.kept.rows, before.fold)
+        event = topic.asks(partial(_delete, before_seq, match, now), lasts=removes)
         try:
             answer = await self.link.delete_records(topic.name, before_seq=before_seq, match=match)
         except CommitUnknown:
@@ -147,6 +150,22 @@ class Play:
         async for progress in self.link.erase_topic(name):
             erased = progress.erased
         assert erased
+
+    async def set_wall_ms(self, wall_ms: int) -> None:
+        """Set the wall clock, with nothing too old left above the floors: a topic's age goes on from its floors.
+
+        Commit times go on from the store's own: whether a delete that removes nothing is logged, and so dated, the semantics
+        leave open.
+        """
+        for topic in self.history.current():
+            if topic.made and topic.gone is False:
+                await self.link.read_records(topic.name, after_seq=0, limit=1)
+                if self.link.status().read_only_reason:
+                    return  # the disk erred under the floor that this would have moved
+                model, last_ts_ms = topic.model, self.link._table.get(topic.name).last_ts_ms
+                assert max((row.ts_ms for row in model.kept.rows), default=0) <= last_ts_ms <= model.last_ts_ms
+                topic.asks(partial(_settle, last_ts_ms, self.now), lasts=False).told = True
+        self.clock.set_wall_ms(wall_ms)
 
     async def upkeep(self) -> None:
         """Whatever of the store's own jobs is due."""
@@ -191,6 +210,11 @@ def _append(rows: Rows, now: Moment, model: TopicModel) -> bool:
 
 def _update(given: dict[str, object], now: Moment, model: TopicModel) -> None:
     model.update(now, replace(model.kept.config, **given))  # type: ignore[arg-type]
+
+
+def _settle(last_ts_ms: int, now: Moment, model: TopicModel) -> None:
+    model.kept.settle(now.age_ms)
+    model.last_ts_ms = last_ts_ms
 
 
 def _delete(before_seq: int, match: Match | None, now: Moment, model: TopicModel) -> None:

@@ -124,4 +124,4 @@ class Wanderer:
             await play.clock.pass_time(self.random.choice((0.1, 0.5, 1.5, 6)))
         elif all(topic.config.durability is not Durability.EPHEMERAL for topic in play.history.topics):
             # a kill takes the last commit time of records in memory with them: after a jump back nobody knows it
-            play.clock.set_wall_ms(play.clock.now_ms() + self.random.choice((-30_000, -1_000, 40_000, 400_000)))
+            await play.set_wall_ms(play.clock.now_ms() + self.random.choice((-30_000, -1_000, 40_000, 400_000)))

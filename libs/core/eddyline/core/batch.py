@@ -239,10 +239,14 @@ class Batch:
     @property
     def nbytes(self) -> int:
         """Length of all buffers together."""
-        fixed = (self.seqs, self.ts_ms_each, self.ops, self.source_ts_ns)
-        return sum([len(buffer) for buffer in fixed if buffer is not None]) + sum(
-            [column.nbytes for column in self.columns() if column is not None]
-        )
+        size = 0
+        for buffer in (self.seqs, self.ts_ms_each, self.ops, self.source_ts_ns):
+            if buffer is not None:
+                size += len(buffer)
+        for column in self.columns():
+            if column is not None:
+                size += column.nbytes
+        return size
 
     def columns(self) -> tuple[Column | None, ...]:
         """Key, data, tag, node, meta, version: the order of the log's format."""

@@ -37,6 +37,8 @@ Buffer = bytes | memoryview
 COLUMN_BYTES_END: Final = 1 << 31
 """Arrow's offsets are signed 32-bit."""
 
+_OFFSET: Final = np.dtype("<u4")
+
 assert sys.byteorder == "little", "columns are little-endian and are never swapped"
 
 
@@ -50,7 +52,8 @@ class Column(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Length of the buffers together."""
-        return len(self.offsets) + len(self.values) + (len(self.validity) if self.validity is not None else 0)
+        offsets, values, validity = self
+        return len(offsets) + len(values) + (len(validity) if validity is not None else 0)
 
 
 class Runs(NamedTuple):
@@ -63,7 +66,7 @@ class Runs(NamedTuple):
 
 def offset_array(offsets: Buffer) -> NDArray[np.uint32]:
     """The offsets as an array over the same bytes."""
-    return np.frombuffer(offsets, dtype="<u4")
+    return np.frombuffer(offsets, _OFFSET)
 
 
 def offset_list(offsets: Buffer) -> list[int]:

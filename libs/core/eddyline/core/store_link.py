@@ -8,7 +8,7 @@ suite, so that a whole cluster runs on one loop in a seeded simulation. Both rai
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from eddyline.core.read import ALL_RECORDS
 
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from eddyline.core.topic import Kind, TopicConfig, TopicInfo
 
 
-@dataclass(frozen=True, slots=True)
-class AppendResult:
+class AppendResult(NamedTuple):
     """An acknowledged append: `first_seq` to `last_seq` inclusive, both 0 where the batch was empty or known by position."""
 
     first_seq: int

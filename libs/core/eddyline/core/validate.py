@@ -36,13 +36,18 @@ from eddyline.core.record import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from eddyline.core.column import Buffer
+
 _KNOWN_OPS: Final = bytes(Op)
+_NO_BYTES: Final = bytes(4)
+_TRUE: Final = b"\1"
 UNRELEASED_CELLS: Final = 500
 """numpy's own threshold, up to which an operation keeps the lock."""
 
 
-def validated(batch: Batch, *, source: bool = False) -> Batch:
-    """An append's columns, checked whole; `source` = by the bounds of what a source brings. 0 records are let through.
+def validated(batch: Batch, *, source: bool = False, default_op: int = 0) -> Batch:
+    """An append's columns, checked whole; `source` = by the bounds of what a source brings, `default_op` = what an unset op
+    means (0 = it is refused where others are set). 0 records are let through.
 
     Raises:
         MalformedColumns: columns do not fit together, or seqs or commit times are set.
@@ -52,7 +57,12 @@ def validated(batch: Batch, *, source: bool = False) -> Batch:
     if batch.first_seq or batch.seqs or batch.ts_ms or batch.ts_ms_each:
         raise MalformedColumns("seqs and commit times are the store's: unset in an append", field="first_seq")
     check_count(batch.count)
-    checked = _checked(batch)
+    ops = batch.ops
+    if ops and default_op:
+        ops = bytes(ops).replace(b"\0", bytes([default_op]))
+    elif default_op not in (0, Op.APPEND):
+        ops = bytes([default_op]) * batch.count
+    checked = _checked(batch, ops)
     _check_records(checked, source=source)
     return checked
 
@@ -69,7 +79,7 @@ def validated_answer(batch: Batch) -> Batch:
             raise _wrong_length(name, len(buffer), 8 * batch.count)
     if not batch.seqs and batch.first_seq + batch.count > 1 << 64:
         raise MalformedColumns("seqs run past the last one", field="first_seq")
-    checked = _checked(batch)
+    checked = _checked(batch, batch.ops)
     _check_records(checked, source=True)
     return checked
 
@@ -121,17 +131,17 @@ def check_ops(batch: Batch) -> None:
         raise InvalidOp(f"op {unknown[0]} is none of the contract's", field="op", op=unknown[0])
 
 
-def _checked(batch: Batch) -> Batch:
-    """The batch in canonical form, if its buffers fit together."""
-    count = batch.count
-    if batch.ops:
-        if len(batch.ops) != count:
-            raise _wrong_length("ops", len(batch.ops), count)
-        unknown = bytes(batch.ops).translate(None, _KNOWN_OPS)
+def _checked(batch: Batch, ops: Buffer | None) -> Batch:
+    """The batch in canonical form, with these ops, if its buffers fit together."""
+    count, times = batch.count, batch.source_ts_ns
+    if ops:
+        if len(ops) != count:
+            raise _wrong_length("ops", len(ops), count)
+        unknown = bytes(ops).translate(None, _KNOWN_OPS)
         if unknown:
             raise MalformedColumns(f"ops has {unknown[0]}, which is no op", field="ops", op=unknown[0])
-    if batch.source_ts_ns and len(batch.source_ts_ns) != 8 * count:
-        raise _wrong_length("source_ts_ns", len(batch.source_ts_ns), 8 * count)
+    if times and len(times) != 8 * count:
+        raise _wrong_length("source_ts_ns", len(times), 8 * count)
     key = batch.key and _fitting(batch.key, count, "key")
     data = batch.data and _fitting(batch.data, count, "data")
     tag = batch.tag and _fitting_text(batch.tag, count, "tag")
@@ -140,16 +150,16 @@ def _checked(batch: Batch) -> Batch:
     version = batch.version and _fitting(batch.version, count, "version", absence=False)
     if count == 0:
         return Batch(0)
-    first_seq, seqs = canonical_seqs(batch.first_seq, batch.seqs or None)
-    ts_ms, ts_ms_each = canonical_each(batch.ts_ms, batch.ts_ms_each or None)
+    first_seq, seqs = canonical_seqs(batch.first_seq, batch.seqs) if batch.seqs else (batch.first_seq, None)
+    ts_ms, ts_ms_each = canonical_each(batch.ts_ms, batch.ts_ms_each) if batch.ts_ms_each else (batch.ts_ms, None)
     return Batch(
         count,
         first_seq=first_seq,
         seqs=seqs,
         ts_ms=ts_ms,
         ts_ms_each=ts_ms_each,
-        ops=canonical_ops(batch.ops or None),
-        source_ts_ns=canonical_times(batch.source_ts_ns or None),
+        ops=canonical_ops(ops) if ops else None,
+        source_ts_ns=canonical_times(times) if times else None,
         key=key,
         data=data,
         tag=tag,
@@ -176,25 +186,23 @@ def _fitting(column: Column, count: int, field: str, *, absence: bool = True) ->
             lengthBytes=length,
             limitBytes=COLUMN_BYTES_END,
         )
-    if count < 2:
-        fits = offsets == bytes(4 * count) + length.to_bytes(4, "little")
-    else:
-        bounds = offset_array(offsets)
-        fits = bounds[0] == 0 and bounds[-1] == length and _ascend(bounds)
-    if not fits:
+    if offsets[:4] != _NO_BYTES or offsets[-4:] != length.to_bytes(4, "little") or not _ascend(offsets, count):
         message = f"{field}.offsets do not ascend from 0 to the values' length {length}"
         raise MalformedColumns(message, field=field, lengthBytes=length)
-    if not validity:
-        return canonical_column(Column(offsets, values, None), count, absence=absence)
-    return _fitting_validity(Column(offsets, values, validity), count, field, absence=absence)
+    if validity:
+        return _fitting_validity(column, count, field, absence=absence)
+    return canonical_column(Column(offsets, values, None), count, absence=absence)
 
 
-def _ascend(bounds: NDArray[np.uint32]) -> bool:
+def _ascend(offsets: Buffer, count: int) -> bool:
     """No offset is smaller than the one before it. In short runs: numpy gives the interpreter's lock away for longer ones,
     and the loop waits longer to get it back than the comparing takes."""
-    for start in range(0, len(bounds) - 1, UNRELEASED_CELLS):
-        run = bounds[start : start + UNRELEASED_CELLS + 1]
-        if np.count_nonzero(run[1:] < run[:-1]):
+    if count < 2:
+        return True  # the last is not below the first, which is 0
+    bounds = offset_array(offsets)
+    for start in range(0, count, UNRELEASED_CELLS):
+        end = min(start + UNRELEASED_CELLS, count)
+        if _TRUE in (bounds[start + 1 : end + 1] < bounds[start:end]).tobytes():
             return False
     return True
 

@@ -98,13 +98,7 @@ def batch_from_columns(columns: types_pb2.ColumnarBatch, *, source: bool = False
     Raises:
         MalformedColumns, RecordTooLarge, BatchTooLarge: as `validated`.
     """
-    check_count(columns.count)
-    ops = columns.ops
-    if not ops and default_op != Op.APPEND:
-        ops = bytes([default_op]) * columns.count
-    elif 0 in ops:
-        ops = ops.replace(b"\0", bytes([default_op]))
-    return validated(_batch_of(columns, ops), source=source)
+    return validated(_batch_of(columns), source=source, default_op=default_op)
 
 
 def batch_from_rows(rows: types_pb2.RecordBatch, *, source: bool = False, default_op: int = Op.APPEND) -> Batch:
@@ -146,7 +140,7 @@ def answer_from_columns(columns: types_pb2.ColumnarBatch) -> Batch:
         MalformedColumns, RecordTooLarge: as `validated_answer`.
     """
     _check_answer_count(columns.count)
-    return validated_answer(_batch_of(columns, columns.ops))
+    return validated_answer(_batch_of(columns))
 
 
 def answer_from_rows(rows: types_pb2.RecordBatch) -> Batch:
@@ -382,7 +376,7 @@ def _optional(
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 
-def _batch_of(columns: types_pb2.ColumnarBatch, ops: bytes) -> Batch:
+def _batch_of(columns: types_pb2.ColumnarBatch) -> Batch:
     """The columns as they came, unchecked."""
     has = columns.HasField
     return Batch(
@@ -391,7 +385,7 @@ def _batch_of(columns: types_pb2.ColumnarBatch, ops: bytes) -> Batch:
         seqs=columns.seqs or None,
         ts_ms=columns.ts_ms,
         ts_ms_each=columns.ts_ms_each or None,
-        ops=ops or None,
+        ops=columns.ops or None,
         source_ts_ns=columns.source_ts_ns or None,
         key=_column_from_pb(columns.key) if has("key") else None,
         data=_column_from_pb(columns.data) if has("data") else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -26,8 +25,7 @@ class NewTopic(NamedTuple):
     config: TopicConfig
 
 
-@dataclass(frozen=True, slots=True)
-class AppendRequest:
+class AppendRequest(NamedTuple):
     """One append: a validated batch without seqs, and the conditions under which it is taken.
 
     `epoch` 0 and `expected_head_seq` None are not checked; an expected version of b"" = the key must not be live;

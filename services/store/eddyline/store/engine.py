@@ -163,11 +163,11 @@ class Engine:
         size = counted_total(request.batch)
         staging.check_caps(topic, request.batch.count, size)
         ack: Ack = asyncio.get_running_loop().create_future()
-        writer, key, digest = request.writer, request.idempotency_key.encode(), b""
-        if key:
-            digest = content_hash(request.batch)
+        mark, writer = AppendMark(request.batch.count), request.writer
+        if request.idempotency_key:
+            key, digest = request.idempotency_key.encode(), content_hash(request.batch)
             topic.keys.stage(key, digest, ack)
-        mark = AppendMark(request.batch.count, key, digest)
+            mark = mark._replace(idempotency_key=key, content_hash=digest)
         if writer is not None:
             mark = mark._replace(writer=writer.writer, fence=writer.fence, previous=writer.previous, new=writer.new)
             topic.writers.stage(writer, ack)
@@ -205,6 +205,8 @@ class Engine:
 
     def _known(self, topic: Topic, request: AppendRequest) -> Ack | None:
         """The acknowledgement of an append that this one repeats, by key or by position."""
+        if request.writer is None and not request.idempotency_key:
+            return None
         known = retries.find(topic, request, now_ms=self._ages.now_ms())
         move = request.writer
         if known is None or move is None or not known.raises_fence:

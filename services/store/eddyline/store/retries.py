@@ -8,7 +8,6 @@ Threading: event loop only.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from eddyline.core.store_link import AppendResult
@@ -64,7 +63,7 @@ def repeated(awaited: Ack, answer: Ack | None = None) -> Ack:
         elif (error := done.exception()) is not None:
             settle(second, error if isinstance(error, Exception) else RuntimeError("append failed"))
         else:
-            second.set_result(replace((answer or done).result(), deduplicated=True))
+            second.set_result((answer or done).result()._replace(deduplicated=True))
 
     awaited.add_done_callback(settle_second)
     return second

@@ -86,11 +86,28 @@ class FrameIndex:
     def put(self, first_seq: int, last_seq: int, location: Location, *, ts_ms: int = 0, record_bytes: int = 0) -> None:
         """Add a frame, most often the next one; one that is there takes the new place."""
         assert last_seq >= first_seq
-        row = (first_seq, last_seq, *location, ts_ms, record_bytes)
         if self._at is _NOTHING:
             self._at = _Columns()
+        at = self._at
+        if not at.last or first_seq > at.last[-1]:
+            at.first.append(first_seq)
+            at.last.append(last_seq)
+            at.number.append(location.file_number)
+            at.offset.append(location.offset)
+            at.length.append(location.length)
+            at.ts.append(ts_ms)
+            at.bytes.append(record_bytes)
+        else:
+            self._put_among((first_seq, last_seq, *location, ts_ms, record_bytes))
+        self.frame_bytes += location.length
+        self.record_bytes += record_bytes
+        self.record_count += last_seq - first_seq + 1
+
+    def _put_among(self, row: tuple[int, ...]) -> None:
+        """Put a row before others, or in the place of one."""
+        first_seq, last_seq = row[:2]
         last = self._at.last
-        position = len(last) if not last or first_seq > last[-1] else bisect_left(self._at.first, first_seq)
+        position = bisect_left(self._at.first, first_seq)
         known = position < len(last) and self._at.first[position] == first_seq
         if known:
             assert last[position] == last_seq, "a carried frame has the seqs it had"
@@ -102,9 +119,6 @@ class FrameIndex:
                 column[position] = value
             else:
                 column.insert(position, value)
-        self.frame_bytes += location.length
-        self.record_bytes += record_bytes
-        self.record_count += last_seq - first_seq + 1
 
     def move(self, first_seq: int, location: Location) -> bool:
         """A frame was carried to a new place; False = it is not needed any more."""

@@ -191,6 +191,11 @@ def control_body(
 
 def seal(body: FrameBody, *, shard: int, file_number: int, offset: int, synced_to: int) -> bytes:
     """The frame's bytes for exactly this place: one copy of the parts, one pass of the checksum."""
+    return b"".join(sealed_parts(body, shard=shard, file_number=file_number, offset=offset, synced_to=synced_to))
+
+
+def sealed_parts(body: FrameBody, *, shard: int, file_number: int, offset: int, synced_to: int) -> tuple[Buffer, ...]:
+    """The same as buffers to be written one behind the other."""
     header = HEADER.pack(
         MAGIC,
         body.length_bytes,
@@ -203,11 +208,10 @@ def seal(body: FrameBody, *, shard: int, file_number: int, offset: int, synced_t
         body.ts_ms,
         synced_to,
     )
-    # Hashing part by part spares the second copy that appending the checksum to a joined frame would be.
     digest = xxh3_64(header, seed=_seed(shard, file_number, offset))
     for part in body.parts:
         digest.update(part)
-    return b"".join((header, *body.parts, _CHECKSUM.pack(digest.intdigest())))
+    return header, *body.parts, _CHECKSUM.pack(digest.intdigest())
 
 
 def verify(buffer: memoryview, at: int, *, shard: int, file_number: int, offset: int) -> Header:

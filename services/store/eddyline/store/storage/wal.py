@@ -16,7 +16,7 @@ import errno
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eddyline.store.storage.frame import BadFrame, FrameType, control_body, parse, seal
+from eddyline.store.storage.frame import BadFrame, FrameType, control_body, parse, sealed_parts
 from eddyline.store.storage.fs import write_all
 from eddyline.store.storage.layout import wal_file, wal_numbers
 from eddyline.store.storage.scan import MARK_BYTES_MAX, FileReplay, Location, WalEnd, corrupt
@@ -27,13 +27,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.store.storage.frame import Frame, FrameBody
-    from eddyline.store.storage.fs import File, Fs
+    from eddyline.store.storage.fs import Buffer, File, Fs
 
 __all__ = ["Location", "Wal", "WalEnd", "WalFailed", "WriteGroup"]
 
 FILLED_GROUP_BYTES_MAX: Final = 256 << 10
 """Bytes a group (a file's bytes by its fdatasyncs) up to which the next file is zero-filled ahead. Above it the second write
 of every byte costs more than it saves: at 800 KB a group holes brought +25 % of P1 (`make bench ROWS=P1`)."""
+
+
+JOINED_FRAME_BYTES_MAX: Final = 16 << 10
+"""Larger frames are written from where their columns are: copying 100 KB takes the loop 10 us, a buffer more the kernel 0.1
+(`make bench ROWS=P1`)."""
 
 
 class WalFailed(Exception):
@@ -49,7 +54,7 @@ class _Piece:
         self.number = number
         self.offset = offset
         self.file_bytes = file_bytes
-        self.buffers: list[bytes] = []
+        self.buffers: list[Buffer] = []
         self.bytes = 0
 
 
@@ -254,7 +259,11 @@ class Wal:
             pieces.append(_Piece(number, offset, self._next_file_bytes))
         synced = self._synced
         synced_to = synced.offset if synced.file_number == number else 0
-        pieces[-1].buffers.append(seal(body, shard=self._shard, file_number=number, offset=offset, synced_to=synced_to))
+        parts = sealed_parts(body, shard=self._shard, file_number=number, offset=offset, synced_to=synced_to)
+        if body.length_bytes > JOINED_FRAME_BYTES_MAX:
+            pieces[-1].buffers.extend(parts)
+        else:
+            pieces[-1].buffers.append(b"".join(parts))
         pieces[-1].bytes += body.length_bytes
         self._next = _Mark(number, offset + body.length_bytes, total + body.length_bytes)
         return Location(number, offset, body.length_bytes)

@@ -65,6 +65,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(self, *, new_id: NewId = random_id) -> None:
         self._new_id = new_id
+        self._known: dict[str, tuple[object, object]] = {}
+        """A method's handler and that handler wrapped: a server has as many as it has methods."""
 
     async def intercept_service(
         self,
@@ -74,7 +76,11 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
-        return self._wrapped(handler, handler_call_details.method)
+        method = handler_call_details.method
+        known = self._known.get(method)
+        if known is None or known[0] is not handler:
+            known = self._known[method] = handler, self._wrapped(handler, method)
+        return cast("grpc.RpcMethodHandler[Request, Response]", known[1])
 
     def _wrapped(
         self, handler: grpc.RpcMethodHandler[Request, Response], method: str

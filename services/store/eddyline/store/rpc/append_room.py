@@ -45,9 +45,12 @@ class AppendRoom(grpc.aio.ServerInterceptor):
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._waiting: deque[_Claim] = deque()
+        self._claims: dict[asyncio.Task[object], _Claim] = {}
         self.bytes = 0
         """Claimed now."""
         self._is_held = False
+        self._known: dict[str, tuple[object, object]] = {}
+        """A method's handler, and that which counts what it gets."""
 
     async def intercept_service(
         self,
@@ -57,11 +60,19 @@ class AppendRoom(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None or handler_call_details.method not in METHODS:
             return handler
-        claim = await self.claim()
+        await self.claim()
+        known = self._known.get(handler_call_details.method)
+        if known is None or known[0] is not handler:
+            known = self._known[handler_call_details.method] = handler, self._counting(handler)
+        return cast("grpc.RpcMethodHandler[Request, Response]", known[1])
+
+    def _counting(self, handler: grpc.RpcMethodHandler[Request, Response]) -> grpc.RpcMethodHandler[Request, Response]:
         decode = cast("Callable[[bytes], Request]", handler.request_deserializer)
 
         def received(message: bytes) -> Request:
-            self._change(claim, FORMS * len(message))
+            claim = self._claims.get(_current_task())
+            if claim is not None:
+                self._change(claim, FORMS * len(message))
             return decode(message)
 
         # The cast: gRPC's types know only synchronous handlers.
@@ -74,10 +85,9 @@ class AppendRoom(grpc.aio.ServerInterceptor):
         self._let_in()
 
     async def claim(self) -> _Claim:
-        """Wait for room for the largest message; it is held until the task that asks is over."""
-        claim = _Claim()
-        task = asyncio.current_task()
-        assert task is not None
+        """Wait for room for the largest message; it is held until the task that asks is over, which is the call's own: gRPC
+        decodes and answers in it too."""
+        claim, task = _Claim(), _current_task()
         if self._waiting or not self._fits():
             claim.turn = asyncio.Event()
             self._waiting.append(claim)
@@ -88,8 +98,12 @@ class AppendRoom(grpc.aio.ServerInterceptor):
                 raise
         else:
             self._take(claim)
-        task.add_done_callback(lambda _: self._change(claim, 0))
+        self._claims[task] = claim
+        task.add_done_callback(self._over)
         return claim
+
+    def _over(self, task: asyncio.Task[object]) -> None:
+        self._change(self._claims.pop(task), 0)
 
     def _fits(self) -> bool:
         return not self.bytes or (not self._is_held and self.bytes + MESSAGE_BYTES_MAX <= self._bytes_max)
@@ -115,3 +129,9 @@ class AppendRoom(grpc.aio.ServerInterceptor):
             self._take(claim)
             assert claim.turn is not None
             claim.turn.set()
+
+
+def _current_task() -> asyncio.Task[object]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task

@@ -107,6 +107,12 @@ class _FaultyFile:
         data = b"".join(buffers)[: fault.short]
         return self._inner.pwritev([data], offset) if data else 0
 
+    def pwritev_durable(self, buffers: Sequence[Buffer], offset: int) -> int:
+        """Counts and errs as the two calls that it stands for."""
+        written = self.pwritev(buffers, offset)
+        self.fdatasync()
+        return written
+
     def pread(self, size: int, offset: int) -> bytes:
         self._fs.call("pread")
         return self._inner.pread(size, offset)

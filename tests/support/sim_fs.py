@@ -247,6 +247,17 @@ class _SimFile:
         self._fs.stop(stops)
         return len(data)
 
+    def pwritev_durable(self, buffers: Sequence[Buffer], offset: int) -> int:
+        stops = self._fs.step()
+        data = b"".join(buffers)
+        if stops:
+            data = data[: self._fs.part_of(len(data))]
+            self._inode.write(offset, data)
+        elif data:
+            self._inode.write_durable(offset, data)
+        self._fs.stop(stops)
+        return len(data)
+
     def pread(self, size: int, offset: int) -> bytes:
         self._fs.stop(self._fs.step())
         return bytes(self._inode.data[offset : offset + size])

@@ -39,6 +39,18 @@ class Inode:
         _write(self.data, offset, data)
         self._pending.append(_Write(offset, data))
 
+    def write_durable(self, offset: int, data: bytes) -> None:
+        """Just these bytes are durable: what was written before is as it was."""
+        assert not any(
+            isinstance(change, _Truncate)
+            or (change.offset < offset + len(data) and offset < change.offset + len(change.data))
+            for change in self._pending
+        ), "over bytes that are not durable: not modelled"
+        durable = bytearray(self._durable)
+        _write(self.data, offset, data)
+        _write(durable, offset, data)
+        self._durable = bytes(durable)
+
     def truncate(self, size: int) -> None:
         _truncate(self.data, size)
         self._pending.append(_Truncate(size))

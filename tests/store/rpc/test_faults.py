@@ -43,7 +43,7 @@ async def test_appends_beyond_the_disk_are_throttled_and_not_stored(
         await store.create("log", LOG)
         disk.close()
         large = append_step(Record(data=bytes(MIB - 1_000)))
-        steps = [AppendStreamRequest(start=AppendStart(topic="log")), *[large] * 4]
+        steps = [AppendStreamRequest(start=AppendStart(topic="log")), *[large] * 6]
         call = store.log.AppendStream(iter(steps))
         # A condition that cannot hold is judged after the room is, so this asks without staging anything.
         probe = rows("log", keyless("x"))

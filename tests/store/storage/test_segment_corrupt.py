@@ -203,6 +203,7 @@ class _LyingFile:
         self._inner = inner
         self._at = at
         self.truncate, self.fdatasync, self.fsync = inner.truncate, inner.fdatasync, inner.fsync
+        self.pwritev_durable = inner.pwritev_durable
         self.pread, self.size, self.close = inner.pread, inner.size, inner.close
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:

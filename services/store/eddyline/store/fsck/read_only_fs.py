@@ -93,6 +93,9 @@ class _ReadOnlyFile:
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         _refuse(None)
 
+    def pwritev_durable(self, buffers: Sequence[Buffer], offset: int) -> int:
+        _refuse(None)
+
     def truncate(self, size: int) -> None:
         _refuse(None)
 

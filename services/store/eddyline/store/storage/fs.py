@@ -25,6 +25,10 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 BUFFERS_MAX: Final = 1024
 """Buffers one call takes: the IOV_MAX of Linux and macOS. More are a short write, which `write_all` goes on from."""
 HOLDER_BYTES_MAX: Final = 4096
+_DURABLE: Final[int] = getattr(os, "RWF_DSYNC", 0)
+"""Linux: a write is over when what it wrote is durable. 0 = there is no such flag."""
+_UNKNOWN_FLAG: Final = frozenset((errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
+"""What kernels and file systems say of a flag that they do not know; nothing was written then."""
 
 
 class Locked(Exception):
@@ -44,6 +48,9 @@ class File(Protocol):
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         """Write buffers one after the other from `offset`; the bytes written, maybe fewer than given."""
+
+    def pwritev_durable(self, buffers: Sequence[Buffer], offset: int) -> int:
+        """As `pwritev`, and what is written is durable, as if by `fdatasync`: it, and nothing written before."""
 
     def pread(self, size: int, offset: int) -> bytes:
         """Up to `size` bytes from `offset`; fewer only at the end of the file."""
@@ -113,15 +120,16 @@ class Fs(Protocol):
         """
 
 
-def write_all(file: File, buffers: Sequence[Buffer], offset: int) -> None:
-    """Write every byte of `buffers` from `offset`, however many calls it takes.
+def write_all(file: File, buffers: Sequence[Buffer], offset: int, *, durable: bool = False) -> None:
+    """Write every byte of `buffers` from `offset`, however many calls it takes; `durable` by `pwritev_durable`.
 
     Raises:
         OSError: of the file, or EIO where a call wrote nothing.
     """
     pending = [memoryview(buffer) for buffer in buffers if len(buffer)]
+    write = file.pwritev_durable if durable else file.pwritev
     while pending:
-        written = file.pwritev(pending, offset)
+        written = write(pending, offset)
         if written <= 0:
             raise OSError(errno.EIO, "a write made no progress")
         offset += written
@@ -213,13 +221,27 @@ class RealFs:
 class RealFile:
     """A file descriptor."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_fd", "_knows_durable")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._knows_durable = True
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         return os.pwritev(self._fd, buffers[:BUFFERS_MAX], offset)
+
+    def pwritev_durable(self, buffers: Sequence[Buffer], offset: int) -> int:
+        """One call, so that the thread waits for the interpreter's lock once and not twice."""
+        if _DURABLE and self._knows_durable:
+            try:
+                return os.pwritev(self._fd, buffers[:BUFFERS_MAX], offset, _DURABLE)
+            except OSError as error:
+                if error.errno not in _UNKNOWN_FLAG:
+                    raise
+                self._knows_durable = False
+        written = self.pwritev(buffers, offset)
+        self.fdatasync()
+        return written
 
     def pread(self, size: int, offset: int) -> bytes:
         return os.pread(self._fd, size, offset)

@@ -270,8 +270,8 @@ class Wal:
 
     # the writer thread's ------------------------------------------------------------------------------------------
 
-    def write(self, group: WriteGroup) -> None:
-        """Hand a group to the kernel, rotating files where it says so.
+    def write(self, group: WriteGroup, *, sync: bool = False) -> None:
+        """Hand a group to the kernel, rotating files where it says so; `sync` = and make all that is written durable.
 
         Raises:
             WalFailed: it failed before. OSError: it fails now; what of the group is in the file is unknown.
@@ -283,11 +283,18 @@ class Wal:
                 if piece.number != self._written.file_number:
                     self._rotate(piece)
                 assert (piece.number, piece.offset) == self._written[:2]
-                write_all(self._file, piece.buffers, piece.offset)
+                # What a durable write leaves out is what was written before it: there must be nothing of that.
+                durable = sync and piece is group.pieces[-1] and self._synced.total == self._written.total
+                write_all(self._file, piece.buffers, piece.offset, durable=durable)
                 self._written = _Mark(piece.number, piece.offset + piece.bytes, self._written.total + piece.bytes)
+                if durable:
+                    self._syncs += 1
+                    self._synced = self._written
             done = True
         finally:
             self.failed = not done
+        if sync:
+            self.sync()
 
     def sync(self) -> None:
         """Make all that is written durable.

@@ -21,6 +21,7 @@ from eddyline.core.errors import (
 from eddyline.core.gap import encode_gap, gap_of
 from eddyline.core.read import ALL_RECORDS, EXAMINED_RECORDS_MAX, RecordFilter
 from eddyline.core.record import META_ENTRIES_MAX, Gap, GapReason, Op, Record, effective_version
+from eddyline.core.row_lone import batch_of_row
 from eddyline.core.wire import (
     answer_from_columns,
     answer_from_rows,
@@ -60,6 +61,12 @@ def test_answers_keep_place_and_show_the_effective_version_in_rows(rows: list[Re
     assert answer_from_columns(batch_to_columns(batch)) == batch
     assert answer_from_rows(batch_to_rows(batch)).to_rows() == [as_seen(row) for row in rows]
     assert [record_from_pb(record_to_pb(row)) for row in rows] == [as_seen(row) for row in rows]
+
+
+@given(placed())
+def test_a_lone_row_becomes_what_rows_become(rows: list[Record]) -> None:
+    for row in map(record_to_pb, rows):
+        assert buffers_of(batch_of_row(row, Op.PUT)) == buffers_of(Batch.from_rows([record_from_pb(row)]))
 
 
 @pytest.mark.parametrize("count", [1, 20])

@@ -22,6 +22,7 @@ from eddyline.core.read import ALL_RECORDS, EXAMINED_RECORDS_MAX, RecordFilter
 from eddyline.core.record import Gap, MetaEntry, Op, Record, op_of, reason_of
 from eddyline.core.row_decode import decode_rows
 from eddyline.core.row_encode import encode_rows
+from eddyline.core.row_lone import batch_of_row
 from eddyline.core.validate import check_count, check_limits, check_ops, validated, validated_answer
 from eddyline.v1 import log_pb2, types_pb2
 
@@ -331,6 +332,8 @@ def packed_by_objects(records: Sequence[types_pb2.Record], default_op: int) -> B
     rows = list(records)
     # The counts first: an entry on the wire may take 2 bytes, and as an object 100 times that.
     check_entry_counts(map(len, map(_META, rows)))
+    if len(rows) == 1:
+        return batch_of_row(rows[0], default_op)
     if len(rows) < ROWS_BY_FIELD_MIN:
         return Batch.from_rows([_with_op(record_from_pb(row), default_op) for row in rows])
     seqs, times, source_times, ops, versions = zip(*map(_PLAIN_FIELDS, rows), strict=True)

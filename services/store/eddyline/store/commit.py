@@ -20,7 +20,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.batch import Batch
-from eddyline.core.clock import sleep
 from eddyline.core.errors import CommitUnknown, ReadOnly
 from eddyline.core.topic import Durability
 from eddyline.store.storage.frame import AppendMark, FrameBody, append_body
@@ -183,7 +182,10 @@ class Committer:
         self._hand_on = hand_on
         self._pressure = pressure
         self._staged: list[StagedAppend | StagedControl] = []
-        self._wake = asyncio.Event()
+        self._is_due = False
+        self._gathers = False
+        self._broken: asyncio.Future[None] | None = None
+        """While it runs: what ends it."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._between = asyncio.Event()
@@ -212,7 +214,7 @@ class Committer:
             self.staged_bytes += item.bytes
         self._idle.clear()
         if not self._groups or self.staged_bytes >= AHEAD_BYTES_MIN:
-            self._wake.set()
+            self._schedule()
 
     async def drain(self) -> None:
         """Wait until nothing is staged or under way."""
@@ -227,32 +229,63 @@ class Committer:
             yield
         finally:
             self._holds -= 1
-            self._wake.set()
+            self._schedule()
 
     async def run(self) -> None:
         """Commit group after group, until cancelled; whoever still waits then gets CommitUnknown or ReadOnly."""
+        self._broken = asyncio.get_running_loop().create_future()
+        self._schedule()
         try:
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                ended = self._count_ended()
-                window_s = self._window_s()
-                if window_s or self.wal.failed:
-                    self._end(ended)
-                    ended = 0
-                if window_s:
-                    await sleep(self._clock, window_s)
-                while self._may_begin():
-                    self._begin()
-                self._end(ended)  # behind the next one's begin: the disk is not kept waiting
-                if not self._groups:
-                    self._between.set()
-                    if not self._staged:
-                        self._idle.set()
+            await self._broken
         finally:
+            self._broken = None
             self._between.set()
             frames = [frame for step in self._under_way for frame in step.frames]
             self._fail(self.failed_reason or STOPPED, RuntimeError("stopped"), frames)
+
+    def _schedule(self) -> None:
+        """Have a turn once what is ready now has run: appends of one moment go in one group."""
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Begin groups, and hand on those that are done. A call and not a task: each task is a turn of the loop more."""
+        self._is_due = False
+        if self._broken is None or self._broken.done():
+            return
+        try:
+            self._take_turn()
+        except BaseException as error:
+            self._broken.set_exception(error)
+
+    def _take_turn(self) -> None:
+        ended = self._count_ended()
+        if not self._gathers and (window_s := self._window_s()):
+            self._gathers = True
+            self._clock.call_later(window_s, self._gathered)
+        if self._gathers or self.wal.failed:
+            self._end(ended)
+            ended = 0
+        while not self._gathers and self._may_begin():
+            self._begin()
+        self._end(ended)  # behind the next one's begin: the disk is not kept waiting
+        if not self._groups:
+            self._between.set()
+            if not self._staged:
+                self._idle.set()
+
+    def _gathered(self) -> None:
+        """The window is over: what is there goes."""
+        self._gathers = False
+        if self._broken is None or self._broken.done():
+            return
+        try:
+            if self._may_begin():
+                self._begin()
+        except BaseException as error:
+            self._broken.set_exception(error)
+        self._schedule()
 
     def _may_begin(self) -> bool:
         if not self._staged or self._holds:
@@ -308,12 +341,12 @@ class Committer:
         if done is not None:
             done.add_done_callback(self._told)
         else:
-            self._wake.set()
+            self._schedule()
 
     def _told(self, done: asyncio.Future[None]) -> None:
         if not done.cancelled():
             done.exception()  # looked at by `_end`, or, where the committer was stopped, by nobody
-        self._wake.set()
+        self._turn()
 
     def _count_ended(self) -> int:
         """How many steps are done, the first ones; their groups count no more."""

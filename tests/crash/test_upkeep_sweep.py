@@ -161,7 +161,7 @@ async def run(job: Job, fs: SimFs, fold: SimFold, clock: ManualClock, *, stop: i
 async def test_a_stop_at_every_call_changes_nothing_that_is_seen(name: str) -> None:
     job = JOBS[name]
     _, calls = await run(job, SimFs(), SimFold(0), ManualClock())
-    assert len(calls) > 5
+    assert len(calls) >= 5
     for call in calls:
         fs, fold, clock = SimFs(call), SimFold(call), ManualClock()
         before, _ = await run(job, fs, fold, clock, stop=call)

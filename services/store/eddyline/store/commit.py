@@ -153,12 +153,14 @@ class CommitFrame:
 
 
 class _Step(NamedTuple):
-    """A part of a group: frames that are handed on once `done`, the worker's word; None = nothing of them is written.
+    """A part of a group: frames that are handed on once `done`.
 
-    A group's first step writes all of it, its second one syncs what waits for that."""
+    A group's first step writes all of it, its second one syncs what waits for that; where nothing of it is written there is
+    one step, which is done at once and takes its turn."""
 
     frames: list[CommitFrame]
-    done: asyncio.Future[None] | None
+    done: asyncio.Future[None]
+    is_written: bool
     is_first: bool
     is_last: bool
     bytes: int
@@ -192,6 +194,8 @@ class Committer:
         self._between.set()
         self._holds = 0
         self._under_way: deque[_Step] = deque()
+        self._taken: list[CommitFrame] = []
+        """Those of a group that has no place yet."""
         self._groups = 0
         """How many of them are under way."""
         self._bytes = 0
@@ -240,7 +244,9 @@ class Committer:
         finally:
             self._broken = None
             self._between.set()
-            frames = [frame for step in self._under_way for frame in step.frames]
+            for step in self._under_way:
+                step.done.cancel()  # what the worker has not begun it leaves
+            frames = [*(frame for step in self._under_way for frame in step.frames), *self._taken]
             self._fail(self.failed_reason or STOPPED, RuntimeError("stopped"), frames)
 
     def _schedule(self) -> None:
@@ -249,19 +255,25 @@ class Committer:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._turn)
 
-    def _turn(self) -> None:
+    def _gathered(self) -> None:
+        """The window is over: what is there goes."""
+        self._gathers = False
+        self._turn(is_gathered=True)
+
+    def _turn(self, *, is_gathered: bool = False) -> None:
         """Begin groups, and hand on those that are done. A call and not a task: each task is a turn of the loop more."""
         self._is_due = False
         if self._broken is None or self._broken.done():
             return
         try:
-            self._take_turn()
+            self._take_turn(is_gathered)
         except BaseException as error:
             self._broken.set_exception(error)
 
-    def _take_turn(self) -> None:
+    def _take_turn(self, is_gathered: bool) -> None:
         ended = self._count_ended()
-        if not self._gathers and (window_s := self._window_s()):
+        window_s = 0.0 if self._gathers or is_gathered else self._window_s()
+        if window_s:
             self._gathers = True
             self._clock.call_later(window_s, self._gathered)
         if self._gathers or self.wal.failed:
@@ -274,18 +286,6 @@ class Committer:
             self._between.set()
             if not self._staged:
                 self._idle.set()
-
-    def _gathered(self) -> None:
-        """The window is over: what is there goes."""
-        self._gathers = False
-        if self._broken is None or self._broken.done():
-            return
-        try:
-            if self._may_begin():
-                self._begin()
-        except BaseException as error:
-            self._broken.set_exception(error)
-        self._schedule()
 
     def _may_begin(self) -> bool:
         if not self._staged or self._holds:
@@ -307,7 +307,7 @@ class Committer:
 
     def _begin(self) -> None:
         """Give a group its places, and hand it to the worker."""
-        frames = self._take_group()
+        self._taken = frames = self._take_group()
         written = [frame for frame in frames if frame.is_written]
         group = self.wal.place([self._body(frame) for frame in written])
         for frame, location in zip(written, group.locations, strict=True):
@@ -319,29 +319,30 @@ class Committer:
         self._between.clear()
         now, synced = [frame for frame in frames if not frame.sync], [frame for frame in frames if frame.sync]
         if not group.pieces:
-            self._add(now, None)
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            done.set_result(None)
+            self._add(frames, done, is_written=False)
         elif not now:
             self._add(synced, self._worker.submit(partial(self.wal.write, group, sync=True)))
         else:
             self._add(now, self._worker.submit(partial(self.wal.write, group)), is_last=not synced)
             if synced:
                 self._add(synced, self._worker.submit(self.wal.sync), is_first=False)
+        self._taken = []
 
     def _add(
         self,
         frames: list[CommitFrame],
-        done: asyncio.Future[None] | None,
+        done: asyncio.Future[None],
         *,
+        is_written: bool = True,
         is_first: bool = True,
         is_last: bool = True,
     ) -> None:
         size = sum([frame.bytes for frame in frames])
         self._bytes += size
-        self._under_way.append(_Step(frames, done, is_first, is_last, size))
-        if done is not None:
-            done.add_done_callback(self._told)
-        else:
-            self._schedule()
+        self._under_way.append(_Step(frames, done, is_written, is_first, is_last, size))
+        done.add_done_callback(self._told)
 
     def _told(self, done: asyncio.Future[None]) -> None:
         if not done.cancelled():
@@ -352,7 +353,7 @@ class Committer:
         """How many steps are done, the first ones; their groups count no more."""
         ended = 0
         for step in self._under_way:
-            if step.done is not None and not step.done.done():
+            if not step.done.done():
                 break
             ended += 1
             self._groups -= step.is_last
@@ -366,8 +367,9 @@ class Committer:
             if step.is_first:
                 self._was_written = True
             try:
-                if step.done is not None:
-                    step.done.result()
+                step.done.result()
+                if self.failed_reason and not step.is_written:
+                    raise WalFailed("what is before it in the log was not written")
             except (OSError, WalFailed) as error:
                 if step.is_first and isinstance(error, WalFailed):
                     self._was_written = False  # the group before it failed

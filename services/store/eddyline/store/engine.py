@@ -244,9 +244,9 @@ class Engine:
         self.gate.check_append(topic, self.committer(topic.id), self.applier)
 
     def _reserve(self, topic: Topic) -> bool:
-        """Reserve seqs ahead where half is used. True = the append waits for a reservation's fdatasync."""
+        """Reserve seqs ahead where half is used. True = the append waits for a fdatasync: of a reservation, or its own."""
         if not topic.needs_reservation:
-            return False
+            return True
         if topic.staged_seq > topic.staged_reserved_seq - RESERVATION_SEQS // 2:
             self.reserve(topic, topic.staged_seq + RESERVATION_SEQS)
         return topic.staged_seq > topic.reserved_seq
@@ -348,7 +348,8 @@ class Engine:
         if frame.is_written:
             self.table.has_grown(topic)
             topic.index.put(batch.first_seq, batch.last_seq, frame.location, ts_ms=frame.ts_ms, record_bytes=size)
-            self._cache.add((topic.id, frame.location), batch, frame.bytes)
+            joined = len(frame.appends) > 1  # which gives each of them the columns that any has
+            self._cache.add((topic.id, frame.location), batch, batch.nbytes if joined else frame.bytes)
         else:
             if topic.memory is None:
                 topic.memory = MemoryLog(self.gate.count_memory)

@@ -99,6 +99,7 @@ async def _recovered(
             )
         fold = recovered.fold
         opened.callback(lambda: close_all(recovered.wals))
+        opened.callback(partial(end_all, workers.wals))  # first: a job of theirs has its file
         bytes_lost = lost_bytes(before, boot_id, recovered.replay)
         settle_losses(
             table=recovered.table, fold=fold, wals=recovered.wals, bytes_lost=bytes_lost, now_ms=clock.now_ms()
@@ -195,6 +196,12 @@ async def ended(task: asyncio.Task[None]) -> None:
     """Cancel a task and wait for its end."""
     task.cancel()
     await asyncio.wait([task])
+
+
+def end_all(workers: Sequence[Worker]) -> None:
+    """End workers, once what they have begun is done."""
+    for worker in workers:
+        worker.close()
 
 
 def close_all(wals: Sequence[Wal]) -> None:

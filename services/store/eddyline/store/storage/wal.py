@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.store.storage.frame import BadFrame, FrameType, control_body, parse, sealed_parts
-from eddyline.store.storage.fs import write_all
+from eddyline.store.storage.fs import BUFFERS_MAX, write_all
 from eddyline.store.storage.layout import wal_file, wal_numbers
 from eddyline.store.storage.scan import MARK_BYTES_MAX, FileReplay, Location, WalEnd, corrupt
 from eddyline.store.storage.spare import Spare
@@ -285,6 +285,7 @@ class Wal:
                 assert (piece.number, piece.offset) == self._written[:2]
                 # What a durable write leaves out is what was written before it: there must be nothing of that.
                 durable = sync and piece is group.pieces[-1] and self._synced.total == self._written.total
+                durable = durable and len(piece.buffers) <= BUFFERS_MAX  # one call: each waits for the disk
                 write_all(self._file, piece.buffers, piece.offset, durable=durable)
                 self._written = _Mark(piece.number, piece.offset + piece.bytes, self._written.total + piece.bytes)
                 if durable:

@@ -65,7 +65,7 @@ def append_stream_request(data: bytes) -> RowsApart[log_pb2.AppendStreamRequest]
 
 
 def _begins_with_columns(data: bytes) -> bool:
-    """Whether columns come behind the topic, as serializers write it: told without a walk, which costs as much as parsing."""
+    """Whether columns come behind the topic, as serializers write it: a walk would cost as much as parsing."""
     at = 2 + data[1] if len(data) >= APART_BYTES_MIN and data[0] == _TOPIC_TAG and data[1] < 0x80 else 0
     return at > 0 and data[at] == _COLUMNS_TAG
 

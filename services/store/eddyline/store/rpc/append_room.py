@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import grpc
@@ -39,13 +40,16 @@ class _Claim:
         self.turn: asyncio.Event | None = None
 
 
+_CLAIM: Final[ContextVar[_Claim]] = ContextVar("_CLAIM")
+"""That of the call whose task it is."""
+
+
 class AppendRoom(grpc.aio.ServerInterceptor):
     """Lets appends in while there is room."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._waiting: deque[_Claim] = deque()
-        self._claims: dict[asyncio.Task[object], _Claim] = {}
         self.bytes = 0
         """Claimed now."""
         self._is_held = False
@@ -70,9 +74,7 @@ class AppendRoom(grpc.aio.ServerInterceptor):
         decode = cast("Callable[[bytes], Request]", handler.request_deserializer)
 
         def received(message: bytes) -> Request:
-            claim = self._claims.get(_current_task())
-            if claim is not None:
-                self._change(claim, FORMS * len(message))
+            self._change(_CLAIM.get(), FORMS * len(message))
             return decode(message)
 
         # The cast: gRPC's types know only synchronous handlers.
@@ -87,7 +89,8 @@ class AppendRoom(grpc.aio.ServerInterceptor):
     async def claim(self) -> _Claim:
         """Wait for room for the largest message; it is held until the task that asks is over, which is the call's own: gRPC
         decodes and answers in it too."""
-        claim, task = _Claim(), _current_task()
+        claim, task = _Claim(), asyncio.current_task()
+        assert task is not None
         if self._waiting or not self._fits():
             claim.turn = asyncio.Event()
             self._waiting.append(claim)
@@ -98,12 +101,9 @@ class AppendRoom(grpc.aio.ServerInterceptor):
                 raise
         else:
             self._take(claim)
-        self._claims[task] = claim
-        task.add_done_callback(self._over)
+        _CLAIM.set(claim)
+        task.add_done_callback(lambda _: self._change(claim, 0))
         return claim
-
-    def _over(self, task: asyncio.Task[object]) -> None:
-        self._change(self._claims.pop(task), 0)
 
     def _fits(self) -> bool:
         return not self.bytes or (not self._is_held and self.bytes + MESSAGE_BYTES_MAX <= self._bytes_max)
@@ -129,9 +129,3 @@ class AppendRoom(grpc.aio.ServerInterceptor):
             self._take(claim)
             assert claim.turn is not None
             claim.turn.set()
-
-
-def _current_task() -> asyncio.Task[object]:
-    task = asyncio.current_task()
-    assert task is not None
-    return task

@@ -24,7 +24,7 @@ from eddyline.core.errors import (
     Throttled,
     TopicNotFound,
 )
-from tests.support.manual_clock import ManualClock
+from tests.support.manual_clock import ManualClock, pass_time_until
 from tests.support.scripted_roles import (
     ScriptedDelivery,
     WatchScript,
@@ -138,9 +138,7 @@ async def test_silent_call_is_given_up() -> None:
         assert seqs_of(await take(events, 1)) == [1]
         async with asyncio.TaskGroup() as group:
             reading = group.create_task(take(events, 1))
-            while not reading.done():
-                await clock.pass_time(HEARTBEAT_MS / 1000)
-                await asyncio.sleep(0.001)  # the network takes time of its own
+            await pass_time_until(reading, clock, HEARTBEAT_MS / 1000)
             assert seqs_of(await reading) == [2]
     assert len(delivery.requests) > 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,6 +86,13 @@ class ManualClock:
         while self._timers and self._timers[0][2].cancelled:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
+
+
+async def pass_time_until(done: asyncio.Future[Any], clock: ManualClock, step_s: float) -> None:
+    """Let time pass in steps until something is done over a real network, which gets a moment of real time at each."""
+    while not done.done():
+        await clock.pass_time(step_s)
+        await asyncio.sleep(0.001)
 
 
 async def settle(turns: int = SETTLE_TURNS) -> None:

@@ -79,7 +79,7 @@ test-sim: $(VENV)/.test ## Seeded simulations (SEED=n replays one)
 test-sim-long: $(VENV)/.test ## Simulations for a night (SEEDS=n, by default 2000 of each)
 	@EDDYLINE_TEST_SEEDS=$(or $(SEEDS),2000) $(PYTEST) -n 2 -m sim --timeout 600
 
-test-explore: $(VENV)/.test ## Property tests with new randomness (EXAMPLES=n of each, by default 500)
+test-explore: $(VENV)/.test ## Properties with new randomness (EXAMPLES=n of each, by default 500; walks keep their number)
 	@EDDYLINE_TEST_EXAMPLES=$(or $(EXAMPLES),500) $(PYTEST) -n 2 -m hypothesis --timeout 3600
 
 test-integration: $(VENV)/.test ## Real processes, kill -9, and a client in another language

@@ -12,6 +12,7 @@ from eddyline.core.errors import DataCorrupt
 from eddyline.core.fold_check import FoldVerdict
 from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.store.figures import RecoveryProgress
+from tests.support.fold_lives import entries
 from tests.support.real_store import real_store
 from tests.support.store import append, kv_topic, puts
 
@@ -23,14 +24,6 @@ if TYPE_CHECKING:
     from eddyline.store.link import LocalLink
 
 LENGTHS = 24
-
-
-async def entries(link: LocalLink, topic: str = "kv") -> list[Record]:
-    found: list[Record] = []
-    async for page in link.range_entries(topic):
-        if page.batch is not None:
-            found += page.batch.to_rows()
-    return found
 
 
 async def fill(link: LocalLink, first: int, count: int) -> None:

@@ -1,11 +1,12 @@
 """A single row made a batch: most appends of services that do not batch are one.
 
-What `Batch.from_rows` makes of it, without turning it on its side first: 4 us in place of 12. Threads: pure functions.
+What `Batch.from_rows` makes of it, without turning it on its side first: a request with one row is read in 7 us in place of
+12. Threads: pure functions.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from eddyline.core.batch import Batch, Column
 from eddyline.core.fixed import pack_ops
@@ -15,7 +16,7 @@ from eddyline.core.record import MetaEntry, Op
 if TYPE_CHECKING:
     from eddyline.v1 import types_pb2
 
-_ZERO = bytes(4)
+_ZERO: Final = bytes(4)
 
 
 def batch_of_row(row: types_pb2.Record, default_op: int) -> Batch:

@@ -48,8 +48,8 @@ WINDOW_S_MAX: Final = 0.010
 """Above this pressure (0 to 1) a group gathers for a window, straight from the smallest at 0.4 to the largest at 1: 10 ms is
 what a slow fdatasync takes anyway, and ten times what a group of small appends costs beside its records."""
 AHEAD_BYTES_MIN: Final = 256 << 10
-"""Staged bytes with which a second group begins while one is with the disk. Fewer do better in one group: each costs a
-fdatasync, 0.3 ms of a fast disk, and 0.15 ms of processor time."""
+"""Staged bytes with which a second group begins while one is with the disk. Fewer do better in one group, since
+each is a fdatasync more: from 90 KB on AppendStream lost a quarter of its rate (`tests/bench/README.md`)."""
 GROUPS_UNDER_WAY_MAX: Final = 2
 """Together they have no more than `GROUP_BYTES_MAX`."""
 STOPPED: Final = "STOPPED"
@@ -217,7 +217,7 @@ class Committer:
         if isinstance(item, StagedAppend):
             self.staged_bytes += item.bytes
         self._idle.clear()
-        if not self._groups or self.staged_bytes >= AHEAD_BYTES_MIN:
+        if self._may_begin():
             self._schedule()
 
     async def drain(self) -> None:

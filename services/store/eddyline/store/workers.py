@@ -41,8 +41,8 @@ class _Job(NamedTuple):
 class ThreadWorker:
     """A worker on threads of its own: one keeps order; several only bound how many run at once.
 
-    In place of `ThreadPoolExecutor`, whose futures are made twice and locked at each step: the loop spends 15 us on a job,
-    with that 45 (each group commit is one, `make bench ROWS=P1`).
+    In place of `ThreadPoolExecutor`, whose futures are made twice and locked at each step: the loop spends 12 to 18 us on
+    a job, with that 47 (each group commit is one, `tests/bench/README.md`).
     """
 
     def __init__(self, name: str, *, threads: int = 1) -> None:

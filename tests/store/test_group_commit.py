@@ -22,10 +22,8 @@ from tests.support.sim_fs import SimFs
 from tests.support.store import all_rows, append, log_topic, rows, sim_store
 
 if TYPE_CHECKING:
-    from eddyline.core.store_link import AppendResult
+    from eddyline.store.ack import Ack
     from eddyline.store.link import LocalLink
-
-    Ack = asyncio.Future[AppendResult]
 
 LARGE = "x" * 300_000
 """More than a second group needs to begin while one is with the disk."""
@@ -65,6 +63,21 @@ async def test_larger_fence_on_a_topic_in_memory_is_answered() -> None:
         await append(link, "memory", rows("a"), writer=WriterPosition("w", 1, b"", b"x"))
         again = await append(link, "memory", rows("a"), writer=WriterPosition("w", 2, b"", b"x"))
         assert again.deduplicated
+
+
+@pytest.mark.parametrize("gone_after", [0, 1, 3])
+async def test_caller_that_goes_away_takes_no_append_back(gone_after: int) -> None:
+    async with sim_store() as link:
+        await log_topic(link, "t")
+        async with asyncio.TaskGroup() as tasks:
+            gone, other = [tasks.create_task(append(link, "t", rows(key), idempotency_key=key)) for key in "ab"]
+            await turns(gone_after + 1)
+            gone.cancel()
+            again = await append(link, "t", rows("a"), idempotency_key="a")
+        assert gone.cancelled()
+        assert other.result().last_seq == 2
+        assert (again.last_seq, again.deduplicated) == (1, True)
+        assert [row.seq for row in await all_rows(link, "t")] == [1, 2]
 
 
 CASES = [*product(("pwritev", "fdatasync"), ("memory", "disk", "synced"), (1, 2, 5))]

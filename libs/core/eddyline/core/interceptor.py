@@ -18,7 +18,7 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -26,6 +26,7 @@ from google.protobuf.message import DecodeError
 from eddyline.core.errors import EddylineError, Internal, InvalidArgument
 from eddyline.core.status import to_status
 from eddyline.core.telemetry import fields
+from eddyline.core.wrapped import WrappedHandlers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -65,8 +66,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(self, *, new_id: NewId = random_id) -> None:
         self._new_id = new_id
-        self._known: dict[str, tuple[object, object]] = {}
-        """A method's handler and that handler wrapped: a server has as many as it has methods."""
+        self._wrapped_handlers: WrappedHandlers[grpc.RpcMethodHandler[Any, Any]] = WrappedHandlers(self._wrapped)
 
     async def intercept_service(
         self,
@@ -74,13 +74,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Request, Response] | None:
         handler = await continuation(handler_call_details)
-        if handler is None:
-            return None
-        method = handler_call_details.method
-        known = self._known.get(method)
-        if known is None or known[0] is not handler:
-            known = self._known[method] = handler, self._wrapped(handler, method)
-        return cast("grpc.RpcMethodHandler[Request, Response]", known[1])
+        return None if handler is None else self._wrapped_handlers.get(handler, handler_call_details.method)
 
     def _wrapped(
         self, handler: grpc.RpcMethodHandler[Request, Response], method: str

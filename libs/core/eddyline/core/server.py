@@ -22,6 +22,7 @@ from eddyline.core.channel import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS
 from eddyline.core.cluster_gate import ClusterGate
 from eddyline.core.health import HealthBoard
 from eddyline.core.interceptor import ErrorInterceptor, random_id
+from eddyline.core.method_table import TableServer
 from eddyline.core.record import MESSAGE_BYTES_MAX
 from eddyline.core.settings import SettingsError, check_address
 
@@ -77,10 +78,12 @@ class RoleServer:
         check_loopback(listen)
         self._listen = listen
         gates = (ClusterGate(cluster_id),) if cluster_id else ()
-        self.grpc = grpc.aio.server(
-            interceptors=(ErrorInterceptor(new_id=new_id), *gates, *interceptors),
-            options=SERVER_OPTIONS,
-            maximum_concurrent_rpcs=CALLS_MAX,
+        self.grpc = TableServer(
+            grpc.aio.server(
+                interceptors=(ErrorInterceptor(new_id=new_id), *gates, *interceptors),
+                options=SERVER_OPTIONS,
+                maximum_concurrent_rpcs=CALLS_MAX,
+            )
         )
         self.health = HealthBoard()
         self.address = ""
@@ -88,8 +91,7 @@ class RoleServer:
     def add_raw_methods(self, service: str, methods: Mapping[str, RawMethod]) -> None:
         """Serve methods of `service` (full name) by other handlers in place of the generated ones.
 
-        Call it after the generated servicer was added: what is registered later wins, and a generic handler beside
-        registered ones would never be asked.
+        Call it after the generated servicer was added: what is registered later wins.
         """
         handlers = {name: _raw_handler(method) for name, method in methods.items()}
         self.grpc.add_registered_method_handlers(service, handlers)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.clock import Clock
     from eddyline.core.match import Match
-    from eddyline.core.store_link import AppendResult
+    from eddyline.store.ack import Ack
     from eddyline.store.log.topic import Topic
     from eddyline.store.workers import Worker
 
@@ -72,7 +72,7 @@ class StagedAppend:
         first_seq: int,
         record_bytes: int,
         mark: AppendMark,
-        ack: asyncio.Future[AppendResult],
+        ack: Ack,
         sync: bool,
     ) -> None:
         self.topic = topic
@@ -460,7 +460,7 @@ def read_only(reason: str) -> ReadOnly:
     return ReadOnly(f"the shard serves only reads until it is restarted: {reason}", cause=reason)
 
 
-def settle(future: asyncio.Future[AppendResult] | asyncio.Future[None], error: Exception) -> None:
+def settle(future: Ack | asyncio.Future[None], error: Exception) -> None:
     """Fail a future that may have been cancelled by its caller."""
     if not future.done():
         future.set_exception(error)

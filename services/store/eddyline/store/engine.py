@@ -23,6 +23,7 @@ from eddyline.core.record_size import counted_total
 from eddyline.core.store_link import AppendResult
 from eddyline.core.topic import Kind
 from eddyline.store import retries, staging
+from eddyline.store.ack import new_ack
 from eddyline.store.apply import Applier
 from eddyline.store.commit import (
     STOPPED,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from eddyline.core.clock import Clock
+    from eddyline.store.ack import Ack
     from eddyline.store.age_clock import AgeClock
     from eddyline.store.append import AppendRequest, WriterPosition
     from eddyline.store.commit import Erasure
@@ -56,7 +58,6 @@ if TYPE_CHECKING:
     from eddyline.store.write_gate import WriteGate
 
 T = TypeVar("T")
-Ack = asyncio.Future[AppendResult]
 
 _NO_RECORDS: Final = Batch.from_rows([])
 
@@ -162,7 +163,7 @@ class Engine:
         staging.check_head(topic, request.expected_head_seq)
         size = counted_total(request.batch)
         staging.check_caps(topic, request.batch.count, size)
-        ack: Ack = asyncio.get_running_loop().create_future()
+        ack = new_ack()
         mark, writer = AppendMark(request.batch.count), request.writer
         if request.idempotency_key:
             key, digest = request.idempotency_key.encode(), content_hash(request.batch)
@@ -216,7 +217,7 @@ class Engine:
     def _raise_fence(self, topic: Topic, request: AppendRequest, move: WriterPosition) -> Ack:
         """Stage a larger fence for a writer that is where it wants to be: an append of no record, always fdatasynced."""
         self._check_open(topic, request)
-        ack: Ack = asyncio.get_running_loop().create_future()
+        ack = new_ack()
         topic.writers.stage(move, ack)
         mark = AppendMark(0, writer=move.writer, fence=move.fence, previous=move.new, new=move.new)
         self.committer(topic.id).stage(

@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from eddyline.core.source import SourceDefinition, SourceInfo, SourceReport
     from eddyline.core.store_link import AppendResult
     from eddyline.core.topic import ConfigChange, TopicInfo
-    from eddyline.store.engine import Ack, Engine
+    from eddyline.store.ack import Ack
+    from eddyline.store.engine import Engine
     from eddyline.store.entries import Entries
     from eddyline.store.log.table import TopicTable
     from eddyline.store.parts import StoreParts
@@ -192,7 +193,7 @@ class LocalLink:
             source=True,
         )
         self._check_open()
-        return await asyncio.shield(await self._engine.stage(found.topic, request))
+        return await (await self._engine.stage(found.topic, request))
 
     async def _create_if_missing(self, name: str, kind: Kind, config: TopicConfig) -> Topic:
         async with self._locks.hold(name):

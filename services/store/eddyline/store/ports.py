@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 from eddyline.core.store_link import StoreLink
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import AsyncGenerator
 
     from eddyline.core.batch import Batch
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
     from eddyline.core.read import EntryPage, RangePage, SeqFound
     from eddyline.core.record import Gap
     from eddyline.core.source import SourceInfo
-    from eddyline.core.store_link import AppendResult
     from eddyline.core.topic import ConfigChange, Kind, TopicInfo
+    from eddyline.store.ack import Ack
     from eddyline.store.append import AppendRequest
     from eddyline.store.figures import StoreFigures
 
@@ -125,7 +124,7 @@ class StoreDoor(StoreLink, Protocol):
     async def list_sources_page(self, after: str, limit: int) -> list[SourceInfo]:
         """Up to `limit` sources in byte order of their names, above `after`."""
 
-    async def stage(self, request: AppendRequest) -> asyncio.Future[AppendResult]:
+    async def stage(self, request: AppendRequest) -> Ack:
         """Stage an append; returns when it has its place in the topic's order. The future is its acknowledgement, and
         is never cancelled by who waits for it: an append that has its place is carried out.
 

@@ -11,15 +11,15 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from eddyline.core.store_link import AppendResult
+from eddyline.store.ack import acknowledged, new_ack
 from eddyline.store.commit import settle
 from eddyline.store.log.dedupe import PendingAppend
 from eddyline.store.storage.columns import content_hash
 
 if TYPE_CHECKING:
+    from eddyline.store.ack import Ack
     from eddyline.store.append import AppendRequest
     from eddyline.store.log.topic import Topic
-
-Ack = asyncio.Future[AppendResult]
 
 
 class Retry(NamedTuple):
@@ -46,21 +46,19 @@ def find(topic: Topic, request: AppendRequest, *, now_ms: int) -> Retry | None:
         if found is None:
             return None
         writer = found
-        known = repeated(writer.ack) if writer.ack is not None else _done(_stored(topic))
+        known = repeated(writer.ack) if writer.ack is not None else acknowledged(_stored(topic))
     return Retry(known, raises_fence=move.new == writer.position and move.fence > writer.fence)
 
 
 def repeated(awaited: Ack, answer: Ack | None = None) -> Ack:
     """A second acknowledgement of an append under way, marked as such: when `awaited` is settled, with its result or that
     of `answer`, which was staged before it and is settled then."""
-    second: Ack = asyncio.get_running_loop().create_future()
+    second = new_ack()
 
-    def settle_second(done: Ack) -> None:
+    def settle_second(done: asyncio.Future[AppendResult]) -> None:
         if second.done():
             return
-        if done.cancelled():
-            second.cancel()
-        elif (error := done.exception()) is not None:
+        if (error := done.exception()) is not None:
             settle(second, error if isinstance(error, Exception) else RuntimeError("append failed"))
         else:
             second.set_result((answer or done).result()._replace(deduplicated=True))
@@ -81,16 +79,10 @@ def _by_key(topic: Topic, request: AppendRequest, now_ms: int) -> Ack | None:
     if isinstance(found, PendingAppend):
         return repeated(found.ack)
     if found is not None:
-        return _done(AppendResult(found.first_seq, found.last_seq, topic.id, found.ts_ms, deduplicated=True))
+        return acknowledged(AppendResult(found.first_seq, found.last_seq, topic.id, found.ts_ms, deduplicated=True))
     return None
 
 
 def _stored(topic: Topic) -> AppendResult:
     """The answer to a move that is stored: its seqs are not known any more."""
     return AppendResult(0, 0, topic.id, topic.last_ts_ms, deduplicated=True)
-
-
-def _done(result: AppendResult) -> Ack:
-    ack: Ack = asyncio.get_running_loop().create_future()
-    ack.set_result(result)
-    return ack

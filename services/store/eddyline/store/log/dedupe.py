@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from eddyline.core.errors import IdempotencyConflict
 
 if TYPE_CHECKING:
-    import asyncio
-
-    from eddyline.core.store_link import AppendResult
+    from eddyline.store.ack import Ack
 
 KEYS_MAX: Final = 100_000
 """A key costs about 300 bytes here: 30 MB for the busiest topic, and 800 keys a second over the default window."""
@@ -40,7 +38,7 @@ class PendingAppend(NamedTuple):
     """A staged append, by its key: `ack` resolves when it is visible."""
 
     content_hash: bytes
-    ack: asyncio.Future[AppendResult]
+    ack: Ack
 
 
 class KeyBudget:
@@ -95,7 +93,7 @@ class IdempotencyKeys:
             raise IdempotencyConflict("the idempotency key was used for other content", field="idempotency_key")
         return known
 
-    def stage(self, key: bytes, content_hash: bytes, ack: asyncio.Future[AppendResult]) -> None:
+    def stage(self, key: bytes, content_hash: bytes, ack: Ack) -> None:
         """Remember an append that is under way."""
         self._pending[key] = PendingAppend(content_hash, ack)
 

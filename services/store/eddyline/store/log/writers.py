@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eddyline.core.errors import StaleFence, StalePosition
 
 if TYPE_CHECKING:
-    import asyncio
-
-    from eddyline.core.store_link import AppendResult
+    from eddyline.store.ack import Ack
     from eddyline.store.append import WriterPosition
 
 
@@ -26,7 +24,7 @@ class StagedWriter(NamedTuple):
 
     fence: int
     position: bytes
-    ack: asyncio.Future[AppendResult] | None = None
+    ack: Ack | None = None
     stored: bytes = b""
     moved_ms: int = 0
     """Commit time of its last move, or 0 where a lease alone is known: what idleness is counted from."""
@@ -72,7 +70,7 @@ class Writers:
             )
         return None
 
-    def stage(self, move: WriterPosition, ack: asyncio.Future[AppendResult]) -> None:
+    def stage(self, move: WriterPosition, ack: Ack) -> None:
         """Take a judged move over."""
         self._staged[move.writer] = StagedWriter(move.fence, move.new, ack, self.get(move.writer).stored)
 
@@ -81,7 +79,7 @@ class Writers:
         writer: str,
         fence: int,
         position: bytes,
-        ack: asyncio.Future[AppendResult] | None = None,
+        ack: Ack | None = None,
         *,
         now_ms: int = 0,
     ) -> None:

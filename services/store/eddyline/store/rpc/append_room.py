@@ -13,11 +13,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import grpc
 
 from eddyline.core.record import MESSAGE_BYTES_MAX
+from eddyline.core.wrapped import WrappedHandlers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -53,8 +54,7 @@ class AppendRoom(grpc.aio.ServerInterceptor):
         self.bytes = 0
         """Claimed now."""
         self._is_held = False
-        self._known: dict[str, tuple[object, object]] = {}
-        """A method's handler, and that which counts what it gets."""
+        self._counting_handlers: WrappedHandlers[grpc.RpcMethodHandler[Any, Any]] = WrappedHandlers(self._counting)
 
     async def intercept_service(
         self,
@@ -65,12 +65,11 @@ class AppendRoom(grpc.aio.ServerInterceptor):
         if handler is None or handler_call_details.method not in METHODS:
             return handler
         await self.claim()
-        known = self._known.get(handler_call_details.method)
-        if known is None or known[0] is not handler:
-            known = self._known[handler_call_details.method] = handler, self._counting(handler)
-        return cast("grpc.RpcMethodHandler[Request, Response]", known[1])
+        return self._counting_handlers.get(handler, handler_call_details.method)
 
-    def _counting(self, handler: grpc.RpcMethodHandler[Request, Response]) -> grpc.RpcMethodHandler[Request, Response]:
+    def _counting(
+        self, handler: grpc.RpcMethodHandler[Request, Response], _method: str
+    ) -> grpc.RpcMethodHandler[Request, Response]:
         decode = cast("Callable[[bytes], Request]", handler.request_deserializer)
 
         def received(message: bytes) -> Request:

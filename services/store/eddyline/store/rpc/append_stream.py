@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from eddyline.core.rows_apart import RowsApart
     from eddyline.core.store_link import AppendResult
     from eddyline.core.topic import TopicInfo
+    from eddyline.store.ack import Ack
     from eddyline.store.ports import StoreDoor
     from eddyline.store.rpc.calls import StreamContext
     from eddyline.store.rpc.doorway import Doorway
@@ -39,7 +40,7 @@ AHEAD_BYTES_MAX: Final = 16 << 20
 class _Staged(NamedTuple):
     """An append that has its place."""
 
-    ack: asyncio.Future[AppendResult]
+    ack: Ack
     size_bytes: int
 
 
@@ -143,7 +144,7 @@ class AppendStreamCall:
         if self._failure is not None:
             raise self._failure
 
-    def _told(self, ack: asyncio.Future[AppendResult]) -> None:
+    def _told(self, ack: Ack) -> None:
         self._news.set()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -62,8 +61,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         if kind is None and create is not None:
             kind = create.kind
         append = append_request(request, apart.rows, topic=request.topic, kind=kind, epoch=request.epoch, create=create)
-        # Shielded: who goes away does not take back an append that has its place.
-        result = await asyncio.shield(await door.stage(append))
+        result = await (await door.stage(append))
         return log_pb2.AppendRecordsResponse(
             first_seq=result.first_seq,
             last_seq=result.last_seq,

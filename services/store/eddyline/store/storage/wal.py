@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Location", "Wal", "WalEnd", "WalFailed", "WriteGroup"]
 
-FILLED_GROUP_BYTES_MAX: Final = 256 << 10
+FILLED_GROUP_BYTES_MAX: Final = 64 << 10
 """Bytes a group (a file's bytes by its fdatasyncs) up to which the next file is zero-filled ahead. Above it the second write
 of every byte costs more than it saves: at 800 KB a group holes brought +25 % of P1 (`make bench ROWS=P1`)."""
 

@@ -16,7 +16,7 @@ from eddyline.core.grpc_link import GrpcLink
 from eddyline.core.read import RecordFilter
 from eddyline.core.record import Gap, GapReason, Op, Record
 from eddyline.core.server import RawMethod, make_server
-from eddyline.core.source import SourceDefinition, SourceReport
+from eddyline.core.source import Renewal, SourceDefinition, SourceReport
 from eddyline.core.topic import Durability, Kind, TopicConfig
 from eddyline.core.wire import batch_to_columns, gap_to_pb, record_to_pb
 from eddyline.core.wire_state import topic_config_to_pb
@@ -161,7 +161,7 @@ async def test_sources_and_leases_are_translated() -> None:
         assert await link.get_source("s") == info
         lease = await link.acquire_lease("s", holder="h", lease_ms=500)
         assert (lease.fence, lease.source) == (7, info)
-        assert await link.renew_lease("s", fence=7, report=SourceReport("LIVE", "why", 21, 1)) == 80
+        assert await link.renew_lease("s", fence=7, report=SourceReport("LIVE", "why", 21, 1)) == Renewal(80)
         await link.release_lease("s", fence=7)
         await link.delete_source("s")
     assert store.asked[2:] == [

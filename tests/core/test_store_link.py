@@ -33,7 +33,7 @@ from eddyline.core.errors import (
     TopicNotFound,
 )
 from eddyline.core.record import MetaEntry, Op, Record
-from eddyline.core.source import SourceDefinition, SourceInfo, SourceReport
+from eddyline.core.source import Renewal, SourceDefinition, SourceInfo, SourceReport
 from eddyline.core.store_link import AppendResult
 from eddyline.core.topic import Durability, Kind, TopicConfig, TopicInfo
 from eddyline.store import write_gate
@@ -271,7 +271,7 @@ async def test_lease_is_taken_renewed_and_given_back(store: LinkedStore) -> None
     assert (held.value.remaining_ms, held.value.metadata["holder"]) == (2_000, "a")
     store.clock.advance(1)
     report = SourceReport("STOPPED", "because", 12, 3)
-    assert await store.link.renew_lease("certs", fence=lease.fence, report=report) == 2_000
+    assert await store.link.renew_lease("certs", fence=lease.fence, report=report) == Renewal(2_000)
     store.clock.advance(0.5)
     info = await store.link.get_source("certs")
     assert info == SourceInfo(CERTS, b"", lease.fence, "a", 1_500, report, 500, 0)

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
+from xxhash import xxh32_hexdigest
 
 from tests.support.ingest_kit import Kit, kit
 from tests.support.nats_server import NatsServer, running
+from tests.support.source_kit import SourceKit, source_kit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +28,15 @@ async def at(nats_server: NatsServer, request: pytest.FixtureRequest) -> AsyncIt
     name = re.sub(r"[^A-Za-z0-9_]", "_", request.node.name)[:60]
     async with kit(nats_server.url, name) as made:
         yield made
+
+
+@pytest_asyncio.fixture
+async def sources(nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[SourceKit]:
+    async with source_kit(nats_server.url, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def bucket_name(request: pytest.FixtureRequest) -> str:
+    """A name that no other test has."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", request.node.name)[:60] + xxh32_hexdigest(request.node.nodeid.encode())

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from eddyline.core.store_link import StoreLink
     from eddyline.ingest.forward import Forward
     from eddyline.ingest.position import Position
+    from eddyline.ingest.resync import Resynced
     from tests.support.ingest_kit import Kit
 
 LOOK_S: Final = 0.2
@@ -87,10 +88,17 @@ class Looks:
             topic: str,
             position: Position | None,
             forward: Forward,
-        ) -> Position | None:
+            resync_serial: int,
+        ) -> Resynced:
             self.resynced += 1
             return await bring_in_step(
-                jetstream=jetstream, stream=stream, link=link, topic=topic, position=position, forward=forward
+                jetstream=jetstream,
+                stream=stream,
+                link=link,
+                topic=topic,
+                position=position,
+                forward=forward,
+                resync_serial=resync_serial,
             )
 
         monkeypatch.setattr("eddyline.ingest.source.resync", counted)

@@ -57,6 +57,7 @@ def test_columns_are_the_messages() -> None:
     add(gatherer, 2, b"v", parse_headers(headers))
     chunk = add(gatherer, 3, b"", Meaning(Op.DELETE, b""))
     batch = chunk.batch()
+    assert batch is not None
     assert batch.to_rows() == [
         Record(op=Op.PUT, key=b"k", data=b"", source_ts_ns=10, version=(1).to_bytes(8, "big")),
         Record(
@@ -82,6 +83,8 @@ def test_gaps_lie_before_their_rows() -> None:
         PlacedGap(0, Gap(0, 0, GapReason.SOURCE_GAP, source_first=1, source_last=2)),
         PlacedGap(2, Gap(0, 0, GapReason.SOURCE_GAP, source_first=5, source_last=8)),
     ]
-    rows = validated(chunk.batch(gaps), source=True).to_rows()
+    found = chunk.batch(gaps)
+    assert found is not None
+    rows = validated(found, source=True).to_rows()
     assert [row.op for row in rows] == [Op.GAP, Op.PUT, Op.PUT, Op.GAP, Op.PUT]
     assert rows[3] == gap_record(gaps[1].gap)

@@ -266,12 +266,12 @@ async def test_stream_made_anew_stops_the_source_and_leaves_the_fold(at: Kit) ->
 async def test_missing_bucket_is_waited_for(at: Kit) -> None:
     await at.make_source()
     async with at.ingest():
-        await at.is_state("BUCKET_MISSING")
+        await at.is_state("SOURCE_LOST")
         bucket = await at.make_bucket()
         await at.reaches(await bucket.put("a", b"1"))
         await at.is_state("LIVE")
     states = [report.state for report in at.source.reports]
-    assert [state for state in states if state not in ("STARTING", "RESYNCING")] == ["BUCKET_MISSING", "LIVE"]
+    assert [state for state in states if state not in ("CONNECTING", "RESYNCING")] == ["SOURCE_LOST", "LIVE"]
 
 
 async def test_bucket_deleted_while_copying_keeps_the_fold_and_says_so(at: Kit) -> None:
@@ -280,7 +280,7 @@ async def test_bucket_deleted_while_copying_keeps_the_fold_and_says_so(at: Kit) 
     async with at.ingest():
         await at.reaches(await bucket.put("a", b"1"))
         await at.js.delete_key_value(at.bucket)
-        await at.is_state("BUCKET_MISSING")
+        await at.is_state("SOURCE_LOST")
     assert at.fold() == {"a": b"1"}
 
 

@@ -39,11 +39,15 @@ def test_definitions_are_read_in_order() -> None:
         ("[[source]", "not TOML"),
         ("sources = 1", "unknown sources"),
         ("source = 1", r"\[\[source\]\]"),
-        ('[[source]]\nname = "a"\nbucket = "a"', "source 1 needs name, bucket and topic"),
+        ('[[source]]\nname = "a"\nbucket = "a"', "source 1 needs name, topic, and bucket or stream"),
         ('[[source]]\nname = "a"\nbucket = "a"\ntopic = 1', "source 1 needs"),
         ('[[source]]\nname = "a"\nbucket = "a"\ntopic = "a"\nkind = "x"', "unknown kind"),
         ('[[source]]\nname = "-"\nbucket = "a"\ntopic = "a"', "source name"),
         ('[[source]]\nname = "a"\nbucket = "a.b"\ntopic = "a"', "no bucket can be called"),
+        ('[[source]]\nname = "a"\ntopic = "a"', "no bucket can be called"),
+        ('[[source]]\nname = "a"\nbucket = "a"\nstream = "a"\ntopic = "a"', "not both"),
+        ('[[source]]\nname = "a"\nbucket = "a"\ntopic = "a"\non_expired = "x"', "resync or stop"),
+        ('[[source]]\nname = "a"\nbucket = "a"\ntopic = "a"\nsubjects = "x"', "list of texts"),
         (TWO.replace('name = "routes"', 'name = "certs"'), "name certs to more than one"),
         (TWO.replace('topic = "routes"', 'topic = "certs"'), "topic certs to more than one"),
     ],
@@ -85,3 +89,34 @@ async def test_a_store_that_is_away_is_no_difference() -> None:
     link.down = True
     with pytest.raises(StoreUnreachable):
         await ensure_sources(link, parse_sources(TWO, "f"), "f")
+
+
+def test_every_setting_of_a_source_can_be_said() -> None:
+    text = """
+[[source]]
+name = "orders"
+stream = "ORDERS"
+topic = "orders"
+subjects = ["orders.>"]
+on_expired = "stop"
+on_recreated = "resync"
+dead_letter_topic = "letters"
+
+[[source]]
+name = "certs"
+bucket = "certs"
+topic = "certs"
+key_prefixes = ["prod."]
+"""
+    assert parse_sources(text, "f") == [
+        SourceDefinition(
+            "orders",
+            "orders",
+            stream="ORDERS",
+            subjects=("orders.>",),
+            on_expired="STOP",
+            on_recreated="RESYNC",
+            dead_letter_topic="letters",
+        ),
+        SourceDefinition("certs", "certs", "certs", key_prefixes=(b"prod.",)),
+    ]

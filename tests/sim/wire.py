@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.batch import Batch
     from eddyline.core.read import EntryPage, RangePage, ReadResult, RecordFilter
-    from eddyline.core.source import Lease, SourceDefinition, SourceInfo, SourceReport
+    from eddyline.core.source import Lease, Renewal, SourceDefinition, SourceInfo, SourceReport
     from eddyline.core.store_link import AppendResult, Follow, FollowEvent
     from eddyline.core.topic import Kind, TopicConfig, TopicInfo
     from eddyline.store.link import LocalLink
@@ -92,6 +92,10 @@ class SimWire:
         life = self._alive()
         return await life.call(life.link.apply_batch(source, fence=fence, previous=previous, new=new, batch=batch))
 
+    async def append(self, topic: str, batch: Batch, *, idempotency_key: str = "") -> AppendResult:
+        life = self._alive()
+        return await life.call(life.link.append(topic, batch, idempotency_key=idempotency_key))
+
     async def put_source(self, definition: SourceDefinition) -> tuple[SourceInfo, bool]:
         life = self._alive()
         return await life.call(life.link.put_source(definition))
@@ -104,6 +108,10 @@ class SimWire:
         life = self._alive()
         return await life.call(life.link.list_sources())
 
+    async def control_source(self, name: str, *, paused: bool | None = None, resync: bool = False) -> SourceInfo:
+        life = self._alive()
+        return await life.call(life.link.control_source(name, paused=paused, resync=resync))
+
     async def delete_source(self, name: str) -> None:
         life = self._alive()
         await life.call(life.link.delete_source(name))
@@ -112,7 +120,7 @@ class SimWire:
         life = self._alive()
         return await life.call(life.link.acquire_lease(source, holder=holder, lease_ms=lease_ms))
 
-    async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> int:
+    async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> Renewal:
         life = self._alive()
         return await life.call(life.link.renew_lease(source, fence=fence, report=report))
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.core.errors import StaleFence, TopicNotEmpty
+from eddyline.core.batch import Batch
+from eddyline.core.errors import InvalidOp, SourceExists, StaleFence, TopicNotEmpty
 from eddyline.core.fold_check import FoldVerdict
+from eddyline.core.gap import encode_gap
+from eddyline.core.record import Gap, GapReason, Op, Record
 from eddyline.core.source import SourceDefinition
 from eddyline.core.topic import Durability, Kind, TopicConfig
 from eddyline.store.append import WriterPosition
@@ -170,4 +174,76 @@ async def test_fold_that_is_ahead_of_its_log_gets_a_base_so_that_both_agree_agai
     machine.fs.boots += 1
     await machine.run(rest_and_look, "kill")
     machine.fold = SimFold(0)
+    await machine.run(look)
+
+
+FULL = SourceDefinition(
+    "orders",
+    "log",
+    stream="ORDERS",
+    subjects=("orders.>", "é"),
+    on_expired="STOP",
+    on_recreated="RESYNC",
+    dead_letter_topic="letters",
+)
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("then", ["kill", "power", "stop"])
+async def test_settings_and_orders_of_a_source_survive(then: CrashKind, checkpointed: bool) -> None:
+    machine = Machine()
+
+    async def make(link: LocalLink) -> None:
+        await log_topic(link, "log", Durability.FSYNC)
+        assert (await link.put_source(FULL))[1]
+        await link.control_source("orders", paused=True)
+        await link.control_source("orders", resync=True)
+        await link.control_source("orders", resync=True)
+        if checkpointed:
+            await link._parts.checkpointer.run()
+        assert (await link.control_source("orders", paused=False)).orders == (False, 2)
+
+    async def look(link: LocalLink) -> None:
+        info = await link.get_source("orders")
+        assert (info.definition, info.orders) == (FULL, (False, 2))
+        assert not (await link.put_source(FULL))[1]
+        with pytest.raises(SourceExists):
+            await link.put_source(replace(FULL, on_expired="RESYNC"))
+
+    await machine.run(make, then)
+    await machine.run(look, "kill")
+    await machine.run(look)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+async def test_gaps_of_a_stream_lie_in_its_log_and_count_as_nothing(sealed: bool) -> None:
+    machine = Machine()
+    gap = Record(
+        op=Op.GAP,
+        data=encode_gap(Gap(0, 0, GapReason.SOURCE_GAP, source_identity=b"identity", source_first=3, source_last=9)),
+    )
+    rows = [Record(op=Op.APPEND, key=b"a", data=b"1"), gap, Record(op=Op.APPEND, key=b"b", data=b"2")]
+
+    async def make(link: LocalLink) -> None:
+        await log_topic(link, "log")
+        await link.put_source(FULL)
+        fence = (await link.acquire_lease("orders", holder="h", lease_ms=0)).fence
+        batch = Batch.from_rows(rows)
+        await link.apply_batch("orders", fence=fence, previous=b"", new=b"1", batch=batch)
+        with pytest.raises(InvalidOp):
+            put = Batch.from_rows([Record(op=Op.PUT, key=b"a", data=b"1")])
+            await link.apply_batch("orders", fence=fence, previous=b"1", new=b"2", batch=put)
+        if sealed:
+            topic = link._table.get("log")
+            await link._parts.checkpointer._sealer.seal(topic, topic.head_seq)
+
+    async def look(link: LocalLink) -> None:
+        result = await link.read_records("log", after_seq=0)
+        found = [row for item in result.items if isinstance(item, Batch) for row in item.to_rows()]
+        assert [row.data for row in found if row.op == Op.APPEND] == [b"1", b"2"]
+        assert (await link.get_topic("log")).record_count == 2
+        assert (await link.get_source("orders")).position == b"1"
+
+    await machine.run(make, "kill")
+    await machine.run(look, "kill")
     await machine.run(look)

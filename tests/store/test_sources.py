@@ -19,7 +19,7 @@ from eddyline.core.errors import (
     TopicNotEmpty,
     TopicNotFound,
 )
-from eddyline.core.source import SourceDefinition, SourceReport
+from eddyline.core.source import Renewal, SourceDefinition, SourceReport
 from eddyline.store.fold.memory import SimFold
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.sim_fs import SimFs
@@ -71,7 +71,7 @@ async def test_lease_is_one_holders_until_it_runs_out() -> None:
         with pytest.raises(StaleFence):
             await link.renew_lease("certs", fence=first.fence, report=SourceReport())
         await clock.pass_time(LEASE_MS / 1000 - 1)
-        assert await link.renew_lease("certs", fence=again.fence, report=SourceReport("LIVE")) == LEASE_MS
+        assert await link.renew_lease("certs", fence=again.fence, report=SourceReport("LIVE")) == Renewal(LEASE_MS)
         await clock.pass_time(LEASE_MS / 1000 + 1)
         other = await link.acquire_lease("certs", holder="b", lease_ms=LEASE_MS)
         assert other.fence > again.fence

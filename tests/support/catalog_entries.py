@@ -62,7 +62,7 @@ ENTRIES = st.builds(
     gaps=PARTS,
     erase_due_ms=I64,
     writers=st.lists(WRITERS, max_size=20).map(tuple),
-    source=st.none() | st.builds(SourceEntry, TEXTS, TEXTS, U64, TEXTS, I64),
+    source=st.none() | st.builds(SourceEntry, TEXTS, TEXTS, U64, TEXTS, I64, TEXTS, st.booleans(), U64),
     keys=st.lists(KEYS, max_size=20).map(tuple),
 )
 HEADS = st.builds(

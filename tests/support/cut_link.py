@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.batch import Batch
     from eddyline.core.read import EntryPage, RangePage, ReadResult, RecordFilter
-    from eddyline.core.source import Lease, SourceDefinition, SourceInfo, SourceReport
+    from eddyline.core.source import Lease, Renewal, SourceDefinition, SourceInfo, SourceReport
     from eddyline.core.store_link import AppendResult, Follow, FollowEvent, StoreLink
     from eddyline.core.topic import Kind, TopicConfig, TopicInfo
 
@@ -138,6 +138,10 @@ class CutLink:
         self.check()
         return await self._link.apply_batch(source, fence=fence, previous=previous, new=new, batch=batch)
 
+    async def append(self, topic: str, batch: Batch, *, idempotency_key: str = "") -> AppendResult:
+        self.check()
+        return await self._link.append(topic, batch, idempotency_key=idempotency_key)
+
     async def put_source(self, definition: SourceDefinition) -> tuple[SourceInfo, bool]:
         self.check()
         return await self._link.put_source(definition)
@@ -150,6 +154,10 @@ class CutLink:
         self.check()
         return await self._link.list_sources()
 
+    async def control_source(self, name: str, *, paused: bool | None = None, resync: bool = False) -> SourceInfo:
+        self.check()
+        return await self._link.control_source(name, paused=paused, resync=resync)
+
     async def delete_source(self, name: str) -> None:
         self.check()
         await self._link.delete_source(name)
@@ -158,7 +166,7 @@ class CutLink:
         self.check()
         return await self._link.acquire_lease(source, holder=holder, lease_ms=lease_ms)
 
-    async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> int:
+    async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> Renewal:
         self.check()
         return await self._link.renew_lease(source, fence=fence, report=report)
 

@@ -15,7 +15,7 @@ from eddyline.core.health import HealthBoard
 from eddyline.core.record import Op
 from eddyline.core.settings import CommonSettings
 from eddyline.core.source import SourceDefinition
-from eddyline.core.topic import TopicConfig
+from eddyline.core.topic import Kind, TopicConfig
 from eddyline.ingest.audit import LOOK_S
 from eddyline.ingest.config import IngestSettings
 from eddyline.ingest.creation import ensure_topic
@@ -75,7 +75,7 @@ class Kit:
 
     async def make_source(self) -> None:
         """The source and its topic."""
-        await ensure_topic(self.link, self.bucket, TopicConfig())
+        await ensure_topic(self.link, self.bucket, Kind.KV, TopicConfig())
         await self.link.put_source(SourceDefinition(name=self.bucket, topic=self.bucket, bucket=self.bucket))
 
     @asynccontextmanager

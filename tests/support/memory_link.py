@@ -27,7 +27,7 @@ from eddyline.core.errors import (
 )
 from eddyline.core.read import ALL_RECORDS, EntryPage, FoldState, RangePage, ReadResult
 from eddyline.core.record import Op, Record
-from eddyline.core.source import Lease, SourceInfo, SourceReport
+from eddyline.core.source import NO_ORDERS, Lease, Renewal, SourceDefinition, SourceInfo, SourceOrders, SourceReport
 from eddyline.core.store_link import AppendResult
 from eddyline.core.topic import Kind, TopicInfo, check_name
 from eddyline.core.validate import validated
@@ -52,6 +52,8 @@ class MemoryTopic:
     records: list[Record] = field(default_factory=list)
     fold: dict[bytes, Record] = field(default_factory=dict)
     batch_sizes: list[int] = field(default_factory=list)
+    acknowledged: dict[str, AppendResult] = field(default_factory=dict)
+    """By idempotency key."""
 
     def append(self, batch: Batch, ts_ms: int) -> tuple[int, int]:
         """Take a batch: first and last seq."""
@@ -61,7 +63,9 @@ class MemoryTopic:
             self.records.append(record)
             if record.op == Op.GAP:
                 continue
-            assert record.key is not None, "a record of a KV topic has a key"
+            assert record.key is not None, "a record of a source has a key"
+            if record.op == Op.APPEND:
+                continue
             if record.op == Op.PUT:
                 self.fold[record.key] = record
             else:
@@ -82,6 +86,7 @@ class MemorySource:
     deadline_s: float = 0.0
     report: SourceReport = field(default_factory=SourceReport)
     reported_fence: int = 0
+    orders: SourceOrders = NO_ORDERS
     reports: list[SourceReport] = field(default_factory=list)
 
 
@@ -156,13 +161,23 @@ class MemoryLink:
             self.applying -= 1
             self._changed.set()
 
+    async def append(self, topic: str, batch: Batch, *, idempotency_key: str = "") -> AppendResult:
+        found = self._topic(topic)
+        if idempotency_key and idempotency_key in found.acknowledged:
+            return found.acknowledged[idempotency_key]._replace(deduplicated=True)
+        first_seq, last_seq = found.append(validated(batch), self._clock.now_ms())
+        result = AppendResult(first_seq, last_seq, found.info.epoch, self._clock.now_ms())
+        if idempotency_key:
+            found.acknowledged[idempotency_key] = result
+        return result
+
     async def put_source(self, definition: SourceDefinition) -> tuple[SourceInfo, bool]:
         known = self.sources.get(definition.name)
         self._reach()
         if known is not None:
             if known.definition != definition:
                 raise SourceExists(
-                    f"source {definition.name} exists",
+                    f"source {definition.name} copies {known.definition.origin} to topic {known.definition.topic}",
                     bucket=known.definition.bucket,
                     topic=known.definition.topic,
                 )
@@ -182,6 +197,12 @@ class MemoryLink:
         self._reach()
         return [self._info(self.sources[name]) for name in sorted(self.sources)]
 
+    async def control_source(self, name: str, *, paused: bool | None = None, resync: bool = False) -> SourceInfo:
+        found = self._source(name)
+        known = found.orders
+        found.orders = SourceOrders(known.paused if paused is None else paused, known.resync_serial + resync)
+        return self._info(found)
+
     async def delete_source(self, name: str) -> None:
         self._source(name)
         del self.sources[name]
@@ -199,7 +220,7 @@ class MemoryLink:
         self._changed.set()
         return Lease(found.fence, self._info(found))
 
-    async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> int:
+    async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> Renewal:
         found = self._held(source, fence)
         found.deadline_s = self._clock.monotonic_s() + found.lease_ms / 1000
         found.report = report
@@ -207,7 +228,7 @@ class MemoryLink:
         if not found.reports or found.reports[-1].state != report.state:
             found.reports.append(report)
         self._changed.set()
-        return found.lease_ms
+        return Renewal(found.lease_ms, found.orders)
 
     async def release_lease(self, source: str, *, fence: int) -> None:
         self._held(source, fence).holder = ""
@@ -297,6 +318,7 @@ class MemoryLink:
             report=source.report,
             reported_ms=0 if source.reports else -1,
             head_seq=len(topic.records) if topic is not None else 0,
+            orders=source.orders,
         )
 
 

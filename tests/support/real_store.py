@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from eddyline.core.clock import Clock
     from eddyline.store.figures import RecoveryProgress
     from eddyline.store.link import LocalLink
     from eddyline.store.workers import Worker
@@ -49,6 +50,7 @@ async def real_store(
     checked_bytes: int = CHECKED_BYTES,
     workers: Callable[[str, int], Worker] = _inline,
     tell: Callable[[RecoveryProgress], None] = _nobody,
+    clock: Clock | None = None,
     **changes: int,
 ) -> AsyncIterator[LocalLink]:
     """A recovered store in `data_dir`; a second fold is made beside it."""
@@ -58,7 +60,7 @@ async def real_store(
         fs=RealFs(),
         open_fold=partial(RocksFold, layout.fold, checked_bytes=checked_bytes),
         open_catalog=lambda must_exist: RocksCatalog(layout.catalog, must_exist=must_exist),
-        clock=ManualClock(),
+        clock=clock or ManualClock(),
         host=SimHost("boot"),
         workers=new_workers(workers),
         tell=tell,

@@ -12,7 +12,7 @@ from xxhash import xxh3_64_intdigest
 
 from eddyline.core.errors import DataCorrupt, NewerFormat
 from eddyline.store.catalog import codec
-from eddyline.store.catalog.catalog import CatalogHead, TopicEntry, WalPosition
+from eddyline.store.catalog.catalog import CatalogHead, SourceEntry, TopicEntry, WalPosition
 from eddyline.store.catalog.codec import HEAD_KEY, decode_head, decode_topic, encode_head, encode_topic
 from eddyline.store.catalog.ledger import KeyValue, Ledger
 from tests.support import catalog_entries as entries
@@ -31,6 +31,10 @@ TOPICS = (
     entries.plain_topic(1),
     entries.rich_topic(2),
     replace(entries.plain_topic(1 << 63), deleted=b"bitmap" * 200, segments=tuple(map(entries.segment, range(13)))),
+)
+SETTINGS_TOPIC = replace(
+    entries.rich_topic(2),
+    source=SourceEntry("s", "", 3, "h", 4, '{"stream":"ORDERS","subjects":["orders.>"]}', paused=True, resync_serial=5),
 )
 
 
@@ -62,6 +66,20 @@ def test_bytes_are_those_of_the_golden_file() -> None:
     found = b"".join(len(cell).to_bytes(4, "little") + cell for pair in as_stored(TOPICS) for cell in pair)
     assert codec.FORMAT == 1, "a new version needs a golden file of its own, and this one stays readable"
     assert found == golden(GOLDEN)
+
+
+def test_bytes_of_a_source_with_settings_are_those_of_the_golden_file() -> None:
+    found = encode_topic(SETTINGS_TOPIC)
+    assert codec.SOURCE_FORMAT == 2, "a new version needs a golden file of its own, and this one stays readable"
+    assert found.record == golden("catalog-2.bin")
+    assert decode_topic(found.key, golden("catalog-2.bin"), {}, "file") == SETTINGS_TOPIC
+
+
+def test_later_formats_of_a_topic_are_refused() -> None:
+    key, record = encode_topic(SETTINGS_TOPIC).key, encode_topic(SETTINGS_TOPIC).record
+    for found, refusal in ((0, DataCorrupt), (3, NewerFormat), (255, NewerFormat)):
+        with pytest.raises(refusal):
+            decode_topic(key, sealed(key, bytes((found,)) + record[1:-8]), {}, "file")
 
 
 def test_golden_file_is_read() -> None:
@@ -203,8 +221,8 @@ def test_flag_that_is_not_known_is_told() -> None:
 
 def test_later_format_is_told_as_such() -> None:
     encoded = encode_topic(entries.plain_topic(1))
-    later = sealed(encoded.key, b"\x02" + encoded.record[1:-8])
-    with pytest.raises(NewerFormat, match="has format 2"):
+    later = sealed(encoded.key, b"\x03" + encoded.record[1:-8])
+    with pytest.raises(NewerFormat, match="has format 3"):
         decode_topic(encoded.key, later, {}, "file")
     body = json.loads(encode_head(HEAD)[:-8]) | {"format": 2}
     with pytest.raises(NewerFormat, match="has format 2"):

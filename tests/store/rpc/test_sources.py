@@ -10,6 +10,8 @@ from eddyline.core.gap import encode_gap
 from eddyline.core.record import Gap, GapReason
 from eddyline.v1 import topic_pb2
 from eddyline.v1.apply_pb2 import (
+    SOURCE_POLICY_RESYNC,
+    SOURCE_POLICY_STOP,
     AcquireLeaseRequest,
     ApplyBatchRequest,
     ApplyServiceDeleteSourceRequest,
@@ -48,7 +50,13 @@ async def test_definition_is_stored_once_and_told(tmp_path: Path) -> None:
         assert await put(store) is True
         assert await put(store) is False
         source = (await store.apply.GetSource(ApplyServiceGetSourceRequest(source="s"))).source
-        assert source.definition == SourceDefinition(name="s", topic="kv", bucket="b")
+        assert source.definition == SourceDefinition(
+            name="s",
+            topic="kv",
+            bucket="b",
+            on_expired=SOURCE_POLICY_RESYNC,
+            on_recreated=SOURCE_POLICY_STOP,
+        )
         assert (source.position, source.fence, source.holder, source.lease_remaining_ms) == (b"", 0, "", 0)
         assert source.reported_ms == -1
         topic = (await store.topics.GetTopic(topic_pb2.GetTopicRequest(topic="kv"))).topic

@@ -10,6 +10,7 @@ from eddyline.v1 import types_pb2 as _types_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -20,6 +21,30 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _SourcePolicy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SourcePolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SourcePolicy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SOURCE_POLICY_UNSPECIFIED: _SourcePolicy.ValueType  # 0
+    """The default of the field."""
+    SOURCE_POLICY_RESYNC: _SourcePolicy.ValueType  # 1
+    """Brings the topic in step with what there is now, tells the gap, and goes on."""
+    SOURCE_POLICY_STOP: _SourcePolicy.ValueType  # 2
+    """Stops until somebody asks for a resync. What was copied stays."""
+
+class SourcePolicy(_SourcePolicy, metaclass=_SourcePolicyEnumTypeWrapper):
+    """What a source does by itself. Open set."""
+
+SOURCE_POLICY_UNSPECIFIED: SourcePolicy.ValueType  # 0
+"""The default of the field."""
+SOURCE_POLICY_RESYNC: SourcePolicy.ValueType  # 1
+"""Brings the topic in step with what there is now, tells the gap, and goes on."""
+SOURCE_POLICY_STOP: SourcePolicy.ValueType  # 2
+"""Stops until somebody asks for a resync. What was copied stays."""
+Global___SourcePolicy: _TypeAlias = SourcePolicy  # noqa: Y015
 
 @_typing.final
 class ApplyBatchRequest(_message.Message):
@@ -114,22 +139,58 @@ class SourceDefinition(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     TOPIC_FIELD_NUMBER: _builtins.int
     BUCKET_FIELD_NUMBER: _builtins.int
+    STREAM_FIELD_NUMBER: _builtins.int
+    KEY_PREFIXES_FIELD_NUMBER: _builtins.int
+    SUBJECTS_FIELD_NUMBER: _builtins.int
+    ON_EXPIRED_FIELD_NUMBER: _builtins.int
+    ON_RECREATED_FIELD_NUMBER: _builtins.int
+    DEAD_LETTER_TOPIC_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Source name, by the rule of topic names. Required."""
     topic: _builtins.str
     """Topic it writes. Required."""
     bucket: _builtins.str
-    """JetStream KV bucket it reads. Required. At most 255 bytes."""
+    """JetStream KV bucket it reads, into a KV topic. At most 255 bytes. Exactly one of `bucket` and `stream` is set."""
+    stream: _builtins.str
+    """JetStream stream it reads, into a LOG topic: subject as key, headers as meta, message id as idempotency. At most
+    255 bytes.
+    """
+    on_expired: Global___SourcePolicy.ValueType
+    """What to do where messages left before they were read. Unset = RESYNC."""
+    on_recreated: Global___SourcePolicy.ValueType
+    """What to do where the bucket or stream was deleted and made again. Unset = STOP."""
+    dead_letter_topic: _builtins.str
+    """LOG topic that gets messages which do not fit into a record, with the reason; made with the source if it is
+    missing. Empty = such a message stops the source.
+    """
+    @_builtins.property
+    def key_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Copies only keys that begin so. With `subjects` a key that either names is copied; both empty = all.
+        Of a bucket only. At most 64, each 1 to 1 024 bytes.
+        """
+
+    @_builtins.property
+    def subjects(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Copies only what these name: subjects of the stream, or keys of the bucket, with `*` for a token and `>` for the
+        rest, as NATS has them. At most 64, each at most 255 bytes.
+        """
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         topic: _builtins.str = ...,
         bucket: _builtins.str = ...,
+        stream: _builtins.str = ...,
+        key_prefixes: _abc.Iterable[_builtins.bytes] | None = ...,
+        subjects: _abc.Iterable[_builtins.str] | None = ...,
+        on_expired: Global___SourcePolicy.ValueType = ...,
+        on_recreated: Global___SourcePolicy.ValueType = ...,
+        dead_letter_topic: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket", b"bucket", "name", b"name", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket", b"bucket", "dead_letter_topic", b"dead_letter_topic", "key_prefixes", b"key_prefixes", "name", b"name", "on_expired", b"on_expired", "on_recreated", b"on_recreated", "stream", b"stream", "subjects", b"subjects", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -152,6 +213,8 @@ class SourceState(_message.Message):
     REPORTED_MS_FIELD_NUMBER: _builtins.int
     SOURCE_LAST_REVISION_FIELD_NUMBER: _builtins.int
     LAG_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
+    RESYNC_SERIAL_FIELD_NUMBER: _builtins.int
     position: _builtins.bytes
     """Stored position: everything up to it is applied. Empty = none yet."""
     fence: _builtins.int
@@ -172,6 +235,10 @@ class SourceState(_message.Message):
     """Last revision of the bucket's stream, as last reported."""
     lag: _builtins.int
     """Revisions between `source_last_revision` and the position, as last reported."""
+    paused: _builtins.bool
+    """True = nothing is copied until somebody resumes it."""
+    resync_serial: _builtins.int
+    """How many resyncs were asked for; the position tells which of them are done."""
     @_builtins.property
     def definition(self) -> Global___SourceDefinition:
         """The definition."""
@@ -190,10 +257,12 @@ class SourceState(_message.Message):
         reported_ms: _builtins.int = ...,
         source_last_revision: _builtins.int = ...,
         lag: _builtins.int = ...,
+        paused: _builtins.bool = ...,
+        resync_serial: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "fence", b"fence", "head_seq", b"head_seq", "holder", b"holder", "lag", b"lag", "lease_remaining_ms", b"lease_remaining_ms", "position", b"position", "reported_ms", b"reported_ms", "source_last_revision", b"source_last_revision", "state", b"state", "state_reason", b"state_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "fence", b"fence", "head_seq", b"head_seq", "holder", b"holder", "lag", b"lag", "lease_remaining_ms", b"lease_remaining_ms", "paused", b"paused", "position", b"position", "reported_ms", b"reported_ms", "resync_serial", b"resync_serial", "source_last_revision", b"source_last_revision", "state", b"state", "state_reason", b"state_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -352,6 +421,62 @@ class ApplyServiceListSourcesResponse(_message.Message):
 Global___ApplyServiceListSourcesResponse: _TypeAlias = ApplyServiceListSourcesResponse  # noqa: Y015
 
 @_typing.final
+class ControlSourceRequest(_message.Message):
+    """Request of ControlSource."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
+    RESYNC_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """Source name. Required."""
+    paused: _builtins.bool
+    """Pauses it, or resumes it. Unset = as it is."""
+    resync: _builtins.bool
+    """Asks for a resync."""
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        paused: _builtins.bool | None = ...,
+        resync: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_paused", b"_paused", "paused", b"paused"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_paused", b"_paused", "paused", b"paused", "resync", b"resync", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__paused: _TypeAlias = _typing.Literal["paused"]  # noqa: Y015
+    _WhichOneofArgType__paused: _TypeAlias = _typing.Literal["_paused", b"_paused"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__paused) -> _WhichOneofReturnType__paused | None: ...
+
+Global___ControlSourceRequest: _TypeAlias = ControlSourceRequest  # noqa: Y015
+
+@_typing.final
+class ControlSourceResponse(_message.Message):
+    """Answer of ControlSource."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def source(self) -> Global___SourceState:
+        """The source as stored."""
+
+    def __init__(
+        self,
+        *,
+        source: Global___SourceState | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ControlSourceResponse: _TypeAlias = ControlSourceResponse  # noqa: Y015
+
+@_typing.final
 class ApplyServiceDeleteSourceRequest(_message.Message):
     """Request of DeleteSource."""
 
@@ -497,16 +622,24 @@ class RenewLeaseResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_REMAINING_MS_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
+    RESYNC_SERIAL_FIELD_NUMBER: _builtins.int
     lease_remaining_ms: _builtins.int
     """Time it now runs, in milliseconds."""
+    paused: _builtins.bool
+    """As in SourceState."""
+    resync_serial: _builtins.int
+    """As in SourceState."""
     def __init__(
         self,
         *,
         lease_remaining_ms: _builtins.int = ...,
+        paused: _builtins.bool = ...,
+        resync_serial: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_remaining_ms", b"lease_remaining_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_remaining_ms", b"lease_remaining_ms", "paused", b"paused", "resync_serial", b"resync_serial"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -56,6 +56,11 @@ class ApplyServiceStub:
                 request_serializer=eddyline_dot_v1_dot_apply__pb2.ApplyServiceListSourcesRequest.SerializeToString,
                 response_deserializer=eddyline_dot_v1_dot_apply__pb2.ApplyServiceListSourcesResponse.FromString,
                 _registered_method=True)
+        self.ControlSource = channel.unary_unary(
+                '/eddyline.v1.ApplyService/ControlSource',
+                request_serializer=eddyline_dot_v1_dot_apply__pb2.ControlSourceRequest.SerializeToString,
+                response_deserializer=eddyline_dot_v1_dot_apply__pb2.ControlSourceResponse.FromString,
+                _registered_method=True)
         self.DeleteSource = channel.unary_unary(
                 '/eddyline.v1.ApplyService/DeleteSource',
                 request_serializer=eddyline_dot_v1_dot_apply__pb2.ApplyServiceDeleteSourceRequest.SerializeToString,
@@ -105,7 +110,7 @@ class ApplyServiceServicer:
         """Stores a source's definition beside its topic. Durable when it returns. The topic must exist and have no
         records and no other source.
         Retry: an equal definition is answered as done.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY,
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, NOT_LOG, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY,
         SOURCE_EXISTS (another definition under the name), READ_ONLY, COMMIT_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -123,6 +128,15 @@ class ApplyServiceServicer:
     def ListSources(self, request, context):
         """Lists the shard's sources by name.
         Errors: INVALID_ARGUMENT, PAGE_TOKEN_INVALID.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ControlSource(self, request, context):
+        """Pauses or resumes a source, or asks for a resync. Durable when it returns; the holder learns it with its next
+        renewal.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -196,6 +210,11 @@ def add_ApplyServiceServicer_to_server(servicer, server):
                     servicer.ListSources,
                     request_deserializer=eddyline_dot_v1_dot_apply__pb2.ApplyServiceListSourcesRequest.FromString,
                     response_serializer=eddyline_dot_v1_dot_apply__pb2.ApplyServiceListSourcesResponse.SerializeToString,
+            ),
+            'ControlSource': grpc.unary_unary_rpc_method_handler(
+                    servicer.ControlSource,
+                    request_deserializer=eddyline_dot_v1_dot_apply__pb2.ControlSourceRequest.FromString,
+                    response_serializer=eddyline_dot_v1_dot_apply__pb2.ControlSourceResponse.SerializeToString,
             ),
             'DeleteSource': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteSource,
@@ -333,6 +352,33 @@ class ApplyService:
             '/eddyline.v1.ApplyService/ListSources',
             eddyline_dot_v1_dot_apply__pb2.ApplyServiceListSourcesRequest.SerializeToString,
             eddyline_dot_v1_dot_apply__pb2.ApplyServiceListSourcesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ControlSource(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eddyline.v1.ApplyService/ControlSource',
+            eddyline_dot_v1_dot_apply__pb2.ControlSourceRequest.SerializeToString,
+            eddyline_dot_v1_dot_apply__pb2.ControlSourceResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -31,7 +31,7 @@ class ApplyServiceStub:
     """Stores a source's definition beside its topic. Durable when it returns. The topic must exist and have no
     records and no other source.
     Retry: an equal definition is answered as done.
-    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY,
+    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, NOT_LOG, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY,
     SOURCE_EXISTS (another definition under the name), READ_ONLY, COMMIT_UNKNOWN.
     """
     GetSource: _aio.UnaryUnaryMultiCallable[_apply_pb2.ApplyServiceGetSourceRequest, _apply_pb2.ApplyServiceGetSourceResponse]
@@ -41,6 +41,11 @@ class ApplyServiceStub:
     ListSources: _aio.UnaryUnaryMultiCallable[_apply_pb2.ApplyServiceListSourcesRequest, _apply_pb2.ApplyServiceListSourcesResponse]
     """Lists the shard's sources by name.
     Errors: INVALID_ARGUMENT, PAGE_TOKEN_INVALID.
+    """
+    ControlSource: _aio.UnaryUnaryMultiCallable[_apply_pb2.ControlSourceRequest, _apply_pb2.ControlSourceResponse]
+    """Pauses or resumes a source, or asks for a resync. Durable when it returns; the holder learns it with its next
+    renewal.
+    Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN.
     """
     DeleteSource: _aio.UnaryUnaryMultiCallable[_apply_pb2.ApplyServiceDeleteSourceRequest, _apply_pb2.ApplyServiceDeleteSourceResponse]
     """Deletes a source's definition, position and lease; the topic and its records stay. Durable when it returns.
@@ -98,7 +103,7 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
         """Stores a source's definition beside its topic. Durable when it returns. The topic must exist and have no
         records and no other source.
         Retry: an equal definition is answered as done.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY,
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, NOT_LOG, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY,
         SOURCE_EXISTS (another definition under the name), READ_ONLY, COMMIT_UNKNOWN.
         """
 
@@ -120,6 +125,17 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_apply_pb2.ApplyServiceListSourcesResponse]:
         """Lists the shard's sources by name.
         Errors: INVALID_ARGUMENT, PAGE_TOKEN_INVALID.
+        """
+
+    @_abc_1.abstractmethod
+    def ControlSource(
+        self,
+        request: _apply_pb2.ControlSourceRequest,
+        context: _aio.ServicerContext[_apply_pb2.ControlSourceRequest, _abc.Awaitable[_apply_pb2.ControlSourceResponse]],
+    ) -> _abc.Awaitable[_apply_pb2.ControlSourceResponse]:
+        """Pauses or resumes a source, or asks for a resync. Durable when it returns; the holder learns it with its next
+        renewal.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN.
         """
 
     @_abc_1.abstractmethod

@@ -139,6 +139,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """OUT_OF_RANGE: the asked time has not come; the answer could still change."""
     ERROR_REASON_NEWER_FORMAT: _ErrorReason.ValueType  # 54
     """FAILED_PRECONDITION: data of a later version. Ends a start, never a call."""
+    ERROR_REASON_NOT_LOG: _ErrorReason.ValueType  # 55
+    """FAILED_PRECONDITION: a stream is copied into a LOG topic, this one is another kind."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Reasons. Never renamed; the set is open. Each comment begins with the gRPC code."""
@@ -255,4 +257,6 @@ ERROR_REASON_TIME_NOT_REACHED: ErrorReason.ValueType  # 53
 """OUT_OF_RANGE: the asked time has not come; the answer could still change."""
 ERROR_REASON_NEWER_FORMAT: ErrorReason.ValueType  # 54
 """FAILED_PRECONDITION: data of a later version. Ends a start, never a call."""
+ERROR_REASON_NOT_LOG: ErrorReason.ValueType  # 55
+"""FAILED_PRECONDITION: a stream is copied into a LOG topic, this one is another kind."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

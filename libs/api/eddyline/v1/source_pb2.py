@@ -26,47 +26,63 @@ from eddyline.v1 import apply_pb2 as eddyline_dot_v1_dot_apply__pb2
 from eddyline.v1 import topic_pb2 as eddyline_dot_v1_dot_topic__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x65\x64\x64yline/v1/source.proto\x12\x0b\x65\x64\x64yline.v1\x1a\x17\x65\x64\x64yline/v1/apply.proto\x1a\x17\x65\x64\x64yline/v1/topic.proto\"\xec\x01\n\x06Source\x12\x31\n\ndefinition\x18\x01 \x01(\x0b\x32\x1d.eddyline.v1.SourceDefinition\x12)\n\x06status\x18\x02 \x01(\x0e\x32\x19.eddyline.v1.SourceStatus\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x19\n\x11position_revision\x18\x04 \x01(\x04\x12\x15\n\rlast_revision\x18\x05 \x01(\x04\x12\x0b\n\x03lag\x18\x06 \x01(\x04\x12\x0e\n\x06holder\x18\x07 \x01(\t\x12\x13\n\x0breported_ms\x18\x08 \x01(\x03\x12\x10\n\x08head_seq\x18\t \x01(\x04\"x\n\x13\x43reateSourceRequest\x12\x31\n\ndefinition\x18\x01 \x01(\x0b\x32\x1d.eddyline.v1.SourceDefinition\x12.\n\x0ctopic_config\x18\x02 \x01(\x0b\x32\x18.eddyline.v1.TopicConfig\";\n\x14\x43reateSourceResponse\x12#\n\x06source\x18\x01 \x01(\x0b\x32\x13.eddyline.v1.Source\"\"\n\x10GetSourceRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\"8\n\x11GetSourceResponse\x12#\n\x06source\x18\x01 \x01(\x0b\x32\x13.eddyline.v1.Source\";\n\x12ListSourcesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"T\n\x13ListSourcesResponse\x12$\n\x07sources\x18\x01 \x03(\x0b\x32\x13.eddyline.v1.Source\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"%\n\x13\x44\x65leteSourceRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\"\x16\n\x14\x44\x65leteSourceResponse\"H\n\x14\x43ompareSourceRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x11\n\tsettle_ms\x18\x02 \x01(\r\x12\r\n\x05limit\x18\x03 \x01(\r\"\xa4\x01\n\x15\x43ompareSourceResponse\x12\x14\n\x0c\x62ucket_count\x18\x01 \x01(\x04\x12\x12\n\nfold_count\x18\x02 \x01(\x04\x12\x18\n\x10\x64ifference_count\x18\x03 \x01(\x04\x12,\n\x0b\x64ifferences\x18\x04 \x03(\x0b\x32\x17.eddyline.v1.Difference\x12\x19\n\x11position_revision\x18\x05 \x01(\x04\"t\n\nDifference\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12)\n\x04kind\x18\x02 \x01(\x0e\x32\x1b.eddyline.v1.DifferenceKind\x12\x17\n\x0f\x62ucket_revision\x18\x03 \x01(\x04\x12\x15\n\rfold_revision\x18\x04 \x01(\x04*\x86\x01\n\x0e\x44ifferenceKind\x12\x1f\n\x1b\x44IFFERENCE_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x44IFFERENCE_KIND_MISSING\x10\x01\x12\x1b\n\x17\x44IFFERENCE_KIND_SURPLUS\x10\x02\x12\x19\n\x15\x44IFFERENCE_KIND_VALUE\x10\x03*\x9e\x02\n\x0cSourceStatus\x12\x1d\n\x19SOURCE_STATUS_UNSPECIFIED\x10\x00\x12\x1a\n\x16SOURCE_STATUS_STARTING\x10\x01\x12\x1b\n\x17SOURCE_STATUS_RESYNCING\x10\x02\x12\x16\n\x12SOURCE_STATUS_LIVE\x10\x03\x12\x1c\n\x18SOURCE_STATUS_RECOVERING\x10\x04\x12 \n\x1cSOURCE_STATUS_BUCKET_MISSING\x10\x05\x12\"\n\x1eSOURCE_STATUS_STREAM_RECREATED\x10\x06\x12\x1e\n\x1aSOURCE_STATUS_CURSOR_AHEAD\x10\x07\x12\x1a\n\x16SOURCE_STATUS_OVERSIZE\x10\x08\x32\xbe\x03\n\rSourceService\x12S\n\x0c\x43reateSource\x12 .eddyline.v1.CreateSourceRequest\x1a!.eddyline.v1.CreateSourceResponse\x12O\n\tGetSource\x12\x1d.eddyline.v1.GetSourceRequest\x1a\x1e.eddyline.v1.GetSourceResponse\"\x03\x90\x02\x01\x12U\n\x0bListSources\x12\x1f.eddyline.v1.ListSourcesRequest\x1a .eddyline.v1.ListSourcesResponse\"\x03\x90\x02\x01\x12S\n\x0c\x44\x65leteSource\x12 .eddyline.v1.DeleteSourceRequest\x1a!.eddyline.v1.DeleteSourceResponse\x12[\n\rCompareSource\x12!.eddyline.v1.CompareSourceRequest\x1a\".eddyline.v1.CompareSourceResponse\"\x03\x90\x02\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x65\x64\x64yline/v1/source.proto\x12\x0b\x65\x64\x64yline.v1\x1a\x17\x65\x64\x64yline/v1/apply.proto\x1a\x17\x65\x64\x64yline/v1/topic.proto\"\x94\x02\n\x06Source\x12\x31\n\ndefinition\x18\x01 \x01(\x0b\x32\x1d.eddyline.v1.SourceDefinition\x12)\n\x06status\x18\x02 \x01(\x0e\x32\x19.eddyline.v1.SourceStatus\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x19\n\x11position_revision\x18\x04 \x01(\x04\x12\x15\n\rlast_revision\x18\x05 \x01(\x04\x12\x0b\n\x03lag\x18\x06 \x01(\x04\x12\x0e\n\x06holder\x18\x07 \x01(\t\x12\x13\n\x0breported_ms\x18\x08 \x01(\x03\x12\x10\n\x08head_seq\x18\t \x01(\x04\x12\x0e\n\x06paused\x18\n \x01(\x08\x12\x16\n\x0eresync_pending\x18\x0b \x01(\x08\"x\n\x13\x43reateSourceRequest\x12\x31\n\ndefinition\x18\x01 \x01(\x0b\x32\x1d.eddyline.v1.SourceDefinition\x12.\n\x0ctopic_config\x18\x02 \x01(\x0b\x32\x18.eddyline.v1.TopicConfig\";\n\x14\x43reateSourceResponse\x12#\n\x06source\x18\x01 \x01(\x0b\x32\x13.eddyline.v1.Source\"\"\n\x10GetSourceRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\"8\n\x11GetSourceResponse\x12#\n\x06source\x18\x01 \x01(\x0b\x32\x13.eddyline.v1.Source\";\n\x12ListSourcesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"T\n\x13ListSourcesResponse\x12$\n\x07sources\x18\x01 \x03(\x0b\x32\x13.eddyline.v1.Source\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"%\n\x13\x44\x65leteSourceRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\"\x16\n\x14\x44\x65leteSourceResponse\"$\n\x12PauseSourceRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\":\n\x13PauseSourceResponse\x12#\n\x06source\x18\x01 \x01(\x0b\x32\x13.eddyline.v1.Source\"%\n\x13ResumeSourceRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\";\n\x14ResumeSourceResponse\x12#\n\x06source\x18\x01 \x01(\x0b\x32\x13.eddyline.v1.Source\"%\n\x13ResyncSourceRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\";\n\x14ResyncSourceResponse\x12#\n\x06source\x18\x01 \x01(\x0b\x32\x13.eddyline.v1.Source\"H\n\x14\x43ompareSourceRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x11\n\tsettle_ms\x18\x02 \x01(\r\x12\r\n\x05limit\x18\x03 \x01(\r\"\xa4\x01\n\x15\x43ompareSourceResponse\x12\x14\n\x0c\x62ucket_count\x18\x01 \x01(\x04\x12\x12\n\nfold_count\x18\x02 \x01(\x04\x12\x18\n\x10\x64ifference_count\x18\x03 \x01(\x04\x12,\n\x0b\x64ifferences\x18\x04 \x03(\x0b\x32\x17.eddyline.v1.Difference\x12\x19\n\x11position_revision\x18\x05 \x01(\x04\"t\n\nDifference\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12)\n\x04kind\x18\x02 \x01(\x0e\x32\x1b.eddyline.v1.DifferenceKind\x12\x17\n\x0f\x62ucket_revision\x18\x03 \x01(\x04\x12\x15\n\rfold_revision\x18\x04 \x01(\x04*\x86\x01\n\x0e\x44ifferenceKind\x12\x1f\n\x1b\x44IFFERENCE_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x44IFFERENCE_KIND_MISSING\x10\x01\x12\x1b\n\x17\x44IFFERENCE_KIND_SURPLUS\x10\x02\x12\x19\n\x15\x44IFFERENCE_KIND_VALUE\x10\x03*\xda\x03\n\x0cSourceStatus\x12\x1d\n\x19SOURCE_STATUS_UNSPECIFIED\x10\x00\x12\x1e\n\x16SOURCE_STATUS_STARTING\x10\x01\x1a\x02\x08\x01\x12\x1b\n\x17SOURCE_STATUS_RESYNCING\x10\x02\x12\x16\n\x12SOURCE_STATUS_LIVE\x10\x03\x12\x1c\n\x18SOURCE_STATUS_RECOVERING\x10\x04\x12$\n\x1cSOURCE_STATUS_BUCKET_MISSING\x10\x05\x1a\x02\x08\x01\x12\"\n\x1eSOURCE_STATUS_STREAM_RECREATED\x10\x06\x12\x1e\n\x1aSOURCE_STATUS_CURSOR_AHEAD\x10\x07\x12\x1a\n\x16SOURCE_STATUS_OVERSIZE\x10\x08\x12\x1c\n\x18SOURCE_STATUS_CONNECTING\x10\t\x12\x1a\n\x16SOURCE_STATUS_SNAPSHOT\x10\n\x12\x1d\n\x19SOURCE_STATUS_CATCHING_UP\x10\x0b\x12\x1d\n\x19SOURCE_STATUS_SOURCE_LOST\x10\x0c\x12 \n\x1cSOURCE_STATUS_CURSOR_EXPIRED\x10\r\x12\x18\n\x14SOURCE_STATUS_PAUSED\x10\x0e\x32\xba\x05\n\rSourceService\x12S\n\x0c\x43reateSource\x12 .eddyline.v1.CreateSourceRequest\x1a!.eddyline.v1.CreateSourceResponse\x12O\n\tGetSource\x12\x1d.eddyline.v1.GetSourceRequest\x1a\x1e.eddyline.v1.GetSourceResponse\"\x03\x90\x02\x01\x12U\n\x0bListSources\x12\x1f.eddyline.v1.ListSourcesRequest\x1a .eddyline.v1.ListSourcesResponse\"\x03\x90\x02\x01\x12P\n\x0bPauseSource\x12\x1f.eddyline.v1.PauseSourceRequest\x1a .eddyline.v1.PauseSourceResponse\x12S\n\x0cResumeSource\x12 .eddyline.v1.ResumeSourceRequest\x1a!.eddyline.v1.ResumeSourceResponse\x12S\n\x0cResyncSource\x12 .eddyline.v1.ResyncSourceRequest\x1a!.eddyline.v1.ResyncSourceResponse\x12S\n\x0c\x44\x65leteSource\x12 .eddyline.v1.DeleteSourceRequest\x1a!.eddyline.v1.DeleteSourceResponse\x12[\n\rCompareSource\x12!.eddyline.v1.CompareSourceRequest\x1a\".eddyline.v1.CompareSourceResponse\"\x03\x90\x02\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'eddyline.v1.source_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_SOURCESTATUS'].values_by_name["SOURCE_STATUS_STARTING"]._loaded_options = None
+  _globals['_SOURCESTATUS'].values_by_name["SOURCE_STATUS_STARTING"]._serialized_options = b'\010\001'
+  _globals['_SOURCESTATUS'].values_by_name["SOURCE_STATUS_BUCKET_MISSING"]._loaded_options = None
+  _globals['_SOURCESTATUS'].values_by_name["SOURCE_STATUS_BUCKET_MISSING"]._serialized_options = b'\010\001'
   _globals['_SOURCESERVICE'].methods_by_name['GetSource']._loaded_options = None
   _globals['_SOURCESERVICE'].methods_by_name['GetSource']._serialized_options = b'\220\002\001'
   _globals['_SOURCESERVICE'].methods_by_name['ListSources']._loaded_options = None
   _globals['_SOURCESERVICE'].methods_by_name['ListSources']._serialized_options = b'\220\002\001'
   _globals['_SOURCESERVICE'].methods_by_name['CompareSource']._loaded_options = None
   _globals['_SOURCESERVICE'].methods_by_name['CompareSource']._serialized_options = b'\220\002\001'
-  _globals['_DIFFERENCEKIND']._serialized_start=1177
-  _globals['_DIFFERENCEKIND']._serialized_end=1311
-  _globals['_SOURCESTATUS']._serialized_start=1314
-  _globals['_SOURCESTATUS']._serialized_end=1600
+  _globals['_DIFFERENCEKIND']._serialized_start=1515
+  _globals['_DIFFERENCEKIND']._serialized_end=1649
+  _globals['_SOURCESTATUS']._serialized_start=1652
+  _globals['_SOURCESTATUS']._serialized_end=2126
   _globals['_SOURCE']._serialized_start=92
-  _globals['_SOURCE']._serialized_end=328
-  _globals['_CREATESOURCEREQUEST']._serialized_start=330
-  _globals['_CREATESOURCEREQUEST']._serialized_end=450
-  _globals['_CREATESOURCERESPONSE']._serialized_start=452
-  _globals['_CREATESOURCERESPONSE']._serialized_end=511
-  _globals['_GETSOURCEREQUEST']._serialized_start=513
-  _globals['_GETSOURCEREQUEST']._serialized_end=547
-  _globals['_GETSOURCERESPONSE']._serialized_start=549
-  _globals['_GETSOURCERESPONSE']._serialized_end=605
-  _globals['_LISTSOURCESREQUEST']._serialized_start=607
-  _globals['_LISTSOURCESREQUEST']._serialized_end=666
-  _globals['_LISTSOURCESRESPONSE']._serialized_start=668
-  _globals['_LISTSOURCESRESPONSE']._serialized_end=752
-  _globals['_DELETESOURCEREQUEST']._serialized_start=754
-  _globals['_DELETESOURCEREQUEST']._serialized_end=791
-  _globals['_DELETESOURCERESPONSE']._serialized_start=793
-  _globals['_DELETESOURCERESPONSE']._serialized_end=815
-  _globals['_COMPARESOURCEREQUEST']._serialized_start=817
-  _globals['_COMPARESOURCEREQUEST']._serialized_end=889
-  _globals['_COMPARESOURCERESPONSE']._serialized_start=892
-  _globals['_COMPARESOURCERESPONSE']._serialized_end=1056
-  _globals['_DIFFERENCE']._serialized_start=1058
-  _globals['_DIFFERENCE']._serialized_end=1174
-  _globals['_SOURCESERVICE']._serialized_start=1603
-  _globals['_SOURCESERVICE']._serialized_end=2049
+  _globals['_SOURCE']._serialized_end=368
+  _globals['_CREATESOURCEREQUEST']._serialized_start=370
+  _globals['_CREATESOURCEREQUEST']._serialized_end=490
+  _globals['_CREATESOURCERESPONSE']._serialized_start=492
+  _globals['_CREATESOURCERESPONSE']._serialized_end=551
+  _globals['_GETSOURCEREQUEST']._serialized_start=553
+  _globals['_GETSOURCEREQUEST']._serialized_end=587
+  _globals['_GETSOURCERESPONSE']._serialized_start=589
+  _globals['_GETSOURCERESPONSE']._serialized_end=645
+  _globals['_LISTSOURCESREQUEST']._serialized_start=647
+  _globals['_LISTSOURCESREQUEST']._serialized_end=706
+  _globals['_LISTSOURCESRESPONSE']._serialized_start=708
+  _globals['_LISTSOURCESRESPONSE']._serialized_end=792
+  _globals['_DELETESOURCEREQUEST']._serialized_start=794
+  _globals['_DELETESOURCEREQUEST']._serialized_end=831
+  _globals['_DELETESOURCERESPONSE']._serialized_start=833
+  _globals['_DELETESOURCERESPONSE']._serialized_end=855
+  _globals['_PAUSESOURCEREQUEST']._serialized_start=857
+  _globals['_PAUSESOURCEREQUEST']._serialized_end=893
+  _globals['_PAUSESOURCERESPONSE']._serialized_start=895
+  _globals['_PAUSESOURCERESPONSE']._serialized_end=953
+  _globals['_RESUMESOURCEREQUEST']._serialized_start=955
+  _globals['_RESUMESOURCEREQUEST']._serialized_end=992
+  _globals['_RESUMESOURCERESPONSE']._serialized_start=994
+  _globals['_RESUMESOURCERESPONSE']._serialized_end=1053
+  _globals['_RESYNCSOURCEREQUEST']._serialized_start=1055
+  _globals['_RESYNCSOURCEREQUEST']._serialized_end=1092
+  _globals['_RESYNCSOURCERESPONSE']._serialized_start=1094
+  _globals['_RESYNCSOURCERESPONSE']._serialized_end=1153
+  _globals['_COMPARESOURCEREQUEST']._serialized_start=1155
+  _globals['_COMPARESOURCEREQUEST']._serialized_end=1227
+  _globals['_COMPARESOURCERESPONSE']._serialized_start=1230
+  _globals['_COMPARESOURCERESPONSE']._serialized_end=1394
+  _globals['_DIFFERENCE']._serialized_start=1396
+  _globals['_DIFFERENCE']._serialized_end=1512
+  _globals['_SOURCESERVICE']._serialized_start=2129
+  _globals['_SOURCESERVICE']._serialized_end=2827
 # @@protoc_insertion_point(module_scope)

@@ -19,6 +19,11 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
+if sys.version_info >= (3, 13):
+    from warnings import deprecated as _deprecated
+else:
+    from typing_extensions import deprecated as _deprecated
+
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class _DifferenceKind:
@@ -57,22 +62,38 @@ class _SourceStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SourceSt
     DESCRIPTOR: _descriptor.EnumDescriptor
     SOURCE_STATUS_UNSPECIFIED: _SourceStatus.ValueType  # 0
     """Not reported since the store started."""
-    SOURCE_STATUS_STARTING: _SourceStatus.ValueType  # 1
-    """Leased; looking at the bucket."""
+    @_builtins.property
+    @_deprecated("""This enum value has been marked as deprecated using proto enum value options.""")
+    def SOURCE_STATUS_STARTING(self) -> _SourceStatus.ValueType:   # 1
+        """Not used any more: CONNECTING."""
     SOURCE_STATUS_RESYNCING: _SourceStatus.ValueType  # 2
-    """Comparing key sets and reading up to the revision that was last when it began."""
+    """Bringing the topic in step with what left the bucket or stream, or was changed there unseen."""
     SOURCE_STATUS_LIVE: _SourceStatus.ValueType  # 3
     """Copying as changes come."""
     SOURCE_STATUS_RECOVERING: _SourceStatus.ValueType  # 4
     """Connection or consumer lost; being made anew."""
-    SOURCE_STATUS_BUCKET_MISSING: _SourceStatus.ValueType  # 5
-    """Stopped: the bucket does not exist. What was copied stays readable."""
+    @_builtins.property
+    @_deprecated("""This enum value has been marked as deprecated using proto enum value options.""")
+    def SOURCE_STATUS_BUCKET_MISSING(self) -> _SourceStatus.ValueType:   # 5
+        """Not used any more: SOURCE_LOST."""
     SOURCE_STATUS_STREAM_RECREATED: _SourceStatus.ValueType  # 6
     """Stopped: the stream was deleted and made again."""
     SOURCE_STATUS_CURSOR_AHEAD: _SourceStatus.ValueType  # 7
     """Stopped: the stream's last revision is below the position, or the message there is another one."""
     SOURCE_STATUS_OVERSIZE: _SourceStatus.ValueType  # 8
     """Stopped: a message does not fit into a record."""
+    SOURCE_STATUS_CONNECTING: _SourceStatus.ValueType  # 9
+    """Leased; connecting to NATS, looking at the bucket or stream."""
+    SOURCE_STATUS_SNAPSHOT: _SourceStatus.ValueType  # 10
+    """The first copy: reading what there is, up to the revision that was last when it began."""
+    SOURCE_STATUS_CATCHING_UP: _SourceStatus.ValueType  # 11
+    """Reading from the position up to the revision that was last when it began."""
+    SOURCE_STATUS_SOURCE_LOST: _SourceStatus.ValueType  # 12
+    """Stopped: the bucket or stream does not exist. What was copied stays readable; it is looked for again."""
+    SOURCE_STATUS_CURSOR_EXPIRED: _SourceStatus.ValueType  # 13
+    """Stopped by its policy: messages left before they were read. A resync goes on."""
+    SOURCE_STATUS_PAUSED: _SourceStatus.ValueType  # 14
+    """Paused. Nothing is copied until it is resumed."""
 
 class SourceStatus(_SourceStatus, metaclass=_SourceStatusEnumTypeWrapper):
     """State of a source. Open set."""
@@ -80,21 +101,33 @@ class SourceStatus(_SourceStatus, metaclass=_SourceStatusEnumTypeWrapper):
 SOURCE_STATUS_UNSPECIFIED: SourceStatus.ValueType  # 0
 """Not reported since the store started."""
 SOURCE_STATUS_STARTING: SourceStatus.ValueType  # 1
-"""Leased; looking at the bucket."""
+"""Not used any more: CONNECTING."""
 SOURCE_STATUS_RESYNCING: SourceStatus.ValueType  # 2
-"""Comparing key sets and reading up to the revision that was last when it began."""
+"""Bringing the topic in step with what left the bucket or stream, or was changed there unseen."""
 SOURCE_STATUS_LIVE: SourceStatus.ValueType  # 3
 """Copying as changes come."""
 SOURCE_STATUS_RECOVERING: SourceStatus.ValueType  # 4
 """Connection or consumer lost; being made anew."""
 SOURCE_STATUS_BUCKET_MISSING: SourceStatus.ValueType  # 5
-"""Stopped: the bucket does not exist. What was copied stays readable."""
+"""Not used any more: SOURCE_LOST."""
 SOURCE_STATUS_STREAM_RECREATED: SourceStatus.ValueType  # 6
 """Stopped: the stream was deleted and made again."""
 SOURCE_STATUS_CURSOR_AHEAD: SourceStatus.ValueType  # 7
 """Stopped: the stream's last revision is below the position, or the message there is another one."""
 SOURCE_STATUS_OVERSIZE: SourceStatus.ValueType  # 8
 """Stopped: a message does not fit into a record."""
+SOURCE_STATUS_CONNECTING: SourceStatus.ValueType  # 9
+"""Leased; connecting to NATS, looking at the bucket or stream."""
+SOURCE_STATUS_SNAPSHOT: SourceStatus.ValueType  # 10
+"""The first copy: reading what there is, up to the revision that was last when it began."""
+SOURCE_STATUS_CATCHING_UP: SourceStatus.ValueType  # 11
+"""Reading from the position up to the revision that was last when it began."""
+SOURCE_STATUS_SOURCE_LOST: SourceStatus.ValueType  # 12
+"""Stopped: the bucket or stream does not exist. What was copied stays readable; it is looked for again."""
+SOURCE_STATUS_CURSOR_EXPIRED: SourceStatus.ValueType  # 13
+"""Stopped by its policy: messages left before they were read. A resync goes on."""
+SOURCE_STATUS_PAUSED: SourceStatus.ValueType  # 14
+"""Paused. Nothing is copied until it is resumed."""
 Global___SourceStatus: _TypeAlias = SourceStatus  # noqa: Y015
 
 @_typing.final
@@ -112,6 +145,8 @@ class Source(_message.Message):
     HOLDER_FIELD_NUMBER: _builtins.int
     REPORTED_MS_FIELD_NUMBER: _builtins.int
     HEAD_SEQ_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
+    RESYNC_PENDING_FIELD_NUMBER: _builtins.int
     status: Global___SourceStatus.ValueType
     """Output only: state."""
     reason: _builtins.str
@@ -128,6 +163,10 @@ class Source(_message.Message):
     """Output only: time since the holder last reported, in milliseconds; -1 = never since the store started."""
     head_seq: _builtins.int
     """Output only: head of the topic."""
+    paused: _builtins.bool
+    """Output only: paused until somebody resumes it."""
+    resync_pending: _builtins.bool
+    """Output only: a resync was asked for and is not done yet."""
     @_builtins.property
     def definition(self) -> _apply_pb2.SourceDefinition:
         """What it copies, and where to."""
@@ -144,10 +183,12 @@ class Source(_message.Message):
         holder: _builtins.str = ...,
         reported_ms: _builtins.int = ...,
         head_seq: _builtins.int = ...,
+        paused: _builtins.bool = ...,
+        resync_pending: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "head_seq", b"head_seq", "holder", b"holder", "lag", b"lag", "last_revision", b"last_revision", "position_revision", b"position_revision", "reason", b"reason", "reported_ms", b"reported_ms", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "head_seq", b"head_seq", "holder", b"holder", "lag", b"lag", "last_revision", b"last_revision", "paused", b"paused", "position_revision", b"position_revision", "reason", b"reason", "reported_ms", b"reported_ms", "resync_pending", b"resync_pending", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -345,6 +386,144 @@ class DeleteSourceResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteSourceResponse: _TypeAlias = DeleteSourceResponse  # noqa: Y015
+
+@_typing.final
+class PauseSourceRequest(_message.Message):
+    """Request of PauseSource."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """Source name. Required."""
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseSourceRequest: _TypeAlias = PauseSourceRequest  # noqa: Y015
+
+@_typing.final
+class PauseSourceResponse(_message.Message):
+    """Answer of PauseSource."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def source(self) -> Global___Source:
+        """The source."""
+
+    def __init__(
+        self,
+        *,
+        source: Global___Source | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseSourceResponse: _TypeAlias = PauseSourceResponse  # noqa: Y015
+
+@_typing.final
+class ResumeSourceRequest(_message.Message):
+    """Request of ResumeSource."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """Source name. Required."""
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeSourceRequest: _TypeAlias = ResumeSourceRequest  # noqa: Y015
+
+@_typing.final
+class ResumeSourceResponse(_message.Message):
+    """Answer of ResumeSource."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def source(self) -> Global___Source:
+        """The source."""
+
+    def __init__(
+        self,
+        *,
+        source: Global___Source | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeSourceResponse: _TypeAlias = ResumeSourceResponse  # noqa: Y015
+
+@_typing.final
+class ResyncSourceRequest(_message.Message):
+    """Request of ResyncSource."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """Source name. Required."""
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResyncSourceRequest: _TypeAlias = ResyncSourceRequest  # noqa: Y015
+
+@_typing.final
+class ResyncSourceResponse(_message.Message):
+    """Answer of ResyncSource."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def source(self) -> Global___Source:
+        """The source."""
+
+    def __init__(
+        self,
+        *,
+        source: Global___Source | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResyncSourceResponse: _TypeAlias = ResyncSourceResponse  # noqa: Y015
 
 @_typing.final
 class CompareSourceRequest(_message.Message):

@@ -50,6 +50,21 @@ class SourceServiceStub:
                 request_serializer=eddyline_dot_v1_dot_source__pb2.ListSourcesRequest.SerializeToString,
                 response_deserializer=eddyline_dot_v1_dot_source__pb2.ListSourcesResponse.FromString,
                 _registered_method=True)
+        self.PauseSource = channel.unary_unary(
+                '/eddyline.v1.SourceService/PauseSource',
+                request_serializer=eddyline_dot_v1_dot_source__pb2.PauseSourceRequest.SerializeToString,
+                response_deserializer=eddyline_dot_v1_dot_source__pb2.PauseSourceResponse.FromString,
+                _registered_method=True)
+        self.ResumeSource = channel.unary_unary(
+                '/eddyline.v1.SourceService/ResumeSource',
+                request_serializer=eddyline_dot_v1_dot_source__pb2.ResumeSourceRequest.SerializeToString,
+                response_deserializer=eddyline_dot_v1_dot_source__pb2.ResumeSourceResponse.FromString,
+                _registered_method=True)
+        self.ResyncSource = channel.unary_unary(
+                '/eddyline.v1.SourceService/ResyncSource',
+                request_serializer=eddyline_dot_v1_dot_source__pb2.ResyncSourceRequest.SerializeToString,
+                response_deserializer=eddyline_dot_v1_dot_source__pb2.ResyncSourceResponse.FromString,
+                _registered_method=True)
         self.DeleteSource = channel.unary_unary(
                 '/eddyline.v1.SourceService/DeleteSource',
                 request_serializer=eddyline_dot_v1_dot_source__pb2.DeleteSourceRequest.SerializeToString,
@@ -67,11 +82,11 @@ class SourceServiceServicer:
     """
 
     def CreateSource(self, request, context):
-        """Creates a source; its KV topic is made if it is missing. Durable when it returns; copying starts within half
+        """Creates a source; its topic is made if it is missing, KV of a bucket, LOG of a stream. Durable when it returns; copying starts within half
         a lease. The source is judged before its topic is made.
         Retry: an equal definition is answered as done.
         Errors: INVALID_NAME, INVALID_ARGUMENT, INVALID_CONFIG, NOT_YET, SOURCE_EXISTS, TOPIC_HAS_SOURCE,
-        TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_NOT_EMPTY, NOT_KV, QUOTA_TOPICS, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
+        TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_NOT_EMPTY, NOT_KV, NOT_LOG, QUOTA_TOPICS, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -88,6 +103,34 @@ class SourceServiceServicer:
     def ListSources(self, request, context):
         """Lists sources by name.
         Errors: INVALID_ARGUMENT, PAGE_TOKEN_INVALID, STORE_UNREACHABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PauseSource(self, request, context):
+        """Pauses a source: nothing is copied until it is resumed, over restarts too. Durable when it returns; the holder
+        stops within a third of a lease. Retry: safe.
+        Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeSource(self, request, context):
+        """Resumes a source at its position. Retry: safe.
+        Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResyncSource(self, request, context):
+        """Brings a source's topic in step with what its bucket or stream has now, whatever stopped it: what was made again or
+        rolled back is accepted as it is. Of a bucket every key is compared with the fold, equal values are not written
+        again, keys that are gone are deleted. Of a stream reading begins at its first message where it is another one, or
+        was rolled back. Durable when it returns; done within moments where the source is held.
+        Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -128,6 +171,21 @@ def add_SourceServiceServicer_to_server(servicer, server):
                     servicer.ListSources,
                     request_deserializer=eddyline_dot_v1_dot_source__pb2.ListSourcesRequest.FromString,
                     response_serializer=eddyline_dot_v1_dot_source__pb2.ListSourcesResponse.SerializeToString,
+            ),
+            'PauseSource': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseSource,
+                    request_deserializer=eddyline_dot_v1_dot_source__pb2.PauseSourceRequest.FromString,
+                    response_serializer=eddyline_dot_v1_dot_source__pb2.PauseSourceResponse.SerializeToString,
+            ),
+            'ResumeSource': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeSource,
+                    request_deserializer=eddyline_dot_v1_dot_source__pb2.ResumeSourceRequest.FromString,
+                    response_serializer=eddyline_dot_v1_dot_source__pb2.ResumeSourceResponse.SerializeToString,
+            ),
+            'ResyncSource': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResyncSource,
+                    request_deserializer=eddyline_dot_v1_dot_source__pb2.ResyncSourceRequest.FromString,
+                    response_serializer=eddyline_dot_v1_dot_source__pb2.ResyncSourceResponse.SerializeToString,
             ),
             'DeleteSource': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteSource,
@@ -222,6 +280,87 @@ class SourceService:
             '/eddyline.v1.SourceService/ListSources',
             eddyline_dot_v1_dot_source__pb2.ListSourcesRequest.SerializeToString,
             eddyline_dot_v1_dot_source__pb2.ListSourcesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseSource(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eddyline.v1.SourceService/PauseSource',
+            eddyline_dot_v1_dot_source__pb2.PauseSourceRequest.SerializeToString,
+            eddyline_dot_v1_dot_source__pb2.PauseSourceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeSource(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eddyline.v1.SourceService/ResumeSource',
+            eddyline_dot_v1_dot_source__pb2.ResumeSourceRequest.SerializeToString,
+            eddyline_dot_v1_dot_source__pb2.ResumeSourceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResyncSource(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eddyline.v1.SourceService/ResyncSource',
+            eddyline_dot_v1_dot_source__pb2.ResyncSourceRequest.SerializeToString,
+            eddyline_dot_v1_dot_source__pb2.ResyncSourceResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -17,11 +17,11 @@ class SourceServiceStub:
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateSource: _aio.UnaryUnaryMultiCallable[_source_pb2.CreateSourceRequest, _source_pb2.CreateSourceResponse]
-    """Creates a source; its KV topic is made if it is missing. Durable when it returns; copying starts within half
+    """Creates a source; its topic is made if it is missing, KV of a bucket, LOG of a stream. Durable when it returns; copying starts within half
     a lease. The source is judged before its topic is made.
     Retry: an equal definition is answered as done.
     Errors: INVALID_NAME, INVALID_ARGUMENT, INVALID_CONFIG, NOT_YET, SOURCE_EXISTS, TOPIC_HAS_SOURCE,
-    TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_NOT_EMPTY, NOT_KV, QUOTA_TOPICS, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
+    TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_NOT_EMPTY, NOT_KV, NOT_LOG, QUOTA_TOPICS, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
     """
     GetSource: _aio.UnaryUnaryMultiCallable[_source_pb2.GetSourceRequest, _source_pb2.GetSourceResponse]
     """Reads one source with its position, state and lag.
@@ -30,6 +30,22 @@ class SourceServiceStub:
     ListSources: _aio.UnaryUnaryMultiCallable[_source_pb2.ListSourcesRequest, _source_pb2.ListSourcesResponse]
     """Lists sources by name.
     Errors: INVALID_ARGUMENT, PAGE_TOKEN_INVALID, STORE_UNREACHABLE.
+    """
+    PauseSource: _aio.UnaryUnaryMultiCallable[_source_pb2.PauseSourceRequest, _source_pb2.PauseSourceResponse]
+    """Pauses a source: nothing is copied until it is resumed, over restarts too. Durable when it returns; the holder
+    stops within a third of a lease. Retry: safe.
+    Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
+    """
+    ResumeSource: _aio.UnaryUnaryMultiCallable[_source_pb2.ResumeSourceRequest, _source_pb2.ResumeSourceResponse]
+    """Resumes a source at its position. Retry: safe.
+    Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
+    """
+    ResyncSource: _aio.UnaryUnaryMultiCallable[_source_pb2.ResyncSourceRequest, _source_pb2.ResyncSourceResponse]
+    """Brings a source's topic in step with what its bucket or stream has now, whatever stopped it: what was made again or
+    rolled back is accepted as it is. Of a bucket every key is compared with the fold, equal values are not written
+    again, keys that are gone are deleted. Of a stream reading begins at its first message where it is another one, or
+    was rolled back. Durable when it returns; done within moments where the source is held.
+    Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
     """
     DeleteSource: _aio.UnaryUnaryMultiCallable[_source_pb2.DeleteSourceRequest, _source_pb2.DeleteSourceResponse]
     """Deletes a source: copying stops, the topic stays. Durable when it returns.
@@ -51,11 +67,11 @@ class SourceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _source_pb2.CreateSourceRequest,
         context: _aio.ServicerContext[_source_pb2.CreateSourceRequest, _abc.Awaitable[_source_pb2.CreateSourceResponse]],
     ) -> _abc.Awaitable[_source_pb2.CreateSourceResponse]:
-        """Creates a source; its KV topic is made if it is missing. Durable when it returns; copying starts within half
+        """Creates a source; its topic is made if it is missing, KV of a bucket, LOG of a stream. Durable when it returns; copying starts within half
         a lease. The source is judged before its topic is made.
         Retry: an equal definition is answered as done.
         Errors: INVALID_NAME, INVALID_ARGUMENT, INVALID_CONFIG, NOT_YET, SOURCE_EXISTS, TOPIC_HAS_SOURCE,
-        TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_NOT_EMPTY, NOT_KV, QUOTA_TOPICS, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
+        TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_NOT_EMPTY, NOT_KV, NOT_LOG, QUOTA_TOPICS, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
         """
 
     @_abc_1.abstractmethod
@@ -76,6 +92,40 @@ class SourceServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_source_pb2.ListSourcesResponse]:
         """Lists sources by name.
         Errors: INVALID_ARGUMENT, PAGE_TOKEN_INVALID, STORE_UNREACHABLE.
+        """
+
+    @_abc_1.abstractmethod
+    def PauseSource(
+        self,
+        request: _source_pb2.PauseSourceRequest,
+        context: _aio.ServicerContext[_source_pb2.PauseSourceRequest, _abc.Awaitable[_source_pb2.PauseSourceResponse]],
+    ) -> _abc.Awaitable[_source_pb2.PauseSourceResponse]:
+        """Pauses a source: nothing is copied until it is resumed, over restarts too. Durable when it returns; the holder
+        stops within a third of a lease. Retry: safe.
+        Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
+        """
+
+    @_abc_1.abstractmethod
+    def ResumeSource(
+        self,
+        request: _source_pb2.ResumeSourceRequest,
+        context: _aio.ServicerContext[_source_pb2.ResumeSourceRequest, _abc.Awaitable[_source_pb2.ResumeSourceResponse]],
+    ) -> _abc.Awaitable[_source_pb2.ResumeSourceResponse]:
+        """Resumes a source at its position. Retry: safe.
+        Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
+        """
+
+    @_abc_1.abstractmethod
+    def ResyncSource(
+        self,
+        request: _source_pb2.ResyncSourceRequest,
+        context: _aio.ServicerContext[_source_pb2.ResyncSourceRequest, _abc.Awaitable[_source_pb2.ResyncSourceResponse]],
+    ) -> _abc.Awaitable[_source_pb2.ResyncSourceResponse]:
+        """Brings a source's topic in step with what its bucket or stream has now, whatever stopped it: what was made again or
+        rolled back is accepted as it is. Of a bucket every key is compared with the fold, equal values are not written
+        again, keys that are gone are deleted. Of a stream reading begins at its first message where it is another one, or
+        was rolled back. Durable when it returns; done within moments where the source is held.
+        Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
         """
 
     @_abc_1.abstractmethod

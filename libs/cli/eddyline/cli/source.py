@@ -1,4 +1,4 @@
-"""`eddyline source`: what ingest copies from NATS: create, get, list, delete, compare."""
+"""`eddyline source`: what ingest copies from NATS: create, get, list, pause, resume, resync, delete, compare."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from eddyline.client.connect import Client
     from eddyline.client.sources import Comparison, Source
 
-_HEADER = ("NAME", "BUCKET", "TOPIC", "STATE", "POSITION", "LAST", "LAG", "HOLDER", "REASON")
+_HEADER = ("NAME", "ORIGIN", "TOPIC", "STATE", "POSITION", "LAST", "LAG", "HOLDER", "REASON")
 
 SETTLE_MS_MAX: Final = 60_000
 DIFFERENCES_MAX: Final = 10_000
@@ -24,20 +24,29 @@ DIFFERENCES_MAX: Final = 10_000
 
 def add(subparsers: Subparsers) -> None:
     """Add the verb."""
-    verbs = add_group(subparsers, "source", what="Manage sources: NATS KV buckets that are copied into KV topics.")
+    verbs = add_group(subparsers, "source", what="Manage sources: what is copied from NATS into topics.")
     parser = add_verb(
         verbs,
         "create",
-        what="Copy a KV bucket into a KV topic, which is made if missing.",
-        example="eddyline source create certs --bucket certs",
+        what="Copy a KV bucket into a KV topic, or a stream into a LOG topic. Topics that are missing are made.",
+        example="eddyline source create certs --bucket certs --key-prefix prod. --on-recreated resync",
         run=create,
     )
-    parser.add_argument("name", metavar="NAME")
-    parser.add_argument("--bucket", default="", metavar="BUCKET", help="NATS KV bucket (default: NAME)")
-    parser.add_argument("--topic", default="", metavar="TOPIC", help="topic to write (default: NAME)")
+    _add_definition(parser)
     parser = add_verb(verbs, "get", what="Show a source.", example="eddyline source get certs", run=get)
     parser.add_argument("name", metavar="NAME")
     add_verb(verbs, "list", what="List sources.", example="eddyline source list -o json", run=list_sources)
+    for name, run, what in (
+        ("pause", pause, "Copy nothing until the source is resumed, over restarts too."),
+        ("resume", resume, "Go on copying where the source was paused."),
+        (
+            "resync",
+            resync,
+            "Bring a topic in step with what its bucket or stream has now, whatever stopped the source.",
+        ),
+    ):
+        parser = add_verb(verbs, name, what=what, example=f"eddyline source {name} certs", run=run)
+        parser.add_argument("name", metavar="NAME")
     parser = add_verb(
         verbs,
         "delete",
@@ -62,6 +71,37 @@ def add(subparsers: Subparsers) -> None:
     )
 
 
+def _add_definition(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME")
+    origin = parser.add_mutually_exclusive_group()
+    origin.add_argument("--bucket", default="", metavar="BUCKET", help="NATS KV bucket (default: NAME)")
+    origin.add_argument("--stream", default="", metavar="STREAM", help="JetStream stream, in place of a bucket")
+    parser.add_argument("--topic", default="", metavar="TOPIC", help="topic to write (default: NAME)")
+    parser.add_argument(
+        "--key-prefix", action="append", default=[], metavar="TEXT", help="copy only keys that begin so (repeatable)"
+    )
+    parser.add_argument(
+        "--subject",
+        action="append",
+        default=[],
+        metavar="SUBJECT",
+        help="copy only these keys or subjects, with `*` and `>` as NATS has them (repeatable)",
+    )
+    for policy, default, when in (
+        ("--on-expired", "resync", "messages left before they were read"),
+        ("--on-recreated", "stop", "the bucket or stream was deleted and made again"),
+    ):
+        parser.add_argument(
+            policy, choices=("resync", "stop"), default=default, help=f"what to do where {when} (default: {default})"
+        )
+    parser.add_argument(
+        "--dead-letter-topic",
+        default="",
+        metavar="TOPIC",
+        help="LOG topic for messages that fit into no record (default: such a message stops the source)",
+    )
+
+
 def _settle_ms(text: str) -> int:
     return whole_number(text, 0, SETTLE_MS_MAX)
 
@@ -76,10 +116,18 @@ async def create(arguments: argparse.Namespace, context: Context) -> int:
         # The contract answers an equal definition as done, and does not tell which it was.
         was_there = await _exists(client, arguments.name)
         source = await client.sources.create(
-            arguments.name, bucket=arguments.bucket or arguments.name, topic=arguments.topic
+            arguments.name,
+            bucket="" if arguments.stream else arguments.bucket or arguments.name,
+            stream=arguments.stream,
+            topic=arguments.topic,
+            key_prefixes=[prefix.encode() for prefix in arguments.key_prefix],
+            subjects=arguments.subject,
+            on_expired=arguments.on_expired.upper(),
+            on_recreated=arguments.on_recreated.upper(),
+            dead_letter_topic=arguments.dead_letter_topic,
         )
     definition = source.definition
-    what = f"bucket {definition.bucket} to topic {definition.topic}"
+    what = f"{definition.origin} to topic {definition.topic}"
     text = f"{definition.name} exists already, unchanged: {what}" if was_there else f"created {definition.name}: {what}"
     context.output.say(text, {**source_fields(source), "created": not was_there})
     return EXIT_OK
@@ -101,6 +149,31 @@ async def list_sources(arguments: argparse.Namespace, context: Context) -> int:
     if not sources:
         context.output.say_text("no sources; make one with `eddyline source create NAME --bucket BUCKET`")
     context.output.table(_HEADER, [_row(source) for source in sources], [source_fields(source) for source in sources])
+    return EXIT_OK
+
+
+async def pause(arguments: argparse.Namespace, context: Context) -> int:
+    """Pause a source."""
+    async with connected(arguments, context) as client:
+        source = await client.sources.pause(arguments.name)
+    context.output.say(f"paused {arguments.name} at revision {source.position_revision}", source_fields(source))
+    return EXIT_OK
+
+
+async def resume(arguments: argparse.Namespace, context: Context) -> int:
+    """Resume a source."""
+    async with connected(arguments, context) as client:
+        source = await client.sources.resume(arguments.name)
+    context.output.say(f"resumed {arguments.name} at revision {source.position_revision}", source_fields(source))
+    return EXIT_OK
+
+
+async def resync(arguments: argparse.Namespace, context: Context) -> int:
+    """Ask for a resync."""
+    async with connected(arguments, context) as client:
+        source = await client.sources.resync(arguments.name)
+    text = f"{arguments.name} resyncs; `eddyline source get {arguments.name}` says when it is done"
+    context.output.say(text, source_fields(source))
     return EXIT_OK
 
 
@@ -133,7 +206,13 @@ def source_fields(source: Source) -> dict[str, Json]:
     return {
         "name": source.definition.name,
         "bucket": source.definition.bucket,
+        "stream": source.definition.stream,
         "topic": source.definition.topic,
+        "key_prefixes": [shown_bytes(prefix) for prefix in source.definition.key_prefixes],
+        "subjects": list(source.definition.subjects),
+        "on_expired": source.definition.on_expired,
+        "on_recreated": source.definition.on_recreated,
+        "dead_letter_topic": source.definition.dead_letter_topic,
         "state": source.status,
         "reason": source.reason,
         "position_revision": source.position_revision,
@@ -142,6 +221,8 @@ def source_fields(source: Source) -> dict[str, Json]:
         "holder": source.holder,
         "reported_ms": source.reported_ms,
         "head_seq": source.head_seq,
+        "paused": source.paused,
+        "resync_pending": source.resync_pending,
     }
 
 
@@ -179,7 +260,7 @@ def _row(source: Source) -> tuple[str, ...]:
     definition = source.definition
     return (
         definition.name,
-        definition.bucket,
+        definition.bucket or definition.stream,
         definition.topic,
         source.status,
         str(source.position_revision),

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.client.call import CALL_TIMEOUT_S, call_once
 from eddyline.core.source import SourceDefinition
-from eddyline.v1 import apply_pb2, source_pb2
+from eddyline.core.wire_state import source_definition_from_pb, source_definition_to_pb
+from eddyline.v1 import source_pb2
 from eddyline.v1.source_pb2_grpc import SourceServiceStub
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import grpc
 
     from eddyline.client.call import Retry
+    from eddyline.core.source import Policy
 
 PAGE_SIZE: Final = 1_000
 COMPARE_TIMEOUT_S: Final = 300.0
@@ -32,6 +36,8 @@ class Source:
     holder: str
     reported_ms: int
     head_seq: int
+    paused: bool = False
+    resync_pending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +72,37 @@ class Sources:
         self._stub = SourceServiceStub(channel)
         self._retry = retry
 
-    async def create(self, name: str, *, bucket: str, topic: str = "") -> Source:
-        """Copy a KV bucket into a KV topic (named as the source unless given); the topic is made if missing.
+    async def create(
+        self,
+        name: str,
+        *,
+        bucket: str = "",
+        stream: str = "",
+        topic: str = "",
+        key_prefixes: Sequence[bytes] = (),
+        subjects: Sequence[str] = (),
+        on_expired: Policy = "RESYNC",
+        on_recreated: Policy = "STOP",
+        dead_letter_topic: str = "",
+    ) -> Source:
+        """Copy a KV bucket into a KV topic, or a stream into a LOG topic (named as the source unless given); topics that are
+        missing are made. `key_prefixes` and `subjects` = only messages that one of them names.
 
         Raises:
-            EddylineError: InvalidName, SourceExists, TopicHasSource, TopicNotEmpty, NotKv.
+            EddylineError: InvalidName, InvalidArgument, SourceExists, TopicHasSource, TopicNotEmpty, NotKv, NotLog.
         """
-        definition = apply_pb2.SourceDefinition(name=name, topic=topic or name, bucket=bucket)
-        request = source_pb2.CreateSourceRequest(definition=definition)
+        definition = SourceDefinition(
+            name,
+            topic or name,
+            bucket,
+            stream=stream,
+            key_prefixes=tuple(key_prefixes),
+            subjects=tuple(subjects),
+            on_expired=on_expired,
+            on_recreated=on_recreated,
+            dead_letter_topic=dead_letter_topic,
+        )
+        request = source_pb2.CreateSourceRequest(definition=source_definition_to_pb(definition))
         # Safe to repeat: an equal definition is answered as done.
         answer = await self._retry.run(
             lambda left_s: self._stub.CreateSource(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S
@@ -104,6 +133,43 @@ class Sources:
             if not answer.next_page_token:
                 return tuple(found)
             request.page_token = answer.next_page_token
+
+    async def pause(self, name: str) -> Source:
+        """Copy nothing until it is resumed.
+
+        Raises:
+            EddylineError: SourceNotFound, ReadOnly.
+        """
+        request = source_pb2.PauseSourceRequest(source=name)
+        answer = await self._retry.run(
+            lambda left_s: self._stub.PauseSource(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S
+        )
+        return source_from_pb(answer.source)
+
+    async def resume(self, name: str) -> Source:
+        """Go on where it was paused.
+
+        Raises:
+            EddylineError: SourceNotFound, ReadOnly.
+        """
+        request = source_pb2.ResumeSourceRequest(source=name)
+        answer = await self._retry.run(
+            lambda left_s: self._stub.ResumeSource(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S
+        )
+        return source_from_pb(answer.source)
+
+    async def resync(self, name: str) -> Source:
+        """Ask for its topic to be brought in step with what its bucket or stream has now, whatever stopped it.
+
+        `Source.resync_pending` tells when it is done.
+
+        Raises:
+            EddylineError: SourceNotFound, ReadOnly.
+        """
+        answer = await call_once(
+            self._stub.ResyncSource(source_pb2.ResyncSourceRequest(source=name), timeout=CALL_TIMEOUT_S)
+        )
+        return source_from_pb(answer.source)
 
     async def delete(self, name: str) -> None:
         """Stop copying and forget the source; its topic stays.
@@ -142,9 +208,8 @@ class Sources:
 
 def source_from_pb(source: source_pb2.Source) -> Source:
     """A source as it came."""
-    definition = source.definition
     return Source(
-        definition=SourceDefinition(definition.name, definition.topic, definition.bucket),
+        definition=source_definition_from_pb(source.definition),
         status=_status_name(source.status),
         reason=source.reason,
         position_revision=source.position_revision,
@@ -153,6 +218,8 @@ def source_from_pb(source: source_pb2.Source) -> Source:
         holder=source.holder,
         reported_ms=source.reported_ms,
         head_seq=source.head_seq,
+        paused=source.paused,
+        resync_pending=source.resync_pending,
     )
 
 

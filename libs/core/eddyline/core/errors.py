@@ -253,6 +253,12 @@ class NotKv(EddylineError):
     code, reason = Code.FAILED_PRECONDITION, "NOT_KV"
 
 
+class NotLog(EddylineError):
+    """The topic is no LOG, and what is asked needs one."""
+
+    code, reason = Code.FAILED_PRECONDITION, "NOT_LOG"
+
+
 class TopicFull(EddylineError):
     """The topic rejects what its cap has no room for. Metadata: capRecords, capBytes, headSeq, earliestSeq.
 

@@ -19,7 +19,7 @@ from eddyline.core.errors import EddylineError, StoreUnreachable
 from eddyline.core.grpc_follow import GrpcFollow
 from eddyline.core.read import ALL_RECORDS, EntryPage, RangePage, ReadResult
 from eddyline.core.record import effective_version
-from eddyline.core.source import Lease
+from eddyline.core.source import Lease, Renewal, SourceOrders
 from eddyline.core.status import unwrap
 from eddyline.core.store_link import AppendResult
 from eddyline.core.wire import answer_from_columns, fill_columns, filter_to_pb, items_from_pb, record_from_pb
@@ -95,6 +95,12 @@ class GrpcLink:
         answer = await self._call(self._apply.ApplyBatch, request)
         return AppendResult(answer.first_seq, answer.last_seq, answer.epoch, answer.ts_ms, answer.deduplicated)
 
+    async def append(self, topic: str, batch: Batch, *, idempotency_key: str = "") -> AppendResult:
+        request = log_pb2.AppendRecordsRequest(topic=topic, idempotency_key=idempotency_key)
+        fill_columns(request.columns, batch)
+        answer = await self._call(self._log.AppendRecords, request)
+        return AppendResult(answer.first_seq, answer.last_seq, answer.epoch, answer.ts_ms, answer.deduplicated)
+
     async def put_source(self, definition: SourceDefinition) -> tuple[SourceInfo, bool]:
         request = apply_pb2.PutSourceRequest(definition=source_definition_to_pb(definition))
         answer = await self._call(self._apply.PutSource, request)
@@ -115,6 +121,10 @@ class GrpcLink:
             request.page_token = answer.next_page_token
         raise EddylineError(f"the store's list of sources did not end after {SOURCE_PAGES_MAX} pages")
 
+    async def control_source(self, name: str, *, paused: bool | None = None, resync: bool = False) -> SourceInfo:
+        request = apply_pb2.ControlSourceRequest(source=name, paused=paused, resync=resync)
+        return source_info_from_pb((await self._call(self._apply.ControlSource, request)).source)
+
     async def delete_source(self, name: str) -> None:
         await self._call(self._apply.DeleteSource, apply_pb2.ApplyServiceDeleteSourceRequest(source=name))
 
@@ -123,7 +133,7 @@ class GrpcLink:
         answer = await self._call(self._apply.AcquireLease, request)
         return Lease(answer.fence, source_info_from_pb(answer.source))
 
-    async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> int:
+    async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> Renewal:
         request = apply_pb2.RenewLeaseRequest(
             source=source,
             fence=fence,
@@ -132,7 +142,8 @@ class GrpcLink:
             source_last_revision=report.last_revision,
             lag=report.lag,
         )
-        return (await self._call(self._apply.RenewLease, request)).lease_remaining_ms
+        answer = await self._call(self._apply.RenewLease, request)
+        return Renewal(answer.lease_remaining_ms, SourceOrders(answer.paused, answer.resync_serial))
 
     async def release_lease(self, source: str, *, fence: int) -> None:
         await self._call(self._apply.ReleaseLease, apply_pb2.ReleaseLeaseRequest(source=source, fence=fence))

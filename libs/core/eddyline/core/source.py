@@ -2,21 +2,76 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, NamedTuple, cast
 
 LEASE_MS_DEFAULT: Final = 5_000
 LEASE_MS_MIN: Final = 100
 LEASE_MS_MAX: Final = 60_000
+FILTERS_MAX: Final = 64
+"""Of each kind. What a filter costs is paid for each message of the stream."""
+
+Policy = Literal["RESYNC", "STOP"]
+"""Names of the contract's `SourcePolicy`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceDefinition:
-    """One KV bucket to one topic. The source's name is its writer id."""
+    """One KV bucket to one KV topic, or one stream to one LOG topic. The source's name is its writer id.
+
+    Of `bucket` and `stream` one is empty. A message is copied where one of `key_prefixes` or `subjects` names it, or where
+    there are none of either. `dead_letter_topic` gets what does not fit; "" = that stops the source.
+    """
 
     name: str
     topic: str
-    bucket: str
+    bucket: str = ""
+    stream: str = ""
+    key_prefixes: tuple[bytes, ...] = ()
+    subjects: tuple[str, ...] = ()
+    on_expired: Policy = "RESYNC"
+    on_recreated: Policy = "STOP"
+    dead_letter_topic: str = ""
+
+    @property
+    def origin(self) -> str:
+        """What it reads, in words."""
+        return f"bucket {self.bucket}" if self.bucket else f"stream {self.stream}"
+
+    @property
+    def settings(self) -> str:
+        """All but name, topic and bucket as one text, equal for equal definitions; "" = nothing but defaults."""
+        given: dict[str, object] = {
+            "dead_letter_topic": self.dead_letter_topic,
+            "key_prefixes": [prefix.hex() for prefix in self.key_prefixes],
+            "on_expired": "" if self.on_expired == "RESYNC" else self.on_expired,
+            "on_recreated": "" if self.on_recreated == "STOP" else self.on_recreated,
+            "stream": self.stream,
+            "subjects": list(self.subjects),
+        }
+        given = {name: value for name, value in given.items() if value}
+        return json.dumps(given, sort_keys=True, separators=(",", ":"), ensure_ascii=False) if given else ""
+
+
+def definition_of(name: str, topic: str, bucket: str, settings: str) -> SourceDefinition:
+    """The definition of a name, topic, bucket, and `SourceDefinition.settings`.
+
+    Raises:
+        ValueError, KeyError, TypeError: the settings are not such a text.
+    """
+    given = json.loads(settings) if settings else {}
+    return SourceDefinition(
+        name,
+        topic,
+        bucket,
+        stream=str(given.get("stream", "")),
+        key_prefixes=tuple(bytes.fromhex(prefix) for prefix in given.get("key_prefixes", ())),
+        subjects=tuple(str(subject) for subject in given.get("subjects", ())),
+        on_expired=cast("Policy", given.get("on_expired", "RESYNC")),
+        on_recreated=cast("Policy", given.get("on_recreated", "STOP")),
+        dead_letter_topic=str(given.get("dead_letter_topic", "")),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +82,17 @@ class SourceReport:
     reason: str = ""
     last_revision: int = 0
     lag: int = 0
+
+
+class SourceOrders(NamedTuple):
+    """What is asked of whoever holds a source. `resync_serial` = resyncs asked for so far; the position knows which are
+    done."""
+
+    paused: bool = False
+    resync_serial: int = 0
+
+
+NO_ORDERS: Final = SourceOrders()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +107,7 @@ class SourceInfo:
     report: SourceReport
     reported_ms: int
     head_seq: int
+    orders: SourceOrders = NO_ORDERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +116,10 @@ class Lease:
 
     fence: int
     source: SourceInfo
+
+
+class Renewal(NamedTuple):
+    """A lease prolonged: the time it now runs, and what is asked of its holder."""
+
+    remaining_ms: int
+    orders: SourceOrders = NO_ORDERS

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eddyline.core.batch import Batch
     from eddyline.core.read import EntryPage, RangePage, ReadResult, RecordFilter
     from eddyline.core.record import Gap
-    from eddyline.core.source import Lease, SourceDefinition, SourceInfo, SourceReport
+    from eddyline.core.source import Lease, Renewal, SourceDefinition, SourceInfo, SourceReport
     from eddyline.core.topic import Kind, TopicConfig, TopicInfo
 
 
@@ -103,6 +103,9 @@ class StoreLink(Protocol):
         """Commit a source's batch and its position in one frame. Raises: SourceNotFound, StaleFence, StalePosition,
         and what an append raises."""
 
+    async def append(self, topic: str, batch: Batch, *, idempotency_key: str = "") -> AppendResult:
+        """Append to a topic that has no source. Raises: TopicNotFound, TopicHasSource, and what an append raises."""
+
     async def put_source(self, definition: SourceDefinition) -> tuple[SourceInfo, bool]:
         """Store a definition; True = it is new. Raises: SourceExists, TopicNotFound, TopicHasSource, TopicNotEmpty."""
 
@@ -112,14 +115,17 @@ class StoreLink(Protocol):
     async def list_sources(self) -> Sequence[SourceInfo]:
         """All sources of the shard, by name."""
 
+    async def control_source(self, name: str, *, paused: bool | None = None, resync: bool = False) -> SourceInfo:
+        """Pause or resume (None = as it is), ask for a resync. Raises: SourceNotFound, ReadOnly."""
+
     async def delete_source(self, name: str) -> None:
         """Forget a source; its topic stays. Raises: SourceNotFound."""
 
     async def acquire_lease(self, source: str, *, holder: str, lease_ms: int) -> Lease:
         """Take a source. Raises: SourceNotFound, LeaseHeld."""
 
-    async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> int:
-        """Prolong and report; the time it now runs, in ms. Raises: SourceNotFound, StaleFence."""
+    async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> Renewal:
+        """Prolong and report. Raises: SourceNotFound, StaleFence."""
 
     async def release_lease(self, source: str, *, fence: int) -> None:
         """Give it back. Raises: SourceNotFound, StaleFence."""

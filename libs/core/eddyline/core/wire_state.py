@@ -6,13 +6,20 @@ with the contract's error, whoever sent it.
 
 from __future__ import annotations
 
+from typing import Final
+
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from eddyline.core.errors import InvalidArgument, NotYet
 from eddyline.core.read import FoldState
-from eddyline.core.source import SourceDefinition, SourceInfo, SourceReport
+from eddyline.core.source import Policy, SourceDefinition, SourceInfo, SourceOrders, SourceReport
 from eddyline.core.topic import ConfigChange, Discard, Durability, Kind, TopicConfig, TopicInfo, changed
 from eddyline.v1 import apply_pb2, fold_pb2, topic_pb2
+
+_POLICY_NUMBERS: Final[dict[Policy, apply_pb2.SourcePolicy.ValueType]] = {
+    "RESYNC": apply_pb2.SOURCE_POLICY_RESYNC,
+    "STOP": apply_pb2.SOURCE_POLICY_STOP,
+}
 
 
 def kind_from_pb(kind: int) -> Kind:
@@ -123,12 +130,40 @@ def topic_info_from_pb(topic: topic_pb2.Topic) -> TopicInfo:
 
 def source_definition_to_pb(definition: SourceDefinition) -> apply_pb2.SourceDefinition:
     """A source's definition."""
-    return apply_pb2.SourceDefinition(name=definition.name, topic=definition.topic, bucket=definition.bucket)
+    return apply_pb2.SourceDefinition(
+        name=definition.name,
+        topic=definition.topic,
+        bucket=definition.bucket,
+        stream=definition.stream,
+        key_prefixes=definition.key_prefixes,
+        subjects=definition.subjects,
+        on_expired=_POLICY_NUMBERS[definition.on_expired],
+        on_recreated=_POLICY_NUMBERS[definition.on_recreated],
+        dead_letter_topic=definition.dead_letter_topic,
+    )
 
 
 def source_definition_from_pb(definition: apply_pb2.SourceDefinition) -> SourceDefinition:
-    """A source's definition, its names unchecked."""
-    return SourceDefinition(definition.name, definition.topic, definition.bucket)
+    """A source's definition, its names unchecked.
+
+    Raises:
+        NotYet: a policy or a setting that this version does not know.
+    """
+    unknown = UnknownFieldSet(definition)
+    if len(unknown):
+        number = unknown[0].field_number
+        raise NotYet(f"setting {number} of a source is not built yet", field="definition", fieldNumber=number)
+    return SourceDefinition(
+        definition.name,
+        definition.topic,
+        definition.bucket,
+        stream=definition.stream,
+        key_prefixes=tuple(definition.key_prefixes),
+        subjects=tuple(definition.subjects),
+        on_expired=_policy(definition.on_expired, "on_expired") or "RESYNC",
+        on_recreated=_policy(definition.on_recreated, "on_recreated") or "STOP",
+        dead_letter_topic=definition.dead_letter_topic,
+    )
 
 
 def source_info_to_pb(info: SourceInfo) -> apply_pb2.SourceState:
@@ -145,6 +180,8 @@ def source_info_to_pb(info: SourceInfo) -> apply_pb2.SourceState:
         reported_ms=info.reported_ms,
         source_last_revision=info.report.last_revision,
         lag=info.report.lag,
+        paused=info.orders.paused,
+        resync_serial=info.orders.resync_serial,
     )
 
 
@@ -159,6 +196,7 @@ def source_info_from_pb(source: apply_pb2.SourceState) -> SourceInfo:
         report=SourceReport(source.state, source.state_reason, source.source_last_revision, source.lag),
         reported_ms=source.reported_ms,
         head_seq=source.head_seq,
+        orders=SourceOrders(source.paused, source.resync_serial),
     )
 
 
@@ -206,6 +244,15 @@ def _check_known(config: topic_pb2.TopicConfig) -> None:
     if len(unknown):
         number = unknown[0].field_number
         raise NotYet(f"setting {number} of a topic is not built yet", field="config", fieldNumber=number)
+
+
+def _policy(number: int, field: str) -> Policy | None:
+    if number == apply_pb2.SOURCE_POLICY_UNSPECIFIED:
+        return None
+    for policy, known in _POLICY_NUMBERS.items():
+        if known == number:
+            return policy
+    raise NotYet(f"policy {number} of a source is not built yet", field=field, policy=number)
 
 
 def _durability(number: int) -> Durability | None:

@@ -119,7 +119,7 @@ class Audit:
         try:
             if self._look is None:
                 self._postpone()
-                look = self._look = await self._jetstream.stream(self._base.bucket)
+                look = self._look = await self._jetstream.again(self._base)
                 if look.created_ns != self._base.created_ns or look.last_revision < at_revision:
                     return "the stream is another one"
             elif due:
@@ -138,6 +138,8 @@ class Audit:
         self._look = None
         self._sign = max(self._sign, read_sign(self._base, look))
         self._base = look
+        if not look.bucket:
+            return ""  # no fold, so no keys
         started_s = self._clock.monotonic_s()
         if self._sign is Sign.STILL or started_s < (
             self._compare_at_s if self._sign is Sign.LOSS else self._doubt_at_s

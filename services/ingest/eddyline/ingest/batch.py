@@ -53,10 +53,37 @@ class PlacedGap(NamedTuple):
     gap: Gap
 
 
-class Chunk:
-    """A batch being made, of at least one message once it is handed over."""
+class Misfit(NamedTuple):
+    """A message that no record holds, before record `row` of a chunk: all of it, and which bound it breaks."""
 
-    __slots__ = ("data", "jumps", "keys", "last_subject", "metas", "nbytes", "ops", "revisions", "times_ns")
+    row: int
+    subject: bytes
+    data: bytes
+    headers: bytes
+    revision: int
+    time_ns: int
+    reason: str
+
+
+class Chunk:
+    """A batch being made, of at least one message once it is handed over. Not every message is a row: those that the
+    source does not copy, and misfits, only move the position."""
+
+    __slots__ = (
+        "data",
+        "jumps",
+        "keys",
+        "last_data",
+        "last_revision",
+        "last_subject",
+        "messages",
+        "metas",
+        "misfits",
+        "nbytes",
+        "ops",
+        "revisions",
+        "times_ns",
+    )
 
     def __init__(self) -> None:
         self.keys: list[bytes] = []
@@ -66,47 +93,61 @@ class Chunk:
         self.revisions: list[int] = []
         self.times_ns: list[int] = []
         self.jumps: list[Jump] = []
-        self.last_subject = b""
+        self.misfits: list[Misfit] = []
+        self.messages = 0
+        self.last_revision = 0
+        """Of the last message, and its subject and data."""
+        self.last_subject = self.last_data = b""
         self.nbytes = 0
 
     @property
     def count(self) -> int:
-        """Messages in it."""
+        """Rows in it."""
         return len(self.revisions)
 
-    @property
-    def last_revision(self) -> int:
-        """Revision of the last message."""
-        return self.revisions[-1]
+    def passes(self, subject: bytes, data: bytes, delivery: Delivery) -> None:
+        """One message more has come, whether it becomes a row or not."""
+        self.messages += 1
+        self.last_revision = delivery.revision
+        self.last_subject = subject
+        self.last_data = data
 
-    def add(self, subject: bytes, key: bytes, data: bytes, meaning: Meaning, delivery: Delivery) -> None:
-        """Take one message more."""
+    def add(self, key: bytes, data: bytes, meaning: Meaning, delivery: Delivery) -> None:
+        """Make the last message a row."""
         self.keys.append(key)
         self.data.append(data)
         self.metas.append(meaning.meta)
         self.ops.append(meaning.op)
         self.revisions.append(delivery.revision)
         self.times_ns.append(delivery.time_ns)
-        self.last_subject = subject
         self.nbytes += len(key) + len(data) + len(meaning.meta) + RECORD_OVERHEAD_BYTES
 
-    def position(self, created_ns: int) -> Position:
-        """The position once it is applied."""
-        return Position(created_ns, self.last_revision, sample_of(self.last_subject, self.data[-1]))
+    def refuse(self, misfit: Misfit) -> None:
+        """The last message is no row, and what becomes of it is its source's."""
+        self.misfits.append(misfit)
+        self.nbytes += len(misfit.subject) + len(misfit.data) + len(misfit.headers)
 
-    def batch(self, gaps: Sequence[PlacedGap] = ()) -> Batch:
-        """The messages as columns, with gap records in their places (ascending)."""
+    def position(self, created_ns: int, resync_serial: int = 0) -> Position:
+        """The position once it is applied."""
+        sample = sample_of(self.last_subject, self.last_data)
+        return Position(created_ns, self.last_revision, sample, resync_serial)
+
+    def batch(self, gaps: Sequence[PlacedGap] = ()) -> Batch | None:
+        """The rows as columns, with gap records in their places (ascending); None = neither."""
+        if not self.count:
+            return Batch.from_rows([gap_record(gap) for _, gap in gaps]) if gaps else None
         versions = np.array(self.revisions, dtype=">u8").tobytes()
         offsets = sizes_to_offsets(np.full(self.count, VERSION_BYTES, dtype=np.uint32))
         # A deletion says no more than its key: data is absent, where a value of zero bytes is not.
+        are_events = self.ops.count(Op.APPEND) == self.count
         data = (
             self.data
-            if self.ops.count(Op.PUT) == self.count
+            if are_events or self.ops.count(Op.PUT) == self.count
             else [data if op == Op.PUT or data else None for op, data in zip(self.ops, self.data, strict=True)]
         )
         batch = Batch(
             self.count,
-            ops=bytes(self.ops),
+            ops=None if are_events else bytes(self.ops),
             source_ts_ns=pack_numbers("q", self.times_ns, "source_ts_ns"),
             key=pack_cells(self.keys, absence=True),
             data=pack_cells(data, absence=True),
@@ -126,16 +167,23 @@ class Gatherer:
         self._bytes_max = bytes_max
         self._chunks: deque[Chunk] = deque()
         self.count = 0
+        """Messages in all of them."""
 
-    def add(self, subject: bytes, key: bytes, data: bytes, meaning: Meaning, delivery: Delivery) -> Chunk:
-        """Take one message; the chunk it went into, whose last it is."""
-        size = len(key) + len(data) + len(meaning.meta) + RECORD_OVERHEAD_BYTES
+    def passes(self, subject: bytes, data: bytes, delivery: Delivery, *, size: int = 0) -> Chunk:
+        """One message has come, of `size` bytes as a row; the chunk it goes into, whose last it is."""
         chunk = self._chunks[-1] if self._chunks else None
-        if chunk is None or chunk.count >= self._records_max or chunk.nbytes + size > self._bytes_max:
+        if chunk is None or chunk.count >= self._records_max or (size and chunk.nbytes + size > self._bytes_max):
             chunk = Chunk()
             self._chunks.append(chunk)
-        chunk.add(subject, key, data, meaning, delivery)
+        chunk.passes(subject, data, delivery)
         self.count += 1
+        return chunk
+
+    def add(self, subject: bytes, key: bytes, data: bytes, meaning: Meaning, delivery: Delivery) -> Chunk:
+        """Take one message as a row; the chunk it went into, whose last it is."""
+        size = len(key) + len(data) + len(meaning.meta) + RECORD_OVERHEAD_BYTES
+        chunk = self.passes(subject, data, delivery, size=size)
+        chunk.add(key, data, meaning, delivery)
         return chunk
 
     def take(self) -> Chunk | None:
@@ -143,7 +191,7 @@ class Gatherer:
         if not self._chunks:
             return None
         chunk = self._chunks.popleft()
-        self.count -= chunk.count
+        self.count -= chunk.messages
         return chunk
 
 

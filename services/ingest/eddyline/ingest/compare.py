@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from xxhash import xxh3_128_digest
 
 from eddyline.core.clock import sleep
-from eddyline.core.errors import NatsUnreachable
+from eddyline.core.errors import NatsUnreachable, NotKv
 from eddyline.core.record import KEY_BYTES_MAX, Op
 from eddyline.ingest.consumer import Consumer, ConsumerLost
 from eddyline.ingest.decode import TooLarge, parse_headers
+from eddyline.ingest.filters import Filter
 from eddyline.ingest.jetstream import nameable
 from eddyline.ingest.position import decode_position, revision_of
 
@@ -48,11 +49,21 @@ class Kind(IntEnum):
     VALUE = 3
 
 
-class Live(NamedTuple):
-    """A live key's revision and the hash of its value."""
+class Live:
+    """A live key's revision and the hash of its value. Equal values are equal: a bucket that was made again has revisions of
+    its own."""
 
-    revision: int
-    value: bytes
+    __slots__ = ("revision", "value")
+
+    def __init__(self, revision: int, value: bytes) -> None:
+        self.revision = revision
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Live) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
 
 
 class Difference(NamedTuple):
@@ -95,8 +106,10 @@ class Comparer:
             return await self._compare(source, name, settle_s, limit)
 
     async def _compare(self, source: SourceDefinition, name: str, settle_s: float, limit: int) -> Comparison:
+        if not source.bucket:
+            raise NotKv(f"source {source.name} copies a stream, which has no fold to compare", source=source.name)
         stream = await self.jetstream.stream(source.bucket)
-        bucket = await self._bucket(stream, name)
+        bucket = await self._bucket(source, stream, name)
         fold = await self._fold(source.topic)
         keys = [key for key in bucket.keys() | fold.keys() if bucket.get(key) != fold.get(key)]
         deadline_s = self.clock.monotonic_s() + settle_s
@@ -114,8 +127,8 @@ class Comparer:
             position_revision=revision_of(decode_position(info.position)),
         )
 
-    async def _bucket(self, stream: Stream, name: str) -> dict[bytes, Live]:
-        """Every live key, as of at least the moment of the call."""
+    async def _bucket(self, source: SourceDefinition, stream: Stream, name: str) -> dict[bytes, Live]:
+        """Every live key that the source copies, as of at least the moment of the call."""
         found: dict[bytes, Live] = {}
         if stream.last_revision == 0:
             return found
@@ -130,7 +143,8 @@ class Comparer:
             metadata={"eddyline_compare": stream.bucket},
             on_lost=lambda _reason: None,
             policy="last_per_subject",
-            must_fit=False,
+            takes=Filter(source),
+            misfits="TAKE",
         )
         try:
             async with consumer:

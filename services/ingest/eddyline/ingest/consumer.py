@@ -22,15 +22,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from nats.errors import Error as NatsError
 
 from eddyline.core.errors import EddylineError, NatsUnreachable
 from eddyline.core.record import SOURCE_DATA_META_BYTES_MAX
-from eddyline.ingest.batch import Gatherer, Jump
+from eddyline.core.source import SourceDefinition
+from eddyline.ingest.batch import Gatherer, Jump, Misfit
 from eddyline.ingest.cancellation import cancellation_kept
-from eddyline.ingest.decode import VALUE, TooLarge, Unreadable, check_fits, parse_ack, parse_headers, parse_status
+from eddyline.ingest.decode import (
+    EVENT,
+    VALUE,
+    TooLarge,
+    Unreadable,
+    check_fits,
+    parse_ack,
+    parse_event_headers,
+    parse_headers,
+    parse_status,
+)
+from eddyline.ingest.filters import Filter
 from eddyline.ingest.judge import SourceStopped
 
 if TYPE_CHECKING:
@@ -40,7 +52,7 @@ if TYPE_CHECKING:
     from eddyline.core.clock import Clock, Timer
     from eddyline.ingest.batch import Chunk
     from eddyline.ingest.connection import Connection
-    from eddyline.ingest.decode import Status
+    from eddyline.ingest.decode import Delivery, Status
     from eddyline.ingest.jetstream import DeliverPolicy, JetStream
     from eddyline.ingest.raw_client import RawSubscription
     from eddyline.ingest.stream import Stream
@@ -66,6 +78,10 @@ _SIZE_EXCEEDED: Final = "message size exceeds maxbytes"
 _PULL_ENDED: Final = (_SIZE_EXCEEDED, "batch completed")
 
 
+Misfits = Literal["STOP", "SET_ASIDE", "TAKE"]
+EVERYTHING: Final = Filter(SourceDefinition("", ""))
+
+
 class ConsumerLost(Exception):
     """The consumer brings nothing any more; the text says why."""
 
@@ -74,7 +90,9 @@ class Consumer:
     """One attempt at reading a stream, as `async with`: makes the consumer, and deletes it at the end.
 
     `on_lost` hears why, in the moment it is lost. `start_ns`: no message from `start_revision` on is older; 0 = unknown.
-    `must_fit` False = messages that no record can hold are handed out too, those with too many headers as values.
+    `takes` = messages that are handed out; others only move the position. `misfits` = what becomes of a message that no
+    record can hold: it stops the source, is set aside in its chunk, or is taken all the same (with too many headers as a
+    value).
     """
 
     def __init__(
@@ -92,7 +110,8 @@ class Consumer:
         policy: DeliverPolicy = "by_start_sequence",
         heartbeat_s: float = HEARTBEAT_S,
         pull_bytes_max: int = PULL_BYTES_MAX,
-        must_fit: bool = True,
+        takes: Filter = EVERYTHING,
+        misfits: Misfits = "STOP",
     ) -> None:
         assert start_revision > 0
         self._connection = connection
@@ -106,7 +125,8 @@ class Consumer:
         self._policy: DeliverPolicy = policy
         self._heartbeat_s = heartbeat_s
         self._pull_bytes_max = pull_bytes_max
-        self._must_fit = must_fit
+        self._takes = takes
+        self._misfits: Misfits = misfits
         self._next_subject = f"{jetstream.prefix}.CONSUMER.MSG.NEXT.{stream.name}.{name}"
         self._lost = connection.lost
         self._inbox = ""
@@ -260,24 +280,39 @@ class Consumer:
         self._alone = False
         prefix = self._stream.prefix
         if subject.startswith(prefix):
-            key = subject[len(prefix) :]
-            try:
-                meaning = parse_headers(headers) if headers else VALUE
-                if self._must_fit:
-                    check_fits(key, data, meaning.meta)
-            except TooLarge as error:
-                if self._must_fit:
-                    shown = key[:200].decode(errors="backslashreplace")
-                    place = f"revision {delivery.revision} of bucket {self._stream.bucket}, key {shown}"
-                    raise SourceStopped("OVERSIZE", f"{error}: {place}") from error
-                meaning = VALUE
-            chunk = self._gathered.add(subject, key, data, meaning, delivery)
+            chunk, row = self._gather(subject, data, headers, delivery)
             if delivery.revision > self._revision + 1:
-                chunk.jumps.append(Jump(chunk.count - 1, self._revision, self._time_ns, delivery.revision))
+                chunk.jumps.append(Jump(row, self._revision, self._time_ns, delivery.revision))
         self._revision = delivery.revision
         self._time_ns = delivery.time_ns
         self.pending = delivery.pending
         self._wake.set()
+
+    def _gather(self, subject: bytes, data: bytes, headers: bytes, delivery: Delivery) -> tuple[Chunk, int]:
+        """The chunk that a message goes into, and the row that it is, or that follows it."""
+        key = subject[len(self._stream.prefix) :]
+        if not self._takes.takes(key):
+            chunk = self._gathered.passes(subject, data, delivery)
+            return chunk, chunk.count
+        is_event = not self._stream.bucket
+        meaning = EVENT if is_event else VALUE
+        try:
+            if headers:
+                meaning = parse_event_headers(headers) if is_event else parse_headers(headers)
+            if self._misfits != "TAKE":
+                check_fits(key, data, meaning.meta)
+        except TooLarge as error:
+            if self._misfits == "STOP":
+                shown = key[:200].decode(errors="backslashreplace")
+                place = f"revision {delivery.revision} of {self._stream.origin}, key {shown}"
+                raise SourceStopped("OVERSIZE", f"{error}: {place}") from error
+            if self._misfits == "SET_ASIDE":
+                chunk = self._gathered.passes(subject, data, delivery, size=len(data))
+                where = chunk.count, subject, data, headers, delivery.revision, delivery.time_ns
+                chunk.refuse(Misfit(*where, str(error)))
+                return chunk, chunk.count
+        chunk = self._gathered.add(subject, key, data, meaning, delivery)
+        return chunk, chunk.count - 1
 
     def _status(self, status: Status) -> None:
         words = status.words.lower()

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eddyline.core.errors import InvalidArgument, NotKv, SourceNotFound, TopicExists, TopicNotFound
-from eddyline.core.topic import Kind, check_name
-from eddyline.ingest.stream import BUCKET_PATTERN
+from eddyline.core.errors import InvalidArgument, NotKv, NotLog, SourceNotFound, TopicExists, TopicNotFound
+from eddyline.core.topic import Kind, TopicConfig, check_name
+from eddyline.ingest.filters import check_filters
+from eddyline.ingest.stream import BUCKET_PATTERN, STREAM_PATTERN
 
 if TYPE_CHECKING:
     from eddyline.core.source import SourceDefinition, SourceInfo
     from eddyline.core.store_link import StoreLink
-    from eddyline.core.topic import TopicConfig, TopicInfo
+    from eddyline.core.topic import TopicInfo
 
 
 def check_definition(definition: SourceDefinition) -> None:
@@ -26,7 +27,19 @@ def check_definition(definition: SourceDefinition) -> None:
     """
     check_name(definition.name, "source")
     check_name(definition.topic, "topic")
-    if not BUCKET_PATTERN.fullmatch(definition.bucket):
+    if definition.dead_letter_topic:
+        check_name(definition.dead_letter_topic, "topic")
+        if definition.dead_letter_topic == definition.topic:
+            raise InvalidArgument("a source's dead letters need a topic of their own", field="dead_letter_topic")
+    if definition.bucket and definition.stream:
+        raise InvalidArgument("a source has a bucket or a stream, and not both", field="stream")
+    if definition.stream and definition.key_prefixes:
+        raise InvalidArgument("only a bucket has keys: name a stream's subjects", field="key_prefixes")
+    check_filters(definition)
+    if definition.stream and not STREAM_PATTERN.fullmatch(definition.stream):
+        shown = definition.stream[:300]
+        raise InvalidArgument(f"no stream can be called {shown!r}", field="stream", stream=shown)
+    if not definition.stream and not BUCKET_PATTERN.fullmatch(definition.bucket):
         shown = definition.bucket if len(definition.bucket) <= 300 else definition.bucket[:300] + "…"
         raise InvalidArgument(f"no bucket can be called {shown!r}", field="bucket", bucket=shown)
 
@@ -40,24 +53,33 @@ async def create_source(link: StoreLink, definition: SourceDefinition, config: T
     try:
         await link.get_source(definition.name)
     except SourceNotFound:
-        await ensure_topic(link, definition.topic, config)
+        await ensure_topic(link, definition.topic, kind_of(definition), config)
+        if definition.dead_letter_topic:
+            await ensure_topic(link, definition.dead_letter_topic, Kind.LOG, TopicConfig())
     info, _ = await link.put_source(definition)
     return info
 
 
-async def ensure_topic(link: StoreLink, name: str, config: TopicConfig) -> TopicInfo:
-    """The topic, made as a KV topic if it is missing.
+def kind_of(definition: SourceDefinition) -> Kind:
+    """What kind of topic a source writes."""
+    return Kind.LOG if definition.stream else Kind.KV
+
+
+async def ensure_topic(link: StoreLink, name: str, kind: Kind, config: TopicConfig) -> TopicInfo:
+    """The topic, made if it is missing.
 
     Raises:
-        InvalidName, NotKv, QuotaTopics, and what tells that the store cannot answer.
+        InvalidName, NotKv, NotLog, QuotaTopics, and what tells that the store cannot answer.
     """
     try:
         info = await link.get_topic(name)
     except TopicNotFound:
         try:
-            info = await link.create_topic(name, Kind.KV, config)
+            info = await link.create_topic(name, kind, config)
         except TopicExists:
             info = await link.get_topic(name)
-    if info.kind is not Kind.KV:
-        raise NotKv(f"topic {name} is a LOG; a source needs a KV topic", topic=name)
+    if info.kind is not kind and kind is Kind.KV:
+        raise NotKv(f"topic {name} is a LOG; a bucket needs a KV topic", topic=name)
+    if info.kind is not kind:
+        raise NotLog(f"topic {name} is no LOG; a stream and dead letters need one", topic=name)
     return info

@@ -6,7 +6,8 @@
 
 `KV-Operation` DEL and PURGE, and a server's `Nats-Marker-Reason` (MaxAge, Purge = PURGE; Remove = DELETE), make an
 operation; without them a message of zero bytes is a value. Meta is every other header but `Nats-*`, in order, repeats
-kept. Source: NATS ADR-4, ADR-8, ADR-15, ADR-43, ADR-48.
+kept. Of a stream by itself every message is an event: no header makes an operation, and `Nats-Msg-Id` is kept, by which
+readers know a message that was published twice. Source: NATS ADR-4, ADR-8, ADR-15, ADR-43, ADR-48.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ class TooLarge(Exception):
 
 
 VALUE: Final = Meaning(Op.PUT, b"")
-"""A message without headers."""
+"""A bucket's message without headers."""
+EVENT: Final = Meaning(Op.APPEND, b"")
+"""A stream's message without headers."""
+_MESSAGE_ID: Final = b"Nats-Msg-Id"
 
 
 def parse_ack(reply: bytes) -> Delivery:
@@ -86,8 +90,22 @@ def parse_ack(reply: bytes) -> Delivery:
         raise Unreadable(f"not an acknowledgement subject: {reply!r}") from error
 
 
+def parse_event_headers(block: bytes) -> Meaning:
+    """Meta of a stream's message with a header block.
+
+    Raises:
+        TooLarge: more meta than a record may have.
+    """
+    entries = [
+        _meta_entry(name, value)
+        for name, value in _lines(block)
+        if not name.startswith(b"Nats-") or name == _MESSAGE_ID
+    ]
+    return Meaning(Op.APPEND, _meta(block, entries))
+
+
 def parse_headers(block: bytes) -> Meaning:
-    """Op and meta of a message with a header block.
+    """Op and meta of a bucket's message with a header block.
 
     Raises:
         TooLarge: more meta than a record may have.
@@ -101,10 +119,18 @@ def parse_headers(block: bytes) -> Meaning:
             if name == _MARKER:
                 op = _MARKERS.get(value, op)
         else:
-            # Names are UTF-8 in a record; what is not is shown by its escapes.
-            entries.append(MetaEntry(name.decode(errors="backslashreplace"), value))
+            entries.append(_meta_entry(name, value))
+    return Meaning(op, _meta(block, entries))
+
+
+def _meta_entry(name: bytes, value: bytes) -> MetaEntry:
+    # Names are UTF-8 in a record; what is not is shown by its escapes.
+    return MetaEntry(name.decode(errors="backslashreplace"), value)
+
+
+def _meta(block: bytes, entries: list[MetaEntry]) -> bytes:
     if not entries:
-        return Meaning(op, b"")
+        return b""
     if len(entries) > META_ENTRIES_MAX:
         raise TooLarge(f"{len(entries)} headers, a record takes {META_ENTRIES_MAX}")
     if len(block) > META_BYTES_MAX and sum(len(name) + len(value) for name, value in entries) > META_BYTES_MAX:
@@ -112,7 +138,7 @@ def parse_headers(block: bytes) -> Meaning:
     meta = encode_meta(entries)
     if len(meta) > META_BYTES_MAX:
         raise TooLarge(f"headers of {len(meta)} bytes, a record takes {META_BYTES_MAX}")
-    return Meaning(op, meta)
+    return meta
 
 
 def parse_status(block: bytes) -> Status:

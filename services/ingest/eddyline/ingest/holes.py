@@ -16,6 +16,8 @@ from eddyline.core.record import Gap, GapReason
 from eddyline.ingest.batch import PlacedGap
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from eddyline.ingest.batch import Chunk, Jump
     from eddyline.ingest.jetstream import JetStream
     from eddyline.ingest.stream import Stream
@@ -37,6 +39,14 @@ def source_gap(stream: Stream, first: int, last: int, reason: GapReason = GapRea
     return Gap(0, 0, reason, source_identity=stream.identity, source_first=first, source_last=last)
 
 
+def with_misfits(stream: Stream, chunk: Chunk, gaps: Sequence[PlacedGap]) -> Sequence[PlacedGap]:
+    """The gaps of a chunk and one for each of its misfits, in order."""
+    if not chunk.misfits:
+        return gaps
+    told = [PlacedGap(misfit.row, source_gap(stream, misfit.revision, misfit.revision)) for misfit in chunk.misfits]
+    return sorted([*gaps, *told], key=lambda placed: (placed.row, placed.gap.source_first))
+
+
 async def find_holes(jetstream: JetStream, stream: Stream, chunk: Chunk) -> Holes:
     """Judge the holes of a chunk; asks for the stream's state at most once, and only where that decides.
 
@@ -52,7 +62,7 @@ async def find_holes(jetstream: JetStream, stream: Stream, chunk: Chunk) -> Hole
         return Holes(tuple(gaps), overrun=False)
     if not stream.may_evict:
         return NO_HOLES
-    now = await jetstream.stream(stream.bucket)
+    now = await jetstream.again(stream)
     lost = [jump for jump in chunk.jumps if _is_overrun(jump, now)]
     return Holes(
         tuple(

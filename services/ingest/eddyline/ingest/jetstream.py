@@ -17,9 +17,10 @@ from nats.errors import Error as NatsError
 
 from eddyline.core.errors import BucketNotFound, NatsUnreachable
 from eddyline.ingest.cancellation import cancellation_kept
-from eddyline.ingest.stream import BUCKET_PATTERN, Stream, time_ns
+from eddyline.ingest.stream import BUCKET_PATTERN, STREAM_PATTERN, Stream, time_ns
 
 if TYPE_CHECKING:
+    from eddyline.core.source import SourceDefinition
     from eddyline.ingest.connection import Connection
 
 TIMEOUT_S: Final = 5.0
@@ -71,7 +72,39 @@ class JetStream:
         """
         if not BUCKET_PATTERN.fullmatch(bucket):
             raise BucketNotFound(f"no bucket can be called {bucket!r}", bucket=bucket)
-        return _stream_of(bucket, await self._ask(f"STREAM.INFO.KV_{bucket}", {}, bucket=bucket))
+        answer = await self._ask(f"STREAM.INFO.KV_{bucket}", {}, origin=f"bucket {bucket}")
+        mirror = _object(answer, "config").get("mirror")
+        # A mirror of a bucket keeps the subjects of its origin.
+        named = _text(mirror, "name").removeprefix("KV_") if isinstance(mirror, dict) else bucket
+        return _stream_of(answer, bucket=bucket, prefix=f"$KV.{named}.")
+
+    async def named_stream(self, name: str) -> Stream:
+        """A stream by its name.
+
+        Raises:
+            BucketNotFound, NatsUnreachable.
+        """
+        if not STREAM_PATTERN.fullmatch(name):
+            raise BucketNotFound(f"no stream can be called {name!r}", stream=name)
+        return _stream_of(await self._ask(f"STREAM.INFO.{name}", {}, origin=f"stream {name}"), bucket="", prefix="")
+
+    async def source_stream(self, definition: SourceDefinition) -> Stream:
+        """The stream that a source reads.
+
+        Raises:
+            BucketNotFound, NatsUnreachable.
+        """
+        if definition.bucket:
+            return await self.stream(definition.bucket)
+        return await self.named_stream(definition.stream)
+
+    async def again(self, stream: Stream) -> Stream:
+        """The stream of this name as it is now.
+
+        Raises:
+            BucketNotFound, NatsUnreachable.
+        """
+        return await (self.stream(stream.bucket) if stream.bucket else self.named_stream(stream.name))
 
     async def subjects(self, stream: Stream) -> Subjects:
         """Every subject of the bucket that has a message now.
@@ -84,7 +117,7 @@ class JetStream:
         for page in range(PAGES_MAX):
             body: Json = {"subjects_filter": stream.filter_subject, "offset": offset}
             path = f"STREAM.INFO.{stream.name}"
-            answer = await self._ask(path, body, bucket=stream.bucket, timeout_s=LISTING_TIMEOUT_S)
+            answer = await self._ask(path, body, origin=stream.origin, timeout_s=LISTING_TIMEOUT_S)
             if time_ns(_text(answer, "created")) != stream.created_ns:
                 raise NatsUnreachable(f"stream {stream.name} was made anew while its subjects were listed")
             found = _object(answer, "state").get("subjects")
@@ -129,7 +162,7 @@ class JetStream:
         if "filter_subject" in config:
             path += f".{stream.filter_subject}"
         body: Json = {"stream_name": stream.name, "config": config, "action": "create"}
-        return _number(await self._ask(path, body, bucket=stream.bucket), "num_pending")
+        return _number(await self._ask(path, body, origin=stream.origin), "num_pending")
 
     async def delete_consumer(self, stream_name: str, name: str) -> bool:
         """Delete a consumer; False = it was not there."""
@@ -149,7 +182,7 @@ class JetStream:
 
     async def _message(self, stream: Stream, query: Json) -> StoredMessage | None:
         answer = await self._ask(
-            f"STREAM.MSG.GET.{stream.name}", query, bucket=stream.bucket, absent=_MESSAGE_NOT_FOUND
+            f"STREAM.MSG.GET.{stream.name}", query, origin=stream.origin, absent=_MESSAGE_NOT_FOUND
         )
         if not answer:
             return None
@@ -162,7 +195,7 @@ class JetStream:
         )
 
     async def _ask(
-        self, path: str, body: Json, *, bucket: str = "", absent: int = 0, timeout_s: float = TIMEOUT_S
+        self, path: str, body: Json, *, origin: str = "", absent: int = 0, timeout_s: float = TIMEOUT_S
     ) -> Json:
         """Ask; an empty answer where the server says `absent`."""
         try:
@@ -181,8 +214,9 @@ class JetStream:
             code = refusal.get("err_code", 0)
             if absent and code == absent:
                 return {}
-            if code == _STREAM_NOT_FOUND and bucket:
-                raise BucketNotFound(f"NATS has no bucket {bucket}", bucket=bucket)
+            if code == _STREAM_NOT_FOUND and origin:
+                kind, _, name = origin.partition(" ")
+                raise BucketNotFound(f"NATS has no {origin}", **{kind: name})
             raise NatsUnreachable(f"NATS refused {path}: {refusal.get('description', '')} ({code})", errCode=str(code))
         return answer
 
@@ -195,17 +229,13 @@ def nameable(subject: bytes) -> bool:
         return False
 
 
-def _stream_of(bucket: str, answer: Json) -> Stream:
+def _stream_of(answer: Json, *, bucket: str, prefix: str) -> Stream:
     config, state = _object(answer, "config"), _object(answer, "state")
-    mirror = config.get("mirror")
-    # A mirror of a bucket keeps the subjects of its origin.
-    named = _text(mirror, "name").removeprefix("KV_") if isinstance(mirror, dict) else bucket
-    prefix = f"$KV.{named}."
     try:
         created_ns, server_ns = time_ns(_text(answer, "created")), time_ns(_text(answer, "ts"))
         first_ns = max(time_ns(_text(state, "first_ts")), 0)  # of an empty stream: the year 1
     except ValueError as error:
-        raise NatsUnreachable(f"NATS tells no creation time of bucket {bucket}") from error
+        raise NatsUnreachable(f"NATS tells no creation time of {bucket or _text(config, 'name')}") from error
     return Stream(
         name=_text(config, "name"),
         bucket=bucket,
@@ -215,7 +245,8 @@ def _stream_of(bucket: str, answer: Json) -> Stream:
         first_revision=_number(state, "first_seq"),
         first_ns=first_ns,
         last_revision=_number(state, "last_seq"),
-        plain=config.get("subjects") == [prefix + ">"] and not config.get("sources"),
+        # of a stream by itself every message is read, whatever its subject
+        plain=not bucket or (config.get("subjects") == [prefix + ">"] and not config.get("sources")),
         history=max(_number(config, "max_msgs_per_subject"), 0),
         discard_new=config.get("discard") == "new",
         max_age_ns=_number(config, "max_age"),

@@ -1,7 +1,8 @@
 """The judgement before every resume: is the stream there still the one the position is of?
 
 NATS clamps a start below its first revision and waits on one above its last, without a word: nothing is resumed before
-state, creation time and sample were compared with the position.
+state, creation time and sample were compared with the position. What is not the same stops the source, unless its policy or
+somebody's order is to take what there is now.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from eddyline.ingest.jetstream import nameable
 from eddyline.ingest.position import sample_of
 
 if TYPE_CHECKING:
+    from eddyline.core.source import SourceDefinition
     from eddyline.ingest.jetstream import JetStream
     from eddyline.ingest.position import Position
     from eddyline.ingest.stream import Stream
 
-StopState = Literal["STREAM_RECREATED", "CURSOR_AHEAD", "OVERSIZE"]
+StopState = Literal["STREAM_RECREATED", "CURSOR_AHEAD", "CURSOR_EXPIRED", "OVERSIZE"]
 """States of `SourceStatus` in which a source stands still until somebody acts."""
 
 
@@ -32,31 +34,64 @@ class SourceStopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The stream may be read on from the position. `resync` = there may be something to bring in step before."""
+    """What to do before the stream is read on.
+
+    `resync` = there may be something to bring in step. `accepts` = why the stream is taken as it is now, whatever the
+    position says; "" = the position holds.
+    """
 
     stream: Stream
-    resync: bool
+    resync: bool = False
+    accepts: str = ""
 
 
-async def judge(jetstream: JetStream, bucket: str, position: Position | None) -> Verdict:
-    """Compare the bucket's stream with the position.
+async def judge(
+    jetstream: JetStream, definition: SourceDefinition, position: Position | None, *, resync_serial: int = 0
+) -> Verdict:
+    """Compare a source's stream with its position. `resync_serial` = the last resync that was asked for.
 
     Raises:
-        SourceStopped: STREAM_RECREATED or CURSOR_AHEAD. BucketNotFound, NatsUnreachable.
+        SourceStopped: STREAM_RECREATED, CURSOR_AHEAD or CURSOR_EXPIRED. BucketNotFound, NatsUnreachable.
     """
-    stream = await jetstream.stream(bucket)
+    stream = await jetstream.source_stream(definition)
     if position is None:
         return Verdict(stream, resync=stream.last_revision > 0)
+    try:
+        await _compare(jetstream, stream, position)
+        _check_expiry(definition, stream, position)
+    except SourceStopped as stopped:
+        if resync_serial > position.resync_serial:
+            return Verdict(stream, accepts=f"asked for while {stopped.state}")
+        if stopped.state == "STREAM_RECREATED" and definition.on_recreated == "RESYNC":
+            return Verdict(stream, accepts=stopped.reason)
+        raise
+    if resync_serial > position.resync_serial:
+        return Verdict(stream, accepts="asked for")
+    # Also where the stream did not get further: a purge moves no revision.
+    return Verdict(stream, resync=True)
+
+
+def expired(stream: Stream, first: int, last: int) -> SourceStopped:
+    """Revisions `first` to `last` left before they were read, and the source's policy is to stop."""
+    return SourceStopped("CURSOR_EXPIRED", f"revisions {first} to {last} left {stream.origin} before they were read")
+
+
+def _check_expiry(definition: SourceDefinition, stream: Stream, position: Position) -> None:
+    if stream.first_revision > position.revision + 1 and stream.may_evict and definition.on_expired == "STOP":
+        raise expired(stream, position.revision + 1, stream.first_revision - 1)
+
+
+async def _compare(jetstream: JetStream, stream: Stream, position: Position) -> None:
     if stream.created_ns != position.created_ns:
         raise SourceStopped(
             "STREAM_RECREATED",
-            f"bucket {bucket} was deleted and made again: its stream was made at {stream.created_ns} ns, "
+            f"{stream.origin} was deleted and made again: its stream was made at {stream.created_ns} ns, "
             f"the position is of one made at {position.created_ns} ns",
         )
     if stream.last_revision < position.revision:
         raise SourceStopped(
             "CURSOR_AHEAD",
-            f"bucket {bucket} was rolled back: its last revision is {stream.last_revision}, "
+            f"{stream.origin} was rolled back: its last revision is {stream.last_revision}, "
             f"{position.revision} was applied",
         )
     if position.checked:
@@ -67,8 +102,6 @@ async def judge(jetstream: JetStream, bucket: str, position: Position | None) ->
             if sample != position.sample:
                 raise SourceStopped(
                     "CURSOR_AHEAD",
-                    f"bucket {bucket} was rolled back and written again: revision {position.revision} is not the "
+                    f"{stream.origin} was rolled back and written again: revision {position.revision} is not the "
                     "message that was applied",
                 )
-    # Also where the stream did not get further: a purge moves no revision.
-    return Verdict(stream, resync=True)

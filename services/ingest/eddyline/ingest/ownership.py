@@ -20,6 +20,7 @@ from eddyline.core.backoff import Backoff
 from eddyline.core.clock import sleep, wait_event
 from eddyline.core.errors import EddylineError, LeaseHeld, SourceNotFound, StaleFence, TopicNotFound
 from eddyline.core.telemetry import fields
+from eddyline.ingest.orders import Orders
 from eddyline.ingest.progress import COPYING, Progress
 from eddyline.ingest.source import SourceRun
 
@@ -43,6 +44,7 @@ class Held:
 
     lease: Lease
     progress: Progress
+    orders: Orders
     stop: asyncio.Event
 
 
@@ -71,6 +73,12 @@ class Ownership:
     def look(self) -> None:
         """List the sources now: one was created or deleted."""
         self._wake.set()
+
+    def obey(self, info: SourceInfo) -> None:
+        """Orders were given here: the source need not wait for its next renewal."""
+        held = self.held.get(info.definition.name)
+        if held is not None and held.lease.fence == info.fence:
+            held.orders.take(info.orders)
 
     def drop(self, name: str) -> None:
         """Stop copying a source that was deleted."""
@@ -105,7 +113,7 @@ class Ownership:
         except (LeaseHeld, SourceNotFound):
             return  # another one was quicker, or it is gone
         log.info("lease won", extra=fields(source=name, fence=lease.fence))
-        held = Held(lease, Progress(self._around.clock), asyncio.Event())
+        held = Held(lease, Progress(self._around.clock, name), Orders(lease.source.orders), asyncio.Event())
         self.held[name] = held
         group.create_task(self._hold(name, held), name=f"source {name}")
 
@@ -125,7 +133,7 @@ class Ownership:
 
     async def _copy(self, name: str, held: Held) -> None:
         try:
-            await SourceRun(held.lease, self._around, held.progress).run()
+            await SourceRun(held.lease, self._around, held.progress, held.orders).run()
         except (StaleFence, SourceNotFound, TopicNotFound) as error:
             log.info("source lost", extra=fields(source=name, fence=held.lease.fence, reason=error.reason))
 
@@ -137,7 +145,8 @@ class Ownership:
             wait_s = self._lease_ms / 3000
             await self._set_source(name, progress.state in COPYING)
             try:
-                await self._around.link.renew_lease(name, fence=held.lease.fence, report=progress.report())
+                renewal = await self._around.link.renew_lease(name, fence=held.lease.fence, report=progress.report())
+                held.orders.take(renewal.orders)
                 self._readiness.store_answered()
                 backoff.reset()
             except (StaleFence, SourceNotFound) as error:

@@ -1,10 +1,14 @@
 """A source's position at NATS: which stream, up to which revision, and a sample of the message there.
 
     position = u8 1, i64 created_ns, u64 revision, 16 bytes sample        little-endian, 33 bytes; no bytes = none yet
+             | u8 2, the same, u64 resync_serial                         where a resync was asked for: 41 bytes
 
 The stream's creation time tells a stream made anew, the sample one that was rolled back: xxh3_128 of subject, a zero
 byte and data of the message at the revision. Where no message is there (the revision was lost or removed) the sample is
 eight zero bytes and a serial number, and is not compared.
+
+`resync_serial` is that of the last resync that was asked for and is done: it is stored in the frame that ends it, so that a
+crash neither forgets nor repeats one.
 
 I1: a position that follows another one differs from it in its bytes, also where the revision stays (synthetic deletes
 change the fold and nothing at NATS): the store takes a batch whose new position is the stored one for a retry.
@@ -12,7 +16,7 @@ change the fold and nothing at NATS): the store takes a batch whose new position
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Final
 
@@ -21,7 +25,9 @@ from xxhash import xxh3_128_digest
 from eddyline.core.errors import InvalidArgument
 
 _LAYOUT: Final = Struct("<BqQ16s")
+_SERIAL: Final = Struct("<Q")
 _FORMAT: Final = 1
+_SERIAL_FORMAT: Final = 2
 _UNCHECKED: Final = bytes(8)
 """A sample that begins so is none: one real hash in 2^64 does, and is then not compared, which harms nothing."""
 
@@ -35,6 +41,7 @@ class Position:
     created_ns: int
     revision: int
     sample: bytes = bytes(16)
+    resync_serial: int = 0
 
     @property
     def checked(self) -> bool:
@@ -43,13 +50,16 @@ class Position:
 
     def encode(self) -> bytes:
         """The bytes that the store keeps."""
-        return _LAYOUT.pack(_FORMAT, self.created_ns, self.revision, self.sample)
+        if not self.resync_serial:
+            return _LAYOUT.pack(_FORMAT, self.created_ns, self.revision, self.sample)
+        body = _LAYOUT.pack(_SERIAL_FORMAT, self.created_ns, self.revision, self.sample)
+        return body + _SERIAL.pack(self.resync_serial)
 
     def after_changes(self) -> Position:
         """The same revision after changes that no message brought; its sample is not compared."""
         serial = 0 if self.checked else int.from_bytes(self.sample[8:], "little")
         following = (serial + 1) % (1 << 64)
-        return Position(self.created_ns, self.revision, _UNCHECKED + following.to_bytes(8, "little"))
+        return replace(self, sample=_UNCHECKED + following.to_bytes(8, "little"))
 
 
 def decode_position(stored: bytes) -> Position | None:
@@ -60,10 +70,12 @@ def decode_position(stored: bytes) -> Position | None:
     """
     if not stored:
         return None
-    if len(stored) != _LAYOUT.size or stored[0] != _FORMAT:
+    sizes = {_FORMAT: _LAYOUT.size, _SERIAL_FORMAT: _LAYOUT.size + _SERIAL.size}
+    if len(stored) != sizes.get(stored[0]):
         raise InvalidArgument(f"a position of {len(stored)} bytes that this version cannot read", field="position")
-    _, created_ns, revision, sample = _LAYOUT.unpack(stored)
-    return Position(created_ns, revision, sample)
+    _, created_ns, revision, sample = _LAYOUT.unpack_from(stored)
+    serial = _SERIAL.unpack_from(stored, _LAYOUT.size)[0] if stored[0] == _SERIAL_FORMAT else 0
+    return Position(created_ns, revision, sample, serial)
 
 
 def sample_of(subject: bytes, data: bytes) -> bytes:

@@ -1,28 +1,45 @@
 """What a source is doing now: its state and figures, as reported to the store, health and status.
 
 Owns the order of states: a stop is left by what ends it and not by looking again, which would flicker. OVERSIZE ends when
-the source is LIVE, BUCKET_MISSING when the bucket is being read, the others never under the same lease.
+the source is LIVE, every other stop when it is copying again, and each when it is paused. A line of log a change of state,
+with the reason and the counts.
 Threading: event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Final, Literal
 
 from eddyline.core.source import SourceReport
+from eddyline.core.telemetry import fields
 
 if TYPE_CHECKING:
     from eddyline.core.clock import Clock
 
 State = Literal[
-    "STARTING", "RESYNCING", "LIVE", "RECOVERING", "BUCKET_MISSING", "STREAM_RECREATED", "CURSOR_AHEAD", "OVERSIZE"
+    "CONNECTING",
+    "SNAPSHOT",
+    "RESYNCING",
+    "CATCHING_UP",
+    "LIVE",
+    "RECOVERING",
+    "PAUSED",
+    "SOURCE_LOST",
+    "CURSOR_EXPIRED",
+    "CURSOR_AHEAD",
+    "STREAM_RECREATED",
+    "OVERSIZE",
 ]
 """Names of the contract's `SourceStatus`."""
 
-COPYING: Final[frozenset[State]] = frozenset(("RESYNCING", "LIVE"))
-STOPPED: Final[frozenset[State]] = frozenset(("BUCKET_MISSING", "STREAM_RECREATED", "CURSOR_AHEAD", "OVERSIZE"))
-_ENDED_BY: Final[dict[State, tuple[State, ...]]] = {"OVERSIZE": ("LIVE",), "BUCKET_MISSING": ("RESYNCING", "LIVE")}
+COPYING: Final[frozenset[State]] = frozenset(("SNAPSHOT", "RESYNCING", "CATCHING_UP", "LIVE"))
+STOPPED: Final[frozenset[State]] = frozenset(
+    ("SOURCE_LOST", "CURSOR_EXPIRED", "STREAM_RECREATED", "CURSOR_AHEAD", "OVERSIZE")
+)
+log = logging.getLogger(__name__)
+
 REASON_CHARS_MAX: Final = 250
 """The contract takes 1 KiB; four bytes a character at most."""
 
@@ -30,10 +47,11 @@ REASON_CHARS_MAX: Final = 250
 class Progress:
     """One source's state. `changed` is set at every change of state or reason, for whoever reports it."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, source: str = "") -> None:
         self._clock = clock
+        self._source = source
         self._since_s = clock.monotonic_s()
-        self.state: State = "STARTING"
+        self.state: State = "CONNECTING"
         self.reason = ""
         self.position_revision = 0
         self.last_revision = 0
@@ -49,21 +67,39 @@ class Progress:
         """Time in this state."""
         return round((self._clock.monotonic_s() - self._since_s) * 1000)
 
-    def enter(self, state: State, reason: str = "") -> None:
-        """Be in `state` from now on."""
-        if self.state in STOPPED and state not in STOPPED and state not in _ENDED_BY.get(self.state, ()):
+    def enter(self, state: State, reason: str = "", *, detail: str = "") -> None:
+        """Be in `state` from now on. `reason` = what is wrong; `detail` = what was done, for the log alone."""
+        if self.state in STOPPED and not _ends(self.state, state):
             return
         if state != self.state:
+            self._tell(state, "; ".join(filter(None, (reason, detail))))
             self.state = state
             self._since_s = self._clock.monotonic_s()
             self.changed.set()
         self.explain(reason)
+
+    def _tell(self, state: State, why: str) -> None:
+        level = logging.ERROR if state in STOPPED else logging.INFO
+        told = fields(
+            source=self._source,
+            state=state,
+            was=self.state,
+            position=self.position_revision,
+            lag=self.lag,
+            reason=why or "-",
+        )
+        log.log(level, "source state", extra=told)
 
     def explain(self, reason: str) -> None:
         """Say why, without a change of state; "" = all is well."""
         if reason != self.reason:
             self.reason = reason
             self.changed.set()
+
+    def forget(self, position_revision: int, last_revision: int) -> None:
+        """It is another stream now, applied so far, and got so far."""
+        self.position_revision = position_revision
+        self.last_revision = last_revision
 
     def saw(self, last_revision: int) -> None:
         """The stream has got so far."""
@@ -72,3 +108,10 @@ class Progress:
     def report(self) -> SourceReport:
         """For the store."""
         return SourceReport(self.state, self.reason[:REASON_CHARS_MAX], self.last_revision, self.lag)
+
+
+def _ends(stop: State, state: State) -> bool:
+    """Whether a source that is stopped is so no more once it is in `state`."""
+    if state in STOPPED or state == "PAUSED":
+        return True
+    return state == "LIVE" if stop == "OVERSIZE" else state in COPYING

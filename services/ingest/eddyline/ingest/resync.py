@@ -17,7 +17,7 @@ Threading: event loop.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.batch import Batch
 from eddyline.core.errors import EddylineError
@@ -40,15 +40,30 @@ CONFIRMS_AT_ONCE: Final = 64
 """Questions under way to the server; 64 hide the round trip, more would queue there."""
 
 
+class Resynced(NamedTuple):
+    """The position to read on behind, and what was done, in words."""
+
+    position: Position | None
+    done: str
+
+
 async def resync(
-    *, jetstream: JetStream, stream: Stream, link: StoreLink, topic: str, position: Position | None, forward: Forward
-) -> Position | None:
-    """Bring fold and position in step with what the stream no longer has; the position to read on behind.
+    *,
+    jetstream: JetStream,
+    stream: Stream,
+    link: StoreLink,
+    topic: str,
+    position: Position | None,
+    forward: Forward,
+    resync_serial: int = 0,
+) -> Resynced:
+    """Bring fold and position in step with what the stream no longer has. A stream by itself has no fold.
 
     Raises:
         BucketNotFound, NatsUnreachable, and what the store's calls raise: nothing or a part of it was done.
     """
-    gone = await vanished(jetstream, stream, link.range_entries(topic)) if position is not None else []
+    has_fold = position is not None and bool(stream.bucket)
+    gone = await vanished(jetstream, stream, link.range_entries(topic)) if has_fold else []
     at = revision_of(position)
     lost = stream.first_revision > at + 1
     resume = stream.first_revision - 1 if lost else at
@@ -57,14 +72,17 @@ async def resync(
     if lost:
         reason = GapReason.SOURCE_GAP if stream.may_evict else GapReason.SUPERSEDED
         rows.insert(0, gap_record(source_gap(stream, at + 1, resume, reason)))
-    here = position if position is not None else Position(stream.created_ns, 0)
+    here = position if position is not None else Position(stream.created_ns, 0, resync_serial=resync_serial)
     for start in range(0, len(rows), CHUNK_RECORDS_MAX):
         batch = Batch.from_rows(rows[start : start + CHUNK_RECORDS_MAX])
         is_last = start + CHUNK_RECORDS_MAX >= len(rows)
-        here = Position(stream.created_ns, resume) if lost and is_last else here.after_changes()
+        moved = Position(stream.created_ns, resume, resync_serial=here.resync_serial)
+        here = moved if lost and is_last else here.after_changes()
         await forward.apply(batch, here)
         position = here
-    return position
+    done = [f"{len(gone)} deletes"] if gone else []
+    done += [f"gap {at + 1}-{resume}"] if lost else []
+    return Resynced(position, "resync: " + ", ".join(done) if done else "")
 
 
 async def vanished(jetstream: JetStream, stream: Stream, pages: AsyncIterator[RangePage]) -> list[bytes]:

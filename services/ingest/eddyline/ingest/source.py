@@ -3,10 +3,13 @@
 Each attempt starts at the stored position and ends with a reason; the next one follows by itself, after a backoff, unless
 the reason is a stop. Nothing survives an attempt but the position.
 
-    STARTING -> judge -> [RESYNCING -> key sets, gap, messages up to the last revision of the start] -> LIVE
+    CONNECTING -> judge -> [RESYNCING: key sets, gap] -> SNAPSHOT or CATCHING_UP, to the last revision of the start -> LIVE
     LIVE -> keys left without a word (seen by a look) -> RESYNCING      anything lost -> RECOVERING -> judge ...
-    no bucket -> BUCKET_MISSING (looked for again)      too large -> OVERSIZE (looked at again)
-    STREAM_RECREATED, CURSOR_AHEAD -> nothing more under this lease: the stream may come to look right again
+    another stream, or a resync asked for -> RESYNCING: values, gap -> CATCHING_UP -> LIVE
+    none there -> SOURCE_LOST (looked for again)      too large -> OVERSIZE (looked at again)
+    STREAM_RECREATED, CURSOR_AHEAD, CURSOR_EXPIRED -> nothing more until a resync is asked for, or the next lease: the stream
+    may come to look right again
+    paused -> PAUSED until it is resumed
 
 Threading: event loop; one task a source.
 """
@@ -19,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.backoff import Backoff
-from eddyline.core.clock import sleep
+from eddyline.core.clock import wait_event
 from eddyline.core.errors import (
     BucketNotFound,
     EddylineError,
@@ -31,12 +34,15 @@ from eddyline.core.errors import (
     TopicNotFound,
 )
 from eddyline.core.telemetry import fields
+from eddyline.ingest.accept import Acceptance, accept
 from eddyline.ingest.audit import LOOK_S, Audit
 from eddyline.ingest.consumer import Consumer, ConsumerLost
+from eddyline.ingest.dead_letters import DeadLetters
+from eddyline.ingest.filters import Filter
 from eddyline.ingest.forward import Forward, retried
-from eddyline.ingest.holes import find_holes
+from eddyline.ingest.holes import find_holes, with_misfits
 from eddyline.ingest.janitor import sweep
-from eddyline.ingest.judge import SourceStopped, judge
+from eddyline.ingest.judge import SourceStopped, expired, judge
 from eddyline.ingest.names import consumer_name, name_prefix
 from eddyline.ingest.position import Position, decode_position, revision_of
 from eddyline.ingest.resync import resync
@@ -51,7 +57,9 @@ if TYPE_CHECKING:
     from eddyline.ingest.connection import Connection
     from eddyline.ingest.jetstream import JetStream
     from eddyline.ingest.judge import Verdict
+    from eddyline.ingest.orders import Orders
     from eddyline.ingest.progress import Progress
+    from eddyline.ingest.resync import Resynced
     from eddyline.ingest.stream import Stream
 
 log = logging.getLogger(__name__)
@@ -63,6 +71,8 @@ OVERSIZE_LOOK_S: Final = 30.0
 GOOD_ATTEMPT_S: Final = 10.0
 """An attempt that was LIVE this long owes its end to something new: the backoff starts over."""
 END_TIMEOUT_S: Final = 2.0
+ORDERED: Final = "other orders came"
+"""Why a consumer is left where a source is paused or is to resync."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +93,22 @@ class Surroundings:
 class SourceRun:
     """One leased source. `run` is its task: it ends when the source is no longer ours, or by cancellation."""
 
-    def __init__(self, lease: Lease, surroundings: Surroundings, progress: Progress) -> None:
+    def __init__(self, lease: Lease, surroundings: Surroundings, progress: Progress, orders: Orders) -> None:
         definition = lease.source.definition
         self._definition = definition
         self._fence = lease.fence
         self._around = surroundings
         self.progress = progress
+        self._orders = orders
+        self._filter = Filter(definition)
+        self._consumer: Consumer | None = None
         self._prefix = name_prefix(surroundings.cluster_id, definition.name)
         self._backoff = Backoff(surroundings.rng, cap_s=LOOK_AGAIN_S_MAX)
         self._attempt_number = 0
         self._compare_due = False
-        self._stream_name = f"KV_{definition.bucket}"
+        self._stream_name = f"KV_{definition.bucket}" if definition.bucket else definition.stream
+        self._lost_to = lease.source.report.last_revision
+        """The last revision that the stream is known to have had, where it is another one now."""
         self._forward = Forward(
             surroundings.link,
             source=definition.name,
@@ -103,6 +118,9 @@ class SourceRun:
             rng=surroundings.rng,
             on_trouble=progress.explain,
         )
+        self._dead_letters = DeadLetters(
+            surroundings.link, definition, clock=surroundings.clock, rng=surroundings.rng, on_trouble=progress.explain
+        )
 
     async def run(self) -> None:
         """Copy until the source is no longer ours.
@@ -110,12 +128,28 @@ class SourceRun:
         Raises:
             StaleFence, SourceNotFound, TopicNotFound: it is another replica's, or gone.
         """
+        self._orders.on_change = self._obey
         try:
             while True:
+                if self._orders.paused:
+                    await self._pause()
+                self._orders.changed.clear()
                 wait_s = await self._attempt()
-                await sleep(self._around.clock, wait_s)
+                await wait_event(self._around.clock, self._orders.changed, wait_s)
         finally:
             await self._leave()
+
+    def _obey(self) -> None:
+        """Other orders came: what was received is applied, then the attempt ends."""
+        if self._consumer is not None:
+            self._consumer.break_off(ORDERED)
+
+    async def _pause(self) -> None:
+        self.progress.enter("PAUSED")
+        while self._orders.paused:
+            self._orders.changed.clear()
+            await self._orders.changed.wait()
+        self.progress.enter("CONNECTING", detail="resumed")
 
     async def _attempt(self) -> float:
         """One attempt; the time to wait before the next."""
@@ -129,14 +163,13 @@ class SourceRun:
             self._forward.stored = error.position
             self._recover("the stored position is another one")
         except BucketNotFound as error:
-            self.progress.enter("BUCKET_MISSING", error.message)
+            self.progress.enter("SOURCE_LOST", error.message)
         except SourceStopped as stopped:
             return await self._stopped(stopped)
         except RecordTooLarge as error:
             return await self._stopped(SourceStopped("OVERSIZE", error.message))
         except ConsumerLost as lost:
-            if self._compare_due:
-                log.info("source resyncs", extra=fields(source=self._definition.name, reason=str(lost)))
+            if self._compare_due or self._orders.changed.is_set():
                 return 0.0
             self._recover(str(lost))
         except EddylineError as error:
@@ -162,15 +195,21 @@ class SourceRun:
             await around.connection.wait_connected()
             self.progress.explain("")
         position = decode_position(self._forward.stored)
+        is_first = position is None
         self.progress.position_revision = revision_of(position)
-        verdict = await judge(around.jetstream, self._definition.bucket, position)
+        resync_serial = self._orders.resync_serial
+        verdict = await judge(around.jetstream, self._definition, position, resync_serial=resync_serial)
         stream = verdict.stream
         self.progress.saw(stream.last_revision)
         name = consumer_name(self._prefix, self._fence, self._attempt_number)
         await sweep(around.jetstream, stream.name, self._prefix, fence=self._fence, keep=name)
-        if verdict.resync or self._compare_due:
-            position = await self._resync(verdict, position)
+        done = ""
+        if verdict.accepts and position is not None:
+            position, done = await self._accept(verdict, position, resync_serial, name)
+        elif verdict.resync or self._compare_due:
+            position, done = await self._resync(verdict, position)
         start = revision_of(position) + 1
+        self._enter_reading(is_first, start, done)
         async with Consumer(
             around.connection,
             around.jetstream,
@@ -180,25 +219,65 @@ class SourceRun:
             start_ns=stream.first_ns if start == stream.first_revision else 0,
             clock=around.clock,
             metadata={"eddyline_source": self._definition.name, "eddyline_cluster": around.cluster_id},
-            on_lost=lambda reason: self.progress.enter("RESYNCING" if self._compare_due else "RECOVERING", reason),
+            on_lost=self._lost,
             heartbeat_s=around.heartbeat_s,
+            takes=self._filter,
+            misfits="SET_ASIDE" if self._definition.dead_letter_topic else "STOP",
         ) as consumer:
-            await self._consume(consumer, stream, position)
+            self._consumer = consumer
+            try:
+                await self._consume(consumer, stream, position)
+            finally:
+                self._consumer = None
 
-    async def _resync(self, verdict: Verdict, position: Position | None) -> Position | None:
+    def _lost(self, reason: str) -> None:
+        if reason != ORDERED:
+            self.progress.enter("RESYNCING" if self._compare_due else "RECOVERING", reason)
+
+    def _enter_reading(self, is_first: bool, start: int, done: str) -> None:
+        """State while what is there is read. A source that only compared goes straight to LIVE, which says it."""
+        resumed = "from the beginning" if start == 1 else f"resumed at {start}"
+        self.progress.enter("SNAPSHOT" if is_first else "CATCHING_UP", detail=", ".join(filter(None, (done, resumed))))
+
+    async def _resync(self, verdict: Verdict, position: Position | None) -> Resynced:
         self.progress.enter("RESYNCING", self.progress.reason if self._compare_due else "")
         async with self._around.resyncs:
-            position = await resync(
+            resynced = await resync(
                 jetstream=self._around.jetstream,
                 stream=verdict.stream,
                 link=self._around.link,
                 topic=self._definition.topic,
                 position=position,
                 forward=self._forward,
+                resync_serial=self._orders.resync_serial,
             )
         self._compare_due = False
-        self.progress.position_revision = revision_of(position)
-        return position
+        self.progress.position_revision = revision_of(resynced.position)
+        return resynced
+
+    async def _accept(self, verdict: Verdict, position: Position, resync_serial: int, name: str) -> Resynced:
+        """Take the stream as it is."""
+        self.progress.enter("RESYNCING", detail=verdict.accepts)
+        around = self._around
+        given = Acceptance(
+            self._definition,
+            verdict.stream,
+            around.jetstream,
+            around.connection,
+            around.link,
+            self._forward,
+            self._dead_letters,
+            around.clock,
+            f"{name}-values",
+            resync_serial,
+            self._lost_to,
+        )
+        async with around.resyncs:
+            resynced = await accept(given, position)
+        self._compare_due = False
+        self._lost_to = 0
+        self.progress.forget(revision_of(resynced.position), verdict.stream.last_revision)
+        return resynced
 
     async def _consume(self, consumer: Consumer, stream: Stream, position: Position | None) -> None:
         """Apply what comes. LIVE from the moment on that the last revision of the start is applied."""
@@ -224,11 +303,16 @@ class SourceRun:
                 continue
             self.progress.saw(max(chunk.last_revision, consumer.last_seen_revision))
             holes = await find_holes(self._around.jetstream, stream, chunk)
-            position = chunk.position(stream.created_ns)
-            await self._forward.apply(chunk.batch(holes.gaps), position)
+            if holes.overrun and self._definition.on_expired == "STOP":
+                lost = holes.gaps[0].gap
+                raise expired(stream, lost.source_first, lost.source_last)
+            await self._dead_letters.keep(stream, chunk.misfits)
+            serial = position.resync_serial if position is not None else self._orders.resync_serial
+            position = chunk.position(stream.created_ns, serial)
+            await self._forward.apply(chunk.batch(with_misfits(stream, chunk, holes.gaps)), position)
             self.progress.position_revision = position.revision
             if holes.overrun:
-                self._resync_for("the bucket dropped revisions before they were read", consumer)
+                self._resync_for(f"{stream.origin} dropped revisions before they were read", consumer)
 
     async def _taken(self, consumer: Consumer, wait_s: float) -> Chunk | None:
         """The next chunk; None = nothing is there, or none came within `wait_s`."""
@@ -257,27 +341,24 @@ class SourceRun:
             following = await self._around.jetstream.next_message(stream, at + 1)
             if following is not None and following["seq"] <= target:
                 return False
-            if following is None and (await self._around.jetstream.stream(stream.bucket)).first_revision > at + 1:
-                self._resync_for("the bucket was purged before it was read", consumer)
+            if following is None and (await self._around.jetstream.again(stream)).first_revision > at + 1:
+                self._resync_for(f"{stream.origin} was purged before it was read", consumer)
                 return False
             if consumer.drained:  # nothing came while we asked
-                await self._forward.apply(None, Position(stream.created_ns, target))
+                serial = position.resync_serial if position is not None else self._orders.resync_serial
+                await self._forward.apply(None, Position(stream.created_ns, target, resync_serial=serial))
                 self.progress.position_revision = target
-        self.progress.enter("LIVE")
+        self.progress.enter("LIVE", detail="caught up")
         return True
 
     async def _stopped(self, stopped: SourceStopped) -> float:
-        log.error(
-            "source stopped",
-            extra=fields(source=self._definition.name, state=stopped.state, reason=stopped.reason),
-        )
         self.progress.enter(stopped.state, stopped.reason)
         if stopped.state != "OVERSIZE":
-            await asyncio.Event().wait()  # until the lease ends
+            await self._orders.changed.wait()  # or until the lease ends
+            return 0.0
         return OVERSIZE_LOOK_S
 
     def _recover(self, reason: str) -> None:
-        log.info("source recovers", extra=fields(source=self._definition.name, reason=reason))
         self.progress.enter("RECOVERING", reason)
 
     async def _leave(self) -> None:

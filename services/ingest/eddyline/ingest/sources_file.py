@@ -23,9 +23,12 @@ from eddyline.ingest.forward import retried
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from eddyline.core.source import Policy
     from eddyline.core.store_link import StoreLink
 
-FIELDS: Final = ("name", "bucket", "topic")
+FIELDS: Final = ("name", "bucket", "stream", "topic", "on_expired", "on_recreated", "dead_letter_topic")
+LISTS: Final = ("key_prefixes", "subjects")
+_POLICIES: Final[dict[str, Policy]] = {"resync": "RESYNC", "stop": "STOP"}
 
 
 def parse_sources(text: str, where: str) -> list[SourceDefinition]:
@@ -63,8 +66,8 @@ async def ensure_sources(link: StoreLink, definitions: Sequence[SourceDefinition
             await create_source(link, definition, TopicConfig())
         except SourceExists as error:
             raise SettingsError(
-                f"source {definition.name}: {where} says bucket {definition.bucket} to topic {definition.topic}, "
-                f"the store has bucket {error.metadata.get('bucket', '?')} to topic {error.metadata.get('topic', '?')}"
+                f"source {definition.name}: {where} says {definition.origin} to topic {definition.topic}, "
+                f"the store says otherwise: {error.message}"
             ) from error
         except EddylineError as error:
             if retried(error):
@@ -73,14 +76,37 @@ async def ensure_sources(link: StoreLink, definitions: Sequence[SourceDefinition
 
 
 def _definition(entry: object, where: str) -> SourceDefinition:
-    if not isinstance(entry, dict) or any(not isinstance(entry.get(field), str) for field in FIELDS):
-        raise SettingsError(f"{where} needs name, bucket and topic, each a text")
-    unknown = sorted(set(entry) - set(FIELDS))
+    if not isinstance(entry, dict):
+        raise SettingsError(f"{where} is no table")
+    unknown = sorted(set(entry) - {*FIELDS, *LISTS})
     if unknown:
-        raise SettingsError(f"{where} has unknown {', '.join(unknown)}; it takes {', '.join(FIELDS)}")
-    definition = SourceDefinition(name=entry["name"], topic=entry["topic"], bucket=entry["bucket"])
+        raise SettingsError(f"{where} has unknown {', '.join(unknown)}; it takes {', '.join((*FIELDS, *LISTS))}")
+    if not all(isinstance(entry.get(field, ""), str) for field in FIELDS) or not {"name", "topic"} <= set(entry):
+        raise SettingsError(f"{where} needs name, topic, and bucket or stream, each a text")
+    for field in LISTS:
+        values = entry.get(field, [])
+        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+            raise SettingsError(f"{where}: {field} is a list of texts")
+    definition = SourceDefinition(
+        name=entry["name"],
+        topic=entry["topic"],
+        bucket=entry.get("bucket", ""),
+        stream=entry.get("stream", ""),
+        key_prefixes=tuple(prefix.encode() for prefix in entry.get("key_prefixes", ())),
+        subjects=tuple(entry.get("subjects", ())),
+        on_expired=_policy(entry, "on_expired", "resync", where),
+        on_recreated=_policy(entry, "on_recreated", "stop", where),
+        dead_letter_topic=entry.get("dead_letter_topic", ""),
+    )
     try:
         check_definition(definition)
     except EddylineError as error:
         raise SettingsError(f"{where}: {error.message}") from error
     return definition
+
+
+def _policy(entry: dict[str, str], field: str, default: str, where: str) -> Policy:
+    asked = entry.get(field, default)
+    if asked not in _POLICIES:
+        raise SettingsError(f"{where}: {field} is resync or stop, not {asked!r}")
+    return _POLICIES[asked]

@@ -1,4 +1,4 @@
-"""A bucket's stream as JetStream tells it: identity, bounds, and what it may drop by itself.
+"""A stream, mostly a bucket's, as JetStream tells it: identity, bounds, and what it may drop by itself.
 
 Threading: immutable.
 """
@@ -13,6 +13,8 @@ from typing import Final
 
 BUCKET_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,255}")
 """JetStream's own rule for buckets, and the store's bound."""
+STREAM_PATTERN: Final = re.compile(r"[^\s.*>/\\]{1,255}")
+"""And for streams."""
 NO_BOUND_NS: Final = 0
 MSG_TTL_NS_MIN: Final = 1_000_000_000
 """The shortest time to live that the server takes for one message."""
@@ -22,8 +24,9 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The stream of one bucket at one moment of the server.
+    """A stream at one moment of the server.
 
+    Of a bucket, or, where `bucket` is "", a stream by itself: every subject is a key.
     `plain` = it has the bucket's subjects and no others, so that revisions are missing only where messages are gone.
     `history` = newest messages kept of each subject, 0 = all. `last_revision` 0 = it never had a message. `limited` = the
     number or the bytes of its messages have a bound. `expiry_markers` = the server says when a key's last message aged out.
@@ -46,6 +49,11 @@ class Stream:
     limited: bool
     message_count: int
     subject_count: int
+
+    @property
+    def origin(self) -> str:
+        """What it is, in words."""
+        return f"bucket {self.bucket}" if self.bucket else f"stream {self.name}"
 
     @property
     def may_evict(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddyline.core.errors import DataCorrupt
-from eddyline.core.source import SourceDefinition
+from eddyline.core.source import SourceOrders, definition_of
 from eddyline.store.catalog.catalog import SourceEntry, TopicEntry, WriterEntry
 from eddyline.store.log.changes import segment_of
 from eddyline.store.log.dedupe import KeyedAppend
@@ -67,7 +67,15 @@ def source_of(topic: Topic, sources: Sources) -> SourceEntry | None:
     if source is None:
         return None
     definition = source.definition
-    return SourceEntry(definition.name, definition.bucket, source.fence, source.holder, source.lease_ms)
+    return SourceEntry(
+        definition.name,
+        definition.bucket,
+        source.fence,
+        source.holder,
+        source.lease_ms,
+        definition.settings,
+        *source.orders,
+    )
 
 
 def topic_from(entry: TopicEntry, topic_dir: Path, key_budget: KeyBudget) -> Topic:
@@ -112,9 +120,17 @@ def topic_from(entry: TopicEntry, topic_dir: Path, key_budget: KeyBudget) -> Top
 
 
 def source_from(entry: TopicEntry) -> ReplayedSource | None:
-    """The source of an entry's topic."""
+    """The source of an entry's topic.
+
+    Raises:
+        DataCorrupt: its settings are none.
+    """
     source = entry.source
     if source is None:
         return None
-    definition = SourceDefinition(source.name, entry.name, source.bucket)
-    return ReplayedSource(definition, source.fence, source.holder, source.lease_ms)
+    try:
+        definition = definition_of(source.name, entry.name, source.bucket, source.settings)
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataCorrupt(f"source {source.name} in the catalog: {error}", file="catalog", offset=0) from error
+    orders = SourceOrders(source.paused, source.resync_serial)
+    return ReplayedSource(definition, source.fence, source.holder, source.lease_ms, orders)

@@ -15,6 +15,7 @@ from eddyline.core.batch import Batch
 from eddyline.core.deletion import check_delete
 from eddyline.core.errors import (
     NotKv,
+    NotLog,
     NotReady,
     SourceExists,
     TopicExists,
@@ -23,7 +24,7 @@ from eddyline.core.errors import (
     TopicNotFound,
 )
 from eddyline.core.read import ALL_RECORDS
-from eddyline.core.source import Lease
+from eddyline.core.source import Lease, SourceOrders
 from eddyline.core.topic import Kind, TopicConfig, check_config, check_name, merged
 from eddyline.store.append import AppendRequest, WriterPosition
 from eddyline.store.figures import StoreFigures
@@ -33,7 +34,7 @@ from eddyline.store.log.bodies import config_body, topic_body, topic_of
 from eddyline.store.log.changes import apply_config
 from eddyline.store.log.topic import Topic
 from eddyline.store.parts import unserved_reason
-from eddyline.store.sources import change_writer, check_definition
+from eddyline.store.sources import change_writer, check_definition, put_body
 from eddyline.store.staging import check_epoch
 from eddyline.store.storage.frame import FrameType, control_body
 
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from eddyline.core.match import Match
     from eddyline.core.read import EntryPage, RangePage, ReadResult, RecordFilter, SeqFound
     from eddyline.core.record import Gap
-    from eddyline.core.source import SourceDefinition, SourceInfo, SourceReport
+    from eddyline.core.source import Renewal, SourceDefinition, SourceInfo, SourceReport
     from eddyline.core.store_link import AppendResult
     from eddyline.core.topic import ConfigChange, TopicInfo
     from eddyline.store.ack import Ack
@@ -181,6 +182,9 @@ class LocalLink:
             self._engine.check_new(self._would_be(request.topic, *request.create), request)
             topic = await self._create_if_missing(request.topic, *request.create)
         return await self._engine.stage(topic or self._table.get(request.topic), request)
+
+    async def append(self, topic: str, batch: Batch, *, idempotency_key: str = "") -> AppendResult:
+        return await (await self.stage(AppendRequest(topic, batch, idempotency_key=idempotency_key)))
 
     async def apply_batch(
         self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None
@@ -324,8 +328,9 @@ class LocalLink:
             if known is not None:
                 if known.definition != definition:
                     raise SourceExists(
-                        f"source {definition.name} copies bucket {known.definition.bucket} to topic "
-                        f"{known.definition.topic}, not {definition.bucket} to {definition.topic}",
+                        f"source {definition.name} copies {known.definition.origin} to topic "
+                        f"{known.definition.topic}, not {definition.origin} to {definition.topic}"
+                        f"{_other_settings(known.definition, definition)}",
                         source=definition.name,
                         bucket=known.definition.bucket,
                         topic=known.definition.topic,
@@ -334,9 +339,9 @@ class LocalLink:
                     )
                 return self._sources.info(known), False
             topic = self._table.get(definition.topic)
-            check_takes_source(topic)
+            check_takes_source(topic, definition)
             topic.source = definition.name  # from here on appends of others are refused
-            await self._change_writer(topic, {"bucket": definition.bucket, "change": "put", "source": definition.name})
+            await self._change_writer(topic, put_body(definition))
             return self._sources.info(self._sources.get(definition.name)), True
 
     async def get_source(self, name: str) -> SourceInfo:
@@ -348,6 +353,17 @@ class LocalLink:
     async def list_sources_page(self, after: str, limit: int) -> list[SourceInfo]:
         """Up to `limit` sources in order of their names, above `after`."""
         return [self._sources.info(self._sources.get(name)) for name in self._sources.names_after(after, limit)]
+
+    async def control_source(self, name: str, *, paused: bool | None = None, resync: bool = False) -> SourceInfo:
+        self._check_open()
+        async with self._locks.hold("source " + name):
+            source = self._sources.get(name)
+            known = source.orders
+            orders = SourceOrders(known.paused if paused is None else paused, known.resync_serial + resync)
+            if orders != known:
+                body = {"paused": int(orders.paused), "resync_serial": orders.resync_serial}
+                await self._change_writer(source.topic, {"change": "orders", "source": name, **body})
+            return self._sources.info(source)
 
     async def delete_source(self, name: str) -> None:
         self._check_open()
@@ -367,7 +383,7 @@ class LocalLink:
             await self._settled(found)
             return Lease(fence, self._sources.info(found))
 
-    async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> int:
+    async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> Renewal:
         return self._sources.renew(source, fence, report)
 
     async def release_lease(self, source: str, *, fence: int) -> None:
@@ -413,9 +429,18 @@ def _there(topic: Topic, answer: T) -> T:
     return answer
 
 
-def check_takes_source(topic: Topic) -> None:
-    """Raises NotKv, TopicHasSource or TopicNotEmpty where a topic cannot get a source."""
-    if topic.kind is not Kind.KV:
+def _other_settings(known: SourceDefinition, asked: SourceDefinition) -> str:
+    """What else differs, in words."""
+    if known.settings == asked.settings:
+        return ""
+    return f"; it has the settings {known.settings or '{}'}, not {asked.settings or '{}'}"
+
+
+def check_takes_source(topic: Topic, definition: SourceDefinition) -> None:
+    """Raises NotKv, NotLog, TopicHasSource or TopicNotEmpty where a topic cannot get a source."""
+    if definition.stream and topic.kind is not Kind.LOG:
+        raise NotLog(f"topic {topic.name} has a fold, a stream needs a LOG topic", topic=topic.name)
+    if definition.bucket and topic.kind is not Kind.KV:
         raise NotKv(f"topic {topic.name} has no fold, a bucket needs one", topic=topic.name)
     if topic.source:
         raise TopicHasSource(f"topic {topic.name} has source {topic.source}", topic=topic.name, source=topic.source)

@@ -243,8 +243,16 @@ class WalOpening:
 def _source_of(replayed: ReplayedSource | None) -> SourceEntry | None:
     if replayed is None:
         return None
-    name, bucket = replayed.definition.name, replayed.definition.bucket
-    return SourceEntry(name, bucket, replayed.fence, replayed.holder, replayed.lease_ms)
+    definition = replayed.definition
+    return SourceEntry(
+        definition.name,
+        definition.bucket,
+        replayed.fence,
+        replayed.holder,
+        replayed.lease_ms,
+        definition.settings,
+        *replayed.orders,
+    )
 
 
 def check_continuous(table: TopicTable) -> None:

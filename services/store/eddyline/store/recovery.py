@@ -20,7 +20,7 @@ from eddyline.core.errors import DataCorrupt
 from eddyline.core.gap import split_gaps
 from eddyline.core.record import Gap
 from eddyline.core.record_size import counted_total
-from eddyline.core.source import SourceDefinition
+from eddyline.core.source import NO_ORDERS, SourceOrders
 from eddyline.core.topic import Kind
 from eddyline.store.catalog.catalog import ErasingEntry
 from eddyline.store.fold.erase import erase_entries
@@ -30,12 +30,14 @@ from eddyline.store.log.bodies import segment_change_of, topic_of
 from eddyline.store.log.changes import apply_config, apply_deletion, apply_eviction, apply_segment_change
 from eddyline.store.log.dedupe import KeyedAppend
 from eddyline.store.log.deletion import decode_delete, decode_evict
+from eddyline.store.sources import put_definition, put_orders
 from eddyline.store.storage.frame import CARRIED, FrameType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eddyline.core.batch import Batch
+    from eddyline.core.source import SourceDefinition
     from eddyline.store.fold.fold import Fold
     from eddyline.store.log.segments import Segment
     from eddyline.store.log.table import TopicTable
@@ -55,6 +57,7 @@ class ReplayedSource(NamedTuple):
     fence: int = 0
     holder: str = ""
     lease_ms: int = 0
+    orders: SourceOrders = NO_ORDERS
 
 
 class Replay:
@@ -152,6 +155,7 @@ class Replay:
             assert topic is not None, "a topic's deletion removes its source"
             sources.add(replayed.definition, topic)
             source = sources.get(replayed.definition.name)
+            source.orders = replayed.orders
             if replayed.fence:
                 fence, holder, lease_ms = replayed.fence, replayed.holder, replayed.lease_ms
                 sources.leased(source, fence=fence, holder=holder, lease_ms=lease_ms)
@@ -230,10 +234,12 @@ class Replay:
     def _change_writer(self, topic: Topic, body: dict[str, str | int]) -> None:
         name, change = str(body["source"]), body["change"]
         if change == "put":
-            self.sources[topic.id] = ReplayedSource(SourceDefinition(name, topic.name, str(body["bucket"])))
+            self.sources[topic.id] = ReplayedSource(put_definition(topic, body))
         elif change == "delete":
             self.sources.pop(topic.id, None)
             topic.writers.forget(name)
+        elif topic.id in self.sources and change == "orders":
+            self.sources[topic.id] = self.sources[topic.id]._replace(orders=put_orders(body))
         elif topic.id in self.sources:
             self.sources[topic.id] = self.sources[topic.id]._replace(
                 fence=int(body["fence"]), holder=str(body["holder"]), lease_ms=int(body["lease_ms"])

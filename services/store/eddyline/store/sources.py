@@ -1,7 +1,7 @@
 """Sources of a shard: definitions, fences and leases, kept beside their topics.
 
-What must survive is in `WriterChange` frames: definition, deletion, and each lease's fence and holder. Deadlines and reports
-are in memory: after a restart each lease runs once more in full.
+What must survive is in `WriterChange` frames: definition, deletion, orders, and each lease's fence and holder. Deadlines and
+reports are in memory: after a restart each lease runs once more in full.
 
 I1: a fence grows with every lease and is durable before it is given; from its staging on, smaller ones are refused.
 Threading: event loop only.
@@ -13,33 +13,42 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import InvalidArgument, LeaseHeld, SourceNotFound, StaleFence
 from eddyline.core.source import (
+    FILTERS_MAX,
     LEASE_MS_DEFAULT,
     LEASE_MS_MAX,
     LEASE_MS_MIN,
+    Renewal,
     SourceDefinition,
     SourceInfo,
+    SourceOrders,
     SourceReport,
+    definition_of,
 )
 from eddyline.core.topic import check_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from eddyline.core.clock import Clock
     from eddyline.store.log.topic import Topic
 
 BUCKET_BYTES_MAX: Final = 255
 HOLDER_BYTES_MAX: Final = 255
+SETTINGS_BYTES_MAX: Final = 32 << 10
+"""Of a definition's settings as one text: half of what a topic's record in the catalog has room for."""
 
 
 class Source:
     """One source in memory."""
 
-    __slots__ = ("deadline_s", "definition", "fence", "holder", "lease_ms", "report", "reported_s", "topic")
+    __slots__ = ("deadline_s", "definition", "fence", "holder", "lease_ms", "orders", "report", "reported_s", "topic")
 
     def __init__(self, definition: SourceDefinition, topic: Topic) -> None:
         self.definition = definition
         self.topic = topic
         self.fence = 0
         self.holder = ""
+        self.orders = SourceOrders()
         self.lease_ms = LEASE_MS_DEFAULT
         self.deadline_s = 0.0
         self.report = SourceReport()
@@ -127,8 +136,8 @@ class Sources:
         source.deadline_s = self._clock.monotonic_s() + source.lease_ms / 1000
         source.topic.writers.set_fence(source.definition.name, fence)
 
-    def renew(self, name: str, fence: int, report: SourceReport) -> int:
-        """Prolong a lease and take its report; the time it now runs, in ms.
+    def renew(self, name: str, fence: int, report: SourceReport) -> Renewal:
+        """Prolong a lease and take its report.
 
         Raises:
             SourceNotFound, StaleFence.
@@ -137,7 +146,7 @@ class Sources:
         source.deadline_s = self._clock.monotonic_s() + source.lease_ms / 1000
         source.report = report
         source.reported_s = self._clock.monotonic_s()
-        return source.lease_ms
+        return Renewal(source.lease_ms, source.orders)
 
     def release(self, name: str, fence: int) -> None:
         """End a lease now. Not logged: after a restart it would run once more, which delays and harms nobody.
@@ -162,6 +171,7 @@ class Sources:
             report=source.report,
             reported_ms=reported_ms,
             head_seq=source.topic.head_seq,
+            orders=source.orders,
         )
 
     def staleness(self, name: str) -> tuple[str, int]:
@@ -187,21 +197,61 @@ class Sources:
 
 
 def check_definition(definition: SourceDefinition) -> None:
-    """Raises InvalidName or InvalidArgument where a definition cannot be one."""
+    """Raises InvalidName or InvalidArgument where a definition cannot be one. What NATS takes is ingest's to judge."""
     check_name(definition.name, "source")
     check_name(definition.topic, "topic")
-    if not definition.bucket or len(definition.bucket.encode()) > BUCKET_BYTES_MAX:
+    if definition.dead_letter_topic:
+        check_name(definition.dead_letter_topic, "topic")
+        if definition.dead_letter_topic == definition.topic:
+            raise InvalidArgument("a source's dead letters need a topic of their own", field="dead_letter_topic")
+    if bool(definition.bucket) == bool(definition.stream):
+        raise InvalidArgument("a source has a bucket or a stream, and not both", field="bucket")
+    for field, name in (("bucket", definition.bucket), ("stream", definition.stream)):
+        if len(name.encode()) > BUCKET_BYTES_MAX:
+            raise InvalidArgument(
+                f"a {field}'s name has 1 to {BUCKET_BYTES_MAX} bytes", field=field, bucketBytesMax=BUCKET_BYTES_MAX
+            )
+    if definition.stream and definition.key_prefixes:
+        raise InvalidArgument("only a bucket has keys: name a stream's subjects", field="key_prefixes")
+    for field, filters in (("key_prefixes", definition.key_prefixes), ("subjects", definition.subjects)):
+        if len(filters) > FILTERS_MAX or not all(filters):
+            raise InvalidArgument(
+                f"at most {FILTERS_MAX} {field}, none of them empty", field=field, filtersMax=FILTERS_MAX
+            )
+    if len(definition.settings.encode()) > SETTINGS_BYTES_MAX:
         raise InvalidArgument(
-            f"a bucket's name has 1 to {BUCKET_BYTES_MAX} bytes", field="bucket", bucketBytesMax=BUCKET_BYTES_MAX
+            f"a source's filters and names have at most {SETTINGS_BYTES_MAX} bytes together",
+            field="subjects",
+            settingsBytesMax=SETTINGS_BYTES_MAX,
         )
 
 
+def put_body(definition: SourceDefinition) -> dict[str, str | int]:
+    """The `WriterChange` of a new source."""
+    body: dict[str, str | int] = {"bucket": definition.bucket, "change": "put", "source": definition.name}
+    if definition.settings:
+        body["settings"] = definition.settings
+    return body
+
+
+def put_definition(topic: Topic, body: Mapping[str, str | int]) -> SourceDefinition:
+    """The definition that such a change carries."""
+    return definition_of(str(body["source"]), topic.name, str(body["bucket"]), str(body.get("settings", "")))
+
+
+def put_orders(body: Mapping[str, str | int]) -> SourceOrders:
+    """What a change of kind `orders` asks of the source's holder."""
+    return SourceOrders(bool(body["paused"]), int(body["resync_serial"]))
+
+
 def change_writer(sources: Sources, topic: Topic, body: dict[str, str | int]) -> None:
-    """A WriterChange is committed: `put`, `lease` or `delete` of a source. (On replay: `eddyline.store.recovery`.)"""
+    """A WriterChange is committed: `put`, `lease`, `orders` or `delete` of a source. (On replay: `recovery.py`.)"""
     name, change = str(body["source"]), body["change"]
     if change == "put":
-        sources.add(SourceDefinition(name, topic.name, str(body["bucket"])), topic)
+        sources.add(put_definition(topic, body), topic)
     elif change == "delete":
         sources.remove(name)
-    elif (source := sources.find(name)) is not None:
+    elif (source := sources.find(name)) is not None and change == "orders":
+        source.orders = put_orders(body)
+    elif source is not None:
         sources.leased(source, fence=int(body["fence"]), holder=str(body["holder"]), lease_ms=int(body["lease_ms"]))

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _KV_OPS = frozenset((Op.PUT, Op.DELETE, Op.PURGE))
 _SOURCE_OPS = _KV_OPS | {Op.GAP}
+_LOG_SOURCE_OPS = frozenset((Op.APPEND, Op.GAP))
 
 
 def check_request(topic: Topic, request: AppendRequest) -> None:
@@ -116,7 +117,7 @@ def check_ops(kind: Kind, batch: Batch, *, source: bool) -> None:
     if batch.count == 0:
         return
     if kind is Kind.LOG:
-        if batch.ops is not None:
+        if batch.ops is not None and not (source and set(bytes(batch.ops)) <= _LOG_SOURCE_OPS):
             raise InvalidOp("records of a LOG topic have op APPEND", field="op")
         return
     allowed = _SOURCE_OPS if source else _KV_OPS

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.paging import name_after, page_limit, token_after
-from eddyline.core.topic import Kind, TopicConfig, check_config
+from eddyline.core.topic import TopicConfig, check_config
 from eddyline.core.wire_state import source_definition_from_pb, source_definition_to_pb, topic_config_from_pb
-from eddyline.ingest.creation import check_definition, create_source
-from eddyline.ingest.position import decode_position, revision_of
+from eddyline.ingest.creation import check_definition, create_source, kind_of
+from eddyline.ingest.position import Position, decode_position, revision_of
 from eddyline.v1 import source_pb2, source_pb2_grpc
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ class Owner(Protocol):
     def look(self) -> None:
         """One was created."""
 
+    def obey(self, info: SourceInfo) -> None:
+        """One was given orders."""
+
     def drop(self, name: str) -> None:
         """One was deleted."""
 
@@ -54,7 +57,7 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         definition = source_definition_from_pb(request.definition)
         check_definition(definition)
         config = topic_config_from_pb(request.topic_config) if request.HasField("topic_config") else TopicConfig()
-        check_config(config, Kind.KV, definition.name)
+        check_config(config, kind_of(definition), definition.name)
         info = await create_source(self._link, definition, config)
         self._owner.look()
         return source_pb2.CreateSourceResponse(source=source_to_pb(info))
@@ -74,6 +77,26 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
             sources=[source_to_pb(info) for info in page],
             next_page_token=token_after(page[-1].definition.name, call=_LIST) if len(found) > limit else "",
         )
+
+    async def PauseSource(
+        self, request: source_pb2.PauseSourceRequest, context: object
+    ) -> source_pb2.PauseSourceResponse:
+        return source_pb2.PauseSourceResponse(source=await self._control(request.source, paused=True))
+
+    async def ResumeSource(
+        self, request: source_pb2.ResumeSourceRequest, context: object
+    ) -> source_pb2.ResumeSourceResponse:
+        return source_pb2.ResumeSourceResponse(source=await self._control(request.source, paused=False))
+
+    async def ResyncSource(
+        self, request: source_pb2.ResyncSourceRequest, context: object
+    ) -> source_pb2.ResyncSourceResponse:
+        return source_pb2.ResyncSourceResponse(source=await self._control(request.source, resync=True))
+
+    async def _control(self, name: str, *, paused: bool | None = None, resync: bool = False) -> source_pb2.Source:
+        info = await self._link.control_source(name, paused=paused, resync=resync)
+        self._owner.obey(info)
+        return source_to_pb(info)
 
     async def DeleteSource(
         self, request: source_pb2.DeleteSourceRequest, context: object
@@ -101,7 +124,8 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
 def source_to_pb(info: SourceInfo) -> source_pb2.Source:
     """A source as its users see it."""
     report = info.report
-    position_revision = _revision(info.position)
+    position = _position(info.position)
+    position_revision = revision_of(position)
     # The position is the store's own, newer than the report: the bucket had got at least so far.
     last_revision = max(report.last_revision, position_revision)
     name = _STATUS_PREFIX + report.state
@@ -116,14 +140,17 @@ def source_to_pb(info: SourceInfo) -> source_pb2.Source:
         holder=info.holder,
         reported_ms=info.reported_ms,
         head_seq=info.head_seq,
+        paused=info.orders.paused,
+        # without a position there is nothing to bring in step: the first copy is of what there is
+        resync_pending=position is not None and info.orders.resync_serial > position.resync_serial,
     )
 
 
-def _revision(position: bytes) -> int:
+def _position(stored: bytes) -> Position | None:
     try:
-        return revision_of(decode_position(position))
+        return decode_position(stored)
     except InvalidArgument:
-        return 0  # another version's: its own replica says what is wrong, in state and reason
+        return None  # another version's: its own replica says what is wrong, in state and reason
 
 
 def _comparison_to_pb(comparison: Comparison) -> source_pb2.CompareSourceResponse:

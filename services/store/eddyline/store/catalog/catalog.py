@@ -89,6 +89,14 @@ class SourceEntry(NamedTuple):
     fence: int
     holder: str
     lease_ms: int
+    settings: str = ""
+    paused: bool = False
+    resync_serial: int = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """True = it says no more than the first format of the catalog can."""
+        return not (self.settings or self.paused or self.resync_serial)
 
 
 class BaseEntry(NamedTuple):

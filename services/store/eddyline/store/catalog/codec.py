@@ -9,8 +9,8 @@ pieces, and the record says their hashes: a piece is never changed, only named o
 new and removes those that are named no more. Keys are cut where a key's own hash says, so that keys which come at the end
 and go at the front leave the pieces between as they are; 100 000 keys are 8 MB, of which a checkpoint writes what is new.
 
-FORMAT.md has the grammar, and tests/golden/catalog-1.bin the bytes. Numbers little-endian but for the ids in keys; what is
-control data is JSON with sorted keys, whose readers ignore keys that they do not know.
+FORMAT.md has the grammar, tests/golden/catalog-1.bin and catalog-2.bin the bytes. Numbers little-endian but for the ids
+in keys; what is control data is JSON with sorted keys, whose readers ignore keys that they do not know.
 I1: each value carries a checksum seeded by its key, each piece is checked against its name: damaged or misplaced bytes are
 `DataCorrupt`. I2: equal entries are equal bytes.
 Threading: none; pure.
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 FORMAT: Final = 1
+SOURCE_FORMAT: Final = 2
+"""That of a topic's record whose source has settings or orders. Every other one is of `FORMAT`, and the head."""
 HEAD_KEY: Final = b"H"
 TOPIC_PREFIX: Final = b"T"
 TOPIC_KEY: Final = Struct(">cQ")
@@ -70,6 +72,8 @@ _LENGTH: Final = Struct("<H")
 _FENCE: Final = Struct("<Qq")
 """A fence, and a time or a duration."""
 _KEY: Final = Struct("<16sQQq")
+_ORDERS: Final = Struct("<BQ")
+"""Whether a source is paused, and how many resyncs were asked for."""
 
 assert SegmentSummary._fields == (
     "first_seq",
@@ -177,7 +181,7 @@ def encode_topic(entry: TopicEntry) -> EncodedTopic:
             parts += hashes
             pieces.update((key + hashed, piece) for hashed, piece in zip(hashes, cut, strict=True))
     fixed = _RECORD.pack(
-        FORMAT,
+        FORMAT if entry.source is None or entry.source.is_plain else SOURCE_FORMAT,
         entry.has_records * _HAS_RECORDS
         | entry.fold_lost * _FOLD_LOST
         | (entry.base is not None) * _HAS_BASE
@@ -215,7 +219,7 @@ def decode_topic(key: bytes, record: bytes, pieces: Mapping[bytes, bytes], file:
     """
     body = _unsealed(key, record, file)
     try:
-        _check_format(key, body[0], file)
+        _check_format(key, body[0], file, newest=SOURCE_FORMAT)
         return _decode_body(key, body, pieces, file)
     except (StructError, ValueError, KeyError, TypeError, IndexError) as error:
         raise corrupt(key, f"is no topic of a catalog: {error}", file) from error
@@ -223,7 +227,7 @@ def decode_topic(key: bytes, record: bytes, pieces: Mapping[bytes, bytes], file:
 
 def _decode_body(key: bytes, body: bytes, pieces: Mapping[bytes, bytes], file: str) -> TopicEntry:
     (
-        _,
+        record_format,
         flags,
         name_len,
         settings_len,
@@ -280,7 +284,7 @@ def _decode_body(key: bytes, body: bytes, pieces: Mapping[bytes, bytes], file: s
         gaps,
         erase_due_ms,
         _decode_writers(writers) if writers else (),
-        _decode_source(body[settings_end:source_end]) if flags & _HAS_SOURCE else None,
+        _decode_source(body[settings_end:source_end], record_format) if flags & _HAS_SOURCE else None,
         _decode_keys(keys) if keys else (),
         flags & _BASE_WANTED != 0,
     )
@@ -365,17 +369,26 @@ def _decode_writers(part: bytes) -> tuple[WriterEntry, ...]:
 
 def _encode_source(entry: SourceEntry) -> bytes:
     texts = (entry.name, entry.bucket, entry.holder)
-    return _FENCE.pack(entry.fence, entry.lease_ms) + b"".join([_counted(text.encode()) for text in texts])
+    first = _FENCE.pack(entry.fence, entry.lease_ms) + b"".join([_counted(text.encode()) for text in texts])
+    if entry.is_plain:
+        return first
+    return first + _counted(entry.settings.encode()) + _ORDERS.pack(entry.paused, entry.resync_serial)
 
 
-def _decode_source(part: bytes) -> SourceEntry:
+def _decode_source(part: bytes, record_format: int) -> SourceEntry:
     fence, lease_ms = _FENCE.unpack_from(part)
     name, at = _take_counted(part, _FENCE.size)
     bucket, at = _take_counted(part, at)
     holder, at = _take_counted(part, at)
-    if at != len(part):
+    settings, paused, resync_serial = b"", 0, 0
+    if record_format == SOURCE_FORMAT:
+        settings, at = _take_counted(part, at)
+        paused, resync_serial = _ORDERS.unpack_from(part, at)
+        at += _ORDERS.size
+    if at != len(part) or paused > 1:
         raise ValueError("bytes behind a source")
-    return SourceEntry(name.decode(), bucket.decode(), fence, holder.decode(), lease_ms)
+    texts = name.decode(), bucket.decode(), fence, holder.decode(), lease_ms, settings.decode()
+    return SourceEntry(*texts, paused=bool(paused), resync_serial=resync_serial)
 
 
 def _counted(cell: bytes) -> bytes:
@@ -438,10 +451,10 @@ def _unsealed(key: bytes, value: bytes, file: str) -> bytes:
     return body
 
 
-def _check_format(key: bytes, found: int, file: str) -> None:
-    if found > FORMAT:
-        raise NewerFormat(f"{file}: {_name(key)} has format {found}, this version reads {FORMAT}", file=file, offset=0)
-    if found != FORMAT:
+def _check_format(key: bytes, found: int, file: str, *, newest: int = FORMAT) -> None:
+    if found > newest:
+        raise NewerFormat(f"{file}: {_name(key)} has format {found}, this version reads {newest}", file=file, offset=0)
+    if found < FORMAT:
         raise corrupt(key, f"has format {found}", file)
 
 

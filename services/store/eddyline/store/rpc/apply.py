@@ -8,7 +8,7 @@ from eddyline.core import wire, wire_state
 from eddyline.core.errors import InvalidArgument, MalformedColumns
 from eddyline.core.paging import name_after, page_limit, token_after
 from eddyline.core.record import POSITION_BYTES_MAX
-from eddyline.core.source import SourceDefinition, SourceReport
+from eddyline.core.source import SourceReport
 from eddyline.core.topic import check_name
 from eddyline.store.rpc.append_request import default_op
 from eddyline.store.rpc.follow import FollowCall
@@ -54,8 +54,7 @@ class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
         door = self._doorway.enter()
         if not request.HasField("definition"):
             raise InvalidArgument("the source's definition is missing", field="definition")
-        asked = request.definition
-        source, created = await door.put_source(SourceDefinition(asked.name, asked.topic, asked.bucket))
+        source, created = await door.put_source(wire_state.source_definition_from_pb(request.definition))
         return apply_pb2.PutSourceResponse(source=wire_state.source_info_to_pb(source), created=created)
 
     async def GetSource(
@@ -76,6 +75,16 @@ class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
             sources=[wire_state.source_info_to_pb(source) for source in page],
             next_page_token=token_after(page[-1].definition.name, call=_LIST) if len(found) > limit else "",
         )
+
+    async def ControlSource(
+        self, request: apply_pb2.ControlSourceRequest, context: object
+    ) -> apply_pb2.ControlSourceResponse:
+        door = self._doorway.enter()
+        paused = request.paused if request.HasField("paused") else None
+        if paused is None and not request.resync:
+            raise InvalidArgument("nothing is asked of the source: paused or resync", field="paused")
+        source = await door.control_source(request.source, paused=paused, resync=request.resync)
+        return apply_pb2.ControlSourceResponse(source=wire_state.source_info_to_pb(source))
 
     async def DeleteSource(
         self, request: apply_pb2.ApplyServiceDeleteSourceRequest, context: object
@@ -101,8 +110,8 @@ class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
             last_revision=request.source_last_revision,
             lag=request.lag,
         )
-        remaining_ms = await door.renew_lease(request.source, fence=request.fence, report=report)
-        return apply_pb2.RenewLeaseResponse(lease_remaining_ms=remaining_ms)
+        renewal = await door.renew_lease(request.source, fence=request.fence, report=report)
+        return apply_pb2.RenewLeaseResponse(lease_remaining_ms=renewal.remaining_ms, **renewal.orders._asdict())
 
     async def ReleaseLease(
         self, request: apply_pb2.ReleaseLeaseRequest, context: object

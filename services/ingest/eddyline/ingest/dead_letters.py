@@ -1,0 +1,104 @@
+"""Dead letters: messages that no record can hold, kept in a topic of their own with the reason.
+
+A letter is a record of the dead-letter topic, which is a LOG: key = the message's subject, data = as much of its data as a
+record holds, meta = why and where from, the hash of all of it, and its size. In the source's own topic a gap says that the
+revision is missing; a fold keeps what the key had before.
+I1: a letter is stored before the source's position passes its message, and once: its idempotency key is the message's place.
+Threading: event loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from xxhash import xxh3_128_hexdigest
+
+from eddyline.core.backoff import Backoff
+from eddyline.core.batch import Batch
+from eddyline.core.clock import sleep
+from eddyline.core.errors import EddylineError
+from eddyline.core.record import KEY_BYTES_MAX, MetaEntry, Op, Record
+from eddyline.ingest.forward import retried
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+    from eddyline.core.clock import Clock
+    from eddyline.core.source import SourceDefinition
+    from eddyline.core.store_link import StoreLink
+    from eddyline.ingest.batch import Misfit
+    from eddyline.ingest.stream import Stream
+
+DATA_BYTES_MAX: Final = 1_000_000
+"""Of a letter: a record's bound, less room for what is said of it."""
+HEADERS_BYTES_MAX: Final = 8 << 10
+"""Of the message's header block, as it came: half of what meta may have."""
+
+
+class DeadLetters:
+    """The letters of one source. `on_trouble` hears why it waits, and "" when it goes on."""
+
+    def __init__(
+        self,
+        link: StoreLink,
+        definition: SourceDefinition,
+        *,
+        clock: Clock,
+        rng: Random,
+        on_trouble: Callable[[str], None],
+    ) -> None:
+        self._link = link
+        self._definition = definition
+        self._clock = clock
+        self._backoff = Backoff(rng)
+        self._on_trouble = on_trouble
+
+    async def keep(self, stream: Stream, misfits: Sequence[Misfit]) -> None:
+        """Store a letter for each; asked again without end where the store is away or busy.
+
+        Raises:
+            EddylineError: what no retry helps with: the topic is gone, or is written by a source.
+        """
+        for misfit in misfits:
+            await self._append(self._letter(stream, misfit), f"{stream.created_ns:x}:{misfit.revision}")
+
+    def _letter(self, stream: Stream, misfit: Misfit) -> Record:
+        whole = misfit.headers + misfit.data
+        said = {
+            "reason": misfit.reason,
+            "source": self._definition.name,
+            "stream": stream.name,
+            "revision": str(misfit.revision),
+            "data_bytes": str(len(misfit.data)),
+            "headers_bytes": str(len(misfit.headers)),
+            "xxh3_128": xxh3_128_hexdigest(whole),
+        }
+        meta = [MetaEntry(name, text.encode()) for name, text in said.items()]
+        if misfit.headers:
+            meta.append(MetaEntry("headers", misfit.headers[:HEADERS_BYTES_MAX]))
+        return Record(
+            op=Op.APPEND,
+            key=misfit.subject[:KEY_BYTES_MAX],
+            data=misfit.data[:DATA_BYTES_MAX],
+            meta=tuple(meta),
+            source_ts_ns=misfit.time_ns,
+        )
+
+    async def _append(self, letter: Record, place: str) -> None:
+        key = f"{xxh3_128_hexdigest(self._definition.name.encode())}:{place}"
+        while True:
+            try:
+                await self._link.append(
+                    self._definition.dead_letter_topic, Batch.from_rows([letter]), idempotency_key=key
+                )
+                break
+            except EddylineError as error:
+                if not retried(error):
+                    raise
+                self._on_trouble(f"dead letters: {error.message}")
+                wait_s = self._backoff.next_s(at_least_s=int(error.metadata.get("retryAfterMs", "0")) / 1000)
+            await sleep(self._clock, wait_s)
+        if self._backoff.failures:
+            self._backoff.reset()
+            self._on_trouble("")

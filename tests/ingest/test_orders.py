@@ -1,0 +1,202 @@
+"""Pause, resume and resync of a source, and what its policies do by themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from nats.js.api import KeyValueConfig
+
+from eddyline.core.errors import SourceNotFound
+from eddyline.core.record import Op
+from eddyline.core.source import SourceDefinition
+from eddyline.ingest.position import decode_position
+
+if TYPE_CHECKING:
+    from nats.js.kv import KeyValue
+
+    from tests.support.source_kit import SourceKit
+
+
+async def make_bucket(sources: SourceKit, name: str) -> KeyValue:
+    return await sources.js.create_key_value(KeyValueConfig(bucket=name, history=8))
+
+
+async def make_again(sources: SourceKit, name: str) -> KeyValue:
+    await sources.js.delete_key_value(name)
+    return await make_bucket(sources, name)
+
+
+async def configure(sources: SourceKit, name: str, **changes: object) -> None:
+    config = (await sources.js.stream_info(f"KV_{name}")).config
+    await sources.js.update_stream(config.evolve(**changes))
+
+
+async def test_paused_source_copies_nothing_until_it_is_resumed_where_it_was(
+    sources: SourceKit, bucket_name: str
+) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    async with sources.ingest() as role:
+        await sources.reaches("s", await bucket.put("a", b"1"))
+        await sources.is_state("s", "LIVE")
+        role.ownership.obey(await sources.link.control_source("s", paused=True))
+        await sources.is_state("s", "PAUSED")
+        assert not await sources.js.consumers_info(f"KV_{bucket_name}")
+        last = await bucket.put("a", b"2")
+        assert await sources.revision("s") < last
+        role.ownership.obey(await sources.link.control_source("s", paused=False))
+        await sources.reaches("s", last)
+        await sources.is_state("s", "LIVE")
+    assert [row.data for row in await sources.rows("t")] == [b"1", b"2"]
+
+
+async def test_pause_holds_over_a_takeover_and_is_learned_from_the_renewal(
+    sources: SourceKit, bucket_name: str
+) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    await bucket.put("a", b"1")
+    await sources.link.control_source("s", paused=True)
+    async with sources.ingest(holder="first"):
+        await sources.is_state("s", "PAUSED")
+    async with sources.ingest(holder="second"):
+        await sources.is_state("s", "PAUSED")
+        assert await sources.revision("s") == 0
+        await sources.link.control_source("s", paused=False)  # said at another replica
+        await sources.is_state("s", "LIVE")
+    assert await sources.fold("t") == {b"a": b"1"}
+
+
+async def test_recreated_bucket_stops_the_source_and_a_resync_takes_it_as_it_is(
+    sources: SourceKit, bucket_name: str
+) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    for key in ("gone", "same", "other", "deleted"):
+        await bucket.put(key, b"1")
+    async with sources.ingest() as role:
+        await sources.is_state("s", "LIVE")
+        bucket = await make_again(sources, bucket_name)
+        await bucket.put("same", b"1")
+        await bucket.put("other", b"2")
+        await bucket.put("new", b"3")
+        await bucket.delete("deleted")
+        await sources.is_state("s", "STREAM_RECREATED")
+        assert (await sources.fold("t")).keys() == {b"gone", b"same", b"other", b"deleted"}
+        role.ownership.obey(await sources.link.control_source("s", resync=True))
+        await sources.is_state("s", "LIVE")
+        await sources.reaches("s", await bucket.put("new", b"4"))
+    assert await sources.fold("t") == {b"same": b"1", b"other": b"2", b"new": b"4"}
+    changed = [(row.op, row.key) for row in (await sources.rows("t"))[4:]]
+    assert sorted(changed) == sorted(
+        [(Op.PUT, b"other"), (Op.PUT, b"new"), (Op.DELETE, b"deleted"), (Op.DELETE, b"gone"), (Op.PUT, b"new")]
+    )
+    info = await sources.link.get_source("s")
+    position = decode_position(info.position)
+    assert position is not None
+    assert position.resync_serial == info.orders.resync_serial == 1
+
+
+async def test_recreated_bucket_is_taken_by_a_source_whose_policy_says_so(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name, on_recreated="RESYNC"))
+    await bucket.put("a", b"1")
+    await bucket.put("b", b"1")
+    async with sources.ingest():
+        await sources.is_state("s", "LIVE")
+        bucket = await make_again(sources, bucket_name)
+        await bucket.put("b", b"1")
+        await sources.until(lambda: _is_fold(sources, {b"b": b"1"}))
+        await sources.is_state("s", "LIVE")
+    async with sources.ingest():  # and is not compared again
+        await sources.is_state("s", "LIVE")
+    assert [(row.op, row.key) for row in (await sources.rows("t"))[2:]] == [(Op.DELETE, b"a")]
+
+
+async def _is_fold(sources: SourceKit, expected: dict[bytes, bytes]) -> bool:
+    return await sources.fold("t") == expected
+
+
+async def test_bucket_that_is_away_keeps_the_fold_until_it_is_there_again(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    async with sources.ingest():
+        await sources.reaches("s", await bucket.put("a", b"1"))
+        await sources.js.delete_key_value(bucket_name)
+        await sources.is_state("s", "SOURCE_LOST")
+        assert await sources.fold("t") == {b"a": b"1"}
+        await make_bucket(sources, bucket_name)
+        await sources.is_state("s", "STREAM_RECREATED")
+    assert await sources.fold("t") == {b"a": b"1"}
+
+
+@pytest.mark.parametrize("policy", ["RESYNC", "STOP"])
+async def test_revisions_evicted_while_away_are_told_or_stop_the_source(
+    sources: SourceKit, bucket_name: str, policy: str
+) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    definition = SourceDefinition("s", "t", bucket_name)
+    await sources.define(replace(definition, on_expired="STOP") if policy == "STOP" else definition)
+    async with sources.ingest():
+        await sources.reaches("s", await bucket.put("a", b"1"))
+        await sources.is_state("s", "LIVE")
+    await configure(sources, bucket_name, max_msgs=2, discard="old")
+    for number in range(5):
+        await bucket.put(f"k{number}", b"x")
+    async with sources.ingest() as role:
+        if policy == "STOP":
+            await sources.is_state("s", "CURSOR_EXPIRED")
+            assert (await sources.link.get_source("s")).report.reason.startswith("revisions 2 to 4 left bucket ")
+            assert await sources.fold("t") == {b"a": b"1"}
+            role.ownership.obey(await sources.link.control_source("s", resync=True))
+        await sources.is_state("s", "LIVE")
+        assert await sources.fold("t") == {b"k3": b"x", b"k4": b"x"}
+    if policy == "RESYNC":
+        assert await sources.gaps("t") == [(2, 4)]
+
+
+async def test_rolled_back_bucket_keeps_the_fold_until_somebody_asks(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name, on_recreated="RESYNC"))
+    async with sources.ingest():
+        await bucket.put("a", b"1")
+        await sources.reaches("s", await bucket.put("a", b"2"))
+    # What a rollback looks like: the position's message is another one.
+    info = await sources.link.get_source("s")
+    position = decode_position(info.position)
+    assert position is not None
+    lease = await sources.link.acquire_lease("s", holder="test", lease_ms=60_000)
+    ahead = replace(position, revision=position.revision + 5)
+    await sources.link.apply_batch("s", fence=lease.fence, previous=info.position, new=ahead.encode(), batch=None)
+    await sources.link.release_lease("s", fence=lease.fence)
+    async with sources.ingest() as role:
+        await sources.is_state("s", "CURSOR_AHEAD")
+        assert await sources.fold("t") == {b"a": b"2"}
+        role.ownership.obey(await sources.link.control_source("s", resync=True))
+        await sources.is_state("s", "LIVE")
+        await sources.reaches("s", await bucket.put("b", b"3"))
+    assert await sources.fold("t") == {b"a": b"2", b"b": b"3"}
+
+
+async def test_resync_of_a_right_fold_writes_nothing(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    await bucket.put("a", b"1")
+    async with sources.ingest() as role:
+        await sources.is_state("s", "LIVE")
+        role.ownership.obey(await sources.link.control_source("s", resync=True))
+
+        async def is_done() -> bool:
+            position = decode_position((await sources.link.get_source("s")).position)
+            return position is not None and position.resync_serial == 1
+
+        await sources.until(is_done)
+        await sources.is_state("s", "LIVE")
+    assert len(await sources.rows("t")) == 1
+
+
+async def test_orders_to_nobody_are_refused(sources: SourceKit) -> None:
+    with pytest.raises(SourceNotFound):
+        await sources.link.control_source("nobody", paused=True)

@@ -1,0 +1,236 @@
+"""Streams into LOG topics, filters of either kind, and dead letters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from nats.js.api import KeyValueConfig, StreamConfig
+
+from eddyline.core.errors import InvalidArgument, NotKv, NotLog
+from eddyline.core.record import Op
+from eddyline.core.source import SourceDefinition
+from eddyline.core.topic import Kind, TopicConfig
+from eddyline.ingest.creation import check_definition, create_source
+from eddyline.ingest.filters import Filter
+
+if TYPE_CHECKING:
+    from tests.support.source_kit import SourceKit
+
+
+async def make_stream(sources: SourceKit, name: str, **config: object) -> None:
+    await sources.js.add_stream(StreamConfig(name=name, subjects=[f"{name}.>"], **config))  # type: ignore[arg-type]
+
+
+async def publish(sources: SourceKit, subject: str, data: bytes, **headers: str) -> int:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return (await sources.js.publish(subject, data, headers=named or None)).seq
+
+
+async def test_stream_becomes_a_log_with_subject_headers_and_message_id(sources: SourceKit, bucket_name: str) -> None:
+    await make_stream(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", stream=bucket_name))
+    await publish(sources, f"{bucket_name}.a", b"1", Trace="x", Nats_Msg_Id="m1", KV_Operation="DEL")
+    await publish(sources, f"{bucket_name}.a", b"1", Nats_Msg_Id="m1")  # a duplicate: NATS keeps one
+    last = await publish(sources, f"{bucket_name}.b.c", b"")
+    async with sources.ingest():
+        await sources.is_state("s", "LIVE")
+        await sources.reaches("s", last)
+        last = await publish(sources, f"{bucket_name}.a", b"3")
+        await sources.reaches("s", last)
+    rows = await sources.rows("t")
+    assert [(row.op, row.key, row.data) for row in rows] == [
+        (Op.APPEND, f"{bucket_name}.a".encode(), b"1"),
+        (Op.APPEND, f"{bucket_name}.b.c".encode(), b""),
+        (Op.APPEND, f"{bucket_name}.a".encode(), b"3"),
+    ]
+    headers = {entry.name: entry.value for entry in rows[0].meta}
+    assert headers == {"Trace": b"x", "Nats-Msg-Id": b"m1", "KV-Operation": b"DEL"}
+    assert [int.from_bytes(row.version, "big") for row in rows] == [1, 2, 3]
+    assert all(row.source_ts_ns for row in rows)
+
+
+async def test_stream_is_copied_once_across_takeovers(sources: SourceKit, bucket_name: str) -> None:
+    await make_stream(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", stream=bucket_name))
+    sent = 0
+    for holder in ("one", "two", "three"):
+        async with sources.ingest(holder=holder):
+            for _ in range(20):
+                sent = await publish(sources, f"{bucket_name}.a", b"%d" % (sent + 1))
+            await sources.reaches("s", sent - 5)
+    async with sources.ingest(holder="last"):
+        await sources.reaches("s", sent)
+    assert [row.data for row in await sources.rows("t")] == [b"%d" % number for number in range(1, sent + 1)]
+
+
+async def test_messages_missing_in_a_stream_are_told_as_gaps(sources: SourceKit, bucket_name: str) -> None:
+    await make_stream(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", stream=bucket_name))
+    for number in range(10):
+        await publish(sources, f"{bucket_name}.a", b"%d" % number)
+    for revision in (1, 2, 5, 6, 9):
+        await sources.js.delete_msg(bucket_name, revision)
+    async with sources.ingest():
+        await sources.is_state("s", "LIVE")
+    assert [row.data for row in await sources.rows("t") if row.op != Op.GAP] == [b"2", b"3", b"6", b"7", b"9"]
+    assert await sources.gaps("t") == [(1, 2), (5, 6), (9, 9)]
+
+
+@pytest.mark.parametrize("policy", ["RESYNC", "STOP"])
+async def test_stream_made_again_goes_on_at_its_beginning_with_the_rest_told(
+    sources: SourceKit, bucket_name: str, policy: str
+) -> None:
+    await make_stream(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", stream=bucket_name, on_recreated=policy))  # type: ignore[arg-type]
+    async with sources.ingest() as role:
+        await sources.reaches("s", await publish(sources, f"{bucket_name}.a", b"old"))
+        await sources.is_state("s", "LIVE")
+        await sources.js.delete_stream(bucket_name)
+        await make_stream(sources, bucket_name)
+        for number in range(3):
+            await publish(sources, f"{bucket_name}.a", b"%d" % number)
+        if policy == "STOP":
+            await sources.is_state("s", "STREAM_RECREATED")
+            role.ownership.obey(await sources.link.control_source("s", resync=True))
+
+        async def is_copied() -> bool:
+            return [row.data for row in await sources.rows("t")] == [b"old", b"0", b"1", b"2"]
+
+        await sources.until(is_copied)
+        await sources.is_state("s", "LIVE")
+
+
+async def test_filters_of_a_stream_copy_what_they_name_once(sources: SourceKit, bucket_name: str) -> None:
+    await make_stream(sources, bucket_name)
+    subjects = (f"{bucket_name}.orders.*", f"{bucket_name}.*.eu", f"{bucket_name}.deep.>")
+    await sources.define(SourceDefinition("s", "t", stream=bucket_name, subjects=subjects))
+    for tail in ("orders.eu", "orders.us", "bills.us", "bills.eu", "deep.a.b", "deep", "orders.eu.x"):
+        last = await publish(sources, f"{bucket_name}.{tail}", tail.encode())
+    async with sources.ingest():
+        await sources.is_state("s", "LIVE")
+        await sources.reaches("s", last)
+    assert [row.data for row in await sources.rows("t")] == [b"orders.eu", b"orders.us", b"bills.eu", b"deep.a.b"]
+    assert await sources.gaps("t") == []
+
+
+async def test_filters_of_a_bucket_hold_for_copies_deletes_and_resyncs(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=4))
+    await sources.define(
+        SourceDefinition("s", "t", bucket_name, key_prefixes=(b"certs.", b"certs.a"), subjects=("routes.*",))
+    )
+    for key in ("certs.a", "certs.b", "routes.x", "routes.x.y", "other"):
+        await bucket.put(key, b"1")
+    async with sources.ingest() as role:
+        await sources.is_state("s", "LIVE")
+        assert (await sources.fold("t")).keys() == {b"certs.a", b"certs.b", b"routes.x"}
+        await bucket.delete("other")
+        await sources.reaches("s", await bucket.put("certs.a", b"2"))
+        role.ownership.obey(await sources.link.control_source("s", resync=True))
+        await sources.reaches("s", await bucket.put("certs.c", b"3"))
+        await sources.is_state("s", "LIVE")
+        comparison = await role.comparer.compare(
+            (await sources.link.get_source("s")).definition, name="compare", settle_s=5, limit=10
+        )
+        assert (comparison.difference_count, comparison.bucket_count) == (0, 4)
+    assert await sources.fold("t") == {b"certs.a": b"2", b"certs.b": b"1", b"certs.c": b"3", b"routes.x": b"1"}
+    assert len(await sources.rows("t")) == 5
+
+
+async def test_overrun_of_a_filtered_source_is_seen(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=1))
+    await sources.define(SourceDefinition("s", "t", bucket_name, key_prefixes=(b"mine.",)))
+    async with sources.ingest():
+        await sources.reaches("s", await bucket.put("mine.a", b"1"))
+    config = (await sources.js.stream_info(f"KV_{bucket_name}")).config
+    await sources.js.update_stream(config.evolve(max_msgs=2, discard="old"))
+    await bucket.put("mine.b", b"1")  # read by nobody
+    for number in range(4):
+        await bucket.put(f"other.{number}", b"x")
+    async with sources.ingest():
+        await sources.is_state("s", "LIVE")
+    assert await sources.fold("t") == {}
+    assert await sources.gaps("t") == [(2, 4)]
+
+
+async def test_message_that_does_not_fit_becomes_a_dead_letter_once(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=4))
+    await sources.define(SourceDefinition("s", "t", bucket_name, dead_letter_topic="letters"))
+    await bucket.put("a", b"1")
+    headers = {f"H{number}": "x" for number in range(100)}  # more than a record has
+    await sources.js.publish(f"$KV.{bucket_name}.a", b"misfit", headers=headers)
+    last = await bucket.put("b", b"2")
+    async with sources.ingest() as role:
+        await sources.is_state("s", "LIVE")
+        role.ownership.obey(await sources.link.control_source("s", resync=True))  # meets it again
+        last = await bucket.put("c", b"3")
+        await sources.reaches("s", last)
+        await sources.is_state("s", "LIVE")
+    assert await sources.fold("t") == {b"a": b"1", b"b": b"2", b"c": b"3"}
+    assert await sources.gaps("t") == [(2, 2)]
+    (letter,) = await sources.rows("letters")
+    said = {entry.name: entry.value for entry in letter.meta}
+    assert letter.key == f"$KV.{bucket_name}.a".encode()
+    assert letter.data == b"misfit"
+    assert (said["revision"], said["source"]) == (b"2", b"s")
+    assert b"100 headers" in said["reason"]
+
+
+async def test_misfit_without_dead_letters_stops_the_source(sources: SourceKit, bucket_name: str) -> None:
+    await make_stream(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", stream=bucket_name))
+    await publish(sources, f"{bucket_name}.a", b"1")
+    await sources.js.publish(f"{bucket_name}.a", b"2", headers={f"H{number}": "x" for number in range(100)})
+    async with sources.ingest():
+        await sources.is_state("s", "OVERSIZE")
+    assert [row.data for row in await sources.rows("t")] == [b"1"]
+
+
+async def test_kinds_of_topics_must_fit(sources: SourceKit) -> None:
+    await sources.link.create_topic("kv", Kind.KV, TopicConfig())
+    await sources.link.create_topic("log", Kind.LOG, TopicConfig())
+    with pytest.raises(NotLog):
+        await create_source(sources.link, SourceDefinition("s", "kv", stream="S"), TopicConfig())
+    with pytest.raises(NotKv):
+        await create_source(sources.link, SourceDefinition("s", "log", "b"), TopicConfig())
+    with pytest.raises(NotLog):
+        await create_source(sources.link, SourceDefinition("s", "t", "b", dead_letter_topic="kv"), TopicConfig())
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        SourceDefinition("s", "t"),
+        SourceDefinition("s", "t", "b", stream="S"),
+        SourceDefinition("s", "t", stream="a.b"),
+        SourceDefinition("s", "t", stream="S", key_prefixes=(b"x",)),
+        SourceDefinition("s", "t", "b", key_prefixes=(b"",)),
+        SourceDefinition("s", "t", "b", key_prefixes=(b"x" * 1025,)),
+        SourceDefinition("s", "t", "b", subjects=("a..b",)),
+        SourceDefinition("s", "t", "b", subjects=(">.a",)),
+        SourceDefinition("s", "t", "b", subjects=("a*",)),
+        SourceDefinition("s", "t", "b", subjects=("a b",)),
+        SourceDefinition("s", "t", "b", dead_letter_topic="t"),
+    ],
+)
+def test_definitions_that_cannot_be_are_refused(definition: SourceDefinition) -> None:
+    with pytest.raises(InvalidArgument):
+        check_definition(definition)
+
+
+@pytest.mark.parametrize(
+    ("subject", "key", "takes"),
+    [
+        ("a.*", b"a.b", True),
+        ("a.*", b"a", False),
+        ("a.*", b"a.b.c", False),
+        ("a.>", b"a.b.c", True),
+        ("a.>", b"a", False),
+        (">", b"a", True),
+        ("a.b", b"a.b", True),
+        ("a.b", b"a-b", False),
+        ("*.c", b"\xff.c", True),
+    ],
+)
+def test_subjects_are_those_of_nats(subject: str, key: bytes, takes: bool) -> None:
+    assert Filter(SourceDefinition("s", "t", "b", subjects=(subject,))).takes(key) == takes

@@ -1,0 +1,156 @@
+"""Sources of every kind in the test's loop: a real NATS server, the role's own parts, a real store in process."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import nats
+
+from eddyline.core.batch import Batch
+from eddyline.core.clock import SystemClock, SystemHost, sleep
+from eddyline.core.gap import gap_of
+from eddyline.core.health import HealthBoard
+from eddyline.core.record import Op
+from eddyline.core.settings import CommonSettings
+from eddyline.core.topic import TopicConfig
+from eddyline.ingest.audit import LOOK_S
+from eddyline.ingest.config import IngestSettings
+from eddyline.ingest.creation import create_source
+from eddyline.ingest.position import decode_position, revision_of
+from eddyline.ingest.role import IngestRole
+from tests.support.real_store import real_store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+    from nats.aio.client import Client
+    from nats.js.client import JetStreamContext
+
+    from eddyline.core.record import Record
+    from eddyline.core.source import SourceDefinition
+    from eddyline.store.link import LocalLink
+
+LEASE_MS: Final = 600
+HEARTBEAT_MS: Final = 200
+LOOK_AGAIN_S: Final = 0.02
+
+
+class SourceKit:
+    """A store, NATS, and replicas of ingest between them."""
+
+    def __init__(self, url: str, client: Client, link: LocalLink) -> None:
+        self.url = url
+        self.client = client
+        self.js: JetStreamContext = client.jetstream()
+        self.link = link
+
+    async def define(self, definition: SourceDefinition) -> None:
+        """Make a source and its topics."""
+        await create_source(self.link, definition, TopicConfig())
+
+    @asynccontextmanager
+    async def ingest(self, *, holder: str = "one", look_s: float = LOOK_S) -> AsyncIterator[IngestRole]:
+        """An ingest replica, from start to stop."""
+        role = IngestRole(
+            self.link,
+            settings=IngestSettings(nats_url=self.url, holder=holder, lease_ms=LEASE_MS, heartbeat_ms=HEARTBEAT_MS),
+            common=CommonSettings(),
+            clock=SystemClock(),
+            rng=Random(1),
+            host=SystemHost(),
+            health=HealthBoard(),
+            look_s=look_s,
+        )
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(role.run())
+            try:
+                yield role
+            finally:
+                running.cancel()
+
+    async def until(self, holds: Callable[[], Awaitable[bool]], *, seconds: float = 10.0) -> None:
+        """Wait until something holds."""
+        async with asyncio.timeout(seconds):
+            while not await holds():
+                await sleep(SystemClock(), LOOK_AGAIN_S)
+
+    async def state(self, source: str) -> str:
+        """What the holder last said."""
+        return (await self.link.get_source(source)).report.state
+
+    async def is_state(self, source: str, state: str, *, seconds: float = 10.0) -> None:
+        """Wait until a holder says that the source is in `state`."""
+
+        async def holds() -> bool:
+            info = await self.link.get_source(source)
+            return info.report.state == state and bool(info.holder)
+
+        try:
+            await self.until(holds, seconds=seconds)
+        except TimeoutError:
+            info = await self.link.get_source(source)
+            raise AssertionError(f"{source} is {info.report}, not {state}") from None
+
+    async def revision(self, source: str) -> int:
+        """Revision up to which everything is applied."""
+        return revision_of(decode_position((await self.link.get_source(source)).position))
+
+    async def reaches(self, source: str, revision: int) -> None:
+        """Wait until everything up to `revision` is applied."""
+
+        async def holds() -> bool:
+            return await self.revision(source) >= revision
+
+        await self.until(holds)
+
+    async def rows(self, topic: str) -> list[Record]:
+        """Every record and gap record of a topic's log."""
+        found: list[Record] = []
+        after_seq = 0
+        while True:
+            result = await self.link.read_records(topic, after_seq=after_seq, limit=1_000)
+            for item in result.items:
+                if isinstance(item, Batch):
+                    found += item.to_rows()
+            if result.caught_up:
+                return found
+            after_seq = result.next_after_seq
+
+    async def gaps(self, topic: str) -> list[tuple[int, int]]:
+        """First and last lost revision of each point gap."""
+        after_seq, found = 0, list[tuple[int, int]]()
+        while True:
+            result = await self.link.read_records(topic, after_seq=after_seq, limit=1_000)
+            for item in result.items:
+                if isinstance(item, Batch):
+                    rows = [row for row in item.to_rows() if row.op == Op.GAP]
+                    gaps = [gap_of(row.seq, row.data or b"") for row in rows]
+                else:
+                    gaps = [item]
+                found += [(gap.source_first, gap.source_last) for gap in gaps]
+            if result.caught_up:
+                return found
+            after_seq = result.next_after_seq
+
+    async def fold(self, topic: str) -> dict[bytes, bytes | None]:
+        """The live values."""
+        found: dict[bytes, bytes | None] = {}
+        async for page in self.link.range_entries(topic):
+            if page.batch is not None:
+                found |= {row.key or b"": row.data for row in page.batch.to_rows()}
+        return found
+
+
+@asynccontextmanager
+async def source_kit(url: str, directory: Path) -> AsyncIterator[SourceKit]:
+    """A kit for one test."""
+    client = await nats.connect(url, max_reconnect_attempts=-1, reconnect_time_wait=0.05)
+    try:
+        async with real_store(directory / "store", clock=SystemClock()) as link:
+            yield SourceKit(url, client, link)
+    finally:
+        await client.close()

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from nats.js.api import KeyValueConfig
 
+from eddyline.core.batch import Batch
 from eddyline.core.errors import SourceNotFound
-from eddyline.core.record import Op
+from eddyline.core.record import Op, Record
 from eddyline.core.source import SourceDefinition
 from eddyline.ingest.position import decode_position
 
@@ -88,6 +89,7 @@ async def test_recreated_bucket_stops_the_source_and_a_resync_takes_it_as_it_is(
         role.ownership.obey(await sources.link.control_source("s", resync=True))
         await sources.is_state("s", "LIVE")
         await sources.reaches("s", await bucket.put("new", b"4"))
+    assert await sources.gaps("t") == []
     assert await sources.fold("t") == {b"same": b"1", b"other": b"2", b"new": b"4"}
     changed = [(row.op, row.key) for row in (await sources.rows("t"))[4:]]
     assert sorted(changed) == sorted(
@@ -117,6 +119,28 @@ async def test_recreated_bucket_is_taken_by_a_source_whose_policy_says_so(source
 
 async def _is_fold(sources: SourceKit, expected: dict[bytes, bytes]) -> bool:
     return await sources.fold("t") == expected
+
+
+async def test_what_a_bucket_had_that_nobody_read_is_told_when_another_is_taken(
+    sources: SourceKit, bucket_name: str
+) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    async with sources.ingest() as role:
+        await sources.reaches("s", await bucket.put("a", b"1"))
+        role.ownership.obey(await sources.link.control_source("s", paused=True))
+        await sources.is_state("s", "PAUSED")
+    info = await sources.link.get_source("s")
+    lease = await sources.link.acquire_lease("s", holder="test", lease_ms=60_000)
+    # Somebody had seen revision 7 before the bucket went.
+    await sources.link.renew_lease("s", fence=lease.fence, report=replace(info.report, last_revision=7))
+    await sources.link.release_lease("s", fence=lease.fence)
+    await make_again(sources, bucket_name)
+    await sources.link.control_source("s", paused=False, resync=True)
+    async with sources.ingest():
+        await sources.until(lambda: _is_fold(sources, {}))
+        await sources.is_state("s", "LIVE")
+    assert await sources.gaps("t") == [(2, 7)]
 
 
 async def test_bucket_that_is_away_keeps_the_fold_until_it_is_there_again(sources: SourceKit, bucket_name: str) -> None:
@@ -153,8 +177,7 @@ async def test_revisions_evicted_while_away_are_told_or_stop_the_source(
             role.ownership.obey(await sources.link.control_source("s", resync=True))
         await sources.is_state("s", "LIVE")
         assert await sources.fold("t") == {b"k3": b"x", b"k4": b"x"}
-    if policy == "RESYNC":
-        assert await sources.gaps("t") == [(2, 4)]
+    assert await sources.gaps("t") == [(2, 4)]
 
 
 async def test_rolled_back_bucket_keeps_the_fold_until_somebody_asks(sources: SourceKit, bucket_name: str) -> None:
@@ -195,6 +218,52 @@ async def test_resync_of_a_right_fold_writes_nothing(sources: SourceKit, bucket_
         await sources.until(is_done)
         await sources.is_state("s", "LIVE")
     assert len(await sources.rows("t")) == 1
+
+
+async def test_resync_that_is_asked_for_in_between_passes_no_revision_over(
+    sources: SourceKit, bucket_name: str
+) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    async with sources.ingest():
+        await sources.reaches("s", await bucket.put("a", b"0"))
+    for number in range(1, 6):
+        last = await bucket.put("a", b"%d" % number)
+    await sources.link.control_source("s", resync=True)
+    async with sources.ingest():
+        await sources.reaches("s", last)
+        await sources.is_state("s", "LIVE")
+    assert [row.data for row in await sources.rows("t")] == [b"%d" % number for number in range(6)]
+
+
+async def test_fold_that_is_wrong_is_mended_by_a_resync(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    await bucket.put("a", b"1")
+    await bucket.put("b", b"1")
+    async with sources.ingest():
+        await sources.is_state("s", "LIVE")
+    info = await sources.link.get_source("s")
+    lease = await sources.link.acquire_lease("s", holder="test", lease_ms=60_000)
+    position = decode_position(info.position)
+    assert position is not None
+    wrong = [
+        Record(op=Op.PUT, key=b"a", data=b"x"),
+        Record(op=Op.DELETE, key=b"b"),
+        Record(op=Op.PUT, key=b"c", data=b"x"),
+    ]
+    await sources.link.apply_batch(
+        "s",
+        fence=lease.fence,
+        previous=info.position,
+        new=position.after_changes().encode(),
+        batch=Batch.from_rows(wrong),
+    )
+    await sources.link.release_lease("s", fence=lease.fence)
+    await sources.link.control_source("s", resync=True)
+    async with sources.ingest():
+        await sources.until(lambda: _is_fold(sources, {b"a": b"1", b"b": b"1"}))
+        await sources.is_state("s", "LIVE")
 
 
 async def test_orders_to_nobody_are_refused(sources: SourceKit) -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.record import Record
     from eddyline.core.source import SourceDefinition
+    from eddyline.core.store_link import StoreLink
     from eddyline.store.link import LocalLink
 
 LEASE_MS: Final = 600
@@ -53,10 +54,12 @@ class SourceKit:
         await create_source(self.link, definition, TopicConfig())
 
     @asynccontextmanager
-    async def ingest(self, *, holder: str = "one", look_s: float = LOOK_S) -> AsyncIterator[IngestRole]:
-        """An ingest replica, from start to stop."""
+    async def ingest(
+        self, *, holder: str = "one", look_s: float = LOOK_S, link: StoreLink | None = None
+    ) -> AsyncIterator[IngestRole]:
+        """An ingest replica, from start to stop; `link` = its own way to the store."""
         role = IngestRole(
-            self.link,
+            link or self.link,
             settings=IngestSettings(nats_url=self.url, holder=holder, lease_ms=LEASE_MS, heartbeat_ms=HEARTBEAT_MS),
             common=CommonSettings(),
             clock=SystemClock(),

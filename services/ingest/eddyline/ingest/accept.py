@@ -1,18 +1,20 @@
 """Taking a stream as it is now, whatever the position says: it was made again, was rolled back, or somebody asked for it.
 
 Of a bucket the newest message of every key is read and compared with the fold: what is equal is not written again, what
-differs is, and a key that is gone gets a synthetic DELETE. Then the position is of this stream, at the revision that was its
-last when this began, and reading goes on from there. Of a stream by itself, which has no fold, reading begins at its
-first message where it is another one. What the old stream had and nobody read is told as a gap, as far as it is known.
+differs is, and a key that is gone gets a synthetic DELETE. Where the stream is another one, the position is then of it, at
+the revision that was its last when this began, and reading goes on from there; what the old one had and nobody read is
+told as a gap, as far as it is known. Where it is the same one, only what the position had passed is compared: all behind
+it is read as ever. A stream by itself has no fold: another one is read from its first message.
 
-I1: the position becomes one of the new stream with the last of these batches; a crash before starts it over (an equal
-value is not written twice, a repeated gap is harmless). I2: nothing is deleted unless the whole list of subjects was read.
+I1: the position says that this is done with the last of these batches; a crash before starts it over (an equal value is
+not written twice, a repeated gap is harmless). I2: nothing is deleted unless the whole list of subjects was read.
 Memory: a chunk, its entries of the fold, and the subjects of one bucket.
 Threading: event loop.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,7 +27,7 @@ from eddyline.ingest.batch import CHUNK_RECORDS_MAX, VERSION_BYTES, gap_record
 from eddyline.ingest.consumer import Consumer, ConsumerLost
 from eddyline.ingest.filters import Filter
 from eddyline.ingest.position import Position
-from eddyline.ingest.resync import Resynced, vanished
+from eddyline.ingest.resync import Resynced, resync, vanished
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,8 +44,8 @@ if TYPE_CHECKING:
 
 
 class Acceptance(NamedTuple):
-    """What an acceptance works with. `name` is its consumer's; `lost_to` = the last revision that the old stream is known to
-    have had."""
+    """What an acceptance works with. `name` is its consumer's; `is_other` = the stream is not the one that the position is
+    of, whose last revision is known to have been `lost_to`."""
 
     definition: SourceDefinition
     stream: Stream
@@ -56,6 +58,7 @@ class Acceptance(NamedTuple):
     name: str
     resync_serial: int
     lost_to: int
+    is_other: bool
 
 
 async def accept(given: Acceptance, position: Position) -> Resynced:
@@ -65,24 +68,53 @@ async def accept(given: Acceptance, position: Position) -> Resynced:
         SourceStopped: OVERSIZE. BucketNotFound, NatsUnreachable, and what the store's calls raise. A part may be done then.
     """
     stream = given.stream
-    is_other = stream.created_ns != position.created_ns or stream.last_revision < position.revision
-    rows = [gap_record(_unread(position, given.lost_to))] if is_other and given.lost_to > position.revision else []
+    if not given.is_other:
+        return await _accept_same(given, position)
+    rows = [gap_record(_unread(position, given.lost_to))] if given.lost_to > position.revision else []
     told = f", gap {position.revision + 1}-{given.lost_to}" if rows else ""
     if not stream.bucket:
-        start = stream.first_revision - 1 if is_other else position.revision
-        here = Position(stream.created_ns, max(start, 0), resync_serial=given.resync_serial)
-        await given.forward.apply(Batch.from_rows(rows) if rows else None, _other(here, position))
-        return Resynced(here, f"accepted: reading from {here.revision + 1}{told}")
-    here, puts = await _take_values(given, position, rows)
+        start = max(stream.first_revision - 1, 0)
+        here = _other(Position(stream.created_ns, start, resync_serial=given.resync_serial), position)
+        await given.forward.apply(Batch.from_rows(rows) if rows else None, here)
+        return Resynced(here, f"accepted: reading from {start + 1}{told}")
+    here = position
+    if rows:
+        here = here.after_changes()
+        await given.forward.apply(Batch.from_rows(rows), here)
+    here, puts = await _take_values(given, here, through=stream.last_revision)
+    here, deletes = await _delete_vanished(given, here)
+    at = _other(Position(stream.created_ns, stream.last_revision, resync_serial=given.resync_serial), here)
+    await given.forward.apply(None, at)
+    return Resynced(at, f"accepted: {deletes} deletes, {puts} puts{told}")
+
+
+async def _accept_same(given: Acceptance, position: Position) -> Resynced:
+    here, puts = position, 0
+    if given.stream.bucket:
+        here, puts = await _take_values(given, position, through=position.revision)
+    resynced = await resync(
+        jetstream=given.jetstream,
+        stream=given.stream,
+        link=given.link,
+        topic=given.definition.topic,
+        position=here,
+        forward=given.forward,
+    )
+    at = replace(resynced.position or here, resync_serial=given.resync_serial)
+    await given.forward.apply(None, at)
+    return Resynced(at, f"accepted: {puts} puts" + (f"; {resynced.done}" if resynced.done else ""))
+
+
+async def _delete_vanished(given: Acceptance, here: Position) -> tuple[Position, int]:
+    """Delete what the fold has and the bucket has not; the position then, and how many keys those were."""
+    stream = given.stream
     gone = await vanished(given.jetstream, stream, given.link.range_entries(given.definition.topic))
     version = stream.last_revision.to_bytes(VERSION_BYTES, "big")
     deletes = [Record(op=Op.DELETE, key=key, version=version) for key in gone]
     for start in range(0, len(deletes), CHUNK_RECORDS_MAX):
         here = here.after_changes()
         await given.forward.apply(Batch.from_rows(deletes[start : start + CHUNK_RECORDS_MAX]), here)
-    at = _other(Position(stream.created_ns, stream.last_revision, resync_serial=given.resync_serial), here)
-    await given.forward.apply(None, at)
-    return Resynced(at, f"accepted: {len(deletes)} deletes, {puts} puts{told}")
+    return here, len(deletes)
 
 
 def _other(position: Position, before: Position) -> Position:
@@ -98,13 +130,10 @@ def _unread(position: Position, lost_to: int) -> Gap:
     )
 
 
-async def _take_values(given: Acceptance, position: Position, rows: Sequence[Record]) -> tuple[Position, int]:
-    """Write `rows`, and every value that the fold has not; the position then, which is still of the old stream, and how many
-    values those were."""
-    here, puts = position, 0
-    if rows:
-        here = here.after_changes()
-        await given.forward.apply(Batch.from_rows(rows), here)
+async def _take_values(given: Acceptance, here: Position, *, through: int) -> tuple[Position, int]:
+    """Write every value up to revision `through` that the fold has not; the position then, which is at the same revision as
+    before, and how many values those were."""
+    puts = 0
     if given.stream.last_revision == 0:
         return here, puts
     consumer = Consumer(
@@ -124,13 +153,13 @@ async def _take_values(given: Acceptance, position: Position, rows: Sequence[Rec
     try:
         async with consumer:
             reached = 0
-            while reached < given.stream.last_revision and not consumer.drained:
+            while reached < through and not consumer.drained:
                 chunk = await consumer.take()
                 if chunk is None:
                     break
                 reached = chunk.last_revision
                 await given.dead_letters.keep(given.stream, chunk.misfits)
-                changed = await _changed(given, chunk)
+                changed = await _changed(given, chunk, through)
                 batch = chunk.batch()
                 if batch is not None and changed:
                     here = here.after_changes()
@@ -141,8 +170,8 @@ async def _take_values(given: Acceptance, position: Position, rows: Sequence[Rec
     return here, puts
 
 
-async def _changed(given: Acceptance, chunk: Chunk) -> list[int]:
-    """The rows of a chunk that say something else than the fold."""
+async def _changed(given: Acceptance, chunk: Chunk, through: int) -> list[int]:
+    """The rows of a chunk, up to revision `through`, that say something else than the fold."""
     if not chunk.count:
         return []
     changed: list[int] = []
@@ -153,7 +182,7 @@ async def _changed(given: Acceptance, chunk: Chunk) -> list[int]:
         else:
             meta = encode_meta(entry.meta) if entry.meta else b""
             equal = is_live and entry.data == chunk.data[row] and meta == chunk.metas[row]
-        if not equal:
+        if not equal and chunk.revisions[row] <= through:
             changed.append(row)
     return changed
 

@@ -37,12 +37,13 @@ class Verdict:
     """What to do before the stream is read on.
 
     `resync` = there may be something to bring in step. `accepts` = why the stream is taken as it is now, whatever the
-    position says; "" = the position holds.
+    position says; "" = the position holds. `is_other` = the position is not of this stream.
     """
 
     stream: Stream
     resync: bool = False
     accepts: str = ""
+    is_other: bool = False
 
 
 async def judge(
@@ -61,9 +62,10 @@ async def judge(
         _check_expiry(definition, stream, position)
     except SourceStopped as stopped:
         if resync_serial > position.resync_serial:
-            return Verdict(stream, accepts=f"asked for while {stopped.state}")
+            is_other = stopped.state != "CURSOR_EXPIRED"
+            return Verdict(stream, accepts=f"asked for while {stopped.state}", is_other=is_other)
         if stopped.state == "STREAM_RECREATED" and definition.on_recreated == "RESYNC":
-            return Verdict(stream, accepts=stopped.reason)
+            return Verdict(stream, accepts=stopped.reason, is_other=True)
         raise
     if resync_serial > position.resync_serial:
         return Verdict(stream, accepts="asked for")

@@ -200,7 +200,8 @@ class SourceRun:
         resync_serial = self._orders.resync_serial
         verdict = await judge(around.jetstream, self._definition, position, resync_serial=resync_serial)
         stream = verdict.stream
-        self.progress.saw(stream.last_revision)
+        if not verdict.is_other:
+            self.progress.saw(stream.last_revision)
         name = consumer_name(self._prefix, self._fence, self._attempt_number)
         await sweep(around.jetstream, stream.name, self._prefix, fence=self._fence, keep=name)
         done = ""
@@ -270,12 +271,14 @@ class SourceRun:
             around.clock,
             f"{name}-values",
             resync_serial,
-            self._lost_to,
+            max(self._lost_to, self.progress.last_revision) if verdict.is_other else 0,
+            verdict.is_other,
         )
         async with around.resyncs:
             resynced = await accept(given, position)
         self._compare_due = False
-        self._lost_to = 0
+        if verdict.is_other:
+            self._lost_to = 0
         self.progress.forget(revision_of(resynced.position), verdict.stream.last_revision)
         return resynced
 

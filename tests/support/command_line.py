@@ -68,22 +68,24 @@ class Command:
 async def command_on_a_store(data: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Command]:
     """A store, and commands at its address; ingest and delivery are away."""
     async with served_store(data) as store:
-        yield _command_at(store.address, monkeypatch)
+        yield command_at(store.address, monkeypatch)
 
 
 @asynccontextmanager
 async def command_on_a_door(door: ScriptedDoor | None, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Command]:
     """A store that is this door (None = one that recovers), and commands at its address; the other roles are away."""
     async with scripted_store(door) as store:
-        yield _command_at(store.address, monkeypatch)
+        yield command_at(store.address, monkeypatch)
 
 
-def _command_at(address: str, monkeypatch: pytest.MonkeyPatch) -> Command:
+def command_at(address: str, monkeypatch: pytest.MonkeyPatch, *, ingest: str = "127.0.0.1:1") -> Command:
+    """Commands at a store's and an ingest's addresses; delivery is away."""
+
     @asynccontextmanager
     async def connect(address: str, **_options: object) -> AsyncIterator[Client]:
         # The store was not told its port: its own topology names the default one.
         channels = Channels()
-        topology = Topology("test", (address,), ("127.0.0.1:1",), ("127.0.0.1:1",))
+        topology = Topology("test", (address,), (ingest,), ("127.0.0.1:1",))
         try:
             yield Client(topology, channels=channels, clock=SystemClock(), random_source=random.Random(1))
         finally:

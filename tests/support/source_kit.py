@@ -14,13 +14,14 @@ from eddyline.core.clock import SystemClock, SystemHost, sleep
 from eddyline.core.gap import gap_of
 from eddyline.core.health import HealthBoard
 from eddyline.core.record import Op
+from eddyline.core.server import make_server
 from eddyline.core.settings import CommonSettings
 from eddyline.core.topic import TopicConfig
 from eddyline.ingest.audit import LOOK_S
 from eddyline.ingest.config import IngestSettings
 from eddyline.ingest.creation import create_source
 from eddyline.ingest.position import decode_position, revision_of
-from eddyline.ingest.role import IngestRole
+from eddyline.ingest.role import SERVICES, IngestRole, add_services
 from tests.support.real_store import real_store
 
 if TYPE_CHECKING:
@@ -74,6 +75,17 @@ class SourceKit:
                 yield role
             finally:
                 running.cancel()
+
+    @asynccontextmanager
+    async def served(self, role: IngestRole) -> AsyncIterator[str]:
+        """The role's services at an address."""
+        server = make_server("127.0.0.1:0")
+        add_services(server, role, link=self.link, common=CommonSettings(), clock=SystemClock(), host=SystemHost())
+        address = await server.start(*SERVICES)
+        try:
+            yield address
+        finally:
+            await server.stop(0)
 
     async def until(self, holds: Callable[[], Awaitable[bool]], *, seconds: float = 10.0) -> None:
         """Wait until something holds."""

@@ -1,0 +1,65 @@
+"""`eddyline source` from the command line to NATS: every verb, over gRPC, against a running replica."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from nats.js.api import KeyValueConfig, StreamConfig
+
+from eddyline.core.errors import NotKv, SourceNotFound
+from tests.support.command_line import command_at
+
+if TYPE_CHECKING:
+    from tests.support.source_kit import SourceKit
+
+
+async def test_a_source_is_made_paused_resumed_resynced_and_deleted(
+    sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name))
+    async with sources.ingest() as role, sources.served(role) as address:
+        command = command_at("127.0.0.1:1", monkeypatch, ingest=address)
+        filters = ("--key-prefix", "a", "--subject", "b.*", "--on-expired", "stop", "--on-recreated", "resync")
+        create = ("source", "create", "certs", "--bucket", bucket_name, *filters, "--dead-letter-topic", "dead")
+        code, (made,) = await command.run(*create)
+        assert (code, made["created"], made["key_prefixes"], made["subjects"]) == (0, True, ["a"], ["b.*"])
+        assert (made["on_expired"], made["on_recreated"], made["dead_letter_topic"]) == ("STOP", "RESYNC", "dead")
+        assert (await command.run(*create))[1][0]["created"] is False
+        await sources.is_state("certs", "LIVE")
+        code, (paused,) = await command.run("source", "pause", "certs")
+        assert (code, paused["paused"]) == (0, True)
+        await sources.is_state("certs", "PAUSED")
+        last = await bucket.put("a", b"1")
+        code, (resumed,) = await command.run("source", "resume", "certs")
+        assert (code, resumed["paused"]) == (0, False)
+        await sources.reaches("certs", last)
+        code, (asked,) = await command.run("source", "resync", "certs")
+        assert (code, asked["resync_pending"]) == (0, True)
+
+        async def is_done() -> bool:
+            return (await command.run("source", "get", "certs"))[1][0]["resync_pending"] is False
+
+        await sources.until(is_done)
+        with pytest.raises(SourceNotFound):
+            await command.run("source", "pause", "nobody")
+        assert (await command.run("source", "delete", "certs"))[0] == 0
+        assert (await command.run("source", "list"))[1] == []
+
+
+async def test_a_stream_is_copied_by_the_command(
+    sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await sources.js.add_stream(StreamConfig(name=bucket_name, subjects=[f"{bucket_name}.>"]))
+    async with sources.ingest() as role, sources.served(role) as address:
+        command = command_at("127.0.0.1:1", monkeypatch, ingest=address)
+        code, text = await command.text("source", "create", "orders", "--stream", bucket_name)
+        assert (code, text) == (0, f"created orders: stream {bucket_name} to topic orders\n")
+        last = (await sources.js.publish(f"{bucket_name}.a", b"1")).seq
+        await sources.reaches("orders", last)
+        code, text = await command.text("source", "list")
+        assert code == 0
+        assert bucket_name in text
+        with pytest.raises(NotKv):
+            await command.text("source", "compare", "orders")
+    assert [row.data for row in await sources.rows("orders")] == [b"1"]

@@ -75,7 +75,19 @@ def topic_call(random: Random) -> Call:
 
 def source_call(random: Random) -> Call:
     name, fence = random.choice(SOURCES), random.randrange(1, 6)
-    definition = SourceDefinition(name, random.choice(TOPICS), random.choice(("bucket", "bucket", "other", "")))
+    bucket = random.choice(("bucket", "bucket", "other", ""))
+    definition = SourceDefinition(
+        name,
+        random.choice(TOPICS),
+        bucket,
+        stream=random.choice(("", "", "STREAM")) if bucket else random.choice(("", "STREAM")),
+        key_prefixes=random.choice(((), (), (b"\xff", b"a"), (b"",))),
+        subjects=random.choice(((), ("a.>", "é"))),
+        on_expired=random.choice(("RESYNC", "STOP")),
+        on_recreated=random.choice(("RESYNC", "STOP")),
+        dead_letter_topic=random.choice(("", "", "a", "letters", "a b")),
+    )
+    paused, resync = random.choice((None, True, False)), random.random() < 0.5
     holder, lease_ms = random.choice(("h1", "h2")), random.choice((0, 150, 60_000, 7))
     report = SourceReport(random.choice(("", "LIVE")), "why", random.randrange(9), 2)
     calls: tuple[Call, ...] = (
@@ -85,6 +97,7 @@ def source_call(random: Random) -> Call:
         lambda store: store.link.acquire_lease(name, holder=holder, lease_ms=lease_ms),
         lambda store: store.link.renew_lease(name, fence=fence, report=report),
         lambda store: store.link.release_lease(name, fence=fence),
+        lambda store: store.link.control_source(name, paused=paused, resync=resync or paused is None),
     )
     if random.random() < 0.05:
         return lambda store: store.link.delete_source(name)
@@ -108,6 +121,12 @@ def apply_call(random: Random) -> Call:
 
 def append_call(random: Random) -> Call:
     topic, batches = random.choice(TOPICS[:3]), {kv: some_batch(random, kv=kv) for kv in (True, False)}
+    key = random.choice(("", "", "k1", "k2"))
+    # Versions are a source's alone: the wire takes none in an append.
+    if random.random() < 0.7 and not any(batch.version for batch in batches.values()):
+        return lambda store: store.link.append(
+            topic, batches[store.door.kind_of(topic) is Kind.KV], idempotency_key=key
+        )
     return lambda store: append(store.door, topic, batches[store.door.kind_of(topic) is Kind.KV])
 
 

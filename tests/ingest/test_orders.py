@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from eddyline.core.errors import SourceNotFound
 from eddyline.core.record import Op, Record
 from eddyline.core.source import SourceDefinition
 from eddyline.ingest.position import decode_position
+from eddyline.ingest.role import RESYNCS_AT_ONCE
 
 if TYPE_CHECKING:
     from nats.js.kv import KeyValue
@@ -68,6 +70,20 @@ async def test_pause_holds_over_a_takeover_and_is_learned_from_the_renewal(
         await sources.link.control_source("s", paused=False)  # said at another replica
         await sources.is_state("s", "LIVE")
     assert await sources.fold("t") == {b"a": b"1"}
+
+
+async def test_pause_that_comes_while_a_source_resyncs_is_not_missed(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    async with sources.ingest():
+        await sources.reaches("s", await bucket.put("a", b"1"))
+    async with sources.ingest() as role, AsyncExitStack() as turns:
+        for _ in range(RESYNCS_AT_ONCE):
+            await turns.enter_async_context(role.ownership.resyncs)
+        await sources.is_state("s", "RESYNCING")
+        role.ownership.obey(await sources.link.control_source("s", paused=True))
+        await turns.aclose()
+        await sources.is_state("s", "PAUSED")
 
 
 async def test_recreated_bucket_stops_the_source_and_a_resync_takes_it_as_it_is(

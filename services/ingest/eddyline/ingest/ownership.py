@@ -70,6 +70,11 @@ class Ownership:
         self._wake = asyncio.Event()
         self.held: dict[str, Held] = {}
 
+    @property
+    def resyncs(self) -> asyncio.Semaphore:
+        """Whose turn it is to compare key sets."""
+        return self._around.resyncs
+
     def look(self) -> None:
         """List the sources now: one was created or deleted."""
         self._wake.set()

@@ -226,6 +226,8 @@ class SourceRun:
             misfits="SET_ASIDE" if self._definition.dead_letter_topic else "STOP",
         ) as consumer:
             self._consumer = consumer
+            if self._orders.changed.is_set():  # they came while the consumer was made
+                self._obey()
             try:
                 await self._consume(consumer, stream, position)
             finally:

@@ -91,6 +91,19 @@ def test_secrets_are_masked_in_print() -> None:
     assert printed["EDDYLINE_ROLE_NAMES"] == "a,b"
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("me:hush@host:4222", "***@host:4222"),
+        ("nats://me:hu@sh/hush@host,nats://you:hush@other", "nats://***@host,nats://***@other"),
+        ("host:4222,me:hush@other", "host:4222,***@other"),
+        ("nats://host,tls://[::1]:4222", "nats://host,tls://[::1]:4222"),
+    ],
+)
+def test_a_password_is_masked_in_whatever_form_of_a_url(url: str, shown: str) -> None:
+    assert masked(loaded(NATS_URL=url), prefix=PREFIX)["EDDYLINE_ROLE_NATS_URL"] == shown
+
+
 def test_common_settings_have_the_house_s_addresses() -> None:
     common = load_common({})
     assert common.cluster_id == "local"

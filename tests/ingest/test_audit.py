@@ -12,8 +12,10 @@ from nats.js.api import DiscardPolicy
 
 from eddyline.core.record import GapReason, Op
 from eddyline.ingest.audit import DOUBT_LOOKS, Audit, Sign, read_sign
+from eddyline.ingest.config import IngestSettings
 from eddyline.ingest.connection import Connection
 from eddyline.ingest.jetstream import JetStream
+from eddyline.ingest.nats_access import nats_access
 from eddyline.ingest.resync import resync
 from eddyline.ingest.stream import Stream
 from tests.ingest.test_resume import configure, copied, gap_ranges
@@ -161,7 +163,9 @@ def test_eviction_by_a_limit_is_grave() -> None:
 
 async def test_no_look_before_its_time_and_one_an_interval_while_nats_is_away(at: Kit) -> None:
     clock = ManualClock()
-    connection = Connection(at.url, name="away", clock=clock, rng=Random(1), on_change=lambda: None)
+    connection = Connection(
+        nats_access(IngestSettings(nats_url=at.url)), name="away", clock=clock, rng=Random(1), on_change=lambda: None
+    )
     jetstream = Unanswered(connection)
     audit = Audit(
         BEFORE, jetstream=jetstream, link=at.link, topic="b", resyncs=asyncio.Semaphore(1), clock=clock, look_s=10.0

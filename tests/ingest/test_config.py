@@ -67,3 +67,19 @@ def test_sources_file_that_is_missing_or_wrong_ends_the_start_with_one_line(
     assert len(lines) == 2
     assert "cannot be read" in lines[0]
     assert "source 1 needs name, topic, and bucket or stream" in lines[1]
+
+
+@pytest.mark.usefixtures("logging_restored")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("NATS_CREDS", "aHVzaC1odXNo"), ("NATS_CREDS_FILE", "/nowhere"), ("NATS_URL", "nats://me:hush-hush/@x:1")],
+)
+def test_credentials_that_cannot_be_end_the_start_with_one_line_and_no_secret(
+    name: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main({PREFIX + name: value, f"{PREFIX}LISTEN": "127.0.0.1:0"}) == 1
+    said = capsys.readouterr().err
+    (line,) = (line for line in said.splitlines() if line.startswith("eddyline ingest: "))
+    assert PREFIX + name in line
+    assert "hush-hush" not in said
+    assert "aHVzaC1odXNo" not in said

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.clock import SystemClock
+from eddyline.ingest.config import IngestSettings
 from eddyline.ingest.connection import Connection
 from eddyline.ingest.consumer import WINDOW_RECORDS, Consumer, ConsumerLost
 from eddyline.ingest.jetstream import JetStream, Subjects
+from eddyline.ingest.nats_access import nats_access
 from eddyline.ingest.resync import vanished
 
 if TYPE_CHECKING:
@@ -25,7 +27,13 @@ if TYPE_CHECKING:
 @asynccontextmanager
 async def connected(at: Kit) -> AsyncIterator[tuple[Connection, JetStream]]:
     """A connection of ingest's own kind."""
-    connection = Connection(at.url, name="test", clock=SystemClock(), rng=Random(1), on_change=lambda: None)
+    connection = Connection(
+        nats_access(IngestSettings(nats_url=at.url)),
+        name="test",
+        clock=SystemClock(),
+        rng=Random(1),
+        on_change=lambda: None,
+    )
     async with asyncio.TaskGroup() as group:
         running = group.create_task(connection.run())
         try:

@@ -80,12 +80,15 @@ class Kit:
 
     @asynccontextmanager
     async def ingest(
-        self, *, holder: str = "one", lease_ms: int = LEASE_MS, look_s: float = LOOK_S
+        self, *, holder: str = "one", lease_ms: int = LEASE_MS, look_s: float = LOOK_S, nats_domain: str = ""
     ) -> AsyncIterator[IngestRole]:
         """An ingest replica, from start to stop."""
+        settings = IngestSettings(
+            nats_url=self.url, nats_domain=nats_domain, holder=holder, lease_ms=lease_ms, heartbeat_ms=HEARTBEAT_MS
+        )
         role = IngestRole(
             self.link,
-            settings=IngestSettings(nats_url=self.url, holder=holder, lease_ms=lease_ms, heartbeat_ms=HEARTBEAT_MS),
+            settings=settings,
             common=CommonSettings(),
             clock=SystemClock(),
             rng=Random(1),

@@ -104,6 +104,10 @@ class MemoryLink:
         self.gate.set()
         self.applying = 0
         self._changed = asyncio.Event()
+        self._moved = asyncio.Event()
+        """Set when a batch was applied, and replaced by a fresh one."""
+        self.looks = 0
+        """How often a source was read."""
 
     async def until(self, predicate: Callable[[], bool], *, seconds: float = 10.0) -> None:
         """Wait for something that a call brings about."""
@@ -160,6 +164,8 @@ class MemoryLink:
         finally:
             self.applying -= 1
             self._changed.set()
+            self._moved.set()
+            self._moved = asyncio.Event()
 
     async def append(self, topic: str, batch: Batch, *, idempotency_key: str = "") -> AppendResult:
         found = self._topic(topic)
@@ -191,6 +197,7 @@ class MemoryLink:
         return self._info(self.sources[definition.name]), True
 
     async def get_source(self, name: str) -> SourceInfo:
+        self.looks += 1
         return self._info(self._source(name))
 
     async def list_sources(self) -> Sequence[SourceInfo]:
@@ -246,6 +253,8 @@ class MemoryLink:
         record_filter: RecordFilter = ALL_RECORDS,
     ) -> ReadResult:
         found = self._topic(topic)
+        if wait_ms and after_seq >= len(found.records):
+            await wait_event(self._clock, self._moved, wait_ms / 1000)
         rows = found.records[after_seq : after_seq + limit if limit else None]
         return ReadResult((Batch.from_rows(rows),), after_seq + len(rows), len(found.records), 1, found.info.epoch)
 

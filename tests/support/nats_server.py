@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -17,17 +18,23 @@ START_SECONDS_MAX: Final = 10.0
 
 
 class NatsServer:
-    """One server. `start` may follow `kill` or `stop`; data stays."""
+    """One server. `start` may follow `kill` or `stop`; data stays. `config` = text of a configuration file."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, config: str = "") -> None:
         self._folder = folder
+        self._config = config
         self._process: subprocess.Popen[bytes] | None = None
         self._port = -1
 
     @property
     def url(self) -> str:
         """Where clients connect."""
-        return f"nats://127.0.0.1:{self._port}"
+        return f"nats://{self.address}"
+
+    @property
+    def address(self) -> str:
+        """Where it listens, without a scheme."""
+        return f"127.0.0.1:{self._port}"
 
     def start(self) -> None:
         """Start, and wait until it listens."""
@@ -38,6 +45,10 @@ class NatsServer:
         binary = Path(sys.executable).parent / "nats-server"
         command = [str(binary), "-a", "127.0.0.1", "-p", str(self._port), "-js"]
         command += ["-sd", str(self._folder / "data"), "--ports_file_dir", str(ports)]
+        if self._config:
+            file = self._folder / "nats.conf"
+            file.write_text(self._config)
+            command += ["-c", str(file)]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.perf_counter() + START_SECONDS_MAX
         while not (found := _ports_in(ports)):
@@ -56,9 +67,10 @@ class NatsServer:
         self._end(signal.SIGTERM)
 
     def freeze(self) -> None:
-        """Let it hang, connections open."""
+        """Let it hang, connections open; it has stopped when this returns."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
 
     def thaw(self) -> None:
         """Let it go on."""

@@ -141,6 +141,24 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: data of a later version. Ends a start, never a call."""
     ERROR_REASON_NOT_LOG: _ErrorReason.ValueType  # 55
     """FAILED_PRECONDITION: a stream is copied into a LOG topic, this one is another kind."""
+    ERROR_REASON_KEY_INVALID: _ErrorReason.ValueType  # 60
+    """INVALID_ARGUMENT: a key that NATS's rule of KV keys does not allow to write."""
+    ERROR_REASON_VALUE_TOO_LARGE: _ErrorReason.ValueType  # 61
+    """INVALID_ARGUMENT: a value that the bucket, the server, or a source's record is too small for."""
+    ERROR_REASON_KEY_EXISTS: _ErrorReason.ValueType  # 62
+    """ALREADY_EXISTS: the key is live in the bucket."""
+    ERROR_REASON_REVISION_MISMATCH: _ErrorReason.ValueType  # 63
+    """ABORTED: the key's last revision in the bucket is not the expected one."""
+    ERROR_REASON_BUCKET_NOT_COPIED: _ErrorReason.ValueType  # 64
+    """FAILED_PRECONDITION: no source copies the bucket, so nothing of it is ever applied."""
+    ERROR_REASON_BUCKET_FULL: _ErrorReason.ValueType  # 65
+    """FAILED_PRECONDITION: the bucket, or its account at NATS, has no room."""
+    ERROR_REASON_BUCKET_FORBIDS: _ErrorReason.ValueType  # 66
+    """FAILED_PRECONDITION: the bucket's settings, or ingest's permissions at NATS, do not allow the write."""
+    ERROR_REASON_WRITE_UNKNOWN: _ErrorReason.ValueType  # 67
+    """UNAVAILABLE: a write was sent to NATS and no answer came: it may be written, now or later."""
+    ERROR_REASON_APPLY_PENDING: _ErrorReason.ValueType  # 68
+    """DEADLINE_EXCEEDED: the write is done; the store had not applied it when the time was over."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Reasons. Never renamed; the set is open. Each comment begins with the gRPC code."""
@@ -259,4 +277,22 @@ ERROR_REASON_NEWER_FORMAT: ErrorReason.ValueType  # 54
 """FAILED_PRECONDITION: data of a later version. Ends a start, never a call."""
 ERROR_REASON_NOT_LOG: ErrorReason.ValueType  # 55
 """FAILED_PRECONDITION: a stream is copied into a LOG topic, this one is another kind."""
+ERROR_REASON_KEY_INVALID: ErrorReason.ValueType  # 60
+"""INVALID_ARGUMENT: a key that NATS's rule of KV keys does not allow to write."""
+ERROR_REASON_VALUE_TOO_LARGE: ErrorReason.ValueType  # 61
+"""INVALID_ARGUMENT: a value that the bucket, the server, or a source's record is too small for."""
+ERROR_REASON_KEY_EXISTS: ErrorReason.ValueType  # 62
+"""ALREADY_EXISTS: the key is live in the bucket."""
+ERROR_REASON_REVISION_MISMATCH: ErrorReason.ValueType  # 63
+"""ABORTED: the key's last revision in the bucket is not the expected one."""
+ERROR_REASON_BUCKET_NOT_COPIED: ErrorReason.ValueType  # 64
+"""FAILED_PRECONDITION: no source copies the bucket, so nothing of it is ever applied."""
+ERROR_REASON_BUCKET_FULL: ErrorReason.ValueType  # 65
+"""FAILED_PRECONDITION: the bucket, or its account at NATS, has no room."""
+ERROR_REASON_BUCKET_FORBIDS: ErrorReason.ValueType  # 66
+"""FAILED_PRECONDITION: the bucket's settings, or ingest's permissions at NATS, do not allow the write."""
+ERROR_REASON_WRITE_UNKNOWN: ErrorReason.ValueType  # 67
+"""UNAVAILABLE: a write was sent to NATS and no answer came: it may be written, now or later."""
+ERROR_REASON_APPLY_PENDING: ErrorReason.ValueType  # 68
+"""DEADLINE_EXCEEDED: the write is done; the store had not applied it when the time was over."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -37,9 +37,16 @@ _WHAT_TO_DO: Final = {
     "DISK_FLOOR": "make room on the store's disk; reads and deletes still work",
     "MEMORY_FULL": "try again in a moment",
     "TOO_MANY_SCANS": "try again when others are done",
-    "BUCKET_NOT_FOUND": "create the bucket, or delete the source",
+    "BUCKET_NOT_FOUND": "create the bucket; a source of it is deleted with `eddyline source delete`",
     "READ_ONLY": "look at the disk, then restart the store",
     "COMMIT_UNKNOWN": "repeat it with the same --idempotency-key to settle it",
+    "KEY_INVALID": "what others wrote is copied whatever it is called; only keys we write follow NATS's rule",
+    "KEY_EXISTS": "change it with `eddyline kv update`, or `eddyline kv put` whatever it has",
+    "REVISION_MISMATCH": "somebody else wrote it; read it again, then give the revision it has now",
+    "BUCKET_NOT_COPIED": "copy it with `eddyline source create`, or leave out --wait-applied",
+    "BUCKET_FULL": "raise the bucket's limits, or delete keys",
+    "WRITE_UNKNOWN": "it may be written: read the key before it is written again",
+    "APPLY_PENDING": "it is written: do not repeat it; look at `eddyline source list`",
     "DATA_CORRUPT": "keep the file, and restore the data directory from a copy",
 }
 

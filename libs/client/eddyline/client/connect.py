@@ -18,6 +18,7 @@ from eddyline.client.call import CALL_TIMEOUT_S, Retry, call_once
 from eddyline.client.events import Position
 from eddyline.client.fold import get_entries, get_entry_at, key_history, range_entries
 from eddyline.client.fold_check import settle_fold, verify_fold
+from eddyline.client.kv import Kv
 from eddyline.client.read import ReadPlan, find_seq, read_log
 from eddyline.client.sources import Sources
 from eddyline.client.status import role_statuses
@@ -104,6 +105,11 @@ class Client:
     def sources(self) -> Sources:
         """What ingest copies from NATS."""
         return Sources(self._channels.any_of(self.topology.ingests, 0, "ingest"), retry=self._retry)
+
+    @property
+    def kv(self) -> Kv:
+        """Writes into NATS KV buckets."""
+        return Kv(self._channels.any_of(self.topology.ingests, 0, "ingest"))
 
     async def statuses(self) -> tuple[RoleStatus, ...]:
         """How each role does; one that does not answer is in the list too."""

@@ -1,9 +1,9 @@
 """The error catalogue: one class per cause, each with its code and its stable reason.
 
-The reasons are those of `errors.proto`; a test holds the two lists equal. Only `eddyline.core.status` knows gRPC: it
-maps these classes to `google.rpc.Status` and back, so both sides of a call speak one vocabulary. Everything dynamic in a
-message is in `metadata` too (keys in lowerCamelCase with units), and the typed attributes read it from there, so they
-are the same on both sides.
+Those of writes into buckets are in `kv_errors.py`. The reasons are those of `errors.proto`; a test holds the lists
+equal. Only `eddyline.core.status` knows gRPC: it maps these classes to `google.rpc.Status` and back, so both sides of a
+call speak one vocabulary. Everything dynamic in a message is in `metadata` too (keys in lowerCamelCase with units), and
+the typed attributes read it from there, so they are the same on both sides.
 """
 
 from __future__ import annotations

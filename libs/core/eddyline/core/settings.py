@@ -33,8 +33,11 @@ LOG_FORMATS: Final = ("plain", "json")
 _INJECTED: Final = re.compile(r"(?:.*_)?(?:SERVICE_HOST|SERVICE_PORT(?:_.*)?|PORT(?:_.*)?)")
 _CLUSTER_ID: Final = re.compile(r"[!-~]{1,128}")
 """It travels as gRPC metadata, which takes no other characters."""
-_SECRET: Final = re.compile(r"(?:.*_)?(?:SECRET|PASSWORD|TOKEN|KEY|KEYS|CREDENTIALS)")
-_USERINFO: Final = re.compile(r"(?<=://)[^/@\s]+@")
+_SECRET: Final = re.compile(r"(?:.*_)?(?:SECRET|PASSWORD|TOKEN|KEY|KEYS|CREDENTIALS|CREDS)")
+_USERINFO: Final = re.compile(r"(?<=://)[^\s,]+@")
+"""To the last @ of a URL: a password that should have been percent-encoded may hold others, and slashes."""
+_USERINFO_BARE: Final = re.compile(r"(?:^|(?<=,))(?![a-z]+://)[^\s,]+@")
+"""Of a URL without a scheme."""
 _TRUE: Final = frozenset(("1", "true", "yes", "on"))
 _FALSE: Final = frozenset(("0", "false", "no", "off"))
 
@@ -109,6 +112,8 @@ def masked(settings: SettingsClass, *, prefix: str) -> dict[str, str]:
         value = getattr(settings, field.name)
         text = ",".join(value) if isinstance(value, tuple) else str(value)
         name = field.name.upper()
+        if name.endswith("URL"):
+            text = _USERINFO_BARE.sub("***@", text)
         shown[prefix + name] = "***" if text and _SECRET.fullmatch(name) else _USERINFO.sub("***@", text)
     return shown
 

@@ -6,7 +6,7 @@ Bounds of queues that protect the process rather than fit it to a machine are co
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from eddyline.core.settings import SettingsError, check_address, check_range
@@ -33,11 +33,20 @@ _DOMAIN: Final = re.compile(r"[A-Za-z0-9_-]*")
 
 @dataclass(frozen=True, slots=True)
 class IngestSettings:
-    """What an ingest replica is told. `sources_file` empty = none; `holder` empty = host name and port."""
+    """What an ingest replica is told. `sources_file` empty = none; `holder` empty = host name and port.
+
+    What is at NATS's is judged where it is read: `eddyline.ingest.nats_access`.
+    """
 
     listen: str = LISTEN
-    nats_url: str = NATS_URL
+    nats_url: str = field(default=NATS_URL, repr=False)
     nats_domain: str = ""
+    nats_creds: str = field(default="", repr=False)
+    nats_creds_file: str = ""
+    nats_tls_ca: str = ""
+    nats_tls_cert: str = ""
+    nats_tls_key: str = ""
+    nats_tls_first: bool = False
     sources_file: str = ""
     holder: str = ""
     lease_ms: int = LEASE_MS_DEFAULT

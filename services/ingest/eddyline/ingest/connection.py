@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from nats.errors import Error as NatsError
@@ -21,12 +23,13 @@ from eddyline.ingest.cancellation import cancellation_kept
 from eddyline.ingest.raw_client import RawClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from random import Random
 
     from nats.aio.client import Server
 
     from eddyline.core.clock import Clock
+    from eddyline.ingest.nats_access import NatsAccess
 
 log = logging.getLogger(__name__)
 
@@ -38,12 +41,24 @@ PING_INTERVAL_S: Final = 10
 """Elsewhere 120 s: a vanished server is noticed after four minutes. Two pings unanswered = lost, in 30 s at most; a
 running consumer notices within two heartbeats."""
 
+_DENIED: Final = re.compile(r'permissions violation for publish to "([^"]*)"')
+
+
+class Publishing:
+    """One publish under way: `ended` is set when no answer will come, `denied` = since NATS does not permit it."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+        self.denied = False
+
 
 class Connection:
     """See the module. `run` is its task; `on_change` is called whenever `connected` changes."""
 
-    def __init__(self, url: str, *, name: str, clock: Clock, rng: Random, on_change: Callable[[], None]) -> None:
-        self._url = url
+    def __init__(
+        self, access: NatsAccess, *, name: str, clock: Clock, rng: Random, on_change: Callable[[], None]
+    ) -> None:
+        self._access = access
         self._name = name
         self._clock = clock
         self._rng = rng
@@ -52,6 +67,8 @@ class Connection:
         self._attempts = 0
         self.trouble = ""
         """The last error since the connection stood."""
+        self._publishing: dict[str, set[Publishing]] = {}
+        """By subject, in lower case: nats-py passes on the server's words so."""
         self._up = asyncio.Event()
         self._closed = asyncio.Event()
         self.lost = asyncio.Event()
@@ -77,10 +94,28 @@ class Connection:
         """Wait until it stands."""
         await self._up.wait()
 
+    @contextmanager
+    def publishing(self, subject: str) -> Iterator[Publishing]:
+        """Hear what ends a publish to `subject` without an answer.
+
+        Raises:
+            NatsUnreachable: no connection stands.
+        """
+        if not self._up.is_set():
+            raise NatsUnreachable("not connected to NATS")
+        one, name = Publishing(), subject.lower()
+        self._publishing.setdefault(name, set()).add(one)
+        try:
+            yield one
+        finally:
+            self._publishing[name].discard(one)
+            if not self._publishing[name]:
+                del self._publishing[name]
+
     async def run(self) -> None:
         """Keep the connection until cancelled."""
         while True:
-            client = RawClient()
+            client = RawClient(encrypted=self._access.tls is not None)
             self._client = client
             self._closed.clear()
             try:
@@ -95,9 +130,18 @@ class Connection:
             await sleep(self._clock, self._rng.uniform(RECONNECT_S_MIN, RECONNECT_S_MAX))
 
     async def _connect(self, client: RawClient) -> None:
+        access = self._access
+        given = access.credentials
         await client.connect(
-            self._url.split(","),
+            list(access.servers),
             name=self._name,
+            user=access.login.user or None,
+            password=access.login.password if access.login.user else None,
+            token=access.login.token or None,
+            signature_cb=given.sign if given is not None else None,
+            user_jwt_cb=given.jwt if given is not None else None,
+            tls=access.tls,
+            tls_handshake_first=access.tls_first,
             max_reconnect_attempts=-1,
             # nats-py annotates whole seconds and takes any number; used only for the first connection.
             reconnect_time_wait=self._rng.uniform(RECONNECT_S_MIN, RECONNECT_S_MAX),  # type: ignore[arg-type]
@@ -127,6 +171,9 @@ class Connection:
         if self._up.is_set():
             self._up.clear()
             self.lost.set()
+            for ones in self._publishing.values():
+                for one in ones:
+                    one.ended.set()
             self._on_change()
 
     async def _on_connected(self) -> None:
@@ -148,6 +195,10 @@ class Connection:
 
     async def _on_error(self, error: Exception) -> None:
         # Each of thousands of tries fails alike: said once, until it is another reason or the connection stands.
+        denied = _DENIED.search(str(error))
+        for one in self._publishing.get(denied[1], ()) if denied is not None else ():
+            one.denied = True
+            one.ended.set()
         level = logging.DEBUG if str(error) == self.trouble else logging.WARNING
         self.trouble = str(error) or type(error).__name__
         log.log(level, "nats error", extra=fields(error=repr(error)))

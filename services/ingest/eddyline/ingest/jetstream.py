@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypedDict
 from nats.errors import Error as NatsError
 
 from eddyline.core.errors import BucketNotFound, NatsUnreachable
+from eddyline.ingest.bucket import Bucket
 from eddyline.ingest.cancellation import cancellation_kept
 from eddyline.ingest.stream import BUCKET_PATTERN, STREAM_PATTERN, Stream, time_ns
 
@@ -62,6 +63,7 @@ class JetStream:
 
     def __init__(self, connection: Connection, *, domain: str = "") -> None:
         self._connection = connection
+        self.domain = domain
         self.prefix = f"$JS.{domain}.API" if domain else "$JS.API"
 
     async def stream(self, bucket: str) -> Stream:
@@ -70,13 +72,7 @@ class JetStream:
         Raises:
             BucketNotFound, NatsUnreachable.
         """
-        if not BUCKET_PATTERN.fullmatch(bucket):
-            raise BucketNotFound(f"no bucket can be called {bucket!r}", bucket=bucket)
-        answer = await self._ask(f"STREAM.INFO.KV_{bucket}", {}, origin=f"bucket {bucket}")
-        mirror = _object(answer, "config").get("mirror")
-        # A mirror of a bucket keeps the subjects of its origin.
-        named = _text(mirror, "name").removeprefix("KV_") if isinstance(mirror, dict) else bucket
-        return _stream_of(answer, bucket=bucket, prefix=f"$KV.{named}.")
+        return _bucket_stream(bucket, await self._bucket_info(bucket))
 
     async def named_stream(self, name: str) -> Stream:
         """A stream by its name.
@@ -105,6 +101,22 @@ class JetStream:
             BucketNotFound, NatsUnreachable.
         """
         return await (self.stream(stream.bucket) if stream.bucket else self.named_stream(stream.name))
+
+    async def bucket(self, name: str, *, timeout_s: float = TIMEOUT_S) -> Bucket:
+        """A bucket as its writers must know it.
+
+        Raises:
+            BucketNotFound, NatsUnreachable.
+        """
+        answer = await self._bucket_info(name, timeout_s)
+        config = _object(answer, "config")
+        return Bucket(
+            stream=_bucket_stream(name, answer),
+            message_bytes_max=max(_number(config, "max_msg_size"), 0),
+            mirror=isinstance(config.get("mirror"), dict),
+            sealed=config.get("sealed") is True,
+            rollup=config.get("allow_rollup_hdrs") is True,
+        )
 
     async def subjects(self, stream: Stream) -> Subjects:
         """Every subject of the bucket that has a message now.
@@ -180,6 +192,11 @@ class JetStream:
                 return names
         raise NatsUnreachable(f"the consumers of {stream_name} did not end after {PAGES_MAX} pages")
 
+    async def _bucket_info(self, bucket: str, timeout_s: float = TIMEOUT_S) -> Json:
+        if not BUCKET_PATTERN.fullmatch(bucket):
+            raise BucketNotFound(f"no bucket can be called {bucket!r}", bucket=bucket)
+        return await self._ask(f"STREAM.INFO.KV_{bucket}", {}, origin=f"bucket {bucket}", timeout_s=timeout_s)
+
     async def _message(self, stream: Stream, query: Json) -> StoredMessage | None:
         answer = await self._ask(
             f"STREAM.MSG.GET.{stream.name}", query, origin=stream.origin, absent=_MESSAGE_NOT_FOUND
@@ -227,6 +244,13 @@ def nameable(subject: bytes) -> bool:
         return _REPLACED not in subject.decode()
     except UnicodeDecodeError:
         return False
+
+
+def _bucket_stream(bucket: str, answer: Json) -> Stream:
+    mirror = _object(answer, "config").get("mirror")
+    # A mirror of a bucket keeps the subjects of its origin.
+    named = _text(mirror, "name").removeprefix("KV_") if isinstance(mirror, dict) else bucket
+    return _stream_of(answer, bucket=bucket, prefix=f"$KV.{named}.")
 
 
 def _stream_of(answer: Json, *, bucket: str, prefix: str) -> Stream:

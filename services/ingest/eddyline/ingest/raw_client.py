@@ -1,11 +1,17 @@
-"""nats-py's client with a second way to receive: a plain function, called with the bytes as they came.
+"""nats-py's client with a second way to receive, and a refusal to speak in clear text where TLS is asked for.
+
+It receives by a plain function, called with the bytes as they came.
 
 Elsewhere (`Client.subscribe`): a queue, a task and a message object for each message, subjects decoded as UTF-8 and
 headers folded into a dict. A subject that is not UTF-8, which the server takes, then breaks the connection again and
 again, and repeated headers are lost. Here: 3 times as fast, bytes as they are.
 
-Cost: it overrides `_process_msg`, which nats-py keeps to itself; `tests/ingest/test_raw_client.py` holds it to what we
-need, and the version is pinned.
+TLS: nats-py encrypts only where the server says so, also for `tls://`, and then sends the password in clear text to one that
+does not. With `encrypted` it takes up what a server offers, and ends a connection that is not encrypted before its
+first word.
+
+Cost: it overrides `_process_msg`, `_process_info` and `_connect_command`, which nats-py keeps to itself;
+`tests/ingest/test_raw_client.py` and `test_nats_access.py` hold it to what we need, and the version is pinned.
 Threading: event loop; the function runs inside the client's reading task and must neither block nor raise.
 """
 
@@ -41,10 +47,11 @@ class RawSubscription:
 
 
 class RawClient(Client):
-    """See the module."""
+    """See the module. `encrypted` = nothing is said before TLS is on."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, encrypted: bool = False) -> None:
         super().__init__()
+        self._encrypted = encrypted
         self.receivers: dict[int, Receive] = {}
 
     async def subscribe_raw(self, subject: str, receive: Receive) -> RawSubscription:
@@ -63,3 +70,19 @@ class RawClient(Client):
             await super()._process_msg(sid, subject, reply, data, headers)
         else:
             receive(bytes(subject), bytes(reply), data, headers or b"")
+
+    async def _process_info(self, info: dict[str, object], initial_connection: bool = False) -> None:
+        if self._encrypted and info.get("tls_available"):
+            info["tls_required"] = True
+        await super()._process_info(info, initial_connection)
+
+    def _connect_command(self) -> bytes:
+        if self._encrypted and not (self._server_info.get("tls_required") or self.options["tls_handshake_first"]):
+            raise NatsError("nats: the server offers no TLS; nothing was said to it")
+        return super()._connect_command()
+
+    async def close(self) -> None:
+        """Close for good, the socket too: nats-py leaves it open where it was cancelled within a close of its own."""
+        await super().close()
+        if self._transport is not None:
+            self._transport.close()  # type: ignore[no-untyped-call]

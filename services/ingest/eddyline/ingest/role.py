@@ -19,13 +19,17 @@ from eddyline.ingest.audit import LOOK_S
 from eddyline.ingest.compare import Comparer
 from eddyline.ingest.connection import Connection
 from eddyline.ingest.jetstream import JetStream
+from eddyline.ingest.kv import KvWriter
+from eddyline.ingest.nats_access import nats_access
 from eddyline.ingest.ownership import Ownership
 from eddyline.ingest.readiness import Readiness
+from eddyline.ingest.rpc.kv import SERVICE as KV_SERVICE
+from eddyline.ingest.rpc.kv import KvServicer
 from eddyline.ingest.rpc.source import SERVICE, SourceServicer
 from eddyline.ingest.rpc.status import ingest_status
 from eddyline.ingest.source import Surroundings
 from eddyline.ingest.sources_file import ensure_sources
-from eddyline.v1 import cluster_pb2, cluster_pb2_grpc, source_pb2_grpc
+from eddyline.v1 import cluster_pb2, cluster_pb2_grpc, kv_pb2_grpc, source_pb2_grpc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,13 +43,16 @@ if TYPE_CHECKING:
     from eddyline.core.store_link import StoreLink
     from eddyline.ingest.config import IngestSettings
 
-SERVICES: Final = (SERVICE, CLUSTER_SERVICE)
+SERVICES: Final = (SERVICE, KV_SERVICE, CLUSTER_SERVICE)
 RESYNCS_AT_ONCE: Final = 4
 """Each holds the subjects of one bucket, 100 bytes a key, and a range scan of the store."""
 
 
 class IngestRole:
-    """One ingest process's parts, and `run`, which makes them go."""
+    """One ingest process's parts, and `run`, which makes them go.
+
+    Making it reads the files that the settings name; what is wrong with them is a SettingsError.
+    """
 
     def __init__(
         self,
@@ -67,7 +74,7 @@ class IngestRole:
         holder = settings.holder_on(host.name())
         self.readiness = Readiness()
         self.connection = Connection(
-            settings.nats_url,
+            nats_access(settings),
             name=f"eddyline ingest {holder}",
             clock=clock,
             rng=rng,
@@ -94,6 +101,7 @@ class IngestRole:
             forget_source=health.forget_source,
         )
         self.comparer = Comparer(link, self.connection, jetstream, clock)
+        self.writer = KvWriter(link, self.connection, jetstream, clock=clock, rng=rng)
 
     async def run(self) -> None:
         """Copy until cancelled: sources first, so that their consumers are deleted before the connection goes."""
@@ -138,6 +146,7 @@ def add_services(
     """Put every service of ingest on `server`."""
     sources = SourceServicer(link, owner=role.ownership, comparer=role.comparer, new_name=role.new_compare_name)
     source_pb2_grpc.add_SourceServiceServicer_to_server(sources, server.grpc)
+    kv_pb2_grpc.add_KvServiceServicer_to_server(KvServicer(role.writer), server.grpc)
     cluster = ClusterService(
         cluster_pb2.ROLE_INGEST,
         version=version("eddyline-ingest"),

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core import wire, wire_calls, wire_state
+from eddyline.core.call_time import patience_s
 from eddyline.core.errors import FoldBehind, InvalidArgument, KeyNotFound, NotKv
 from eddyline.core.record import (
     KEY_BYTES_MAX,
@@ -19,18 +20,17 @@ from eddyline.core.record import (
 )
 from eddyline.core.topic import Kind
 from eddyline.store.point_read import check_keys
-from eddyline.store.rpc.calls import patience_s
 from eddyline.v1 import fold_pb2, fold_pb2_grpc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from eddyline.core.batch import Batch
+    from eddyline.core.call_time import CallContext
     from eddyline.core.clock import Clock
     from eddyline.core.read import EntryPage, RangePage
     from eddyline.core.record import Record
     from eddyline.store.ports import StoreDoor
-    from eddyline.store.rpc.calls import CallContext
     from eddyline.store.rpc.doorway import Doorway
     from eddyline.store.rpc.scan_room import ScanRoom
 

@@ -6,13 +6,13 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from eddyline.core import rows_apart, wire, wire_calls
+from eddyline.core.call_time import patience_s
 from eddyline.core.deletion import check_delete
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.read import READ_WAIT_MS_MAX
 from eddyline.core.server import RawMethod
 from eddyline.store.rpc.append_request import append_request
 from eddyline.store.rpc.append_stream import AppendStreamCall
-from eddyline.store.rpc.calls import patience_s
 from eddyline.store.rpc.new_topic import new_topic
 from eddyline.store.rpc.record_filter import asked_filter
 from eddyline.store.rpc.stream_records import StreamRecordsCall, asked_stream
@@ -21,8 +21,9 @@ from eddyline.v1 import log_pb2, log_pb2_grpc
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
+    from eddyline.core.call_time import CallContext
     from eddyline.core.rows_apart import RowsApart
-    from eddyline.store.rpc.calls import CallContext, StreamContext
+    from eddyline.store.rpc.calls import StreamContext
     from eddyline.store.rpc.doorway import Doorway
     from eddyline.store.rpc.scan_room import ScanRoom
 

@@ -15,7 +15,7 @@ from eddyline.store.fold.fold import RETRY_AFTER_MS, VIEWS_MAX
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eddyline.store.rpc.calls import CallContext
+    from eddyline.core.call_time import CallContext
 
 CLIENT_SCANS_MAX: Final = VIEWS_MAX - 24
 """Scans of callers that are no roles: clients that stand still, for 300 s each, leave 24 of the 64 to the snapshots of

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from eddyline.core.batch import Batch
+    from eddyline.core.call_time import CallContext
     from eddyline.core.read import ReadResult, RecordFilter
-    from eddyline.store.rpc.calls import CallContext
     from eddyline.store.rpc.doorway import Doorway
     from eddyline.store.rpc.scan_room import ScanRoom
 

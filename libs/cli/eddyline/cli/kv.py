@@ -1,0 +1,219 @@
+"""`eddyline kv`: writes into a NATS KV bucket: put, create, update, delete, purge.
+
+A call is never repeated: where its outcome is unknown the failure says so, and only its caller knows what a second write
+would harm.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from eddyline.cli.failure import EXIT_OK, CommandError
+from eddyline.cli.output import Json
+from eddyline.cli.quantity import duration_ms
+from eddyline.cli.stdin import stdin_value
+from eddyline.cli.verb import add_group, add_verb, connected, limit
+from eddyline.core.record import SOURCE_DATA_META_BYTES_MAX
+
+if TYPE_CHECKING:
+    from eddyline.cli.verb import Context, RunVerb, Subparsers
+    from eddyline.client.kv import Written
+
+TIMEOUT_MS_DEFAULT: Final = 30_000
+TIMEOUT_MS_MAX: Final = 30_000
+"""The contract's own bound on a call."""
+_MORE: Final = """
+
+JSON out (-o json): bucket, key, revision, stream_identity (hex), version (hex), applied_sources."""
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    verbs = add_group(subparsers, "kv", what="Write into NATS KV buckets, by NATS's own compare-and-set.")
+    parser = _add(verbs, "put", "Write a value, whatever the key had.", _PUT, put)
+    _add_value(parser)
+    parser = _add(verbs, "create", "Write a value if the key is not live.", _CREATE, create)
+    _add_value(parser)
+    parser.add_argument(
+        "--ttl",
+        type=duration_ms,
+        default=0,
+        metavar="DURATION",
+        help="the value expires by itself, after 1s at least; the bucket must allow it (default: never)",
+    )
+    parser = _add(verbs, "update", "Write a value if the key's last revision is the given one.", _UPDATE, update)
+    _add_value(parser)
+    parser.add_argument("--revision", type=limit, required=True, metavar="N", help="revision the key has now")
+    parser = _add(verbs, "delete", "Delete a key; the bucket's history keeps older values.", _DELETE, delete)
+    parser.add_argument("--revision", type=limit, default=0, metavar="N", help="only if the key has this revision")
+    parser = _add(verbs, "purge", "Delete a key and its older values in the bucket.", _PURGE, purge)
+    parser.add_argument("--revision", type=limit, default=0, metavar="N", help="only if the key has this revision")
+    parser.add_argument(
+        "--ttl",
+        type=duration_ms,
+        default=0,
+        metavar="DURATION",
+        help="time after which the marker goes too; the bucket must allow it (default: never)",
+    )
+
+
+_PUT: Final = """
+eddyline kv put certs a.example.org 'the value'
+eddyline kv put certs a.example.org --file cert.pem --wait-applied
+printf %s "$VALUE" | eddyline kv put certs a.example.org"""
+_CREATE: Final = "eddyline kv create locks leader me --ttl 30s"
+_UPDATE: Final = "eddyline kv update certs a.example.org 'another value' --revision 17"
+_DELETE: Final = "eddyline kv delete certs a.example.org --wait-applied"
+_PURGE: Final = "eddyline kv purge certs a.example.org"
+
+
+async def put(arguments: argparse.Namespace, context: Context) -> int:
+    """Put."""
+    value = await _value(arguments)
+    async with connected(arguments, context) as client:
+        written = await client.kv.put(
+            arguments.bucket,
+            arguments.key.encode(),
+            value,
+            wait_applied=arguments.wait_applied,
+            source=arguments.source,
+            timeout_s=arguments.timeout / 1000,
+        )
+    return _say(arguments, context, "put", written)
+
+
+async def create(arguments: argparse.Namespace, context: Context) -> int:
+    """Create."""
+    value = await _value(arguments)
+    async with connected(arguments, context) as client:
+        written = await client.kv.create(
+            arguments.bucket,
+            arguments.key.encode(),
+            value,
+            ttl_ms=arguments.ttl,
+            wait_applied=arguments.wait_applied,
+            source=arguments.source,
+            timeout_s=arguments.timeout / 1000,
+        )
+    return _say(arguments, context, "created", written)
+
+
+async def update(arguments: argparse.Namespace, context: Context) -> int:
+    """Update."""
+    value = await _value(arguments)
+    async with connected(arguments, context) as client:
+        written = await client.kv.update(
+            arguments.bucket,
+            arguments.key.encode(),
+            value,
+            expected_revision=arguments.revision,
+            wait_applied=arguments.wait_applied,
+            source=arguments.source,
+            timeout_s=arguments.timeout / 1000,
+        )
+    return _say(arguments, context, "updated", written)
+
+
+async def delete(arguments: argparse.Namespace, context: Context) -> int:
+    """Delete."""
+    async with connected(arguments, context) as client:
+        written = await client.kv.delete(
+            arguments.bucket,
+            arguments.key.encode(),
+            expected_revision=arguments.revision,
+            wait_applied=arguments.wait_applied,
+            source=arguments.source,
+            timeout_s=arguments.timeout / 1000,
+        )
+    return _say(arguments, context, "deleted", written)
+
+
+async def purge(arguments: argparse.Namespace, context: Context) -> int:
+    """Purge."""
+    async with connected(arguments, context) as client:
+        written = await client.kv.purge(
+            arguments.bucket,
+            arguments.key.encode(),
+            expected_revision=arguments.revision,
+            ttl_ms=arguments.ttl,
+            wait_applied=arguments.wait_applied,
+            source=arguments.source,
+            timeout_s=arguments.timeout / 1000,
+        )
+    return _say(arguments, context, "purged", written)
+
+
+def contradiction(arguments: argparse.Namespace) -> str:
+    """What the arguments say against each other; empty = nothing."""
+    if arguments.source and not arguments.wait_applied:
+        return "--source says whom --wait-applied waits for: give both"
+    if getattr(arguments, "value", None) is not None and arguments.file is not None:
+        return "a VALUE or --file, not both"
+    return ""
+
+
+def _add(verbs: Subparsers, name: str, what: str, example: str, run: RunVerb) -> argparse.ArgumentParser:
+    parser = add_verb(verbs, name, what=what, example=example, run=run, more=_MORE)
+    parser.set_defaults(contradiction=contradiction)
+    parser.add_argument("bucket", metavar="BUCKET", help="NATS KV bucket")
+    parser.add_argument("key", metavar="KEY", help="letters, digits and -_=./")
+    parser.add_argument(
+        "--wait-applied", action="store_true", help="return once the topics that copy the bucket have the write"
+    )
+    parser.add_argument("--source", default="", metavar="NAME", help="wait for this source alone (default: all)")
+    parser.add_argument(
+        "--timeout",
+        type=_timeout_ms,
+        default=TIMEOUT_MS_DEFAULT,
+        metavar="DURATION",
+        help="time for the write and the wait, at most 30s (default: 30s)",
+    )
+    return parser
+
+
+def _add_value(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("value", metavar="VALUE", nargs="?", help="default: --file, else all of standard input")
+    parser.add_argument("--file", type=Path, metavar="FILE", help="the value is this file's bytes")
+
+
+def _timeout_ms(text: str) -> int:
+    time_ms = duration_ms(text)
+    if not 1 <= time_ms <= TIMEOUT_MS_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is not within 1ms to 30s")
+    return time_ms
+
+
+async def _value(arguments: argparse.Namespace) -> bytes:
+    if arguments.value is not None:
+        value: str = arguments.value
+        return value.encode()
+    if arguments.file is None:
+        return await stdin_value(SOURCE_DATA_META_BYTES_MAX)
+    path: Path = arguments.file
+    try:
+        with path.open("rb") as file:
+            found = file.read(SOURCE_DATA_META_BYTES_MAX + 1)
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror or error}") from None
+    if len(found) > SOURCE_DATA_META_BYTES_MAX:
+        raise CommandError(f"{path} is longer than {SOURCE_DATA_META_BYTES_MAX} bytes", "a value is that long at most")
+    return found
+
+
+def _say(arguments: argparse.Namespace, context: Context, what: str, written: Written) -> int:
+    applied = f", applied by {', '.join(written.applied_sources)}" if written.applied_sources else ""
+    sources: list[Json] = list(written.applied_sources)
+    context.output.say(
+        f"{what} {arguments.key} at revision {written.revision}{applied}",
+        {
+            "bucket": arguments.bucket,
+            "key": arguments.key,
+            "revision": written.revision,
+            "stream_identity": written.stream_identity.hex(),
+            "version": written.version.hex(),
+            "applied_sources": sources,
+        },
+    )
+    return EXIT_OK

@@ -1,0 +1,75 @@
+"""KvService: writes into the buckets themselves. Translates and delegates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.call_time import patience_s
+from eddyline.ingest.kv import Target
+from eddyline.v1 import kv_pb2, kv_pb2_grpc
+
+if TYPE_CHECKING:
+    from eddyline.core.call_time import CallContext
+    from eddyline.ingest.kv import KvWriter, Written
+
+    Request = (
+        kv_pb2.PutEntryRequest
+        | kv_pb2.CreateEntryRequest
+        | kv_pb2.UpdateEntryRequest
+        | kv_pb2.DeleteEntryRequest
+        | kv_pb2.PurgeEntryRequest
+    )
+
+SERVICE: Final = "eddyline.v1.KvService"
+CALL_S_MAX: Final = 30.0
+"""The contract's bound where the caller sets no deadline, or a later one."""
+
+
+class KvServicer(kv_pb2_grpc.KvServiceServicer):
+    """Any replica writes into any bucket."""
+
+    def __init__(self, writer: KvWriter) -> None:
+        self._writer = writer
+
+    async def PutEntry(self, request: kv_pb2.PutEntryRequest, context: CallContext) -> kv_pb2.PutEntryResponse:
+        written = await self._writer.put(_target(request, context), request.value)
+        return kv_pb2.PutEntryResponse(written=_written_to_pb(written))
+
+    async def CreateEntry(self, request: kv_pb2.CreateEntryRequest, context: CallContext) -> kv_pb2.CreateEntryResponse:
+        written = await self._writer.create(_target(request, context), request.value, ttl_ms=request.ttl_ms)
+        return kv_pb2.CreateEntryResponse(written=_written_to_pb(written))
+
+    async def UpdateEntry(self, request: kv_pb2.UpdateEntryRequest, context: CallContext) -> kv_pb2.UpdateEntryResponse:
+        target = _target(request, context)
+        written = await self._writer.update(target, request.value, expected_revision=request.expected_revision)
+        return kv_pb2.UpdateEntryResponse(written=_written_to_pb(written))
+
+    async def DeleteEntry(self, request: kv_pb2.DeleteEntryRequest, context: CallContext) -> kv_pb2.DeleteEntryResponse:
+        target = _target(request, context)
+        written = await self._writer.delete(target, expected_revision=request.expected_revision)
+        return kv_pb2.DeleteEntryResponse(written=_written_to_pb(written))
+
+    async def PurgeEntry(self, request: kv_pb2.PurgeEntryRequest, context: CallContext) -> kv_pb2.PurgeEntryResponse:
+        written = await self._writer.purge(
+            _target(request, context), expected_revision=request.expected_revision, ttl_ms=request.ttl_ms
+        )
+        return kv_pb2.PurgeEntryResponse(written=_written_to_pb(written))
+
+
+def _target(request: Request, context: CallContext) -> Target:
+    return Target(
+        bucket=request.bucket,
+        key=request.key,
+        patience_s=patience_s(context, CALL_S_MAX),
+        wait=request.wait.wait_applied,
+        source=request.wait.source,
+    )
+
+
+def _written_to_pb(written: Written) -> kv_pb2.EntryWritten:
+    return kv_pb2.EntryWritten(
+        revision=written.revision,
+        stream_identity=written.stream_identity,
+        version=written.revision.to_bytes(8, "big"),
+        applied_sources=written.applied,
+    )

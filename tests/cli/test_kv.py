@@ -1,0 +1,102 @@
+"""`eddyline kv` against a real ingest: values from everywhere, what it says, what it refuses."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eddyline.cli.command import parse
+from eddyline.cli.failure import CommandError, failure_line
+from eddyline.cli.output import Output
+from eddyline.cli.verb import Context
+from eddyline.core.clock import SystemClock, SystemHost
+from eddyline.core.kv_errors import ApplyPending, BucketNotCopied, KeyExists, RevisionMismatch, WriteUnknown
+from tests.support.kv_kit import served_ingest
+from tests.support.nats_server import NatsServer
+from tests.support.processes import store_server
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Shell:
+    """Runs `eddyline kv` lines against one ingest."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    async def __call__(self, *words: str) -> dict[str, object]:
+        """What was said, as JSON."""
+        stream = io.StringIO()
+        arguments = parse(["kv", *words, "-o", "json", "--cluster", self._address])
+        context = Context(Output("json", stream=stream), {}, SystemClock(), SystemHost(), random.Random(1))
+        assert await arguments.run(arguments, context) == 0
+        said: dict[str, object] = json.loads(stream.getvalue())
+        return said
+
+
+async def test_values_from_everywhere_and_what_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = NatsServer(tmp_path / "nats")
+    server.start()
+    file = tmp_path / "value"
+    file.write_bytes(b"of a file\n\xff")
+    try:
+        async with store_server(tmp_path / "store") as store, served_ingest(server.url, store, "b") as served:
+            bucket = await served.at.make_bucket()
+            run = Shell(served.address)
+            created = await run("create", "b", "a/b", "1")
+            assert (created["revision"], created["applied_sources"]) == (1, [])
+            with pytest.raises(BucketNotCopied):
+                await run("put", "b", "a/b", "2", "--wait-applied")
+            await served.copies()
+            assert (await run("put", "b", "a/b", "--file", str(file), "--wait-applied"))["applied_sources"] == ["b"]
+            assert (await bucket.get("a/b")).value == b"of a file\n\xff"
+            with pytest.raises(KeyExists):
+                await run("create", "b", "a/b", "1")
+            with file.open() as stdin:
+                monkeypatch.setattr("sys.stdin", stdin)
+                await run("update", "b", "a/b", "--revision", "2")
+            with pytest.raises(RevisionMismatch):
+                await run("update", "b", "a/b", "", "--revision", "2")
+            await run("update", "b", "a/b", "", "--revision", "3")
+            assert (await bucket.get("a/b")).value in (None, b"")
+            assert (await run("delete", "b", "a/b", "--revision", "4", "--wait-applied", "--source", "b"))[
+                "revision"
+            ] == 5
+            assert (await run("purge", "b", "a/b"))["revision"] == 6
+            assert len(await bucket.history("a/b")) == 1
+    finally:
+        server.stop()
+
+
+def test_a_file_that_is_too_long_or_missing_is_refused(tmp_path: Path) -> None:
+    arguments = parse(["kv", "put", "b", "k", "--file", str(tmp_path / "none")])
+    coroutine = arguments.run(arguments, None)
+    with pytest.raises(CommandError, match="cannot be read"):
+        coroutine.send(None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "update b k v",
+        "update b k v --revision 0",
+        "put b k v --ttl 5s",
+        "put b k v --source s",
+        "put b k v --file f",
+        "put b k v --timeout 0",
+        "delete b",
+    ],
+)
+def test_wrong_usage_is_refused(line: str) -> None:
+    with pytest.raises(SystemExit):
+        parse(["kv", *line.split()])
+
+
+def test_a_write_that_is_done_or_may_be_is_not_advised_to_be_repeated() -> None:
+    assert "do not repeat it" in failure_line(ApplyPending("written", revision=7))
+    assert "before it is written again" in failure_line(WriteUnknown("no answer"))

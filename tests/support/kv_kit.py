@@ -1,0 +1,108 @@
+"""Ingest's KvService as its users reach it: a real nats-server, a real store process, the role's parts, gRPC, a client."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from nats.js.errors import NotFoundError
+
+from eddyline.client.connect import Client
+from eddyline.client.topology import Channels, Topology
+from eddyline.core.channel import open_channel
+from eddyline.core.clock import SystemClock, SystemHost
+from eddyline.core.grpc_link import GrpcLink
+from eddyline.core.health import HealthBoard
+from eddyline.core.server import make_server
+from eddyline.core.settings import CommonSettings
+from eddyline.ingest.config import IngestSettings
+from eddyline.ingest.kv import Target
+from eddyline.ingest.role import SERVICES, IngestRole, add_services
+from tests.support.ingest_kit import HEARTBEAT_MS, LEASE_MS, kit
+from tests.support.processes import free_address
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.support.ingest_kit import Kit
+
+PATIENCE_S = 10.0
+LOOK_S = 0.02
+
+
+def target(bucket: str, key: bytes = b"k", *, wait: bool = False, source: str = "", s: float = PATIENCE_S) -> Target:
+    """Where a test writes to."""
+    return Target(bucket=bucket, key=key, patience_s=s, wait=wait, source=source)
+
+
+async def gone(at: Kit, key: str) -> None:
+    """Wait until a key of the bucket has expired, by the server's own clock."""
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                message = await at.js.get_last_msg(f"KV_{at.bucket}", f"$KV.{at.bucket}.{key}")
+            except NotFoundError:
+                return
+            if "Nats-Marker-Reason" in (message.headers or {}):
+                return
+            await asyncio.sleep(LOOK_S)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedIngest:
+    """An ingest that serves over gRPC, its role, a client of it and of the store, and a writer of the bucket."""
+
+    address: str
+    role: IngestRole
+    client: Client
+    at: Kit
+
+    async def copies(self, name: str = "", *, key_prefixes: tuple[bytes, ...] = ()) -> None:
+        """Have the bucket copied, and wait until it is."""
+        source = name or self.at.bucket
+        await self.client.sources.create(source, bucket=self.at.bucket, key_prefixes=key_prefixes)
+        await self.is_status("LIVE", source)
+
+    async def is_status(self, status: str, source: str = "") -> None:
+        """Wait until the store has heard that a source is so."""
+        async with asyncio.timeout(10):
+            # The source is another task's, behind two processes: there is no event to wait for.
+            while (await self.client.sources.get(source or self.at.bucket)).status != status:  # noqa: ASYNC110
+                await asyncio.sleep(LOOK_S)
+
+
+@asynccontextmanager
+async def served_ingest(url: str, store: str, bucket: str) -> AsyncIterator[ServedIngest]:
+    """An ingest of the store at an address, from start to stop."""
+    common = CommonSettings(store_addresses=(store,), ingest_addresses=(free_address(),))
+    clock, host = SystemClock(), SystemHost()
+    async with kit(url, bucket) as at, open_channel(store) as channel:
+        link = GrpcLink(channel, cluster_id=common.cluster_id)
+        server = make_server(common.ingest_addresses[0])
+        settings = IngestSettings(nats_url=url, holder=bucket, lease_ms=LEASE_MS, heartbeat_ms=HEARTBEAT_MS)
+        role = IngestRole(
+            link, settings=settings, common=common, clock=clock, rng=Random(1), host=host, health=HealthBoard()
+        )
+        add_services(server, role, link=link, common=common, clock=clock, host=host)
+        address = await server.start(*SERVICES)
+        channels = Channels()
+        client = Client(
+            Topology(common.cluster_id, (store,), (address,), ()),
+            channels=channels,
+            clock=clock,
+            random_source=Random(1),
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                running = group.create_task(role.run())
+                await role.connection.wait_connected()
+                try:
+                    yield ServedIngest(address, role, client, at)
+                finally:
+                    running.cancel()
+        finally:
+            await channels.close()
+            await server.stop(0)

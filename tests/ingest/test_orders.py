@@ -86,6 +86,17 @@ async def test_pause_that_comes_while_a_source_resyncs_is_not_missed(sources: So
         await sources.is_state("s", "PAUSED")
 
 
+async def test_source_is_paused_and_resumed_while_nats_is_away(sources: SourceKit, bucket_name: str) -> None:
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    sources.url = "nats://127.0.0.1:1"
+    async with sources.ingest() as role:
+        await sources.is_state("s", "CONNECTING")
+        role.ownership.obey(await sources.link.control_source("s", paused=True))
+        await sources.is_state("s", "PAUSED")
+        role.ownership.obey(await sources.link.control_source("s", paused=False))
+        await sources.is_state("s", "RECOVERING")
+
+
 async def test_recreated_bucket_stops_the_source_and_a_resync_takes_it_as_it_is(
     sources: SourceKit, bucket_name: str
 ) -> None:

@@ -192,7 +192,7 @@ class SourceRun:
                 self.progress.explain(reason)
             else:
                 self._recover(reason)
-            await around.connection.wait_connected()
+            await self._connected_or_ordered()
             self.progress.explain("")
         position = decode_position(self._forward.stored)
         is_first = position is None
@@ -232,6 +232,17 @@ class SourceRun:
                 await self._consume(consumer, stream, position)
             finally:
                 self._consumer = None
+
+    async def _connected_or_ordered(self) -> None:
+        """Wait until NATS is there. Raises ConsumerLost where other orders come before."""
+        async with asyncio.TaskGroup() as group:
+            connected = group.create_task(self._around.connection.wait_connected())
+            ordered = group.create_task(self._orders.changed.wait())
+            await asyncio.wait((connected, ordered), return_when=asyncio.FIRST_COMPLETED)
+            connected.cancel()
+            ordered.cancel()
+        if not self._around.connection.connected:
+            raise ConsumerLost(ORDERED)
 
     def _lost(self, reason: str) -> None:
         if reason != ORDERED:

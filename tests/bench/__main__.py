@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from tests.bench import p1_append, p2_rows, p3_latency, p4_latency, p8_fold, p9_recovery, p10_segments, p12_growth
+from tests.bench import (
+    p1_append,
+    p2_rows,
+    p3_latency,
+    p4_latency,
+    p5_ingest,
+    p8_fold,
+    p9_recovery,
+    p10_segments,
+    p12_growth,
+)
 from tests.bench.harness import machine
 
 if TYPE_CHECKING:
@@ -28,6 +38,7 @@ ROWS: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
     "P2": p2_rows.measure,
     "P3": p3_latency.measure,
     "P4": p4_latency.measure,
+    "P5": p5_ingest.measure,
     "P8": p8_fold.measure,
     "P9": p9_recovery.measure,
     "P10": p10_segments.measure,

@@ -189,6 +189,16 @@ async def test_verbs_do_their_work_on_a_store(tmp_path: Path, monkeypatch: pytes
         assert (await command.run("topic", "delete", "kv"))[1][0]["deleted"] is True
 
 
+async def test_keys_are_bytes_and_no_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = ["a/b c%2F", "../up", "a:b", "a~b", "é", "?x=1&y#z"]
+    async with command_on_a_store(tmp_path, monkeypatch) as command:
+        await command.run("topic", "create", "kv", "--kind", "kv")
+        for key in keys:
+            assert (await command.run("append", "kv", "1", f"--key={key}"))[0] == 0
+        assert [line["key"] for line in (await command.run("get", "kv", *keys))[1]] == keys
+        assert [line["key"] for line in (await command.run("ls", "kv"))[1]] == sorted(keys, key=str.encode)
+
+
 async def test_snapshot_of_a_log_is_refused_in_the_commands_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

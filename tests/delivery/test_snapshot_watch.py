@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
+from eddyline.core.batch import Batch
+from eddyline.core.record import Op, Record
 from eddyline.core.status import unwrap
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import types_pb2 as types
@@ -81,6 +83,21 @@ async def test_snapshot_keeps_to_its_prefixes(
         end = await watch.until_kind("snapshot_end")
         assert [record.key for frame in watch.frames for record in frame.rows.records] == expected
         assert end.snapshot_end.count == len(expected)
+
+
+@pytest.mark.parametrize("op", [Op.DELETE, Op.PURGE])
+async def test_get_list_and_watch_agree_on_a_key_that_is_gone(cluster: ServedDelivery, op: Op) -> None:
+    await kv_topic(cluster.store)
+    await append(cluster.store, "kv", puts(("gone", "1"), ("kept", "2")))
+    await append(cluster.store, "kv", Batch.from_rows([Record(op=op, key=b"gone")]))
+    page = await cluster.store.batch_get_entries("kv", [b"gone", b"kept"])
+    assert [entry is not None for entry in page.entries] == [False, True]
+    listed = [page.batch.to_rows() async for page in cluster.store.range_entries("kv") if page.batch is not None]
+    assert [record.key for rows in listed for record in rows] == [b"kept"]
+    async with cluster.watch(snapshot("kv")) as watch:
+        await watch.kind("snapshot_begin")
+        assert [record.key for record in (await watch.kind("rows")).rows.records] == [b"kept"]
+        assert (await watch.kind("snapshot_end")).snapshot_end.count == 1
 
 
 async def test_snapshot_of_a_log_is_refused(cluster: ServedDelivery) -> None:

@@ -131,6 +131,31 @@ async def test_prefixes_filter_by_key_and_hidden_records_move_the_cursor(cluster
     assert cluster.wire.read_count == reads, "the token stood past the hidden record"
 
 
+async def test_prefix_from_an_old_cursor_is_level_under_a_writer(cluster: ServedDelivery) -> None:
+    epoch = await kv_topic(cluster.store)
+    number = 0
+
+    async def write() -> None:
+        nonlocal number
+        number += 1
+        await append(cluster.store, "kv", puts((f"busy/{number}", "x"), (f"seldom/{number}", "x")))
+
+    for _ in range(50):
+        await write()
+    async with cluster.watch(at("kv", 10, epoch, (b"seldom/",))) as watch:
+        seen: list[bytes] = []
+        while (kind := (frame := await watch.next()).WhichOneof("frame")) != "caught_up":
+            await write()
+            if kind == "rows":
+                seen += [record.key for record in frame.rows.records]
+        behind = number
+        await write()
+        while f"seldom/{number}".encode() not in seen:
+            seen += [record.key for record in (await watch.kind("rows")).rows.records]
+    assert behind >= 50
+    assert seen == [b"seldom/%d" % one for one in range(6, number + 1)]
+
+
 async def test_columns_are_the_same_records(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     await append(cluster.store, "log", rows("a", "bc"))

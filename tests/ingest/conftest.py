@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 import pytest
 import pytest_asyncio
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
+NAME_CHARS_MAX: Final = 60
+
 
 @pytest.fixture(scope="session")
 def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
@@ -25,7 +28,9 @@ def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer
 
 @pytest_asyncio.fixture
 async def at(nats_server: NatsServer, request: pytest.FixtureRequest) -> AsyncIterator[Kit]:
-    name = re.sub(r"[^A-Za-z0-9_]", "_", request.node.name)[:60]
+    name = re.sub(r"[^A-Za-z0-9_]", "_", request.node.name)
+    if len(name) > NAME_CHARS_MAX:  # cut, two tests might share a bucket
+        name = f"{name[:NAME_CHARS_MAX]}_{crc32(name.encode()):08x}"
     async with kit(nats_server.url, name) as made:
         yield made
 

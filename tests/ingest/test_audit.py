@@ -11,7 +11,7 @@ import pytest
 from nats.js.api import DiscardPolicy
 
 from eddyline.core.record import GapReason, Op
-from eddyline.ingest.audit import DOUBT_LOOKS, Audit, Sign, read_sign
+from eddyline.ingest.audit import DOUBT_LOOKS, RETRY_S, Audit, Sign, read_sign
 from eddyline.ingest.config import IngestSettings
 from eddyline.ingest.connection import Connection
 from eddyline.ingest.jetstream import JetStream
@@ -161,7 +161,7 @@ def test_eviction_by_a_limit_is_grave() -> None:
     assert read_sign(before, replace(before, last_revision=12, first_revision=3)) is Sign.LOSS
 
 
-async def test_no_look_before_its_time_and_one_an_interval_while_nats_is_away(at: Kit) -> None:
+async def test_no_look_before_its_time_and_few_while_nats_is_away(at: Kit) -> None:
     clock = ManualClock()
     connection = Connection(
         nats_access(IngestSettings(nats_url=at.url)), name="away", clock=clock, rng=Random(1), on_change=lambda: None
@@ -177,6 +177,10 @@ async def test_no_look_before_its_time_and_one_an_interval_while_nats_is_away(at
     for _ in range(3):
         assert await audit.check(10, drained=True) == ""
     assert jetstream.asked == 1
+    clock.advance(RETRY_S + 0.1)
+    for _ in range(3):
+        assert await audit.check(10, drained=True) == ""
+    assert jetstream.asked == 2
 
 
 async def test_subject_purged_while_live_is_deleted_within_a_look(at: Kit, monkeypatch: pytest.MonkeyPatch) -> None:

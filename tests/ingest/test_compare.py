@@ -67,6 +67,18 @@ async def test_equal_bucket_and_fold_have_no_difference(at: Kit) -> None:
     assert answer.position_revision == last
 
 
+async def test_ten_comparisons_leave_no_consumer_behind(at: Kit) -> None:
+    bucket = await at.make_bucket()
+    last = await bucket.put("k", b"1")
+    async with serving(at) as (service, _):
+        await service.CreateSource(create(at), None)
+        await at.reaches(last)
+        before = await at.consumers()
+        for _ in range(10):
+            assert (await service.CompareSource(compare(at), None)).difference_count == 0
+        assert await at.consumers() == before
+
+
 async def test_each_kind_of_difference_is_named_with_its_revisions(at: Kit) -> None:
     bucket = await at.make_bucket()
     for key in ("missing", "same", "value"):

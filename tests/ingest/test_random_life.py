@@ -27,6 +27,25 @@ if TYPE_CHECKING:
 
 STEPS = 100
 KEYS = 8
+SHORT = "short."
+STEPS_BY_WEIGHT = {
+    "put": 30,
+    "burst": 6,
+    "delete": 8,
+    "purge": 5,
+    "vanish": 4,
+    "markers": 2,
+    "expire": 4,
+    "keep": 3,
+    "rollup": 3,
+    "rollup_all": 1,
+    "purge_all": 1,
+    "toggle": 6,
+    "blink": 3,
+    "lose": 4,
+    "drop": 3,
+    "restart": 1,
+}
 
 
 class Life:
@@ -49,8 +68,8 @@ class Life:
         """One thing happens."""
         at = self.at
         match self.random.choices(
-            ("put", "burst", "delete", "purge", "vanish", "markers", "toggle", "blink", "lose", "drop", "restart"),
-            (30, 6, 8, 5, 4, 2, 6, 3, 4, 3, 1),
+            tuple(STEPS_BY_WEIGHT),
+            tuple(STEPS_BY_WEIGHT.values()),
         )[0]:
             case "put":
                 self.last = await self.bucket.put(self.key(), self.random.randbytes(self.random.randrange(20)))
@@ -68,6 +87,17 @@ class Life:
                 key = self.key()
                 await self.bucket.delete(key)
                 await at.js.purge_stream(f"KV_{at.bucket}", subject=f"$KV.{at.bucket}.{key}")
+            case "expire":
+                # Keys of their own: where a younger value expires, NATS shows the older one again.
+                await at.js.publish(f"$KV.{at.bucket}.{SHORT}{self.random.randrange(KEYS)}", b"short", msg_ttl=1.0)
+            case "keep":
+                kept = self.random.randrange(1, 3)
+                await at.js.purge_stream(f"KV_{at.bucket}", subject=f"$KV.{at.bucket}.{self.key()}", keep=kept)
+            case "rollup" | "rollup_all" as step:
+                headers = {"Nats-Rollup": "sub" if step == "rollup" else "all"}
+                await at.js.publish(f"$KV.{at.bucket}.{self.key()}", b"rolled up", headers=headers)
+            case "purge_all":
+                await at.js.purge_stream(f"KV_{at.bucket}")
             case "toggle":
                 await self.toggle()
             case "blink":
@@ -98,6 +128,8 @@ async def settled(life: Life) -> IngestRole:
     await life.stack.aclose()
     at.link.down = False
     at.link.lose_answers = 0
+    while (await at.js.stream_info(f"KV_{at.bucket}", subjects_filter=f"$KV.{at.bucket}.{SHORT}>")).state.subjects:
+        await at.client.flush()
     last = await life.bucket.put("end", b"")
     role = await life.stack.enter_async_context(at.ingest())
     await at.reaches(last)
@@ -117,7 +149,8 @@ async def test_fold_ends_as_the_bucket(seed: int, tmp_path: Path) -> None:
     server.start()
     try:
         async with kit(server.url, "b") as at:
-            life = Life(at, await at.make_bucket(history=(1, 3, 64)[seed % 3]), server, seed)
+            bucket = await at.make_bucket(history=(1, 3, 64)[seed % 3], limit_marker_ttl=1 if seed % 2 else None)
+            life = Life(at, bucket, server, seed)
             await at.make_source()
             for _ in range(STEPS):
                 await life.step()

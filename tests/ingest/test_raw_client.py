@@ -1,4 +1,4 @@
-"""What ingest needs of nats-py's inside: the one method that is overridden is still the one called for messages."""
+"""What ingest needs of nats-py's inside: the methods that are overridden are still those that are called."""
 
 from __future__ import annotations
 
@@ -44,3 +44,42 @@ async def test_requests_of_the_same_client_are_answered(at: Kit) -> None:
     finally:
         await client.close()
     assert b"account_info_response" in answer.data
+
+
+async def test_tries_at_a_server_that_says_nothing_any_more_leave_no_connection_open() -> None:
+    tries = 0
+    enough = asyncio.Event()
+    open_now: set[asyncio.StreamWriter] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal tries
+        tries += 1
+        open_now.add(writer)
+        if tries == 1:
+            writer.write(b'INFO {"server_id":"x","max_payload":1048576,"headers":true}\r\n')
+            await reader.readuntil(b"PING\r\n")
+            writer.write(b"PONG\r\n")
+        elif tries == 20:
+            enough.set()
+        if tries > 1:
+            await reader.read()
+        open_now.discard(writer)
+        writer.close()
+
+    async def ignore(_error: Exception) -> None:
+        """Each try fails."""
+
+    client = RawClient()
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        await client.connect(
+            [url],
+            error_cb=ignore,
+            max_reconnect_attempts=-1,
+            connect_timeout=0.05,  # type: ignore[arg-type]
+            reconnect_time_wait=0,
+        )
+        await asyncio.wait_for(enough.wait(), 10)
+        assert len(open_now) <= 2
+        await client.close()

@@ -59,6 +59,38 @@ async def test_restart_of_a_level_source_writes_nothing(at: Kit) -> None:
     assert len(at.records) == 1
 
 
+async def test_apply_that_fails_leaves_the_position_and_a_restart_applies_it_once(at: Kit) -> None:
+    bucket = await at.make_bucket()
+    await at.make_source()
+    async with at.ingest():
+        for number in range(1, 7):
+            last = await bucket.put("k", b"%d" % number)
+        await at.reaches(last)
+        at.link.down = True
+        last = await bucket.put("k", b"7")
+        await at.link.until(lambda: at.link.failed > 0)
+    assert at.revision == 6
+    at.link.down = False
+    await copied(at, last)
+    assert [record.data for record in at.records] == [b"%d" % number for number in range(1, 8)]
+
+
+async def test_message_that_comes_back_below_the_position_stays_deleted(at: Kit) -> None:
+    # Without deny_delete, so that a marker can be lost as a server's crash may lose it.
+    await at.js.add_stream(
+        name=f"KV_{at.bucket}", subjects=[f"$KV.{at.bucket}.>"], max_msgs_per_subject=5, discard=DiscardPolicy.NEW
+    )
+    bucket = await at.js.key_value(at.bucket)
+    await at.make_source()
+    await bucket.put("k", b"1")
+    await bucket.delete("k")
+    await copied(at, 2)
+    await at.js.delete_msg(f"KV_{at.bucket}", 2)
+    assert (await bucket.get("k")).value == b"1"
+    await copied(at, await bucket.put("other", b"2"))
+    assert at.fold() == {"other": b"2"}
+
+
 async def test_superseded_revisions_of_a_long_history_are_silent_holes(at: Kit) -> None:
     bucket = await at.make_bucket(history=64)
     await bucket.put("other", b"0")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.batch import Batch
-from eddyline.core.errors import EpochMismatch, InvalidArgument, TopicNotFound
+from eddyline.core.errors import EpochMismatch, InvalidArgument, StalePosition, TopicNotFound
 from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.core.record import Gap, GapReason, Record
 from eddyline.core.source import SourceDefinition
@@ -286,6 +286,21 @@ async def test_records_of_a_source_may_be_deleted() -> None:
         lease = await store.link.acquire_lease("s", holder="h", lease_ms=5_000)
         await store.link.apply_batch("s", fence=lease.fence, previous=b"", new=b"1", batch=puts(("k", "1")))
         assert (await store.link.delete_records("t", match=key(b"k"))).deleted_count == 1
+        assert await live(store, b"k") == [None]
+
+
+async def test_erased_key_stays_away_when_its_source_says_it_again() -> None:
+    async with placed_store(Place.FRAMES) as store:
+        await store.link.create_topic("t", Kind.KV, TopicConfig())
+        await store.link.put_source(SourceDefinition("s", "t", "bucket"))
+        lease = await store.link.acquire_lease("s", holder="h", lease_ms=5_000)
+        for previous, new, value in ((b"", b"1", "1"), (b"1", b"2", "2")):
+            await store.link.apply_batch("s", fence=lease.fence, previous=previous, new=new, batch=puts(("k", value)))
+        assert (await store.link.delete_records("t", match=key(b"k"))).deleted_count == 2
+        again = await store.link.apply_batch("s", fence=lease.fence, previous=b"1", new=b"2", batch=puts(("k", "2")))
+        assert again.deduplicated
+        with pytest.raises(StalePosition):
+            await store.link.apply_batch("s", fence=lease.fence, previous=b"", new=b"1", batch=puts(("k", "1")))
         assert await live(store, b"k") == [None]
 
 

@@ -69,14 +69,26 @@ class Kit:
         """Every record, gaps too."""
         return self.topic.records
 
-    async def make_bucket(self, *, history: int = 64, ttl: float | None = None) -> KeyValue:
+    async def make_bucket(
+        self, *, history: int = 64, ttl: float | None = None, limit_marker_ttl: float | None = None, replicas: int = 1
+    ) -> KeyValue:
         """The bucket."""
-        return await self.js.create_key_value(KeyValueConfig(bucket=self.bucket, history=history, ttl=ttl))
+        config = KeyValueConfig(
+            bucket=self.bucket, history=history, ttl=ttl, limit_marker_ttl=limit_marker_ttl, replicas=replicas
+        )
+        return await self.js.create_key_value(config)
 
     async def make_source(self) -> None:
         """The source and its topic."""
         await ensure_topic(self.link, self.bucket, Kind.KV, TopicConfig())
         await self.link.put_source(SourceDefinition(name=self.bucket, topic=self.bucket, bucket=self.bucket))
+
+    async def make_sources(self, count: int) -> None:
+        """So many more sources of the bucket, each with a topic of its own."""
+        for number in range(count):
+            name = f"{self.bucket}.{number}"
+            await ensure_topic(self.link, name, Kind.KV, TopicConfig())
+            await self.link.put_source(SourceDefinition(name=name, topic=name, bucket=self.bucket))
 
     @asynccontextmanager
     async def ingest(
@@ -135,14 +147,21 @@ class Kit:
 
 @asynccontextmanager
 async def kit(url: str, bucket: str) -> AsyncIterator[Kit]:
-    """A kit for one test."""
+    """A kit for one test; `url` may name several servers with commas."""
     reconnected: list[asyncio.Event] = []
 
     async def note() -> None:
         for event in reconnected:
             event.set()
 
-    client = await nats.connect(url, max_reconnect_attempts=-1, reconnect_time_wait=0.05, reconnected_cb=note)
+    client = await nats.connect(
+        url.split(","),
+        max_reconnect_attempts=-1,
+        reconnect_time_wait=0.05,
+        connect_timeout=2,
+        ping_interval=1,  # a server that hangs is left within seconds
+        reconnected_cb=note,
+    )
     try:
         made = Kit(url, client, bucket)
         reconnected.append(made.reconnected)

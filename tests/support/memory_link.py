@@ -92,7 +92,7 @@ class MemorySource:
 
 class MemoryLink:
     """See the module. `down` = nothing gets through; `lose_answers` = so many applies happen unanswered;
-    `gate` cleared = applies wait."""
+    `gate` cleared = applies wait; `failed` = applies that did not get through."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -103,6 +103,7 @@ class MemoryLink:
         self.gate = asyncio.Event()
         self.gate.set()
         self.applying = 0
+        self.failed = 0
         self._changed = asyncio.Event()
         self._moved = asyncio.Event()
         """Set when a batch was applied, and replaced by a fresh one."""
@@ -144,6 +145,7 @@ class MemoryLink:
         self.applying += 1
         try:
             await self.gate.wait()
+            self.failed += self.down
             self._reach()
             found = self._source(source)
             if fence != found.fence:

@@ -43,11 +43,18 @@ async def process(module: str, *arguments: str, **environment: str) -> AsyncIter
 @asynccontextmanager
 async def store_server(data_dir: Path) -> AsyncIterator[str]:
     """A store; its address once it serves."""
+    async with store_process(data_dir) as (_, address):
+        yield address
+
+
+@asynccontextmanager
+async def store_process(data_dir: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """A store's process, for who wants to stop it, and its address once it serves."""
     address = free_address()
     settings = {"EDDYLINE_STORE_LISTEN": address, "EDDYLINE_STORE_DATA_DIR": str(data_dir)}
-    async with process("eddyline.store", **settings):
+    async with process("eddyline.store", **settings) as started:
         await serving(address)
-        yield address
+        yield started, address
 
 
 @asynccontextmanager
@@ -113,6 +120,15 @@ async def nats_server(directory: Path) -> AsyncIterator[str]:
 @asynccontextmanager
 async def ingest_server(store: str, nats_url: str, directory: Path, bucket: str) -> AsyncIterator[str]:
     """An ingest that copies `bucket` to the topic of its name; its address."""
+    async with ingest_process(store, nats_url, directory, bucket) as (_, address):
+        yield address
+
+
+@asynccontextmanager
+async def ingest_process(
+    store: str, nats_url: str, directory: Path, bucket: str
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """The same, with its process."""
     sources = directory / "sources.toml"
     sources.write_text(f'[[source]]\nname = "{bucket}"\nbucket = "{bucket}"\ntopic = "{bucket}"\n')
     address = free_address()
@@ -122,9 +138,9 @@ async def ingest_server(store: str, nats_url: str, directory: Path, bucket: str)
         "EDDYLINE_INGEST_NATS_URL": nats_url,
         "EDDYLINE_INGEST_SOURCES_FILE": str(sources),
     }
-    async with process("eddyline.ingest", **settings):
+    async with process("eddyline.ingest", **settings) as started:
         await serving(address)
-        yield address
+        yield started, address
 
 
 @asynccontextmanager

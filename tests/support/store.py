@@ -77,6 +77,7 @@ async def sim_store(
     cache_bytes: int = 64 << 20,
     cluster_id: str = "test",
     open_fold: Callable[[], Fold] | None = None,
+    volume: str = "",
     **changes: int | str,
 ) -> AsyncIterator[LocalLink]:
     """A recovered store; what is not given is new and empty. `open_fold` opens the fold, once or more often."""
@@ -93,6 +94,7 @@ async def sim_store(
         host=SimHost(boot_id),
         workers=new_workers(lambda name, threads: InlineWorker(), wal_shards=chosen.wal_shards),
         plan=memory_plan(chosen.memory_bytes)._replace(cache_bytes=cache_bytes),
+        volume=lambda _directory: volume,
         scratch=SimScratch(),
     )
     async with open_store(machine, chosen, cluster_id=cluster_id) as link:

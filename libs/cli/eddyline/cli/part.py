@@ -134,6 +134,14 @@ class Part:
         self._signal(signal.SIGKILL)
         await self._ended.wait()
 
+    def hang(self) -> None:
+        """Stop its process where it is, connections open, until `go_on`."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let a process that hangs go on."""
+        self._signal(signal.SIGCONT)
+
     def release(self) -> None:
         """Let a held part start again."""
         self._backoff.reset()

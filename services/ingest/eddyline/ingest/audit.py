@@ -14,7 +14,7 @@ I1: a look is judged only once everything up to its last revision is applied, an
 with: a key that leaves later shows in that one, one that left before in this one's comparison. A sign stays until key
 sets were compared.
 I2: a comparison costs at most a twentieth of the time, whatever the bucket holds.
-Failure: what does not answer is asked again at the next look; while disconnected the consumer is lost, and nothing looks.
+Failure: what does not answer is asked again soon; while disconnected the consumer is lost, and nothing looks.
 Threading: event loop.
 """
 
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 LOOK_S: Final = 10.0
 """Elsewhere never: a fold would be wrong for good without a word. One STREAM.INFO of 1 KiB a source each 10 s: 1 000 sources
 ask NATS 100 times a second, of some 50 000 that it answers."""
+RETRY_S: Final = 2.0
+"""A look that was not answered is repeated this soon: where our consumer is on a server that was cut off with it, its
+heartbeats go on, and only unanswered looks make the connection leave that server."""
 DOUBT_LOOKS: Final = 6
 """A change that newer writes explain is compared all the same, each minute: a hundredth of the time where it takes 0.6 s,
 as 100 000 keys do."""
@@ -132,6 +135,7 @@ class Audit:
         except EddylineError as error:
             if not retried(error):
                 raise
+            self._look_at_s = min(self._look_at_s, self._clock.monotonic_s() + RETRY_S)
             return ""
 
     async def _judge(self, look: Stream) -> str:

@@ -3,6 +3,8 @@
 nats-py gives up after 60 tries, and also where the server refuses its credentials, and then stays closed with its
 subscriptions pending; here it retries without end and with full jitter, and a client that closed is replaced. `lost` is
 set in the moment the connection breaks; whoever built something on it waits for `wait_connected` and builds anew.
+A server that is cut off from its cluster goes on serving its connections, and its JetStream answers nothing, or what it knew
+then. So where no answer was of use for MUTE_S, the connection is made anew, to another of the servers given if there is one.
 Threading: event loop. nats-py's timers are its own.
 """
 
@@ -40,6 +42,9 @@ CONNECT_TIMEOUT_S: Final = 2
 PING_INTERVAL_S: Final = 10
 """Elsewhere 120 s: a vanished server is noticed after four minutes. Two pings unanswered = lost, in 30 s at most; a
 running consumer notices within two heartbeats."""
+MUTE_S: Final = 10.0
+"""Elsewhere never: a client stays with a server that is cut off until that ends. An election takes up to 9 s, and moving
+during one would only break what is about to work."""
 
 _DENIED: Final = re.compile(r'permissions violation for publish to "([^"]*)"')
 
@@ -70,7 +75,9 @@ class Connection:
         self._publishing: dict[str, set[Publishing]] = {}
         """By subject, in lower case: nats-py passes on the server's words so."""
         self._up = asyncio.Event()
-        self._closed = asyncio.Event()
+        self._over = asyncio.Event()
+        self._mute_since_s: float | None = None
+        self._mute_server = ""
         self.lost = asyncio.Event()
         """Of the connection that stands: set when it breaks, and replaced by a fresh one at the next."""
 
@@ -112,16 +119,33 @@ class Connection:
             if not self._publishing[name]:
                 del self._publishing[name]
 
+    def answered(self) -> None:
+        """JetStream gave an answer that says something."""
+        self._mute_since_s = None
+
+    def unanswered(self) -> None:
+        """JetStream gave none. Where that lasts, another server is connected to."""
+        now_s = self._clock.monotonic_s()
+        if self._mute_since_s is None:
+            self._mute_since_s = now_s
+        url = self._client.connected_url if self._client is not None and self.connected else None
+        if url is None or len(self._access.servers) < 2 or now_s - self._mute_since_s < MUTE_S or self._over.is_set():
+            return
+        self._mute_server = _place(url.geturl())
+        log.warning("nats server answers nothing", extra=fields(server=self._mute_server))
+        self._over.set()
+
     async def run(self) -> None:
         """Keep the connection until cancelled."""
         while True:
             client = RawClient(encrypted=self._access.tls is not None)
             self._client = client
-            self._closed.clear()
+            self._over.clear()
+            self._mute_since_s = None
             try:
                 with cancellation_kept():
                     await self._connect(client)
-                await self._closed.wait()
+                await self._over.wait()
             except (NatsError, OSError, TimeoutError) as error:
                 log.warning("nats connect failed", extra=fields(error=str(error)))
             finally:
@@ -132,8 +156,13 @@ class Connection:
     async def _connect(self, client: RawClient) -> None:
         access = self._access
         given = access.credentials
+        servers = list(access.servers)
+        self._rng.shuffle(servers)
+        servers.sort(key=lambda server: _place(server) == self._mute_server)
+        self._mute_server = ""
         await client.connect(
-            list(access.servers),
+            servers,
+            dont_randomize=True,
             name=self._name,
             user=access.login.user or None,
             password=access.login.password if access.login.user else None,
@@ -178,6 +207,7 @@ class Connection:
 
     async def _on_connected(self) -> None:
         self._attempts = 0
+        self._mute_since_s = None
         self.trouble = ""
         if not self._up.is_set():
             self.lost = asyncio.Event()
@@ -191,7 +221,7 @@ class Connection:
 
     async def _on_closed(self) -> None:
         self._down()
-        self._closed.set()
+        self._over.set()
 
     async def _on_error(self, error: Exception) -> None:
         # Each of thousands of tries fails alike: said once, until it is another reason or the connection stands.
@@ -202,3 +232,8 @@ class Connection:
         level = logging.DEBUG if str(error) == self.trouble else logging.WARNING
         self.trouble = str(error) or type(error).__name__
         log.log(level, "nats error", extra=fields(error=repr(error)))
+
+
+def _place(url: str) -> str:
+    """Host and port alone: what tells servers apart."""
+    return url.rpartition("/")[2].rpartition("@")[2]

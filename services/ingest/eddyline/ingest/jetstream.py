@@ -2,6 +2,9 @@
 
 nats-py's own layer is not used: it has no creation time in nanoseconds, no paged subjects, and makes consumers and
 subscriptions of its own behind some calls.
+In a cluster any server tells of a stream without a leader, as it knew it last, and a leader that was cut off goes on as one
+for a while: what such an answer lacks looks deleted, or rolled back. So figures and subjects of a stream are taken only
+from a leader that has a majority behind it.
 Failure: no answer, no connection, or a refusal is `NatsUnreachable` with the server's words; a stream that is not there
 is `BucketNotFound`; a message or consumer that is not there is None or False.
 """
@@ -32,6 +35,10 @@ PAGES_MAX: Final = 10_000
 """A thousand million names: above it the server's paging goes in circles."""
 INACTIVE_THRESHOLD_NS: Final = 30_000_000_000
 
+HEARD_NS_MAX: Final = 3_000_000_000
+"""A replica that was heard from so lately has elected nobody else: servers wait for 4 s at least before they do."""
+
+_UNAVAILABLE: Final = 10008
 _STREAM_NOT_FOUND: Final = 10059
 _MESSAGE_NOT_FOUND: Final = 10037
 _CONSUMER_NOT_FOUND: Final = 10014
@@ -221,20 +228,27 @@ class JetStream:
                 message = await client.request(f"{self.prefix}.{path}", json.dumps(body).encode(), timeout=timeout_s)
             answer = json.loads(message.data)
         except (NatsError, OSError, TimeoutError) as error:
+            self._connection.unanswered()
             raise NatsUnreachable(f"NATS gave no answer to {path}: {str(error) or type(error).__name__}") from error
         except ValueError as error:
             raise NatsUnreachable(f"NATS answered {path} by something else than JSON") from error
         if not isinstance(answer, dict):
             raise NatsUnreachable(f"NATS answered {path} by something else than an object")
         refusal = answer.get("error")
+        code = refusal.get("err_code", 0) if isinstance(refusal, dict) else 0
+        if code == _UNAVAILABLE or not has_majority(answer):
+            self._connection.unanswered()
+        else:
+            self._connection.answered()
         if isinstance(refusal, dict):
-            code = refusal.get("err_code", 0)
             if absent and code == absent:
                 return {}
             if code == _STREAM_NOT_FOUND and origin:
                 kind, _, name = origin.partition(" ")
                 raise BucketNotFound(f"NATS has no {origin}", **{kind: name})
             raise NatsUnreachable(f"NATS refused {path}: {refusal.get('description', '')} ({code})", errCode=str(code))
+        if not has_majority(answer):
+            raise NatsUnreachable(f"NATS answered {path} without a leader that has a majority")
         return answer
 
 
@@ -244,6 +258,24 @@ def nameable(subject: bytes) -> bool:
         return _REPLACED not in subject.decode()
     except UnicodeDecodeError:
         return False
+
+
+def has_majority(answer: Json) -> bool:
+    """False = it tells of a replicated stream, and not by a leader that hears of enough others. True elsewhere."""
+    cluster = answer.get("cluster")
+    if not isinstance(cluster, dict):
+        return True  # a server alone, or no stream's answer
+    if not cluster.get("leader"):
+        return False
+    replicas = cluster.get("replicas")
+    others = [replica for replica in replicas if isinstance(replica, dict)] if isinstance(replicas, list) else []
+    return 2 * (1 + sum(map(_is_heard, others))) > 1 + len(others)
+
+
+def _is_heard(replica: Json) -> bool:
+    active_ns = replica.get("active", 0)
+    lately = isinstance(active_ns, int) and 0 < active_ns <= HEARD_NS_MAX
+    return not replica.get("offline") and (replica.get("current") is True or lately)
 
 
 def _bucket_stream(bucket: str, answer: Json) -> Stream:

@@ -10,8 +10,8 @@ TLS: nats-py encrypts only where the server says so, also for `tls://`, and then
 does not. With `encrypted` it takes up what a server offers, and ends a connection that is not encrypted before its
 first word.
 
-Cost: it overrides `_process_msg`, `_process_info` and `_connect_command`, which nats-py keeps to itself;
-`tests/ingest/test_raw_client.py` and `test_nats_access.py` hold it to what we need, and the version is pinned.
+Cost: it overrides `_process_msg`, `_process_info`, `_connect_to_server` and `_connect_command`, which nats-py keeps to
+itself; `tests/ingest/test_raw_client.py` and `test_nats_access.py` hold it to what we need, and the version is pinned.
 Threading: event loop; the function runs inside the client's reading task and must neither block nor raise.
 """
 
@@ -26,6 +26,7 @@ from nats.errors import Error as NatsError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nats.aio.client import Srv
     from nats.aio.subscription import Subscription
 
     Receive = Callable[[bytes, bytes, bytes, bytes], None]
@@ -63,6 +64,13 @@ class RawClient(Client):
         subscription = await self.subscribe(subject)
         self.receivers[subscription._id] = receive
         return RawSubscription(self, subscription)
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        # The library drops the socket of a try that got no further than that. A server that hangs takes connections and
+        # says nothing, so each try would leave one open until it ends or goes on.
+        if self._transport is not None:
+            self._transport.close()  # type: ignore[no-untyped-call]
+        await super()._connect_to_server(s)
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         receive = self.receivers.get(sid)

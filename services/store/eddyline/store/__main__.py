@@ -56,6 +56,7 @@ from eddyline.store.rpc.status import store_status
 from eddyline.store.rpc.topic import TopicServicer
 from eddyline.store.storage.fs import Locked, RealFs
 from eddyline.store.storage.layout import Layout
+from eddyline.store.storage.volume import volume_type
 from eddyline.store.workers import ThreadWorker
 from eddyline.v1 import (
     apply_pb2_grpc,
@@ -166,6 +167,7 @@ def machine_of(settings: StoreSettings, clock: Clock, host: Host, doorway: Doorw
         host=host,
         workers=new_workers(lambda name, threads: ThreadWorker(name, threads=threads), wal_shards=settings.wal_shards),
         tell=doorway.recovering,
+        volume=volume_type,
         scratch=ScratchFold(scratch_path(settings), memory_bytes=SCRATCH_MEMORY_BYTES),
     )
 

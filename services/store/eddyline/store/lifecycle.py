@@ -26,6 +26,7 @@ from eddyline.store.orphans import check_top
 from eddyline.store.reshard import reshard
 from eddyline.store.storage.identity import Identity, read_identity, write_identity
 from eddyline.store.storage.layout import Layout
+from eddyline.store.storage.volume import volume_trouble
 from eddyline.store.upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ async def open_store(machine: Machine, settings: StoreSettings, *, cluster_id: s
             was changed.
     """
     layout = Layout(settings.directory)
+    if trouble := volume_trouble(machine.volume(settings.directory)):
+        logger.warning("a bad place for data", extra=fields(directory=str(settings.directory), trouble=trouble))
     check_top(machine.fs, layout)
     layout.make_directories(machine.fs)
     holder = f"pid {machine.host.pid()} on {machine.host.name()}, listening at {settings.listen}"

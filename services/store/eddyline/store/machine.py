@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from eddyline.core.clock import Clock, Host
     from eddyline.store.catalog.catalog import Catalog
@@ -50,6 +51,11 @@ def _nobody(progress: RecoveryProgress) -> None:
     """Nobody wants to know."""
 
 
+def _unknown_volume(directory: Path) -> str:
+    """Nothing is known of where it lies."""
+    return ""
+
+
 def _not_shed(memory_is_full: bool) -> None:
     """Nobody receives anything."""
 
@@ -72,5 +78,7 @@ class Machine:
     """The process's; None = nobody watches it."""
     shed: Callable[[bool], None] = _not_shed
     """End what is being received, since memory is full, and let little in; False = it is not full any more."""
+    volume: Callable[[Path], str] = _unknown_volume
+    """The type of the file system that a directory is on; "" = unknown."""
     scratch: Scratch | None = None
     """Where a second fold is made when one is checked; None = nowhere."""

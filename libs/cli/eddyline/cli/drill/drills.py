@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.drill.clock_jump import clock_drill
+from eddyline.cli.drill.emptied import emptied_drill
 from eddyline.cli.drill.full_disk import full_disk_drill
 from eddyline.cli.drill.kill import kill_drill
 from eddyline.cli.drill.overrun import overrun_drill
 from eddyline.cli.drill.pace import long_pace, short_pace
+from eddyline.cli.drill.stalled import stalled_drill
+from eddyline.cli.drill.takeover import takeover_drill
 from eddyline.cli.drill.upkeep import STAGES, upkeep_drill
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK
 from eddyline.cli.local_cluster import LocalClusterPlan, local_cluster
@@ -34,11 +37,13 @@ VICTIMS: Final = {
     "nats": ("nats",),
     "all": ("nats", "store", "ingest", "delivery"),
 }
-SHORT_DRILL_S: Final = 6.0
-"""With --short: five drills of kills, a start and an end within 60 s, and those of a store alone within 30 s more. No
-further round begins once a drill's share of the time since the start is over, so that a slow machine kills less often
-instead of taking longer."""
-
+SHORT_DRILL_S: Final = 5.0
+"""With --short: five drills of kills, four of other faults, a start and an end within 70 s, and those of a store alone
+within 20 s more. No further round begins once a drill's share of the time since the start is over, so that a slow machine
+kills less often instead of taking longer."""
+SHORT_STALL_S: Final = 2.0
+STALL_S: Final = 10.0
+"""Longer than a lease, so that it runs out under who holds it."""
 SHORT_STAGE_KILLS: Final = 2
 STAGE_KILLS: Final = 8
 """Kills in a stage of upkeep: each is waited for, so few say much."""
@@ -82,7 +87,16 @@ async def _run_all(arguments: argparse.Namespace, context: Context, folder: Path
             pace = short_pace(arguments.rounds, over_s) if arguments.short else long_pace(arguments.rounds)
             verdict = await kill_drill(name, victims, cluster, context, pace=pace, random_source=random_source)
             lost += say_verdict(verdict, context.output)
+        stall_s = SHORT_STALL_S if arguments.short else STALL_S
         lost += say_verdict(await overrun_drill(cluster, context, random_source=random_source), context.output)
+        lost += say_verdict(await emptied_drill(cluster, context, random_source=random_source), context.output)
+        verdict = await stalled_drill(cluster, context, stall_s=stall_s, random_source=random_source)
+        lost += say_verdict(verdict, context.output)
+        second = folder / "second"
+        verdict = await takeover_drill(
+            second, cluster, context, and_back=not arguments.short, random_source=random_source
+        )
+        lost += say_verdict(verdict, context.output)
     return lost + await _run_alone(arguments, context, folder / "alone")
 
 

@@ -28,6 +28,10 @@ PACE_S: Final = 0.01
 PATIENCE_S: Final = 90.0
 KEYS: Final = 200
 """A key comes again after 200 writes: 64 revisions of it last 12 800 writes, longer than any outage here."""
+FAST_WRITERS: Final = 4
+"""Lanes that together write as fast as one connection does, some 5 000 puts a second."""
+FAST_KEYS: Final = 1_000
+"""Of each lane: 64 revisions of them all are 256 000 writes, longer than a drill takes."""
 
 
 class AppendWriter:
@@ -122,6 +126,13 @@ class BucketWriter:
             number += 1
             await self.write(f"{self._name}.{self._random.randrange(KEYS)}", number)
             await sleep(self._clock, PACE_S)
+
+    async def run_fast(self, lane: int, stop: asyncio.Event) -> None:
+        """Write without a pause until told to stop, to keys of this lane's own."""
+        number = 0
+        while not stop.is_set():
+            number += 1
+            await self.write(f"{self._name}.{lane}.{number % FAST_KEYS}", number)
 
     async def write(self, key: str, number: int) -> None:
         """One write: mostly a put, now and then a delete, or a put of nothing, which is a live value."""

@@ -129,6 +129,29 @@ class Bucket:
         except _NATS_FAILURES as error:
             raise _unreachable(error) from None
 
+    async def purge(self, *, below_revision: int) -> None:
+        """Let the bucket forget every revision below this one, without a word to who reads it.
+
+        Raises:
+            NatsUnreachable: not acknowledged; it may have been done.
+        """
+        try:
+            await self._jetstream.purge_stream(f"KV_{self.name}", seq=below_revision)
+        except _NATS_FAILURES as error:
+            raise _unreachable(error) from None
+
+    async def make_anew(self) -> None:
+        """Delete the bucket, and make an empty one of its name.
+
+        Raises:
+            NatsUnreachable: not acknowledged; it may have been done.
+        """
+        try:
+            await self._jetstream.delete_key_value(self.name)
+            self._key_value = await self._jetstream.create_key_value(bucket=self.name, history=HISTORY)
+        except _NATS_FAILURES as error:
+            raise _unreachable(error) from None
+
     async def consumer_names(self) -> list[str]:
         """Who consumes the bucket's stream.
 

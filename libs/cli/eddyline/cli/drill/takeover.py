@@ -1,0 +1,98 @@
+"""The drill of two replicas of ingest: the one that copies is killed in the middle of a batch, and the other takes over.
+
+Nothing may be lost or doubled, whoever of them wrote it, and the bucket's stream has one consumer of ours in the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from eddyline.cli.drill.kill import SERVES_AGAIN_S
+from eddyline.cli.drill.scene import Verdict, opened_scene
+from eddyline.cli.drill.writers import FAST_WRITERS
+from eddyline.cli.folder import LOGS
+from eddyline.cli.ports import LOOPBACK, choose_ports
+from eddyline.cli.readiness import role_is_ready
+from eddyline.cli.supervisor import supervised
+from eddyline.core.clock import sleep
+
+if TYPE_CHECKING:
+    import random
+    from pathlib import Path
+
+    from eddyline.cli.drill.scene import Scene
+    from eddyline.cli.local_cluster import LocalCluster
+    from eddyline.cli.part import PartEvent, PartSpec
+    from eddyline.cli.verb import Context
+
+SECOND: Final = "second"
+TAKES_OVER_S: Final = 30.0
+"""A lease of 5 s runs out, and is taken within half of that."""
+
+
+async def takeover_drill(
+    folder: Path, cluster: LocalCluster, context: Context, *, and_back: bool, random_source: random.Random
+) -> Verdict:
+    """Run a second ingest beside the cluster's, kill the first under load, and look for loss.
+
+    `and_back`: let the first come back and kill the second too.
+    """
+    verdict = Verdict("takeover")
+    started_s = context.clock.monotonic_s()
+    (folder / LOGS).mkdir(parents=True)
+    first = cluster.supervisor.parts["ingest"]
+    spec = _second(first.spec)
+    async with opened_scene("takeover", cluster, context, random_source) as scene, asyncio.TaskGroup() as group:
+        for number in range(FAST_WRITERS):
+            group.create_task(scene.bucket_writer.run_fast(number, scene.stop))
+        try:
+            async with supervised(
+                [[spec]], data=folder, clock=context.clock, random_source=random_source, tell=_say_nothing
+            ) as supervisor:
+                await sleep(context.clock, 0.5)
+                await first.kill(hold=True)
+                verdict.kills += 1
+                verdict.findings += await _goes_on(scene, "killed")
+                first.release()
+                await first.wait_ready(SERVES_AGAIN_S)
+                if and_back:
+                    await supervisor.parts[SECOND].kill(hold=True)
+                    verdict.kills += 1
+                    verdict.findings += await _goes_on(scene, "back")
+        finally:
+            first.release()
+            scene.stop.set()
+        verdict.findings += await scene.until_level()
+        await scene.judge(verdict)
+        verdict.findings += await scene.leave()
+    verdict.seconds = context.clock.monotonic_s() - started_s
+    return verdict
+
+
+async def _goes_on(scene: Scene, when: str) -> list[str]:
+    """Wait until what is written from now on arrives."""
+    written = max(scene.bucket_writer.acknowledged, default=0)
+    until_s = scene.clock.monotonic_s() + TAKES_OVER_S
+    while True:
+        head_seq = (await scene.client.get_topic(scene.kv_topic)).head_seq
+        if head_seq > written:  # no revision was lost: each has its seq
+            return []
+        if scene.clock.monotonic_s() > until_s:
+            return [f"takeover: the first was {when}, and nobody copied for {TAKES_OVER_S:g} s"]
+        await sleep(scene.clock, 0.1)
+
+
+def _second(spec: PartSpec) -> PartSpec:
+    address = f"{LOOPBACK}:{choose_ports({}, free_ports=True)['ingest']}"
+    changes = {"EDDYLINE_INGEST_LISTEN": address, "EDDYLINE_INGEST_HOLDER": SECOND}
+
+    async def is_ready(pid: int) -> bool:
+        return await role_is_ready("ingest", address, pid)
+
+    return replace(spec, name=SECOND, address=address, is_ready=is_ready, variables={**spec.variables, **changes})
+
+
+def _say_nothing(event: PartEvent) -> None:
+    """The drill's line counts what it does to it."""

@@ -37,6 +37,9 @@ VERBS = (
     "status",
     "verify-fold",
     "settle-fold",
+    "fold export",
+    "fold import",
+    "fold list",
     "fsck",
     "demo",
     "drill",
@@ -88,6 +91,9 @@ def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFi
         "get t k --at-seq 0 --min-seq 1",
         "history t",
         "verify-fold",
+        "fold",
+        "fold export",
+        "fold import t u",
         *[
             f"{start} {9 * 10**19}"
             for start in (

@@ -221,6 +221,9 @@ async def test_state_tells_how_old_the_sources_report_is() -> None:
         state = (await link.batch_get_entries("kv", [b"k"])).state
         assert (state.source_state, state.staleness_ms) == ("", 0)
         await link.put_source(SourceDefinition("s", "kv", "b"))
+        clock.advance(3)
+        state = (await link.batch_get_entries("kv", [b"k"])).state
+        assert (state.source_state, state.staleness_ms) == ("UNSPECIFIED", 3_000), "nothing is known of it yet"
         fence = (await link.acquire_lease("s", holder="h", lease_ms=0)).fence
         await link.renew_lease("s", fence=fence, report=SourceReport("LIVE"))
         clock.advance(2)

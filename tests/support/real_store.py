@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from eddyline.store.artifacts.shelf import Place
 from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import StoreSettings
 from eddyline.store.fold.rocksdb import RocksFold
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.clock import Clock
+    from eddyline.store.artifacts.shelf import Shelf
     from eddyline.store.figures import RecoveryProgress
     from eddyline.store.link import LocalLink
+    from eddyline.store.storage.fs import Fs
     from eddyline.store.workers import Worker
 
 
@@ -50,6 +53,8 @@ async def real_store(
     checked_bytes: int = CHECKED_BYTES,
     workers: Callable[[str, int], Worker] = _inline,
     tell: Callable[[RecoveryProgress], None] = _nobody,
+    shelf: Shelf | None = None,
+    fs: Fs | None = None,
     clock: Clock | None = None,
     **changes: int,
 ) -> AsyncIterator[LocalLink]:
@@ -57,7 +62,7 @@ async def real_store(
     chosen = StoreSettings(**{"data_dir": str(data_dir), "wal_file_bytes": WAL_FILE_BYTES, **changes})  # type: ignore[arg-type]
     layout = Layout(data_dir)
     machine = Machine(
-        fs=RealFs(),
+        fs=fs or RealFs(),
         open_fold=partial(RocksFold, layout.fold, checked_bytes=checked_bytes),
         open_catalog=lambda must_exist: RocksCatalog(layout.catalog, must_exist=must_exist),
         clock=clock or ManualClock(),
@@ -66,6 +71,7 @@ async def real_store(
         tell=tell,
         plan=memory_plan(chosen.memory_bytes),
         scratch=ScratchFold(scratch_of(data_dir)),
+        artifacts=Place(shelf, layout.staging),
     )
     async with open_store(machine, chosen, cluster_id="test") as link:
         yield link

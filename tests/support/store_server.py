@@ -18,6 +18,8 @@ from eddyline.core.server import make_server
 from eddyline.core.settings import CommonSettings
 from eddyline.core.status import unwrap
 from eddyline.store.__main__ import SERVICES, add_services
+from eddyline.store.artifacts.local import LocalShelf
+from eddyline.store.artifacts.shelf import Place
 from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import StoreSettings
 from eddyline.store.fold.rocksdb import RocksFold
@@ -145,6 +147,10 @@ async def served_store(
         workers=new_workers(partial(_worker, gates)),
         plan=memory_plan(settings.memory_bytes)._replace(cache_bytes=cache_bytes),
         scratch=ScratchFold(data_dir.with_name(f"{data_dir.name}-scratch")),
+        artifacts=Place(
+            LocalShelf(RealFs(), data_dir.with_name(f"{data_dir.name}-artifacts"), holder="the test"),
+            Layout(data_dir).staging,
+        ),
     )
     server = make_server(settings.listen, cluster_id=CLUSTER_ID)
     add_services(server, doorway, common=CommonSettings(), clock=clock, host=host)

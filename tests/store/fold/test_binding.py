@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from rocksdict import BottommostLevelCompaction, CompactOptions, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
+from rocksdict import (
+    BottommostLevelCompaction,
+    CompactOptions,
+    IngestExternalFileOptions,
+    Options,
+    Rdict,
+    ReadOptions,
+    SstFileWriter,
+    WriteBatch,
+    WriteOptions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -259,3 +270,54 @@ def damage_a_table(path: Path, opened: Callable[[Path], Rdict]) -> None:
     with table.open("r+b") as file:
         file.seek(table.stat().st_size // 2)
         file.write(b"\xff" * 64)
+
+
+def _table(path: Path, *keys: bytes) -> None:
+    writer = SstFileWriter(Options(raw_mode=True))
+    writer.open(str(path))
+    for key in keys:
+        writer[key] = b"of the table"
+    writer.finish()
+
+
+def _moved() -> IngestExternalFileOptions:
+    options = IngestExternalFileOptions()
+    options.set_move_files(True)
+    options.set_snapshot_consistency(True)
+    return options
+
+
+def test_table_that_is_taken_over_is_moved_seen_by_no_open_iterator_and_there_after_a_kill(
+    root: Rdict, tmp_path: Path
+) -> None:
+    put(root, "data", b"a", b"c")
+    data = root.get_column_family("data")
+    data.delete_range(b"a", b"b")
+    before = data.iter()
+    _table(tmp_path / "t.sst", b"a", b"b")
+    data.ingest_external_file([str(tmp_path / "t.sst")], _moved())
+    assert not (tmp_path / "t.sst").exists()
+    assert keys_from(before) == [b"c"]
+    assert keys_from(data.iter()) == [b"a", b"b", b"c"]
+    copied = shutil.copytree(tmp_path / "db", tmp_path / "killed")
+    again = open_database(copied)
+    try:
+        assert keys_from(again.get_column_family("data").iter()) == [b"a", b"b", b"c"]
+    finally:
+        again.close()
+
+
+def test_table_writer_wants_ascending_keys_and_at_least_one(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="ascending"):
+        _table(tmp_path / "1.sst", b"b", b"a")
+    with pytest.raises(Exception, match="no entries"):
+        _table(tmp_path / "2.sst")
+
+
+def test_damaged_table_is_not_taken_over(root: Rdict, tmp_path: Path) -> None:
+    _table(tmp_path / "t.sst", b"a", b"b")
+    encoded = bytearray((tmp_path / "t.sst").read_bytes())
+    encoded[-1] ^= 1
+    (tmp_path / "t.sst").write_bytes(encoded)
+    with pytest.raises(Exception, match="Corruption"):
+        root.ingest_external_file([str(tmp_path / "t.sst")], _moved())

@@ -9,6 +9,7 @@ import pytest
 from eddyline.core.batch import Batch
 from eddyline.core.errors import TooManyScans
 from eddyline.core.record import MetaEntry, Op, Record
+from eddyline.store.fold.entry import encode_entry
 from eddyline.store.fold.fold import VIEWS_MAX, FoldFailed, FoldWrite, WriterState, sync_for
 from eddyline.store.fold.memory import SimFold
 from eddyline.store.fold.project import entries_of
@@ -378,3 +379,38 @@ def test_closing_closes_views_and_refuses_what_comes_after(fold: Fold) -> None:
             use()
     with pytest.raises(FoldFailed):
         fold.flush()
+
+
+def test_adopted_tables_are_all_that_the_topic_has(bench: Bench, tmp_path: Path) -> None:
+    fold = bench.fold
+    fold.apply([puts(1, a="old", b="old")])
+    fold.apply([FoldWrite(TOPIC + 1, 4, [(b"a", entries_of_one(4, b"other"))], [])])
+    (tmp_path / "tables").mkdir()
+    tables = fold.new_tables(TOPIC, tmp_path / "tables")
+    tables.add([(b"b", entries_of_one(5, b"new")), (b"c", entries_of_one(9, b"new"))])
+    tables.add([(b"d\xff", entries_of_one(8, b""))])
+    tables.finish()
+    before = fold.view(TOPIC)
+    fold.adopt(TOPIC, tables, 9, [("w", WriterState(3, b"p"))])
+    assert drain(before) == [b"a", b"b"], "a view is of its own moment"
+    for again in (False, True):
+        opened = bench.reopen() if again else fold
+        assert drain(opened.view(TOPIC)) == [b"b", b"c", b"d\xff"]
+        assert (opened.applied(TOPIC), opened.base_seq(TOPIC)) == (9, 9)
+        assert opened.writers(TOPIC) == {"w": WriterState(3, b"p")}
+        assert drain(opened.view(TOPIC + 1)) == [b"a"]
+    bench.fold.apply([puts(10, b=None, e="1")])
+    assert drain(bench.fold.view(TOPIC)) == [b"c", b"d\xff", b"e"]
+    bench.fold.delete_topic(TOPIC)
+    assert drain(bench.fold.view(TOPIC)) == []
+
+
+def test_no_tables_make_an_empty_topic(bench: Bench, tmp_path: Path) -> None:
+    tables = bench.fold.new_tables(TOPIC, tmp_path)
+    tables.finish()
+    bench.fold.adopt(TOPIC, tables, 5, [])
+    assert (bench.fold.applied(TOPIC), drain(bench.reopen().view(TOPIC))) == (5, [])
+
+
+def entries_of_one(seq: int, data: bytes) -> bytes:
+    return encode_entry(Record(seq=seq, op=Op.PUT, key=b"k", data=data))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eddyline.store.catalog.catalog import BaseEntry
-from eddyline.store.log.bodies import SegmentChange, segment_change_body, segment_change_of
+from eddyline.store.log.bodies import Imported, SegmentChange, segment_change_body, segment_change_of
 from eddyline.store.storage.layout import SegmentId
 from eddyline.store.storage.segment import SegmentSummary
 
@@ -24,6 +24,9 @@ CHANGE = SegmentChange(
 
 def test_segment_change_is_read_as_it_was_written() -> None:
     assert segment_change_of(segment_change_body(CHANGE)) == CHANGE
+    for imported in (Imported(), Imported("nats", b"\x00\xff")):
+        change = CHANGE._replace(imported=imported)
+        assert segment_change_of(segment_change_body(change)) == change
     least = SegmentChange("seal", 1)
     assert segment_change_of(segment_change_body(least)) == least
 

@@ -133,17 +133,22 @@ def test_a_cursor_ahead_of_the_head_missed_nothing_here() -> None:
 
 @given(floors, floors)
 def test_no_floor_goes_back(before: Floors, move: Floors) -> None:
-    after = before.raised(cap=move.cap, ttl=move.ttl, ephemeral=move.ephemeral, delete=move.delete)
+    after = before.raised(**move._asdict())
     assert all(new == max(old, to) for new, old, to in zip(after, before, move, strict=True))
 
 
 @given(floors, seqs)
 def test_gap_is_told_exactly_below_the_evict_floor(kept: Floors, after_seq: int) -> None:
     gap = kept.gap_after(after_seq)
-    assert (gap is not None) == (after_seq < max(kept.cap, kept.ttl, kept.ephemeral))
+    assert (gap is not None) == (after_seq < max(kept.cap, kept.ttl, kept.ephemeral, kept.compacted))
     if gap is not None:
         assert (gap.first_seq, gap.last_seq) == (after_seq + 1, kept.evict)
-        lost = {GapReason.CAP: kept.cap, GapReason.TTL: kept.ttl, GapReason.EPHEMERAL: kept.ephemeral}
+        lost = {
+            GapReason.CAP: kept.cap,
+            GapReason.TTL: kept.ttl,
+            GapReason.EPHEMERAL: kept.ephemeral,
+            GapReason.COMPACTED: kept.compacted,
+        }
         assert lost[kept.reason] == kept.evict
         assert gap.reason is kept.reason
 

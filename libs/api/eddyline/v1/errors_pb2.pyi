@@ -159,6 +159,16 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNAVAILABLE: a write was sent to NATS and no answer came: it may be written, now or later."""
     ERROR_REASON_APPLY_PENDING: _ErrorReason.ValueType  # 68
     """DEADLINE_EXCEEDED: the write is done; the store had not applied it when the time was over."""
+    ERROR_REASON_ARTIFACT_INVALID: _ErrorReason.ValueType  # 70
+    """DATA_LOSS: an artifact is not what its manifest says, or the manifest is none that this version reads; nothing landed."""
+    ERROR_REASON_ARTIFACT_NOT_FOUND: _ErrorReason.ValueType  # 71
+    """NOT_FOUND: no artifact of this topic, or of this name."""
+    ERROR_REASON_ARTIFACT_MISMATCH: _ErrorReason.ValueType  # 72
+    """FAILED_PRECONDITION: the artifact is of another source, or of none where the topic has one."""
+    ERROR_REASON_ARTIFACTS_NOT_CONFIGURED: _ErrorReason.ValueType  # 73
+    """FAILED_PRECONDITION: the store was told no place for artifacts, or one that cannot keep a pointer safely."""
+    ERROR_REASON_ARTIFACTS_UNREACHABLE: _ErrorReason.ValueType  # 74
+    """UNAVAILABLE: the place for artifacts cannot be reached or does not answer."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Reasons. Never renamed; the set is open. Each comment begins with the gRPC code."""
@@ -295,4 +305,14 @@ ERROR_REASON_WRITE_UNKNOWN: ErrorReason.ValueType  # 67
 """UNAVAILABLE: a write was sent to NATS and no answer came: it may be written, now or later."""
 ERROR_REASON_APPLY_PENDING: ErrorReason.ValueType  # 68
 """DEADLINE_EXCEEDED: the write is done; the store had not applied it when the time was over."""
+ERROR_REASON_ARTIFACT_INVALID: ErrorReason.ValueType  # 70
+"""DATA_LOSS: an artifact is not what its manifest says, or the manifest is none that this version reads; nothing landed."""
+ERROR_REASON_ARTIFACT_NOT_FOUND: ErrorReason.ValueType  # 71
+"""NOT_FOUND: no artifact of this topic, or of this name."""
+ERROR_REASON_ARTIFACT_MISMATCH: ErrorReason.ValueType  # 72
+"""FAILED_PRECONDITION: the artifact is of another source, or of none where the topic has one."""
+ERROR_REASON_ARTIFACTS_NOT_CONFIGURED: ErrorReason.ValueType  # 73
+"""FAILED_PRECONDITION: the store was told no place for artifacts, or one that cannot keep a pointer safely."""
+ERROR_REASON_ARTIFACTS_UNREACHABLE: ErrorReason.ValueType  # 74
+"""UNAVAILABLE: the place for artifacts cannot be reached or does not answer."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -34,9 +34,13 @@ class FoldState(_message.Message):
     epoch: _builtins.int
     """Epoch of the topic."""
     source_state: _builtins.str
-    """State of the topic's source as it last reported, e.g. `LIVE`. Empty = the topic has no source."""
+    """State of the topic's source as it last reported, e.g. `LIVE`. `UNSPECIFIED` = it has not since the store started.
+    Empty = the topic has no source.
+    """
     staleness_ms: _builtins.int
-    """Time since the source last reported, in milliseconds; how stale the fold may be. 0 without a source."""
+    """Time since the source last reported, else since the store started, in milliseconds; how stale the fold may be. 0
+    without a source.
+    """
     def __init__(
         self,
         *,
@@ -566,3 +570,331 @@ class SettleFoldResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SettleFoldResponse: _TypeAlias = SettleFoldResponse  # noqa: Y015
+
+@_typing.final
+class Artifact(_message.Message):
+    """An ordered, verified dump of a topic's fold at one `seq`, apart from any store."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    FOLD_SEQ_FIELD_NUMBER: _builtins.int
+    ENTRY_COUNT_FIELD_NUMBER: _builtins.int
+    FILE_BYTES_FIELD_NUMBER: _builtins.int
+    CREATED_MS_FIELD_NUMBER: _builtins.int
+    STORE_ID_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    SOURCE_POSITION_FIELD_NUMBER: _builtins.int
+    IS_LATEST_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name among those of its topic: what ImportFold asks for."""
+    topic: _builtins.str
+    """Topic that it was taken of."""
+    epoch: _builtins.int
+    """Epoch of that topic."""
+    fold_seq: _builtins.int
+    """Every record up to this `seq` is in it."""
+    entry_count: _builtins.int
+    """Live entries."""
+    file_bytes: _builtins.int
+    """Size of all its files, in bytes."""
+    created_ms: _builtins.int
+    """When it was made, in milliseconds since the Unix epoch."""
+    store_id: _builtins.str
+    """Id of the store that made it."""
+    source: _builtins.str
+    """Name of the topic's source. Empty = it had none."""
+    source_position: _builtins.bytes
+    """The source's position: everything up to it is in the artifact. Opaque, at most 256 bytes; empty = none."""
+    is_latest: _builtins.bool
+    """True = what an import takes that names none."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+        fold_seq: _builtins.int = ...,
+        entry_count: _builtins.int = ...,
+        file_bytes: _builtins.int = ...,
+        created_ms: _builtins.int = ...,
+        store_id: _builtins.str = ...,
+        source: _builtins.str = ...,
+        source_position: _builtins.bytes = ...,
+        is_latest: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "entry_count", b"entry_count", "epoch", b"epoch", "file_bytes", b"file_bytes", "fold_seq", b"fold_seq", "is_latest", b"is_latest", "name", b"name", "source", b"source", "source_position", b"source_position", "store_id", b"store_id", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Artifact: _TypeAlias = Artifact  # noqa: Y015
+
+@_typing.final
+class ExportFoldRequest(_message.Message):
+    """Request of ExportFold."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    IF_EPOCH_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name. Required."""
+    if_epoch: _builtins.int
+    """Exports only the topic of this epoch; another is ABORTED (`EPOCH_MISMATCH`). 0 = any."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        if_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["if_epoch", b"if_epoch", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportFoldRequest: _TypeAlias = ExportFoldRequest  # noqa: Y015
+
+@_typing.final
+class ExportFoldResponse(_message.Message):
+    """Answer of ExportFold: progress, then the artifact."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def progress(self) -> Global___ArtifactProgress:
+        """How far it is."""
+
+    @_builtins.property
+    def result(self) -> Global___FoldExport:
+        """What was written. The last answer."""
+
+    def __init__(
+        self,
+        *,
+        progress: Global___ArtifactProgress | None = ...,
+        result: Global___FoldExport | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "result", b"result", "step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "result", b"result", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["progress", "result"]  # noqa: Y015
+    _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
+
+Global___ExportFoldResponse: _TypeAlias = ExportFoldResponse  # noqa: Y015
+
+@_typing.final
+class ArtifactProgress(_message.Message):
+    """How far an export or an import is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAGE_FIELD_NUMBER: _builtins.int
+    DONE_COUNT_FIELD_NUMBER: _builtins.int
+    TOTAL_COUNT_FIELD_NUMBER: _builtins.int
+    stage: _builtins.str
+    """What it is doing, for people: `dump`, `hash`, `verify`, `upload`, `fetch`, `load`."""
+    done_count: _builtins.int
+    """How much of the stage is done: entries in dump, verify and load, else bytes."""
+    total_count: _builtins.int
+    """All there is to do, in the same unit. 0 = not known."""
+    def __init__(
+        self,
+        *,
+        stage: _builtins.str = ...,
+        done_count: _builtins.int = ...,
+        total_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done_count", b"done_count", "stage", b"stage", "total_count", b"total_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArtifactProgress: _TypeAlias = ArtifactProgress  # noqa: Y015
+
+@_typing.final
+class FoldExport(_message.Message):
+    """What ExportFold wrote."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARTIFACT_FIELD_NUMBER: _builtins.int
+    SUPERSEDED_FIELD_NUMBER: _builtins.int
+    LATEST_FIELD_NUMBER: _builtins.int
+    superseded: _builtins.bool
+    """True = a newer one was there, and stays the latest; this one is there beside it."""
+    latest: _builtins.str
+    """Name of the latest one."""
+    @_builtins.property
+    def artifact(self) -> Global___Artifact:
+        """The artifact."""
+
+    def __init__(
+        self,
+        *,
+        artifact: Global___Artifact | None = ...,
+        superseded: _builtins.bool = ...,
+        latest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "latest", b"latest", "superseded", b"superseded"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FoldExport: _TypeAlias = FoldExport  # noqa: Y015
+
+@_typing.final
+class ImportFoldRequest(_message.Message):
+    """Request of ImportFold."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    FROM_TOPIC_FIELD_NUMBER: _builtins.int
+    ARTIFACT_FIELD_NUMBER: _builtins.int
+    IF_EPOCH_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name: it exists, is a KV topic, and never had a record or has lost its fold. Required."""
+    from_topic: _builtins.str
+    """Topic whose artifact is taken. Empty = of the same name."""
+    artifact: _builtins.str
+    """Name of the artifact. Empty = the latest."""
+    if_epoch: _builtins.int
+    """Imports only into the topic of this epoch; another is ABORTED (`EPOCH_MISMATCH`). 0 = any."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        from_topic: _builtins.str = ...,
+        artifact: _builtins.str = ...,
+        if_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "from_topic", b"from_topic", "if_epoch", b"if_epoch", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportFoldRequest: _TypeAlias = ImportFoldRequest  # noqa: Y015
+
+@_typing.final
+class ImportFoldResponse(_message.Message):
+    """Answer of ImportFold: progress, then what it became."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def progress(self) -> Global___ArtifactProgress:
+        """How far it is."""
+
+    @_builtins.property
+    def result(self) -> Global___FoldImport:
+        """What was imported. The last answer."""
+
+    def __init__(
+        self,
+        *,
+        progress: Global___ArtifactProgress | None = ...,
+        result: Global___FoldImport | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "result", b"result", "step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "result", b"result", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["progress", "result"]  # noqa: Y015
+    _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
+
+Global___ImportFoldResponse: _TypeAlias = ImportFoldResponse  # noqa: Y015
+
+@_typing.final
+class FoldImport(_message.Message):
+    """What ImportFold did."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARTIFACT_FIELD_NUMBER: _builtins.int
+    POSITION_SET_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    position_set: _builtins.bool
+    """True = the topic's source goes on from the artifact's position."""
+    @_builtins.property
+    def artifact(self) -> Global___Artifact:
+        """The artifact."""
+
+    @_builtins.property
+    def state(self) -> Global___FoldState:
+        """Where the fold stands now."""
+
+    def __init__(
+        self,
+        *,
+        artifact: Global___Artifact | None = ...,
+        position_set: _builtins.bool = ...,
+        state: Global___FoldState | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "position_set", b"position_set", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FoldImport: _TypeAlias = FoldImport  # noqa: Y015
+
+@_typing.final
+class ListArtifactsRequest(_message.Message):
+    """Request of ListArtifacts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name. Required."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListArtifactsRequest: _TypeAlias = ListArtifactsRequest  # noqa: Y015
+
+@_typing.final
+class ListArtifactsResponse(_message.Message):
+    """Answer of ListArtifacts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARTIFACTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def artifacts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Artifact]:
+        """Artifacts, newest first, at most 1 000."""
+
+    def __init__(
+        self,
+        *,
+        artifacts: _abc.Iterable[Global___Artifact] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifacts", b"artifacts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListArtifactsResponse: _TypeAlias = ListArtifactsResponse  # noqa: Y015

@@ -65,6 +65,21 @@ class FoldServiceStub:
                 request_serializer=eddyline_dot_v1_dot_fold__pb2.SettleFoldRequest.SerializeToString,
                 response_deserializer=eddyline_dot_v1_dot_fold__pb2.SettleFoldResponse.FromString,
                 _registered_method=True)
+        self.ExportFold = channel.unary_stream(
+                '/eddyline.v1.FoldService/ExportFold',
+                request_serializer=eddyline_dot_v1_dot_fold__pb2.ExportFoldRequest.SerializeToString,
+                response_deserializer=eddyline_dot_v1_dot_fold__pb2.ExportFoldResponse.FromString,
+                _registered_method=True)
+        self.ImportFold = channel.unary_stream(
+                '/eddyline.v1.FoldService/ImportFold',
+                request_serializer=eddyline_dot_v1_dot_fold__pb2.ImportFoldRequest.SerializeToString,
+                response_deserializer=eddyline_dot_v1_dot_fold__pb2.ImportFoldResponse.FromString,
+                _registered_method=True)
+        self.ListArtifacts = channel.unary_unary(
+                '/eddyline.v1.FoldService/ListArtifacts',
+                request_serializer=eddyline_dot_v1_dot_fold__pb2.ListArtifactsRequest.SerializeToString,
+                response_deserializer=eddyline_dot_v1_dot_fold__pb2.ListArtifactsResponse.FromString,
+                _registered_method=True)
 
 
 class FoldServiceServicer:
@@ -129,6 +144,42 @@ class FoldServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExportFold(self, request, context):
+        """Writes the fold, as it is when the call comes, where the store's artifacts go, and tells how far it is; what was
+        written is the last answer. Appends go on meanwhile. A call that is broken off leaves nothing. One export or import
+        at a time, a store.
+        Retry: safe; each export is an artifact of its own.
+        Errors: INVALID_NAME, INVALID_ARGUMENT (no record yet), TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, FOLD_LOST,
+        ARTIFACTS_NOT_CONFIGURED, ARTIFACTS_UNREACHABLE, TOO_MANY_SCANS, DISK_FLOOR, DATA_CORRUPT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ImportFold(self, request, context):
+        """Makes an artifact the fold of a KV topic that never had a record, and tells how far it is; all of the artifact is
+        verified before anything lands, and it lands whole or not at all. The topic's head is the artifact's `fold_seq`
+        from then on, its log begins behind it, and who reads below it gets a gap (COMPACTED). A topic with a source takes
+        an artifact of the same source only, and with it the position to go on from.
+        A topic whose fold is lost takes one of its own, whose `fold_seq` the log still reaches back to: the artifact becomes
+        its base, the log behind it is applied, and head, log and positions stay as they are.
+        Retry: after success TOPIC_NOT_EMPTY; look at the topic's head.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, TOPIC_NOT_EMPTY, ARTIFACT_INVALID,
+        ARTIFACT_NOT_FOUND, ARTIFACT_MISMATCH, ARTIFACTS_NOT_CONFIGURED, ARTIFACTS_UNREACHABLE, TOO_MANY_SCANS, DISK_FLOOR,
+        READ_ONLY, COMMIT_UNKNOWN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListArtifacts(self, request, context):
+        """Lists the artifacts of one topic's name, newest first. The topic need not exist.
+        Errors: INVALID_NAME, ARTIFACT_INVALID, ARTIFACTS_NOT_CONFIGURED, ARTIFACTS_UNREACHABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FoldServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -161,6 +212,21 @@ def add_FoldServiceServicer_to_server(servicer, server):
                     servicer.SettleFold,
                     request_deserializer=eddyline_dot_v1_dot_fold__pb2.SettleFoldRequest.FromString,
                     response_serializer=eddyline_dot_v1_dot_fold__pb2.SettleFoldResponse.SerializeToString,
+            ),
+            'ExportFold': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportFold,
+                    request_deserializer=eddyline_dot_v1_dot_fold__pb2.ExportFoldRequest.FromString,
+                    response_serializer=eddyline_dot_v1_dot_fold__pb2.ExportFoldResponse.SerializeToString,
+            ),
+            'ImportFold': grpc.unary_stream_rpc_method_handler(
+                    servicer.ImportFold,
+                    request_deserializer=eddyline_dot_v1_dot_fold__pb2.ImportFoldRequest.FromString,
+                    response_serializer=eddyline_dot_v1_dot_fold__pb2.ImportFoldResponse.SerializeToString,
+            ),
+            'ListArtifacts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListArtifacts,
+                    request_deserializer=eddyline_dot_v1_dot_fold__pb2.ListArtifactsRequest.FromString,
+                    response_serializer=eddyline_dot_v1_dot_fold__pb2.ListArtifactsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -326,6 +392,87 @@ class FoldService:
             '/eddyline.v1.FoldService/SettleFold',
             eddyline_dot_v1_dot_fold__pb2.SettleFoldRequest.SerializeToString,
             eddyline_dot_v1_dot_fold__pb2.SettleFoldResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportFold(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/eddyline.v1.FoldService/ExportFold',
+            eddyline_dot_v1_dot_fold__pb2.ExportFoldRequest.SerializeToString,
+            eddyline_dot_v1_dot_fold__pb2.ExportFoldResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ImportFold(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/eddyline.v1.FoldService/ImportFold',
+            eddyline_dot_v1_dot_fold__pb2.ImportFoldRequest.SerializeToString,
+            eddyline_dot_v1_dot_fold__pb2.ImportFoldResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListArtifacts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eddyline.v1.FoldService/ListArtifacts',
+            eddyline_dot_v1_dot_fold__pb2.ListArtifactsRequest.SerializeToString,
+            eddyline_dot_v1_dot_fold__pb2.ListArtifactsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -50,6 +50,30 @@ class FoldServiceStub:
     Retry: a fold that is not lost is left as it is, with `settled` false.
     Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN, DATA_CORRUPT.
     """
+    ExportFold: _aio.UnaryStreamMultiCallable[_fold_pb2.ExportFoldRequest, _fold_pb2.ExportFoldResponse]
+    """Writes the fold, as it is when the call comes, where the store's artifacts go, and tells how far it is; what was
+    written is the last answer. Appends go on meanwhile. A call that is broken off leaves nothing. One export or import
+    at a time, a store.
+    Retry: safe; each export is an artifact of its own.
+    Errors: INVALID_NAME, INVALID_ARGUMENT (no record yet), TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, FOLD_LOST,
+    ARTIFACTS_NOT_CONFIGURED, ARTIFACTS_UNREACHABLE, TOO_MANY_SCANS, DISK_FLOOR, DATA_CORRUPT.
+    """
+    ImportFold: _aio.UnaryStreamMultiCallable[_fold_pb2.ImportFoldRequest, _fold_pb2.ImportFoldResponse]
+    """Makes an artifact the fold of a KV topic that never had a record, and tells how far it is; all of the artifact is
+    verified before anything lands, and it lands whole or not at all. The topic's head is the artifact's `fold_seq`
+    from then on, its log begins behind it, and who reads below it gets a gap (COMPACTED). A topic with a source takes
+    an artifact of the same source only, and with it the position to go on from.
+    A topic whose fold is lost takes one of its own, whose `fold_seq` the log still reaches back to: the artifact becomes
+    its base, the log behind it is applied, and head, log and positions stay as they are.
+    Retry: after success TOPIC_NOT_EMPTY; look at the topic's head.
+    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, TOPIC_NOT_EMPTY, ARTIFACT_INVALID,
+    ARTIFACT_NOT_FOUND, ARTIFACT_MISMATCH, ARTIFACTS_NOT_CONFIGURED, ARTIFACTS_UNREACHABLE, TOO_MANY_SCANS, DISK_FLOOR,
+    READ_ONLY, COMMIT_UNKNOWN.
+    """
+    ListArtifacts: _aio.UnaryUnaryMultiCallable[_fold_pb2.ListArtifactsRequest, _fold_pb2.ListArtifactsResponse]
+    """Lists the artifacts of one topic's name, newest first. The topic need not exist.
+    Errors: INVALID_NAME, ARTIFACT_INVALID, ARTIFACTS_NOT_CONFIGURED, ARTIFACTS_UNREACHABLE.
+    """
 
 class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
     """Reads the state of KV topics, now and as it was. Served by the store."""
@@ -122,6 +146,48 @@ class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
         whose last write neither of them has are missing from then on, and nothing else tells so. Durable when it returns.
         Retry: a fold that is not lost is left as it is, with `settled` false.
         Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN, DATA_CORRUPT.
+        """
+
+    @_abc_1.abstractmethod
+    def ExportFold(
+        self,
+        request: _fold_pb2.ExportFoldRequest,
+        context: _aio.ServicerContext[_fold_pb2.ExportFoldRequest, _abc.AsyncIterator[_fold_pb2.ExportFoldResponse]],
+    ) -> _abc.AsyncIterator[_fold_pb2.ExportFoldResponse]:
+        """Writes the fold, as it is when the call comes, where the store's artifacts go, and tells how far it is; what was
+        written is the last answer. Appends go on meanwhile. A call that is broken off leaves nothing. One export or import
+        at a time, a store.
+        Retry: safe; each export is an artifact of its own.
+        Errors: INVALID_NAME, INVALID_ARGUMENT (no record yet), TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, FOLD_LOST,
+        ARTIFACTS_NOT_CONFIGURED, ARTIFACTS_UNREACHABLE, TOO_MANY_SCANS, DISK_FLOOR, DATA_CORRUPT.
+        """
+
+    @_abc_1.abstractmethod
+    def ImportFold(
+        self,
+        request: _fold_pb2.ImportFoldRequest,
+        context: _aio.ServicerContext[_fold_pb2.ImportFoldRequest, _abc.AsyncIterator[_fold_pb2.ImportFoldResponse]],
+    ) -> _abc.AsyncIterator[_fold_pb2.ImportFoldResponse]:
+        """Makes an artifact the fold of a KV topic that never had a record, and tells how far it is; all of the artifact is
+        verified before anything lands, and it lands whole or not at all. The topic's head is the artifact's `fold_seq`
+        from then on, its log begins behind it, and who reads below it gets a gap (COMPACTED). A topic with a source takes
+        an artifact of the same source only, and with it the position to go on from.
+        A topic whose fold is lost takes one of its own, whose `fold_seq` the log still reaches back to: the artifact becomes
+        its base, the log behind it is applied, and head, log and positions stay as they are.
+        Retry: after success TOPIC_NOT_EMPTY; look at the topic's head.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, TOPIC_NOT_EMPTY, ARTIFACT_INVALID,
+        ARTIFACT_NOT_FOUND, ARTIFACT_MISMATCH, ARTIFACTS_NOT_CONFIGURED, ARTIFACTS_UNREACHABLE, TOO_MANY_SCANS, DISK_FLOOR,
+        READ_ONLY, COMMIT_UNKNOWN.
+        """
+
+    @_abc_1.abstractmethod
+    def ListArtifacts(
+        self,
+        request: _fold_pb2.ListArtifactsRequest,
+        context: _aio.ServicerContext[_fold_pb2.ListArtifactsRequest, _abc.Awaitable[_fold_pb2.ListArtifactsResponse]],
+    ) -> _abc.Awaitable[_fold_pb2.ListArtifactsResponse]:
+        """Lists the artifacts of one topic's name, newest first. The topic need not exist.
+        Errors: INVALID_NAME, ARTIFACT_INVALID, ARTIFACTS_NOT_CONFIGURED, ARTIFACTS_UNREACHABLE.
         """
 
 def add_FoldServiceServicer_to_server(servicer: FoldServiceServicer, server: _aio.Server) -> None: ...

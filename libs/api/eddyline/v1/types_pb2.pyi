@@ -80,7 +80,9 @@ class _GapReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GapReason.V
     GAP_REASON_EPHEMERAL: _GapReason.ValueType  # 7
     """Held in memory only, and gone with the store's process (durability EPHEMERAL)."""
     GAP_REASON_COMPACTED: _GapReason.ValueType  # 8
-    """Compacted. For a later version."""
+    """From before a fold that was imported: of these records the last values alone are there, in the fold, which a
+    snapshot gives. (Compaction of a log is for a later version.)
+    """
     GAP_REASON_SOURCE_TRIM: _GapReason.ValueType  # 9
     """The log that these records were to be copied from had been trimmed. For a later version."""
 
@@ -106,7 +108,9 @@ GAP_REASON_TTL: GapReason.ValueType  # 6
 GAP_REASON_EPHEMERAL: GapReason.ValueType  # 7
 """Held in memory only, and gone with the store's process (durability EPHEMERAL)."""
 GAP_REASON_COMPACTED: GapReason.ValueType  # 8
-"""Compacted. For a later version."""
+"""From before a fold that was imported: of these records the last values alone are there, in the fold, which a
+snapshot gives. (Compaction of a log is for a later version.)
+"""
 GAP_REASON_SOURCE_TRIM: GapReason.ValueType  # 9
 """The log that these records were to be copied from had been trimmed. For a later version."""
 Global___GapReason: _TypeAlias = GapReason  # noqa: Y015

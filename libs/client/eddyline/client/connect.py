@@ -17,6 +17,7 @@ from eddyline.client.append_stream import AppendStream
 from eddyline.client.call import CALL_TIMEOUT_S, Retry, call_once
 from eddyline.client.events import Position
 from eddyline.client.fold import get_entries, get_entry_at, key_history, range_entries
+from eddyline.client.fold_artifact import export_fold, import_fold, list_artifacts
 from eddyline.client.fold_check import settle_fold, verify_fold
 from eddyline.client.kv import Kv
 from eddyline.client.read import ReadPlan, find_seq, read_log
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from eddyline.client.stream import StreamEvent
     from eddyline.client.topology import Topology
     from eddyline.client.watch_plan import Start
+    from eddyline.core.artifact import Artifact, ArtifactProgress, FoldExported, FoldImported
     from eddyline.core.clock import Clock
     from eddyline.core.deletion import DeleteResult, EraseProgress
     from eddyline.core.fold_check import FoldSettled, FoldVerdict, VerifyProgress
@@ -437,6 +439,27 @@ class Client:
             EddylineError: TopicNotFound, NotKv, EpochMismatch, DiskFloor, ReadOnly, CommitUnknown, DataCorrupt.
         """
         return await settle_fold(self._fold(topic), topic, if_epoch=if_epoch)
+
+    def export_fold(self, topic: str, *, if_epoch: int = 0) -> AsyncGenerator[ArtifactProgress | FoldExported, None]:
+        """Write a fold where the store's artifacts go; what was written comes last (`fold_artifact.py` says what it
+        raises). Whoever breaks off closes it."""
+        return export_fold(self._fold(topic), topic, if_epoch=if_epoch)
+
+    def import_fold(
+        self, topic: str, *, from_topic: str = "", artifact: str = "", if_epoch: int = 0
+    ) -> AsyncGenerator[ArtifactProgress | FoldImported, None]:
+        """Make an artifact ("" = the latest) of `from_topic` ("" = of the same name) the fold of a KV topic that never had
+        a record, or has lost its fold; what it became comes last (`fold_artifact.py` says what it raises).
+        Whoever breaks off closes it."""
+        return import_fold(self._fold(topic), topic, from_topic=from_topic, artifact=artifact, if_epoch=if_epoch)
+
+    async def list_artifacts(self, topic: str) -> list[Artifact]:
+        """Artifacts of a topic's name, newest first; the topic need not exist.
+
+        Raises:
+            EddylineError: InvalidName, ArtifactsNotConfigured, ArtifactsUnreachable.
+        """
+        return await list_artifacts(self._fold(topic), topic)
 
     def _topics(self, topic: str) -> TopicServiceStub:
         return TopicServiceStub(self._store(topic))

@@ -31,6 +31,9 @@ from eddyline.core.errors import EddylineError
 from eddyline.core.server import make_server
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
 from eddyline.core.telemetry import fields, set_up_logging
+from eddyline.store.artifacts.local import LocalShelf
+from eddyline.store.artifacts.remote import open_remote
+from eddyline.store.artifacts.shelf import Place
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import PREFIX, StoreSettings
@@ -72,6 +75,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.clock import Clock, Host
     from eddyline.core.server import RoleServer
+    from eddyline.store.artifacts.shelf import Shelf
     from eddyline.store.fold.profile import ProfileName
     from eddyline.store.link import LocalLink
 
@@ -169,7 +173,26 @@ def machine_of(settings: StoreSettings, clock: Clock, host: Host, doorway: Doorw
         tell=doorway.recovering,
         volume=volume_type,
         scratch=ScratchFold(scratch_path(settings), memory_bytes=SCRATCH_MEMORY_BYTES),
+        artifacts=place_of(settings, host),
     )
+
+
+def place_of(settings: StoreSettings, host: Host) -> Place:
+    """Where this store's artifacts go.
+
+    Raises:
+        SettingsError: the URL is none.
+    """
+    staging = Layout(settings.directory).staging
+    shelf: Shelf | None = None
+    if (path := settings.artifacts_directory) is not None:
+        shelf = LocalShelf(RealFs(), path, holder=f"pid {host.pid()} on {host.name()}")
+    elif settings.artifacts:
+        try:
+            shelf = open_remote(settings.artifacts, staging / "draft")
+        except ValueError as error:
+            raise SettingsError(f"{PREFIX}ARTIFACTS: {error}") from error
+    return Place(shelf, staging, settings.artifacts_keep)
 
 
 def add_services(server: RoleServer, doorway: Doorway, *, common: CommonSettings, clock: Clock, host: Host) -> None:

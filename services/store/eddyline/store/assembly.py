@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eddyline.store.age_clock import AgeClock
+from eddyline.store.artifacts.artifacts import Artifacts
+from eddyline.store.artifacts.exporting import FoldExport, Turn
+from eddyline.store.artifacts.importing import FoldImport
+from eddyline.store.artifacts.restoring import FoldRestore
 from eddyline.store.as_of import AsOf
 from eddyline.store.base_rows import BaseRows
 from eddyline.store.checkpoint import Checkpointer
@@ -136,7 +140,26 @@ def put_together(
         disk_guard=_disk_guard(machine, settings, layout, engine),
         memory_guard=_memory_guard(machine, settings, engine),
         history=_history_parts(machine, settings, layout, engine=engine, log=log, entries=entries, retention=retention),
-        folds=_fold_parts(machine, layout, recovered, engine=engine, log=log, entries=entries, retention=retention),
+        folds=_fold_parts(
+            machine,
+            layout,
+            recovered,
+            engine=engine,
+            log=log,
+            entries=entries,
+            retention=retention,
+            artifacts=_artifacts(
+                machine,
+                settings,
+                layout,
+                recovered,
+                engine=engine,
+                log=log,
+                garbage=garbage,
+                entries=entries,
+                maintenance=maintenance,
+            ),
+        ),
     )
 
 
@@ -220,6 +243,7 @@ def _fold_parts(
     log: StoredLog,
     entries: Entries,
     retention: Retention,
+    artifacts: Artifacts,
 ) -> FoldParts:
     verify = VerifyFold(
         fold=engine.fold,
@@ -232,7 +256,53 @@ def _fold_parts(
         entries=entries,
         scratch=machine.scratch,
     )
-    return FoldParts(entries, verify, SettleFold(engine, entries, layout, recovered.salvaged))
+    settle = SettleFold(engine, entries, layout, recovered.salvaged)
+    return FoldParts(entries, verify, settle, artifacts)
+
+
+def _artifacts(
+    machine: Machine,
+    settings: StoreSettings,
+    layout: Layout,
+    recovered: Recovered,
+    *,
+    engine: Engine,
+    log: StoredLog,
+    garbage: Garbage,
+    entries: Entries,
+    maintenance: Maintenance,
+) -> Artifacts:
+    turn, worker, place = Turn(), machine.workers.reader, machine.artifacts
+    restore = FoldRestore(
+        engine=engine, worker=worker, files=log.files, layout=layout, garbage=garbage, store_id=recovered.store_id
+    )
+    exports = FoldExport(
+        fold=engine.fold,
+        fold_worker=engine.fold_worker,
+        worker=worker,
+        clock=machine.clock,
+        fs=machine.fs,
+        sources=recovered.sources,
+        store_id=recovered.store_id,
+        place=place,
+        turn=turn,
+        gate=engine.gate,
+    )
+    imports = FoldImport(
+        engine=engine,
+        worker=worker,
+        clock=machine.clock,
+        fs=machine.fs,
+        layout=layout,
+        sources=recovered.sources,
+        entries=entries,
+        place=place,
+        turn=turn,
+        compression=_compression(settings),
+        between_rounds=maintenance.between_rounds,
+        restore=restore,
+    )
+    return Artifacts(exports=exports, imports=imports, place=place, worker=worker)
 
 
 def _history_parts(

@@ -43,6 +43,7 @@ def entry_of(topic: Topic, source: SourceEntry | None, *, clean: bool = False) -
         ttl_floor=topic.floors.ttl,
         ephemeral_floor=topic.floors.ephemeral,
         delete_floor=topic.floors.delete,
+        compacted_floor=topic.floors.compacted,
         record_bytes=topic.record_bytes,
         segmented_seq=topic.segmented_seq,
         segments=tuple(segment.summary for segment in topic.segments),
@@ -97,7 +98,9 @@ def topic_from(entry: TopicEntry, topic_dir: Path, key_budget: KeyBudget) -> Top
     topic.last_ts_ms = entry.last_ts_ms
     topic.reserved_seq = topic.staged_reserved_seq = entry.reserved_seq
     topic.has_records = entry.has_records
-    topic.floors = Floors(entry.cap_floor, entry.ttl_floor, entry.ephemeral_floor, entry.delete_floor)
+    topic.floors = Floors(
+        entry.cap_floor, entry.ttl_floor, entry.ephemeral_floor, entry.delete_floor, entry.compacted_floor
+    )
     topic.record_bytes = topic.staged_bytes = entry.record_bytes
     topic.segmented_seq = entry.segmented_seq
     topic.next_generation = entry.next_generation

@@ -5,6 +5,8 @@ Bounds of queues that protect the process rather than fit it to a machine are co
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -71,6 +73,11 @@ DISK_FLOOR_BYTES_MAX: Final = 1 << 50
 files, a segment being rewritten, RocksDB's compaction. Elsewhere the disk fills and the process ends."""
 FOLD_PROFILES: Final = ("small", "large")
 """Sizes of RocksDB's buffers and caches; what each means is in `fold/rocksdb.py`."""
+ARTIFACTS_URL: Final = re.compile(r"(s3|gs|az|memory)://.*")
+"""Object stores; memory is for tests. Empty = no place: a caller can make the store write nowhere else."""
+ARTIFACTS_KEEP: Final = 3
+ARTIFACTS_KEEP_MAX: Final = 1_000
+"""Artifacts kept a topic: the latest, and two to go back to where a bad write was exported before it was seen."""
 STOP_GRACE_MS: Final = 5_000
 """Time for calls under way when the store is told to stop: ten times what the longest commit takes, and within the 10 s
 after which a supervisor kills. Watchers and waiting reads are cut at its end; they resume elsewhere."""
@@ -102,6 +109,8 @@ class StoreSettings:
     scrub_bytes_per_s: int = SCRUB_BYTES_PER_S
     writer_keep_days: int = WRITER_KEEP_DAYS
     fold_profile: str = "small"
+    artifacts: str = ""
+    artifacts_keep: int = ARTIFACTS_KEEP
     stop_grace_ms: int = STOP_GRACE_MS
 
     def __post_init__(self) -> None:
@@ -130,7 +139,28 @@ class StoreSettings:
         check_range(f"{PREFIX}SCRUB_BYTES_PER_S", self.scrub_bytes_per_s, 0, SCRUB_BYTES_PER_S_MAX)
         check_range(f"{PREFIX}WRITER_KEEP_DAYS", self.writer_keep_days, 1, WRITER_KEEP_DAYS_MAX)
         check_choice(f"{PREFIX}FOLD_PROFILE", self.fold_profile, FOLD_PROFILES)
+        check_range(f"{PREFIX}ARTIFACTS_KEEP", self.artifacts_keep, 1, ARTIFACTS_KEEP_MAX)
+        self._check_artifacts()
         check_range(f"{PREFIX}STOP_GRACE_MS", self.stop_grace_ms, 0, STOP_GRACE_MS_MAX)
+
+    def _check_artifacts(self) -> None:
+        """A place for artifacts outlives the data directory, so it is not below it."""
+        if not self.artifacts:
+            return
+        if (path := self.artifacts_directory) is None:
+            if not ARTIFACTS_URL.match(self.artifacts):
+                raise SettingsError(
+                    f"{PREFIX}ARTIFACTS is an absolute path, or a URL that begins with file://, s3://, gs:// or az://, not "
+                    f"{self.artifacts}"
+                )
+        elif path == self.directory or self.directory in path.parents:
+            raise SettingsError(f"{PREFIX}ARTIFACTS is below the data directory {self.directory}")
+
+    @property
+    def artifacts_directory(self) -> Path | None:
+        """Where artifacts go, if that is a directory."""
+        path = self.artifacts.removeprefix("file://")
+        return Path(os.path.normpath(path)) if path.startswith("/") else None
 
     @property
     def directory(self) -> Path:

@@ -358,12 +358,15 @@ class Engine:
 
     def _fold_failed(self, frames: Sequence[CommitFrame], error: Exception) -> None:
         """The fold is broken: its frames stay in the log, unacknowledged, until a restart applies them."""
+        settle_frames(frames, self.fold_failed(error, "append"))
+
+    def fold_failed(self, error: Exception, what: str) -> CommitUnknown:
+        """The fold is broken, and takes nothing until a restart: what to tell of `what`, which the log has."""
         self.gate.failed_reason = "FOLD_FAILED"
-        unknown = CommitUnknown(
-            "the fold failed; the append is in the log and is settled at the store's restart",
+        return CommitUnknown(
+            f"the fold failed; the {what} is in the log and is settled at the store's restart",
             cause=type(error).__name__,
         )
-        settle_frames(frames, unknown)
 
 
 async def settled(commit: asyncio.Future[T]) -> None:

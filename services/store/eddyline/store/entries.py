@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WAIT_S_MAX: Final = 30.0
+NOT_REPORTED: Final = "UNSPECIFIED"
+"""The contract's name of a source's status that was not reported since the store started."""
 PAGE_ENTRIES: Final = 1024
 PAGE_BYTES: Final = 256 << 10
 """A page: 0.4 ms of RocksDB iteration, which holds the GIL, from warm tables, and a few ms from cold ones."""
@@ -55,6 +57,7 @@ class Entries:
         self._reader_worker = reader_worker
         self._clock = clock
         self._sources = sources
+        self._started_s = clock.monotonic_s()
         self.corrupt_count = 0
         """Reads that met a damaged block."""
 
@@ -117,8 +120,12 @@ class Entries:
             opening.close()
 
     def state(self, topic: Topic, fold_seq: int) -> FoldState:
-        """Where the fold and its source stand."""
+        """Where the fold and its source stand. A source that has not reported since the store started has been silent at
+        least since then: a fold of before must not look fresh."""
         source_state, staleness_ms = self._sources.staleness(topic.source)
+        if topic.source and not source_state:
+            source_state = NOT_REPORTED
+            staleness_ms = int((self._clock.monotonic_s() - self._started_s) * 1000)
         return FoldState(fold_seq, topic.id, source_state, staleness_ms)
 
     @contextmanager

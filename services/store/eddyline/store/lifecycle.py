@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from eddyline.core.errors import DataCorrupt, EddylineError
 from eddyline.core.telemetry import fields
+from eddyline.store.artifacts.artifacts import clean as clean_artifacts
 from eddyline.store.assembly import put_together
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.commit import STOPPED
@@ -87,6 +88,8 @@ async def _recovered(
     boot_id = machine.host.boot_id()
     if machine.scratch is not None:
         await workers.reader.submit(machine.scratch.close)  # what a process that died in a check has left
+    if machine.artifacts is not None:
+        await workers.reader.submit(partial(clean_artifacts, machine.artifacts))  # or in an import
     with ExitStack() as opened:
         catalog = machine.open_catalog(before is not None and before.catalog)
         opened.callback(partial(close_quietly, catalog))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from eddyline.core.batch import Batch
@@ -41,6 +42,7 @@ from eddyline.store.storage.frame import FrameType, control_body
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
+    from eddyline.core.artifact import Artifact, ArtifactProgress, FoldExported, FoldImported
     from eddyline.core.deletion import DeleteResult, EraseProgress
     from eddyline.core.fold_check import FoldSettled, FoldVerdict, VerifyProgress
     from eddyline.core.match import Match
@@ -262,6 +264,27 @@ class LocalLink:
         self._check_open()
         async with self._locks.hold(topic):
             return await self._parts.folds.settle.run(self._get(topic, if_epoch))
+
+    # artifacts ---------------------------------------------------------------------------------------------------
+
+    def export_fold(self, topic: str, *, if_epoch: int = 0) -> AsyncGenerator[ArtifactProgress | FoldExported, None]:
+        return self._parts.folds.artifacts.exports.run(self._get(topic, if_epoch))
+
+    def import_fold(
+        self, topic: str, *, from_topic: str = "", artifact: str = "", if_epoch: int = 0
+    ) -> AsyncGenerator[ArtifactProgress | FoldImported, None]:
+        self._check_open()
+        check_name(from_topic or topic, "topic")
+        return self._parts.folds.artifacts.imports.run(
+            self._get(topic, if_epoch),
+            from_topic=from_topic or topic,
+            artifact=artifact,
+            hold=partial(self._locks.hold, topic),
+        )
+
+    async def list_artifacts(self, topic: str) -> list[Artifact]:
+        check_name(topic, "topic")
+        return await self._parts.folds.artifacts.list(topic)
 
     @asynccontextmanager
     async def follow(self) -> AsyncIterator[LocalFollow]:

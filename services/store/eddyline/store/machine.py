@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.clock import Clock, Host
+    from eddyline.store.artifacts.shelf import Place
     from eddyline.store.catalog.catalog import Catalog
     from eddyline.store.figures import RecoveryProgress
     from eddyline.store.fold.fold import Fold, Scratch
@@ -82,3 +83,5 @@ class Machine:
     """The type of the file system that a directory is on; "" = unknown."""
     scratch: Scratch | None = None
     """Where a second fold is made when one is checked; None = nowhere."""
+    artifacts: Place | None = None
+    """Where artifacts go, and are staged; None = this machine has none."""

@@ -123,6 +123,11 @@ class Maintenance:
             await self._scrubber.close()
             await self.erasures.close()
 
+    @property
+    def between_rounds(self) -> asyncio.Lock:
+        """Held by whoever must not meet a job of maintenance, a checkpoint above all."""
+        return self._one_round
+
     async def round(self) -> bool:
         """Do what is due now; False = something failed. Another round, under way, ends first."""
         async with self._one_round:

@@ -9,6 +9,7 @@ from eddyline.store.figures import StoreFigures
 from eddyline.store.write_gate import DISK_FLOOR
 
 if TYPE_CHECKING:
+    from eddyline.store.artifacts.artifacts import Artifacts
     from eddyline.store.as_of import AsOf
     from eddyline.store.checkpoint import Checkpointer
     from eddyline.store.deletes import Deletes
@@ -39,11 +40,12 @@ class HistoryParts:
 
 @dataclass(frozen=True, slots=True)
 class FoldParts:
-    """What reads folds, checks them, and settles for what is left of them."""
+    """What reads folds, checks them, settles for what is left of them, and takes them out and in as artifacts."""
 
     entries: Entries
     verify: VerifyFold
     settle: SettleFold
+    artifacts: Artifacts
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from eddyline.core.store_link import StoreLink
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from eddyline.core.artifact import Artifact, ArtifactProgress, FoldExported, FoldImported
     from eddyline.core.batch import Batch
     from eddyline.core.deletion import DeleteResult, EraseProgress
     from eddyline.core.fold_check import FoldSettled, FoldVerdict, VerifyProgress
@@ -114,6 +115,33 @@ class StoreDoor(StoreLink, Protocol):
 
         Raises:
             InvalidName, TopicNotFound, NotKv, EpochMismatch, DiskFloor, ReadOnly, CommitUnknown, DataCorrupt.
+        """
+
+    def export_fold(self, topic: str, *, if_epoch: int = 0) -> AsyncGenerator[ArtifactProgress | FoldExported, None]:
+        """Write the fold as it is now where artifacts go; what was written comes last. Whoever breaks off closes it.
+
+        Raises:
+            InvalidName, TopicNotFound, NotKv, EpochMismatch, InvalidArgument (no record yet), FoldLost, TooManyScans,
+                ArtifactsNotConfigured, ArtifactsUnreachable, DataCorrupt.
+        """
+
+    def import_fold(
+        self, topic: str, *, from_topic: str = "", artifact: str = "", if_epoch: int = 0
+    ) -> AsyncGenerator[ArtifactProgress | FoldImported, None]:
+        """Make an artifact ("" = the latest) of `from_topic` ("" = of the same name) the fold of a topic that never had a
+        record; what it became comes last. Whoever breaks off closes it.
+
+        Raises:
+            InvalidName, TopicNotFound, NotKv, EpochMismatch, TopicNotEmpty, ArtifactInvalid, ArtifactNotFound,
+                ArtifactMismatch, ArtifactsNotConfigured, ArtifactsUnreachable, TooManyScans, DiskFloor, ReadOnly,
+                CommitUnknown.
+        """
+
+    async def list_artifacts(self, topic: str) -> list[Artifact]:
+        """Artifacts of a topic's name, newest first.
+
+        Raises:
+            InvalidName, ArtifactsNotConfigured, ArtifactsUnreachable.
         """
 
     def range_entries(

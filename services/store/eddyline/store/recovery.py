@@ -139,6 +139,8 @@ class Replay:
             change = segment_change_of(_control(frame))
             self._table.segmented.add(topic)
             self.replaced += apply_segment_change(topic, change, self._layout.topic_dir(topic.id))
+            if change.imported is not None and self._applied.get(topic.id, 0) < topic.head_seq:
+                self.behind.add(topic.id)
 
     def finish(self, sources: Sources) -> None:
         """Settle names and sources, bring the fold up, and forget in it what the log has deleted.

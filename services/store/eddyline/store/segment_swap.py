@@ -82,7 +82,7 @@ class SegmentSwap:
         """
         if topic.closing:
             return
-        source = _next_source(topic)
+        source = next_source(topic)
         generation = source.generation
         footer = await self._worker.submit(partial(self._write, topic.id, source, batches))
         change = SegmentChange(
@@ -122,7 +122,7 @@ class SegmentSwap:
         """
         if topic.closing:
             return
-        source = _next_source(topic)._replace(is_base=True, base_seq=seq)
+        source = next_source(topic)._replace(is_base=True, base_seq=seq)
         topic_dir = self._layout.topic_dir(topic.id)
         path = base_file(topic_dir, seq, source.generation)
         summary = await self._worker.submit(partial(self._write_base, path, source, batches))
@@ -155,7 +155,7 @@ class SegmentSwap:
 
     def _rename_base(self, path: Path | None) -> None:
         if path is not None:
-            _rename(self._files.fs, path)
+            rename_temporary(self._files.fs, path)
 
     def _write_base(
         self, path: Path, source: SegmentSource, batches: Callable[[], Iterator[Batch]]
@@ -184,7 +184,7 @@ class SegmentSwap:
     def _name(self, path: Path) -> None:
         """The file is named by a committed frame: a failure here is mended by the next start."""
         try:
-            _rename(self._files.fs, path)
+            rename_temporary(self._files.fs, path)
         except OSError as error:
             logger.warning("segment_not_named", extra=fields(path=str(path), error=str(error)))
 
@@ -193,12 +193,14 @@ class SegmentSwap:
             self._files.fs.unlink(temporary(path))
 
 
-def _next_source(topic: Topic) -> SegmentSource:
+def next_source(topic: Topic) -> SegmentSource:
+    """What the next file of a topic says of itself; its generation is taken."""
     generation = topic.next_generation
     topic.next_generation += 1
     return SegmentSource(topic.id, topic.name, topic.kind.name, topic.config_version, generation)
 
 
-def _rename(fs: Fs, path: Path) -> None:
+def rename_temporary(fs: Fs, path: Path) -> None:
+    """Give a file that a committed frame names its name, durably."""
     fs.rename(temporary(path), path)
     fs.fsync_dir(path.parent)

@@ -114,7 +114,8 @@ class TopicEntry:
 
     All seqs up to `segmented_seq` are in segments or gone. `deleted` and `gaps` are serialized roaring bitmaps of seqs,
     b"" = empty. `keys` are in the order of their commit. `erase_due_ms` 0 = nothing is to be erased. `base_wanted`: the log
-    does not give what the fold has, until a base does.
+    does not give what the fold has, until a base does. Of `ephemeral_floor` and `compacted_floor` one is 0: no KV topic is
+    EPHEMERAL.
     """
 
     id: int
@@ -144,6 +145,7 @@ class TopicEntry:
     source: SourceEntry | None
     keys: tuple[KeyEntry, ...]
     base_wanted: bool = False
+    compacted_floor: int = 0
 
 
 class Catalog(Protocol):

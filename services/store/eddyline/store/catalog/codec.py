@@ -47,8 +47,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 FORMAT: Final = 1
-SOURCE_FORMAT: Final = 2
-"""That of a topic's record whose source has settings or orders. Every other one is of `FORMAT`, and the head."""
+LATER_FORMAT: Final = 2
+"""That of a topic's record whose source has settings or orders, or that was imported. Every other one is of `FORMAT`, and
+the head."""
 HEAD_KEY: Final = b"H"
 TOPIC_PREFIX: Final = b"T"
 TOPIC_KEY: Final = Struct(">cQ")
@@ -94,7 +95,10 @@ _FOLD_LOST: Final = 2
 _HAS_BASE: Final = 4
 _HAS_SOURCE: Final = 8
 _BASE_WANTED: Final = 16
-_FLAGS: Final = 31
+_COMPACTED: Final = 32
+"""The third floor is that of an import, and not that of an EPHEMERAL topic."""
+_FLAGS: Final = {1: 31, 2: 63}
+"""Those of each format."""
 _NO_BASE: Final = BaseEntry(0, 0, 0, 0)
 
 SETTINGS_KNOWN: Final = 1024
@@ -160,7 +164,8 @@ def encode_topic(entry: TopicEntry) -> EncodedTopic:
     """A topic's keys and values."""
     key = topic_key(entry.id)
     name, settings = entry.name.encode(), _encode_settings(entry.kind, entry.config)
-    source = b"" if entry.source is None else _encode_source(entry.source)
+    is_plain = entry.compacted_floor == 0 and (entry.source is None or entry.source.is_plain)
+    source = b"" if entry.source is None else _encode_source(entry.source, is_plain=is_plain)
     pieces: dict[bytes, bytes] = {}
     sizes: list[int] = []
     parts: list[bytes] = []
@@ -181,12 +186,13 @@ def encode_topic(entry: TopicEntry) -> EncodedTopic:
             parts += hashes
             pieces.update((key + hashed, piece) for hashed, piece in zip(hashes, cut, strict=True))
     fixed = _RECORD.pack(
-        FORMAT if entry.source is None or entry.source.is_plain else SOURCE_FORMAT,
+        FORMAT if is_plain else LATER_FORMAT,
         entry.has_records * _HAS_RECORDS
         | entry.fold_lost * _FOLD_LOST
         | (entry.base is not None) * _HAS_BASE
         | (entry.source is not None) * _HAS_SOURCE
-        | entry.base_wanted * _BASE_WANTED,
+        | entry.base_wanted * _BASE_WANTED
+        | (entry.compacted_floor > 0) * _COMPACTED,
         len(name),
         len(settings),
         len(source),
@@ -198,7 +204,7 @@ def encode_topic(entry: TopicEntry) -> EncodedTopic:
         entry.reserved_seq,
         entry.cap_floor,
         entry.ttl_floor,
-        entry.ephemeral_floor,
+        entry.compacted_floor or entry.ephemeral_floor,
         entry.delete_floor,
         entry.record_bytes,
         entry.segmented_seq,
@@ -219,7 +225,7 @@ def decode_topic(key: bytes, record: bytes, pieces: Mapping[bytes, bytes], file:
     """
     body = _unsealed(key, record, file)
     try:
-        _check_format(key, body[0], file, newest=SOURCE_FORMAT)
+        _check_format(key, body[0], file, newest=LATER_FORMAT)
         return _decode_body(key, body, pieces, file)
     except (StructError, ValueError, KeyError, TypeError, IndexError) as error:
         raise corrupt(key, f"is no topic of a catalog: {error}", file) from error
@@ -240,7 +246,7 @@ def _decode_body(key: bytes, body: bytes, pieces: Mapping[bytes, bytes], file: s
         reserved_seq,
         cap_floor,
         ttl_floor,
-        ephemeral_floor,
+        third_floor,
         delete_floor,
         record_bytes,
         segmented_seq,
@@ -252,7 +258,7 @@ def _decode_body(key: bytes, body: bytes, pieces: Mapping[bytes, bytes], file: s
         base_file_bytes,
         *sizes,
     ) = _RECORD.unpack_from(body)
-    if flags & ~_FLAGS:
+    if flags & ~_FLAGS[record_format]:
         raise corrupt(key, f"has unknown flags {flags:#x}", file)
     at = _RECORD.size + name_len
     settings_end = at + settings_len
@@ -272,7 +278,7 @@ def _decode_body(key: bytes, body: bytes, pieces: Mapping[bytes, bytes], file: s
         flags & _HAS_RECORDS != 0,
         cap_floor,
         ttl_floor,
-        ephemeral_floor,
+        0 if flags & _COMPACTED else third_floor,
         delete_floor,
         record_bytes,
         segmented_seq,
@@ -287,6 +293,7 @@ def _decode_body(key: bytes, body: bytes, pieces: Mapping[bytes, bytes], file: s
         _decode_source(body[settings_end:source_end], record_format) if flags & _HAS_SOURCE else None,
         _decode_keys(keys) if keys else (),
         flags & _BASE_WANTED != 0,
+        third_floor if flags & _COMPACTED else 0,
     )
 
 
@@ -367,10 +374,10 @@ def _decode_writers(part: bytes) -> tuple[WriterEntry, ...]:
     return tuple(writers)
 
 
-def _encode_source(entry: SourceEntry) -> bytes:
+def _encode_source(entry: SourceEntry, *, is_plain: bool) -> bytes:
     texts = (entry.name, entry.bucket, entry.holder)
     first = _FENCE.pack(entry.fence, entry.lease_ms) + b"".join([_counted(text.encode()) for text in texts])
-    if entry.is_plain:
+    if is_plain:
         return first
     return first + _counted(entry.settings.encode()) + _ORDERS.pack(entry.paused, entry.resync_serial)
 
@@ -381,7 +388,7 @@ def _decode_source(part: bytes, record_format: int) -> SourceEntry:
     bucket, at = _take_counted(part, at)
     holder, at = _take_counted(part, at)
     settings, paused, resync_serial = b"", 0, 0
-    if record_format == SOURCE_FORMAT:
+    if record_format == LATER_FORMAT:
         settings, at = _take_counted(part, at)
         paused, resync_serial = _ORDERS.unpack_from(part, at)
         at += _ORDERS.size

@@ -78,7 +78,7 @@ def load_steps(
     for batch in batches:
         if not batch.count:
             continue
-        last_key = _check(topic_id, batch, last_key, applied_seq)
+        last_key = check_dump(topic_id, batch, last_key, applied_seq)
         for entries in _cut(entries_of(batch)):
             until_taken(fold, partial(fold.apply, [FoldWrite(topic_id, 0, entries, [])]))
             yield len(entries)
@@ -87,8 +87,13 @@ def load_steps(
     yield 0
 
 
-def _check(topic_id: int, batch: Batch, last_key: bytes | None, applied_seq: int) -> bytes:
-    """The last key of `batch`, whose columns are checked whole, not row by row but for the order of keys."""
+def check_dump(topic_id: int, batch: Batch, last_key: bytes | None, applied_seq: int) -> bytes:
+    """The last key of `batch`, whose columns are checked whole, not row by row but for the order of keys; it has rows, and
+    `last_key` is that of the batch before it.
+
+    Raises:
+        DataCorrupt: it is no part of a dump at `applied_seq`.
+    """
     keys = batch.keys()
     if None in keys or (batch.ops_array() != Op.PUT).any():
         raise _no_dump(topic_id, "a row is not a PUT of a key")

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from eddyline.core.batch import Batch
     from eddyline.core.record import Record
@@ -96,6 +97,24 @@ class FoldView(Protocol):
         """Let go of what the view pins. Idempotent, from any thread; waits for a page under way."""
 
 
+class Tables(Protocol):
+    """A topic's entries on their way into a fold, all at once, beside whatever it has. One thread at a time."""
+
+    def add(self, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """More of them, in ascending order of keys, each with a value.
+
+        Raises:
+            FoldFailed: keys are not ascending, or the disk failed.
+        """
+
+    def finish(self) -> None:
+        """No more come; what there is is durable.
+
+        Raises:
+            FoldFailed.
+        """
+
+
 class Fold(Protocol):
     """The folds of one store; see the module's invariants."""
 
@@ -149,6 +168,19 @@ class Fold(Protocol):
 
         Raises:
             FoldStalled, FoldFailed.
+        """
+
+    def new_tables(self, topic_id: int, directory: Path) -> Tables:
+        """Where entries of a topic gather until `adopt` takes them. `directory`, on the fold's own disk, is there for no
+        other purpose and is removed by its maker. Any thread."""
+
+    def adopt(self, topic_id: int, tables: Tables, seq: int, writers: Sequence[tuple[str, WriterState]]) -> None:
+        """Put finished tables in place of all that the topic had: applied up to `seq`, its base from then on. Unsynced.
+
+        A crash leaves what was there before, or any part of the entries at applied seq 0, or all.
+
+        Raises:
+            FoldStalled: it may be tried again, with the same tables only where nothing was taken. FoldFailed.
         """
 
     def get(self, topic_id: int, keys: Sequence[bytes]) -> list[Record | None]:

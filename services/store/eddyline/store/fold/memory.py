@@ -15,15 +15,24 @@ from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from eddyline.core.errors import TooManyScans
 from eddyline.store.fold.entry import decode_entry
-from eddyline.store.fold.fold import RETRY_AFTER_MS, VIEWS_MAX, FoldFailed, FoldStalled, WriterState, key_after
+from eddyline.store.fold.fold import (
+    RETRY_AFTER_MS,
+    VIEWS_MAX,
+    FoldFailed,
+    FoldStalled,
+    FoldWrite,
+    WriterState,
+    key_after,
+)
 from eddyline.store.fold.gather import batch_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from eddyline.core.batch import Batch
     from eddyline.core.record import Record
-    from eddyline.store.fold.fold import FoldWrite
+    from eddyline.store.fold.fold import Tables
 
 
 _CLOSED: Final = "the fold is closed"
@@ -100,6 +109,16 @@ class SimFold:
         return topic.base_seq if topic else 0
 
     def set_base(self, topic_id: int, seq: int) -> None:
+        self._step(_Base(topic_id, seq))
+
+    def new_tables(self, topic_id: int, directory: Path) -> SimTables:
+        return SimTables()
+
+    def adopt(self, topic_id: int, tables: Tables, seq: int, writers: Sequence[tuple[str, WriterState]]) -> None:
+        assert isinstance(tables, SimTables)
+        self.delete_topic(topic_id)
+        self._step(_Writes((FoldWrite(topic_id, 0, tables.entries, []),)))
+        self._step(_Writes((FoldWrite(topic_id, seq, [], list(writers)),)))
         self._step(_Base(topic_id, seq))
 
     def get(self, topic_id: int, keys: Sequence[bytes]) -> list[Record | None]:
@@ -195,6 +214,19 @@ class SimFold:
     def _check_writable(self) -> None:
         if self._refusal:
             raise FoldFailed(self._refusal)
+
+
+class SimTables:
+    """`eddyline.store.fold.fold.Tables` in memory."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[bytes, bytes | None]] = []
+
+    def add(self, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
+        self.entries += entries
+
+    def finish(self) -> None:
+        pass
 
 
 class _SimView:

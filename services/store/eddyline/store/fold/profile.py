@@ -3,7 +3,22 @@
 `small` is the default: a developer's machine, tests, a store of some million entries beside everything else on one host.
 `large` is meant for 1e9 entries of 60 B keys and 200 B values (300 GB before compression) on a host of its own.
 
-RocksDB's defaults in brackets. What both share: 16 KiB blocks, since with 4 KiB the index of 300 GB would be 4 GB; a
+Every option that is set is told here with its reason; `rocksdb_files.py` only sets it. RocksDB's defaults in brackets.
+What both profiles share and is no number:
+
+    dynamic level bytes [on since 8.4]      levels grow from the last one up, so that what is stored twice is a tenth of the
+                                            data; said, since an older database keeps what it was made with
+    LZ4, ZSTD at the bottom [Snappy]        below
+    hyper clock cache [LRU]                 no lock a look-up: four reader threads and the fold's share one cache
+    two-level index, partitioned filters    below
+    top level of both pinned [no]           some KB a table: the way to a partition costs one read, not two
+    filters of whole keys [the same]        no prefix filter: a prefix is a scan, which begins at its first block anyway
+    WAL recovery to a point in time [same]  a torn tail ends the replay: some prefix of the writes, which is the contract
+    no fsync of RocksDB's WAL a write       the store's own log is the truth; `sync` at checkpoints
+    no slow-down of a stalled write         it would sleep with the interpreter's lock; the applier waits instead
+    purge in the background                 whoever drops an iterator, the event loop perhaps, unlinks no file
+
+And what is: 16 KiB blocks, since with 4 KiB the index of 300 GB would be 4 GB; a
 two-level index and partitioned filters, so that what is hot of them is cached and the rest is not held; 10 bits of bloom
 filter a key, which is 1 % false positives; LZ4 above and ZSTD at the bottom, where nine tenths of the data are and are
 written once; index and filters inside the block cache, so that one number bounds memory.

@@ -19,6 +19,7 @@ Threading: see `fold.py`.
 from __future__ import annotations
 
 from contextlib import closing, suppress
+from functools import partial
 from itertools import islice
 from threading import Event
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -28,7 +29,7 @@ from rocksdict import BottommostLevelCompaction, CompactOptions, Rdict, WriteBat
 from eddyline.core.errors import DataCorrupt, TooManyScans
 from eddyline.store.fold import profile as sizes
 from eddyline.store.fold.entry import decode_entry
-from eddyline.store.fold.fold import RETRY_AFTER_MS, VIEWS_MAX, FoldFailed, key_after, prefix_end
+from eddyline.store.fold.fold import RETRY_AFTER_MS, VIEWS_MAX, FoldFailed, key_after, prefix_end, until_taken
 from eddyline.store.fold.meta import (
     CHECKPOINT_KEY,
     STORE_KEY,
@@ -49,11 +50,13 @@ from eddyline.store.fold.rocksdb_files import (
     Database,
     check_whole,
     error_count,
+    family_options,
     live_tables,
     open_database,
     table_bytes,
     tables_within,
 )
+from eddyline.store.fold.rocksdb_tables import RocksTables, taken
 from eddyline.store.fold.rocksdb_view import RocksView, scan_of, translated
 
 if TYPE_CHECKING:
@@ -61,7 +64,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.record import Record
-    from eddyline.store.fold.fold import FoldWrite, WriterState
+    from eddyline.store.fold.fold import FoldWrite, Tables, WriterState
 
 _CHECKED_ENTRIES: Final = 256
 _ROLLED_KEY: Final = b"rolled"
@@ -100,6 +103,7 @@ class RocksFold:
         check_whole(path)
         chosen = sizes.PROFILES[profile]
         chosen = sizes.sized(chosen, memory_bytes) if memory_bytes else chosen
+        self._profile = chosen
         self._database: Database | None = None
         try:
             with translated(self._note_damage):
@@ -184,6 +188,30 @@ class RocksFold:
         applied_seq = self.applied(topic_id)
         self._put_meta(TOPIC.pack(topic_id), encode_cursor(applied_seq, seq))
         self._applied[topic_id] = applied_seq
+        self._keep_base(topic_id, seq)
+
+    def new_tables(self, topic_id: int, directory: Path) -> RocksTables:
+        return RocksTables(directory, family_options(self._profile, None, 0), prefix=TOPIC.pack(topic_id))
+
+    def adopt(self, topic_id: int, tables: Tables, seq: int, writers: Sequence[tuple[str, WriterState]]) -> None:
+        assert isinstance(tables, RocksTables)
+        self.delete_topic(topic_id)
+        database = self._opened()
+        self.set_base(topic_id, 0)  # a topic from here on, at applied seq 0
+        if tables.paths:
+            with translated(self._note_damage):
+                database.data.ingest_external_file(tables.paths, taken())
+            tables.paths.clear()
+        until_taken(self, partial(self._set_cursor, topic_id, seq, writers))
+
+    def _set_cursor(self, topic_id: int, seq: int, writers: Sequence[tuple[str, WriterState]]) -> None:
+        database, prefix = self._opened(), TOPIC.pack(topic_id)
+        batch = WriteBatch(raw_mode=True)
+        batch.put(prefix, encode_cursor(seq, seq), database.meta_family)
+        for writer, state in writers:
+            batch.put(prefix + writer.encode(), encode_writer(state), database.meta_family)
+        self._write(database, batch)
+        self._applied[topic_id] = seq
         self._keep_base(topic_id, seq)
 
     def get(self, topic_id: int, keys: Sequence[bytes]) -> list[Record | None]:

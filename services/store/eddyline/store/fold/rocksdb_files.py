@@ -62,8 +62,8 @@ def check_whole(path: Path) -> None:
 def open_database(path: Path, profile: sizes.Profile, *, read_only: bool = False) -> Database:
     cache = Cache.new_hyper_clock_cache(profile.cache_bytes, sizes.BLOCK_BYTES)
     families = {
-        "data": _family_options(profile, cache, profile.memtable_bytes),
-        "meta": _family_options(profile, cache, profile.meta_memtable_bytes),
+        "data": family_options(profile, cache, profile.memtable_bytes),
+        "meta": family_options(profile, cache, profile.meta_memtable_bytes),
     }
     access = AccessType.read_only(False) if read_only else AccessType.read_write()
     root = Rdict(str(path), _root_options(profile), families, access_type=access)
@@ -92,9 +92,11 @@ def _root_options(profile: sizes.Profile) -> Options:
     return options
 
 
-def _family_options(profile: sizes.Profile, cache: Cache, memtable_bytes: int) -> Options:
+def family_options(profile: sizes.Profile, cache: Cache | None, memtable_bytes: int) -> Options:
+    """Of a family, or of tables that are written apart and taken over later: without a cache, and 0 bytes of memtable."""
     blocks = BlockBasedOptions()
-    blocks.set_block_cache(cache)
+    if cache is not None:
+        blocks.set_block_cache(cache)
     blocks.set_block_size(sizes.BLOCK_BYTES)
     blocks.set_metadata_block_size(sizes.METADATA_BLOCK_BYTES)
     blocks.set_index_type(BlockBasedIndexType.two_level_index_search())
@@ -105,7 +107,8 @@ def _family_options(profile: sizes.Profile, cache: Cache, memtable_bytes: int) -
     blocks.set_format_version(sizes.FORMAT_VERSION)
     options = Options(raw_mode=True)
     options.set_block_based_table_factory(blocks)
-    options.set_write_buffer_size(memtable_bytes)
+    if memtable_bytes:
+        options.set_write_buffer_size(memtable_bytes)
     options.set_max_write_buffer_number(profile.memtable_count)
     options.set_target_file_size_base(profile.target_file_bytes)
     options.set_max_bytes_for_level_base(profile.level_base_bytes)

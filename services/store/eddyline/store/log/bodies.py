@@ -8,6 +8,7 @@ Threading: pure functions.
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, NamedTuple
 
 from eddyline.core.topic import Discard, Durability, Kind, TopicConfig
@@ -26,6 +27,14 @@ Body = dict[str, str | int]
 _DEFAULT: TopicConfig = TopicConfig()
 
 
+class Imported(NamedTuple):
+    """A base that did not come from this topic's log: the topic begins with it. `writer` "" = no writer's position came
+    with it."""
+
+    writer: str = ""
+    position: bytes = b""
+
+
 class SegmentChange(NamedTuple):
     """Segments that come and go in one step.
 
@@ -33,7 +42,7 @@ class SegmentChange(NamedTuple):
     `base`: the new fold base, None = as before. `next_generation` is above every generation given. `erase_due_ms`: what was
     deleted before is off the disk; by when what was deleted since must be, 0 = there is nothing. None = as before.
     `fold_lost`: whether the fold is, from here on; None = as before. `base_wanted`: the log does not give what the fold has,
-    until a base does.
+    until a base does. `imported`: the base came from elsewhere, and the head is its seq; None = it did not.
     """
 
     stage: str
@@ -45,6 +54,7 @@ class SegmentChange(NamedTuple):
     erase_due_ms: int | None = None
     fold_lost: bool | None = None
     base_wanted: bool = False
+    imported: Imported | None = None
 
 
 def topic_body(name: str, kind: Kind, config: TopicConfig) -> Body:
@@ -117,6 +127,11 @@ def segment_change_body(change: SegmentChange) -> Body:
         body["fold_lost"] = int(change.fold_lost)
     if change.base_wanted:
         body["base_wanted"] = 1
+    if change.imported is not None:
+        body["imported"] = 1
+        if change.imported.writer:
+            body["writer"] = change.imported.writer
+            body["position"] = b64encode(change.imported.position).decode()
     return body
 
 
@@ -137,7 +152,12 @@ def segment_change_of(body: Mapping[str, str | int]) -> SegmentChange:
         erase_due_ms=int(body["erase_due_ms"]) if "erase_due_ms" in body else None,
         fold_lost=bool(body["fold_lost"]) if "fold_lost" in body else None,
         base_wanted=bool(body.get("base_wanted", 0)),
+        imported=_imported(body) if body.get("imported", 0) else None,
     )
+
+
+def _imported(body: Mapping[str, str | int]) -> Imported:
+    return Imported(str(body.get("writer", "")), b64decode(str(body.get("position", "")), validate=True))
 
 
 def _joined(items: Iterable[tuple[int, ...]]) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.store.catalog.catalog import BaseEntry
+    from eddyline.store.log.bodies import Imported
     from eddyline.store.log.deletion import DeleteBody, EvictBody
     from eddyline.store.log.topic import Topic
 
@@ -82,7 +83,23 @@ def apply_segment_change(topic: Topic, change: SegmentChange, topic_dir: Path) -
     if change.fold_lost is not None:
         topic.fold_lost = change.fold_lost
     topic.base_wanted |= change.base_wanted
+    if change.imported is not None and change.base is not None:
+        _begin_with(topic, change.base.seq, change.imported)
     return removed
+
+
+def _begin_with(topic: Topic, seq: int, imported: Imported) -> None:
+    """An import is committed: the log begins behind `seq`, and of what was before it the base alone is there."""
+    if topic.head_seq >= seq:
+        return
+    topic.head_seq = topic.staged_seq = topic.segmented_seq = seq
+    topic.reserved_seq = max(topic.reserved_seq, seq)
+    topic.staged_reserved_seq = max(topic.staged_reserved_seq, seq)
+    topic.floors = topic.floors.raised(compacted=seq)
+    topic.has_records = True
+    if imported.writer:
+        fence = topic.writers.get(imported.writer).fence
+        topic.writers.commit(imported.writer, fence, imported.position, now_ms=topic.last_ts_ms)
 
 
 def _take_off(topic: Topic, record_bytes: int) -> None:

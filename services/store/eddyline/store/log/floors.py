@@ -28,17 +28,19 @@ if TYPE_CHECKING:
 
 
 class Floors(NamedTuple):
-    """The highest seq lost to each cause; 0 = none. `delete` is that of a prefix removed on purpose."""
+    """The highest seq lost to each cause; 0 = none. `delete` is that of a prefix removed on purpose, `compacted`
+    that of a fold which was imported: of the records up to it the fold alone is there."""
 
     cap: int = 0
     ttl: int = 0
     ephemeral: int = 0
     delete: int = 0
+    compacted: int = 0
 
     @property
     def evict(self) -> int:
         """The highest seq lost without anybody asking."""
-        return max(self.cap, self.ttl, self.ephemeral)
+        return max(self.cap, self.ttl, self.ephemeral, self.compacted)
 
     @property
     def reason(self) -> GapReason:
@@ -46,16 +48,24 @@ class Floors(NamedTuple):
         evict = self.evict
         if self.cap == evict:
             return GapReason.CAP
-        return GapReason.TTL if self.ttl == evict else GapReason.EPHEMERAL
+        if self.ttl == evict:
+            return GapReason.TTL
+        return GapReason.EPHEMERAL if self.ephemeral == evict else GapReason.COMPACTED
 
     @property
     def trim(self) -> int:
         """Nothing up to this seq is there any more."""
         return max(self.evict, self.delete)
 
-    def raised(self, *, cap: int = 0, ttl: int = 0, ephemeral: int = 0, delete: int = 0) -> Floors:
+    def raised(self, *, cap: int = 0, ttl: int = 0, ephemeral: int = 0, delete: int = 0, compacted: int = 0) -> Floors:
         """The floors after these moves; one that would go back stays (I1)."""
-        return Floors(max(self.cap, cap), max(self.ttl, ttl), max(self.ephemeral, ephemeral), max(self.delete, delete))
+        return Floors(
+            max(self.cap, cap),
+            max(self.ttl, ttl),
+            max(self.ephemeral, ephemeral),
+            max(self.delete, delete),
+            max(self.compacted, compacted),
+        )
 
     def past_deleted(self, deleted: SeqSet) -> Floors:
         """The floors with that of deletes raised over the deleted seqs that follow `trim`.

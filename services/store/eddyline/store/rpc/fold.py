@@ -1,4 +1,4 @@
-"""FoldService: one key, now and as it was, many keys, a range; checks of folds. Translates, validates, waits, delegates.
+"""FoldService: keys, ranges, checks of folds, artifacts; now and as it was. Translates, validates, waits, delegates.
 
 Waits (`min_seq`, `min_version`) end with FOLD_BEHIND shortly before the caller's deadline, or after 30 s.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core import wire, wire_calls, wire_state
+from eddyline.core import wire, wire_artifact, wire_calls, wire_state
 from eddyline.core.call_time import patience_s
 from eddyline.core.errors import FoldBehind, InvalidArgument, KeyNotFound, NotKv
 from eddyline.core.record import (
@@ -126,6 +126,32 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
     async def SettleFold(self, request: fold_pb2.SettleFoldRequest, context: object) -> fold_pb2.SettleFoldResponse:
         settled = await self._doorway.enter().settle_fold(request.topic, if_epoch=request.if_epoch)
         return wire_calls.settled_to_pb(settled)
+
+    async def ExportFold(
+        self, request: fold_pb2.ExportFoldRequest, context: CallContext
+    ) -> AsyncGenerator[fold_pb2.ExportFoldResponse, None]:
+        steps = self._doorway.enter().export_fold(request.topic, if_epoch=request.if_epoch)
+        with self._room.of(context):
+            async with aclosing(self._doorway.each_until_closing(steps)) as answers:
+                async for step in answers:
+                    yield wire_artifact.export_step_to_pb(step)
+
+    async def ImportFold(
+        self, request: fold_pb2.ImportFoldRequest, context: CallContext
+    ) -> AsyncGenerator[fold_pb2.ImportFoldResponse, None]:
+        steps = self._doorway.enter().import_fold(
+            request.topic, from_topic=request.from_topic, artifact=request.artifact, if_epoch=request.if_epoch
+        )
+        with self._room.of(context):
+            async with aclosing(self._doorway.each_until_closing(steps)) as answers:
+                async for step in answers:
+                    yield wire_artifact.import_step_to_pb(step)
+
+    async def ListArtifacts(
+        self, request: fold_pb2.ListArtifactsRequest, context: object
+    ) -> fold_pb2.ListArtifactsResponse:
+        found = await self._doorway.enter().list_artifacts(request.topic)
+        return fold_pb2.ListArtifactsResponse(artifacts=map(wire_artifact.artifact_to_pb, found))
 
     async def _reach(self, door: StoreDoor, topic: str, min_seq: int, context: CallContext) -> None:
         """Wait until the fold has `min_seq`; 0 = nothing to wait for."""

@@ -79,6 +79,12 @@ class Layout:
         return self.topics / f"{topic_id:016x}"
 
     @property
+    def staging(self) -> Path:
+        """Where artifacts are on their way in or out; emptied at a start. A name with a dot, which older versions let
+        alone."""
+        return self.data_dir / ".artifacts"
+
+    @property
     def orphans(self) -> Path:
         """Where files go that nobody names: nothing is destroyed by being unknown."""
         return self.data_dir / "orphans"

@@ -1,0 +1,40 @@
+"""What every domain error is: a code, a stable reason, a message and its dynamic parts. The classes are in `errors.py`."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import ClassVar
+
+
+class Code(Enum):
+    """Canonical codes, named as gRPC names them."""
+
+    INVALID_ARGUMENT = "INVALID_ARGUMENT"
+    NOT_FOUND = "NOT_FOUND"
+    ALREADY_EXISTS = "ALREADY_EXISTS"
+    ABORTED = "ABORTED"
+    FAILED_PRECONDITION = "FAILED_PRECONDITION"
+    OUT_OF_RANGE = "OUT_OF_RANGE"
+    RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
+    UNAVAILABLE = "UNAVAILABLE"
+    DATA_LOSS = "DATA_LOSS"
+    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
+    INTERNAL = "INTERNAL"
+
+
+class EddylineError(Exception):
+    """Root of every error that a caller may see.
+
+    `field` in the metadata names the request field that is wrong; `retryAfterMs` asks for a retry after that time.
+    """
+
+    code: ClassVar[Code] = Code.INTERNAL
+    reason: ClassVar[str] = "INTERNAL"
+
+    def __init__(self, message: str, **metadata: str | int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.metadata = {key: str(value) for key, value in metadata.items()}
+
+    def _number(self, key: str) -> int:
+        return int(self.metadata.get(key, "0"))

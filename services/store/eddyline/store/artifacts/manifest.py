@@ -1,0 +1,287 @@
+"""An artifact's manifest, and the pointer to the latest one: their bytes, checked. FORMAT.md has the grammar.
+
+    line       JSON object: UTF-8, keys sorted, no spaces
+    "\\n"
+    checksum   64 hex digits: BLAKE3 of line, without its newline
+    "\\n"
+
+I1: a manifest whose bytes were changed is refused, whichever byte it is. I2: a path is one of ours: relative, below `data/`,
+two parts, no link to elsewhere. Keys that a reader does not know are ignored, an unknown version is refused.
+Threading: pure functions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from blake3 import blake3
+
+from eddyline.core.artifact import Artifact
+from eddyline.core.errors import ArtifactInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAGIC: Final = "eddyline-fold"
+POINTER_MAGIC: Final = "eddyline-latest"
+SCHEMA: Final = 1
+MANIFEST_NAME: Final = "MANIFEST.json"
+POINTER_NAME: Final = "latest"
+DATA_NAME: Final = "data"
+MANIFEST_BYTES_MAX: Final = 16 << 20
+"""100 000 files of 64 MiB are 6 TiB; a line of one is 130 bytes."""
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
+_PATH: Final = re.compile(r"data/[0-9]{6,}\.sst")
+_NAME: Final = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}-[0-9a-f]{16}")
+_KIND: Final = "KV"
+_U64: Final = 1 << 64
+
+
+class ArtifactFile(NamedTuple):
+    """One file: where it lies below the artifact, its size, and its BLAKE3 in hex."""
+
+    path: str
+    size: int
+    blake3: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What an artifact is. `source` holds a source's definition by field names, its `name` among them; None = there was
+    none. `last_ts_ms` is no earlier than any entry's commit time."""
+
+    topic: str
+    epoch: int
+    seq: int
+    entry_count: int
+    created_ms: int
+    last_ts_ms: int
+    store_id: str
+    files: tuple[ArtifactFile, ...]
+    source: Mapping[str, object] | None = None
+    position: bytes = b""
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """Which artifact is the latest of its topic; `manifest` is its manifest's BLAKE3 in hex."""
+
+    name: str
+    epoch: int
+    seq: int
+    store_id: str
+    manifest: str
+
+
+def topic_key(topic: str) -> str:
+    """The name of a topic's directory: topic names never reach a file system."""
+    return blake3(topic.encode()).hexdigest()[:32]
+
+
+def hash_of(encoded: bytes) -> str:
+    """BLAKE3 in hex."""
+    return str(blake3(encoded).hexdigest())
+
+
+def artifact_name(manifest: Manifest, encoded: bytes) -> str:
+    """An artifact's name: in order of its seq, and of no other bytes."""
+    return f"{manifest.seq:016x}-{manifest.epoch:016x}-{hash_of(encoded)[:16]}"
+
+
+def is_artifact_name(name: str) -> bool:
+    """True = it may be one."""
+    return _NAME.fullmatch(name) is not None
+
+
+def seq_of(name: str) -> int:
+    """The seq that an artifact's name says."""
+    return int(name[:16], 16)
+
+
+def check_named(name: str, encoded: bytes) -> Manifest:
+    """The manifest of the artifact of this name.
+
+    Raises:
+        ArtifactInvalid: it is not what was written, or another's.
+    """
+    manifest = decode_manifest(encoded, name)
+    if artifact_name(manifest, encoded) != name:
+        raise invalid(name, "its manifest is another artifact's")
+    return manifest
+
+
+def described(name: str, manifest: Manifest, *, is_latest: bool) -> Artifact:
+    """An artifact as others see it."""
+    return Artifact(
+        name=name,
+        topic=manifest.topic,
+        epoch=manifest.epoch,
+        fold_seq=manifest.seq,
+        entry_count=manifest.entry_count,
+        file_bytes=manifest.file_bytes,
+        created_ms=manifest.created_ms,
+        store_id=manifest.store_id,
+        source=str(manifest.source["name"]) if manifest.source is not None else "",
+        source_position=manifest.position,
+        is_latest=is_latest,
+    )
+
+
+def pointer_to(manifest: Manifest, encoded: bytes) -> Pointer:
+    """The pointer that names an artifact."""
+    return Pointer(artifact_name(manifest, encoded), manifest.epoch, manifest.seq, manifest.store_id, hash_of(encoded))
+
+
+def is_older(manifest: Manifest, pointer: Pointer) -> bool:
+    """True = the artifact must not take the pointer's place. A store counts epochs up, so a topic made anew is
+    newer whatever its seq; epochs of two stores do not compare, and a fold that moved from one to the other kept its seq."""
+    if manifest.store_id == pointer.store_id:
+        return (manifest.epoch, manifest.seq) < (pointer.epoch, pointer.seq)
+    return manifest.seq < pointer.seq
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The bytes of `MANIFEST_NAME`."""
+    body: dict[str, object] = {
+        "created_ms": manifest.created_ms,
+        "entry_count": manifest.entry_count,
+        "epoch": manifest.epoch,
+        "files": [file._asdict() for file in manifest.files],
+        "kind": _KIND,
+        "last_ts_ms": manifest.last_ts_ms,
+        "magic": MAGIC,
+        "schema": SCHEMA,
+        "seq": manifest.seq,
+        "store_id": manifest.store_id,
+        "topic": manifest.topic,
+    }
+    if manifest.source is not None:
+        body["source"] = dict(manifest.source)
+        body["position"] = b64encode(manifest.position).decode()
+    return _sealed(body)
+
+
+def decode_manifest(encoded: bytes, name: str) -> Manifest:
+    """What the bytes say; `name` is what an error names.
+
+    Raises:
+        ArtifactInvalid: they are not what was written, or of another version.
+    """
+    body = _unsealed(encoded, MAGIC, name)
+    try:
+        if body["kind"] != _KIND:
+            raise ValueError(f"kind {body['kind']}")
+        files = tuple(ArtifactFile(file["path"], file["size"], file["blake3"]) for file in body["files"])
+        _check_files(files)
+        source = body.get("source")
+        if source is not None and not isinstance(source["name"], str):
+            raise ValueError("a source without a name")
+        return Manifest(
+            topic=_text(body["topic"]),
+            epoch=_number(body["epoch"]),
+            seq=_number(body["seq"], least=1),
+            entry_count=_number(body["entry_count"]),
+            created_ms=_number(body["created_ms"]),
+            last_ts_ms=_number(body["last_ts_ms"]),
+            store_id=_text(body["store_id"]),
+            files=files,
+            source=source,
+            position=b64decode(body.get("position", ""), validate=True),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise invalid(name, f"its manifest does not say what one says: {error}") from error
+
+
+def encode_pointer(pointer: Pointer) -> bytes:
+    """The bytes of `POINTER_NAME`."""
+    return _sealed(
+        {
+            "epoch": pointer.epoch,
+            "magic": POINTER_MAGIC,
+            "manifest": pointer.manifest,
+            "name": pointer.name,
+            "schema": SCHEMA,
+            "seq": pointer.seq,
+            "store_id": pointer.store_id,
+        }
+    )
+
+
+def decode_pointer(encoded: bytes, topic: str) -> Pointer:
+    """What the bytes say; `topic` is what an error names.
+
+    Raises:
+        ArtifactInvalid: as of a manifest.
+    """
+    name = f"the pointer of {topic}"
+    body = _unsealed(encoded, POINTER_MAGIC, name)
+    try:
+        if not is_artifact_name(body["name"]) or not _HASH.fullmatch(body["manifest"]):
+            raise ValueError("it names no artifact")
+        return Pointer(
+            body["name"],
+            _number(body["epoch"]),
+            _number(body["seq"]),
+            _text(body["store_id"]),
+            body["manifest"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise invalid(name, f"it does not say what one says: {error}") from error
+
+
+def invalid(name: str, what: str) -> ArtifactInvalid:
+    """The error about an artifact."""
+    return ArtifactInvalid(f"artifact {name}: {what}", artifact=name)
+
+
+def _check_files(files: tuple[ArtifactFile, ...]) -> None:
+    if len({file.path for file in files}) != len(files):
+        raise ValueError("a file is there twice")
+    for file in files:
+        if not _PATH.fullmatch(file.path):
+            raise ValueError(f"{file.path!r} is no path of a table")
+        if not _HASH.fullmatch(file.blake3):
+            raise ValueError(f"{file.path} has no hash")
+        _number(file.size, least=1)
+
+
+def _sealed(body: Mapping[str, object]) -> bytes:
+    line = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return line + b"\n" + hash_of(line).encode() + b"\n"
+
+
+def _unsealed(encoded: bytes, magic: str, name: str) -> dict[str, Any]:
+    line, _, checksum = encoded.partition(b"\n")
+    if checksum != hash_of(line).encode() + b"\n":
+        raise invalid(name, "it fails its checksum")
+    try:
+        body = json.loads(line)
+        found, schema = body["magic"], body["schema"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise invalid(name, f"it does not say what it is: {error}") from error
+    if found != magic:
+        raise invalid(name, f"it is no {magic}")
+    if schema != SCHEMA:
+        raise invalid(name, f"it has schema {schema}, this version reads {SCHEMA}")
+    return dict(body)
+
+
+def _number(value: object, *, least: int = 0) -> int:
+    if type(value) is not int or not least <= value < _U64:
+        raise ValueError(f"{value!r} is no number from {least} on")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no text")
+    return value

@@ -1,0 +1,91 @@
+"""Stop the machine at every call of an artifact's publication: it is whole, or what is left the next export removes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from eddyline.store.artifacts.job import Job
+from eddyline.store.artifacts.local import LocalShelf
+from eddyline.store.artifacts.manifest import ArtifactFile, Manifest, check_named, encode_manifest, hash_of, topic_key
+from eddyline.store.artifacts.shelf import GRACE_MS
+from eddyline.store.storage.fs import write_all
+from tests.support.manual_clock import START_MS, ManualClock
+from tests.support.sim_fs import Crashed, SimFs
+
+if TYPE_CHECKING:
+    from eddyline.store.artifacts.manifest import Pointer
+    from tests.support.sim_fs import CrashKind
+
+pytestmark = pytest.mark.crash
+
+ROOT: Final = Path("/data/artifacts")
+DIRECTORY: Final = ROOT / topic_key("kv")
+OUTCOMES: Final[tuple[tuple[CrashKind, int], ...]] = (("kill", 0), ("power", 1), ("power", 2), ("power", 3))
+DATA: Final = b"a table" * 100
+
+
+def manifest_of(seq: int) -> Manifest:
+    files = (ArtifactFile("data/000000.sst", len(DATA), hash_of(DATA)),)
+    return Manifest("kv", 1, seq, 1, START_MS, START_MS, "one", files)
+
+
+def export(fs: SimFs, seq: int) -> Pointer:
+    """As an export does, with a table of bytes."""
+    shelf, manifest = LocalShelf(fs, ROOT, holder=""), manifest_of(seq)
+    with shelf.draft("kv") as draft:
+        file = fs.open(draft / "data" / "000000.sst", create=True)
+        try:
+            write_all(file, [DATA], 0)
+            file.fsync()
+        finally:
+            file.close()
+        pointer = shelf.publish("kv", draft, manifest, encode_manifest(manifest), Job(ManualClock()))
+    shelf.prune("kv", keep=1, now_ms=START_MS + GRACE_MS)
+    return pointer
+
+
+def begun(seed: int) -> SimFs:
+    """A disk with two artifacts."""
+    fs = SimFs(seed)
+    fs.mkdir(ROOT.parent)
+    fs.fsync_dir(ROOT.parent.parent)
+    for seq in (1, 2):
+        export(fs, seq)
+    return fs
+
+
+def check_whole(fs: SimFs, at_least: int) -> int:
+    """All that has a name is whole, and the latest is there; its seq."""
+    shelf = LocalShelf(fs, ROOT, holder="")
+    for name in shelf.names("kv"):
+        manifest = check_named(name, shelf.manifest("kv", name))
+        for file in manifest.files:
+            assert hash_of(b"".join(shelf.chunks("kv", name, file.path))) == file.blake3
+    pointer = shelf.pointer("kv")
+    assert pointer is not None
+    assert pointer.name in shelf.names("kv")
+    assert pointer.seq >= at_least
+    return pointer.seq
+
+
+def test_a_stop_at_every_call_leaves_a_whole_artifact_or_what_the_next_export_removes() -> None:
+    fs = begun(0)
+    first = fs.calls + 1
+    export(fs, 3)
+    seen = set[int]()
+    for call in range(first, fs.calls + 1):
+        stopped = begun(call)
+        stopped.crash_at = call
+        with pytest.raises(Crashed):
+            export(stopped, 3)
+        for crash, seed in OUTCOMES:
+            disk = stopped.reboot(crash, seed=seed)
+            seen.add(check_whole(disk, 2))
+            assert export(disk, 4).seq == check_whole(disk, 4) == 4
+            assert {name for name in disk.listdir(DIRECTORY) if name.startswith(".") or name.endswith(".tmp")} == {
+                ".lock"
+            }
+    assert seen == {2, 3}

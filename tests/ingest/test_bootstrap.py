@@ -1,0 +1,100 @@
+"""A new store begins with an artifact: its source follows NATS from the artifact's cursor."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING
+
+from eddyline.core.clock import SystemClock, SystemHost
+from eddyline.core.health import HealthBoard
+from eddyline.core.record import Gap, GapReason
+from eddyline.core.settings import CommonSettings
+from eddyline.core.source import SourceDefinition
+from eddyline.ingest.config import IngestSettings
+from eddyline.ingest.role import IngestRole
+from eddyline.store.artifacts.local import LocalShelf
+from eddyline.store.storage.fs import RealFs
+from tests.support.artifacts import exported, fold_of, imported
+from tests.support.ingest_kit import HEARTBEAT_MS
+from tests.support.real_store import real_store, threaded
+from tests.support.store import kv_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from eddyline.store.link import LocalLink
+    from tests.support.ingest_kit import Kit
+
+
+async def while_ingesting(link: LocalLink, at: Kit, work: Callable[[], Awaitable[None]]) -> None:
+    """Copy for as long as the work takes."""
+    role = IngestRole(
+        link,
+        settings=IngestSettings(nats_url=at.url, holder="one", lease_ms=600, heartbeat_ms=HEARTBEAT_MS),
+        common=CommonSettings(),
+        clock=SystemClock(),
+        rng=Random(1),
+        host=SystemHost(),
+        health=HealthBoard(),
+    )
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(role.run())
+        try:
+            await work()
+        finally:
+            running.cancel()
+
+
+async def values(link: LocalLink) -> dict[bytes | None, bytes | None]:
+    return {row.key: row.data for row in await fold_of(link)}
+
+
+async def test_source_of_a_new_store_goes_on_from_the_artifact(at: Kit, tmp_path: Path) -> None:
+    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
+    bucket = await at.make_bucket(history=1)
+    for number in range(20):
+        await bucket.put(f"k{number % 7}", b"%d" % number)
+
+    async with real_store(tmp_path / "one", workers=threaded, shelf=shelf) as link:
+        await kv_topic(link)
+        await link.put_source(SourceDefinition("s", "kv", at.bucket))
+
+        async def copy() -> None:
+            assert await link.wait_seq("kv", 7, wait_s=30) >= 7
+            await bucket_level(link, at)
+
+        await while_ingesting(link, at, copy)
+        await exported(link)
+        old = await values(link)
+
+    await bucket.put("k1", b"later")
+    await bucket.delete("k2")
+    await bucket.put("new", b"1")
+
+    async with real_store(tmp_path / "two", workers=threaded, shelf=shelf) as link:
+        await kv_topic(link)
+        await link.put_source(SourceDefinition("mine", "kv", at.bucket))
+        done = await imported(link)
+        assert done.position_set
+        assert await values(link) == old
+        begin_seq = done.state.fold_seq
+
+        async def follow() -> None:
+            assert await link.wait_seq("kv", begin_seq + 3, wait_s=30) == begin_seq + 3
+
+        await while_ingesting(link, at, follow)
+        expected = {**old, b"k1": b"later", b"new": b"1"}
+        del expected[b"k2"]
+        assert await values(link) == expected
+        items = (await link.read_records("kv", after_seq=0)).items
+        assert items[0] == Gap(1, begin_seq, GapReason.COMPACTED)
+        assert not any(isinstance(item, Gap) for item in items[1:]), "nothing was copied again, and nothing is lost"
+
+
+async def bucket_level(link: LocalLink, at: Kit) -> None:
+    """The fold has every live key of the bucket at its last revision."""
+    state = (await at.js.stream_info(f"KV_{at.bucket}")).state
+    found = [row.version for row in await fold_of(link)]
+    assert int.from_bytes(max(found), "big") == state.last_seq

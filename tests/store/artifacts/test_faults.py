@@ -1,0 +1,266 @@
+"""Exports and imports that go wrong: nothing half done is ever found, and the store goes on."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eddyline.core.errors import (
+    ArtifactsUnreachable,
+    CommitUnknown,
+    DiskFloor,
+    EddylineError,
+    TooManyScans,
+    TopicNotEmpty,
+    TopicNotFound,
+)
+from eddyline.store.artifacts import job
+from eddyline.store.artifacts.job import Job
+from eddyline.store.artifacts.local import LocalShelf
+from eddyline.store.artifacts.manifest import topic_key
+from eddyline.store.fold.fold import FoldFailed
+from eddyline.store.storage.fs import RealFs
+from tests.support.artifacts import exported, fold_of, imported
+from tests.support.faulty_fs import Fault, FaultyFs
+from tests.support.real_store import real_store, threaded
+from tests.support.store import append, kv_topic, puts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from eddyline.core.artifact import Artifact
+    from eddyline.store.link import LocalLink
+
+OPERATIONS = ("open", "mkdir", "rename", "fsync", "fsync_dir", "pwritev", "pread", "listdir", "lock")
+
+
+async def _fill(link: LocalLink) -> None:
+    await kv_topic(link)
+    await append(link, "kv", puts(("a", "1"), ("b", "2")))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+async def test_export_that_the_disk_failed_leaves_the_one_before(tmp_path: Path, operation: str) -> None:
+    faulty = FaultyFs(RealFs())
+    root = tmp_path / "artifacts"
+    shelf = LocalShelf(faulty, root, holder="")
+    async with real_store(tmp_path / "data", shelf=shelf) as link:
+        await _fill(link)
+        first = (await exported(link)).artifact
+        await append(link, "kv", puts(("c", "3")))
+        failed = 0
+        for _ in range(20):
+            faulty.faults = [Fault(operation, faulty.calls[operation] + 1 + failed, errno.EIO)]
+            try:
+                done = await exported(link)
+            except ArtifactsUnreachable:
+                failed += 1
+                latest = [artifact for artifact in await _listed(link, faulty) if artifact.is_latest]
+                assert latest[0].fold_seq in (2, 3)
+                assert not list(root.glob("*/.gone"))
+            else:
+                break
+        faulty.faults = []
+        if operation not in ("listdir",):
+            assert failed
+        assert done.artifact.fold_seq == 3
+        assert first.name in {artifact.name for artifact in await link.list_artifacts("kv")}
+        directory = root / topic_key("kv")
+        assert {path.name for path in directory.iterdir() if path.name.startswith(".")} == {".lock"}
+        await kv_topic(link, "copy")
+        await imported(link, "copy", from_topic="kv")
+        assert await fold_of(link, "copy") == await fold_of(link)
+
+
+async def _listed(link: LocalLink, faulty: FaultyFs) -> list[Artifact]:
+    faulty.faults = []
+    return await link.list_artifacts("kv")
+
+
+@pytest.mark.parametrize("operation", ["open", "fsync", "fsync_dir", "pwritev", "pread", "mkdir", "rename"])
+async def test_import_that_the_disk_failed_lands_whole_or_not_at_all(tmp_path: Path, operation: str) -> None:
+    faulty = FaultyFs(RealFs())
+    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
+    async with real_store(tmp_path / "one", shelf=shelf) as link:
+        await _fill(link)
+        await exported(link)
+    landed = False
+    async with real_store(tmp_path / "two", shelf=shelf, fs=faulty) as link:
+        await kv_topic(link)
+        for failing in range(30):
+            faulty.faults = [Fault(operation, faulty.calls[operation] + 1 + failing, errno.EIO)]
+            try:
+                await imported(link)
+            except DiskFloor:
+                assert (await link.get_topic("kv")).head_seq == 0
+            except TopicNotEmpty:
+                break
+            except (CommitUnknown, EddylineError) as error:
+                assert error.reason in ("COMMIT_UNKNOWN", "READ_ONLY", "DATA_CORRUPT"), error
+                break
+            else:
+                landed = True
+                break
+        faulty.faults = []
+    async with real_store(tmp_path / "two", shelf=shelf) as link:
+        head_seq = (await link.get_topic("kv")).head_seq
+        assert head_seq in ((2,) if landed else (0, 2))
+        assert len(await fold_of(link)) == (2 if head_seq else 0)
+        if not head_seq:
+            await imported(link)
+        assert [row.data for row in await fold_of(link)] == [b"1", b"2"]
+
+
+async def test_fold_that_fails_in_the_landing_is_made_of_the_base_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
+    async with real_store(tmp_path / "data", shelf=shelf) as link:
+        await _fill(link)
+        await exported(link)
+        await kv_topic(link, "copy")
+        monkeypatch.setattr(link._engine.fold, "adopt", _fails)
+        with pytest.raises(CommitUnknown):
+            await imported(link, "copy", from_topic="kv")
+        assert (await link.get_topic("copy")).head_seq == 0
+    async with real_store(tmp_path / "data", shelf=shelf) as link:
+        assert await fold_of(link, "copy") == await fold_of(link)
+        assert (await append(link, "copy", puts(("c", "3")))).first_seq == 3
+
+
+def _fails(*_: object) -> None:
+    raise FoldFailed("the test's")
+
+
+async def test_one_at_a_time_and_whoever_breaks_off_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "PROGRESS_S", 0.001)
+    root = tmp_path / "artifacts"
+    async with real_store(tmp_path / "data", workers=threaded, shelf=LocalShelf(RealFs(), root, holder="")) as link:
+        await _fill(link)
+        told: list[str] = []
+        tell = Job.tell
+
+        def slow(self: Job, stage: str, done: int, total: int = 0) -> None:
+            told.append(stage)
+            while len(told) == 1 and not self._stop.wait(0.01):
+                pass
+            tell(self, stage, done, total)
+
+        monkeypatch.setattr(Job, "tell", slow)
+        async with aclosing(link.export_fold("kv")) as steps:
+            while not told:
+                await anext(steps)
+            with pytest.raises(TooManyScans):
+                await exported(link)
+        assert told == ["dump"]
+        assert await link.list_artifacts("kv") == []
+        assert not list(root.rglob("*.sst"))
+        monkeypatch.setattr(Job, "tell", tell)
+        await exported(link)
+        told.clear()
+        monkeypatch.setattr(Job, "tell", slow)
+        await kv_topic(link, "copy")
+        async with aclosing(link.import_fold("copy", from_topic="kv")) as imports:
+            while not told:
+                await anext(imports)
+        assert told == ["fetch"]
+        assert (await link.get_topic("copy")).head_seq == 0
+        assert not list((tmp_path / "data" / ".artifacts").rglob("*"))
+        monkeypatch.setattr(Job, "tell", tell)
+        await imported(link, "copy", from_topic="kv")
+
+
+async def test_reads_and_appends_go_on_while_an_import_lands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "PROGRESS_S", 0.001)
+    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
+    async with real_store(tmp_path / "data", workers=threaded, shelf=shelf) as link:
+        await _fill(link)
+        await exported(link)
+        await kv_topic(link, "copy")
+        seen = set[tuple[int, int]]()
+        async with aclosing(link.import_fold("copy", from_topic="kv")) as steps:
+            async for _ in steps:
+                page = await link.batch_get_entries("copy", [b"a", b"b"])
+                seen.add((page.state.fold_seq, sum(entry is not None for entry in page.entries)))
+                await append(link, "kv", puts(("other", "x")))
+        page = await link.batch_get_entries("copy", [b"a", b"b"])
+        seen.add((page.state.fold_seq, sum(entry is not None for entry in page.entries)))
+        assert seen <= {(0, 0), (2, 2)}
+
+
+async def test_disk_that_runs_full_ends_both_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "PROGRESS_S", 0.001)
+    root = tmp_path / "artifacts"
+    async with real_store(tmp_path / "data", workers=threaded, shelf=LocalShelf(RealFs(), root, holder="")) as link:
+        await _fill(link)
+        await exported(link)
+        await kv_topic(link, "copy")
+        tell, is_full = Job.tell, list[bool]()
+
+        def full(self: Job, stage: str, done: int, total: int = 0) -> None:
+            is_full.append(True)
+            self._stop.wait(30)
+            tell(self, stage, done, total)
+
+        def check() -> None:
+            if is_full:
+                raise DiskFloor("the disk is full", retryAfterMs=1)
+
+        monkeypatch.setattr(Job, "tell", full)
+        monkeypatch.setattr(link._engine.gate, "check_disk", check)
+        for _ in range(2):
+            with pytest.raises(DiskFloor):
+                await exported(link)
+        assert len(is_full) == 1, "the second one has not begun"
+        is_full.clear()
+        with pytest.raises(DiskFloor):
+            await imported(link, "copy", from_topic="kv")
+        monkeypatch.setattr(Job, "tell", tell)
+        is_full.clear()
+        assert len(await link.list_artifacts("kv")) == 1
+        await imported(link, "copy", from_topic="kv")
+
+
+async def test_topic_deleted_during_an_import_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "PROGRESS_S", 0.001)
+    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
+    async with real_store(tmp_path / "data", workers=threaded, shelf=shelf) as link:
+        await _fill(link)
+        await exported(link)
+        await kv_topic(link, "copy")
+        steps = link.import_fold("copy", from_topic="kv")
+        async with link._parts.maintenance.between_rounds:
+            await anext(steps)
+            await link.delete_topic("copy")
+        with pytest.raises(TopicNotFound):
+            async for _ in steps:
+                pass
+        assert not list((tmp_path / "data" / "topics").rglob("*.arrow*"))
+
+
+async def test_append_during_an_import_refuses_the_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
+    async with real_store(tmp_path / "data", workers=threaded, shelf=shelf) as link:
+        await _fill(link)
+        await exported(link)
+        await kv_topic(link, "copy")
+        monkeypatch.setattr(job, "PROGRESS_S", 0.001)
+        steps = link.import_fold("copy", from_topic="kv")
+        lock = link._parts.maintenance.between_rounds
+        await lock.acquire()
+        try:
+            await anext(steps)
+        finally:
+            await append(link, "copy", puts(("mine", "1")))
+            lock.release()
+        with pytest.raises(TopicNotEmpty):
+            async for _ in steps:
+                pass
+        assert [row.key for row in await fold_of(link, "copy")] == [b"mine"]

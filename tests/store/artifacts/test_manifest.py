@@ -1,0 +1,137 @@
+"""Manifests and pointers: their bytes are frozen, and no other bytes are taken for them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from eddyline.core.errors import ArtifactInvalid
+from eddyline.store.artifacts.manifest import (
+    ArtifactFile,
+    Manifest,
+    artifact_name,
+    check_named,
+    decode_manifest,
+    decode_pointer,
+    encode_manifest,
+    encode_pointer,
+    hash_of,
+    is_older,
+    pointer_to,
+    topic_key,
+)
+from tests.support.golden import golden
+
+MANIFEST = Manifest(
+    topic="prices",
+    epoch=7,
+    seq=6,
+    entry_count=3,
+    created_ms=1_700_000_000_000,
+    last_ts_ms=1_699_999_999_000,
+    store_id="18bcfe56800-boot-1",
+    files=(ArtifactFile("data/000000.sst", 1234, "ab" * 32),),
+    source={"bucket": "prices", "name": "nats"},
+    position=b"\x01\x02",
+)
+
+
+def test_bytes_are_the_golden_ones() -> None:
+    encoded = golden("artifact-1.json")
+    assert encode_manifest(MANIFEST) == encoded
+    assert decode_manifest(encoded, "it") == MANIFEST
+    pointer = golden("artifact-latest-1.json")
+    assert encode_pointer(pointer_to(MANIFEST, encoded)) == pointer
+    assert decode_pointer(pointer, "prices") == pointer_to(MANIFEST, encoded)
+
+
+def test_every_byte_counts() -> None:
+    for name, decode in (("artifact-1.json", decode_manifest), ("artifact-latest-1.json", decode_pointer)):
+        encoded = golden(name)
+        for at in range(len(encoded)):
+            for flip in (0x01, 0x20, 0x80):
+                damaged = encoded[:at] + bytes((encoded[at] ^ flip,)) + encoded[at + 1 :]
+                with pytest.raises(ArtifactInvalid):
+                    decode(damaged, "it")
+            with pytest.raises(ArtifactInvalid):
+                decode(encoded[:at], "it")
+
+
+def _resealed(**changes: object) -> bytes:
+    body = {**json.loads(golden("artifact-1.json").partition(b"\n")[0]), **changes}
+    line = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    return line + b"\n" + hash_of(line).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/passwd",
+        "data/../000000.sst",
+        "../data/000000.sst",
+        "data\\000000.sst",
+        "data/000000.sst/x",
+        "000000.sst",
+        "",
+    ],
+)
+def test_path_that_leads_elsewhere_is_refused(path: str) -> None:
+    with pytest.raises(ArtifactInvalid):
+        decode_manifest(_resealed(files=[{"path": path, "size": 1, "blake3": "ab" * 32}]), "it")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema": 2},
+        {"magic": "another"},
+        {"kind": "LOG"},
+        {"seq": 0},
+        {"seq": -1},
+        {"seq": 1 << 64},
+        {"seq": "6"},
+        {"seq": True},
+        {"topic": 5},
+        {"files": "data/000000.sst"},
+        {"files": [{"path": "data/000000.sst", "size": 1, "blake3": "AB" * 32}]},
+        {"files": [{"path": "data/000000.sst", "size": 1, "blake3": "ab" * 32}] * 2},
+        {"position": "?"},
+        {"source": {}},
+    ],
+)
+def test_value_that_cannot_be_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(ArtifactInvalid):
+        decode_manifest(_resealed(**change), "it")
+
+
+def test_unknown_keys_are_ignored() -> None:
+    assert decode_manifest(_resealed(later="x"), "it") == MANIFEST
+
+
+def test_manifest_of_another_artifact_is_refused() -> None:
+    other = encode_manifest(replace(MANIFEST, entry_count=4))
+    with pytest.raises(ArtifactInvalid):
+        check_named(artifact_name(MANIFEST, encode_manifest(MANIFEST)), other)
+
+
+def test_names_say_nothing_of_topics() -> None:
+    assert topic_key("../../x").isalnum()
+    assert topic_key("a") != topic_key("A")
+
+
+@pytest.mark.parametrize(
+    ("store_id", "epoch", "seq", "older"),
+    [
+        ("18bcfe56800-boot-1", 7, 6, False),
+        ("18bcfe56800-boot-1", 7, 5, True),
+        ("18bcfe56800-boot-1", 8, 1, False),
+        ("18bcfe56800-boot-1", 6, 9, True),
+        ("another", 1, 6, False),
+        ("another", 99, 5, True),
+    ],
+)
+def test_which_artifact_is_older(store_id: str, epoch: int, seq: int, older: bool) -> None:
+    pointer = pointer_to(MANIFEST, encode_manifest(MANIFEST))
+    assert is_older(replace(MANIFEST, store_id=store_id, epoch=epoch, seq=seq), pointer) is older

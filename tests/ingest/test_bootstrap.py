@@ -6,12 +6,14 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING
 
+from eddyline.core.batch import Batch
 from eddyline.core.clock import SystemClock, SystemHost
 from eddyline.core.health import HealthBoard
 from eddyline.core.record import Gap, GapReason
 from eddyline.core.settings import CommonSettings
 from eddyline.core.source import SourceDefinition
 from eddyline.ingest.config import IngestSettings
+from eddyline.ingest.position import decode_position, revision_of
 from eddyline.ingest.role import IngestRole
 from eddyline.store.artifacts.local import LocalShelf
 from eddyline.store.storage.fs import RealFs
@@ -98,3 +100,65 @@ async def bucket_level(link: LocalLink, at: Kit) -> None:
     state = (await at.js.stream_info(f"KV_{at.bucket}")).state
     found = [row.version for row in await fold_of(link)]
     assert int.from_bytes(max(found), "big") == state.last_seq
+
+
+async def test_new_source_begins_with_the_newest_artifact_by_itself(at: Kit, tmp_path: Path) -> None:
+    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
+    bucket = await at.make_bucket(history=1)
+    for number in range(20):
+        await bucket.put(f"k{number % 7}", b"%d" % number)
+    await copied_and_exported(at, tmp_path / "one", shelf)
+    await bucket.put("k1", b"later")
+    last = await bucket.put("new", b"1")
+
+    async with real_store(tmp_path / "two", workers=threaded, shelf=shelf) as link:
+        await kv_topic(link)
+        await link.put_source(SourceDefinition("s", "kv", at.bucket))
+
+        async def follow() -> None:
+            while revision_of(decode_position((await link.get_source("s")).position)) < last:
+                await link.wait_seq("kv", (await link.get_topic("kv")).head_seq + 1, wait_s=0.2)
+
+        await while_ingesting(link, at, follow)
+        items = (await link.read_records("kv", after_seq=0)).items
+        assert isinstance(items[0], Gap)
+        assert items[0].reason is GapReason.COMPACTED
+        assert sum(item.count for item in items[1:] if isinstance(item, Batch)) == 2, (
+            "what the artifact has is not read"
+        )
+        found = await values(link)
+        assert (found[b"k1"], found[b"new"], len(found)) == (b"later", b"1", 8)
+
+
+async def test_artifact_of_a_bucket_that_was_made_again_is_left_alone(at: Kit, tmp_path: Path) -> None:
+    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
+    await (await at.make_bucket()).put("old", b"1")
+    await copied_and_exported(at, tmp_path / "one", shelf)
+    await at.js.delete_key_value(at.bucket)
+    last = await (await at.make_bucket()).put("new", b"1")
+
+    async with real_store(tmp_path / "two", workers=threaded, shelf=shelf) as link:
+        await kv_topic(link)
+        await link.put_source(SourceDefinition("s", "kv", at.bucket))
+
+        async def follow() -> None:
+            while revision_of(decode_position((await link.get_source("s")).position)) < last:
+                await link.wait_seq("kv", 1, wait_s=0.2)
+
+        await while_ingesting(link, at, follow)
+        assert await values(link) == {b"new": b"1"}
+
+
+async def copied_and_exported(at: Kit, data: Path, shelf: LocalShelf) -> None:
+    """Copy the bucket into a store of its own, and export that."""
+    async with real_store(data, workers=threaded, shelf=shelf) as link:
+        await kv_topic(link)
+        await link.put_source(SourceDefinition("s", "kv", at.bucket))
+
+        async def copy() -> None:
+            last = (await at.js.stream_info(f"KV_{at.bucket}")).state.last_seq
+            while revision_of(decode_position((await link.get_source("s")).position)) < last:
+                await link.wait_seq("kv", (await link.get_topic("kv")).head_seq + 1, wait_s=0.2)
+
+        await while_ingesting(link, at, copy)
+        await exported(link)

@@ -16,8 +16,9 @@ from eddyline.store.rpc.duplex import beside
 from tests.support.sim_fs import Crashed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Coroutine, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine, Sequence
 
+    from eddyline.core.artifact import Artifact, ArtifactProgress, FoldImported
     from eddyline.core.batch import Batch
     from eddyline.core.read import EntryPage, RangePage, ReadResult, RecordFilter
     from eddyline.core.source import Lease, Renewal, SourceDefinition, SourceInfo, SourceReport
@@ -166,6 +167,21 @@ class SimWire:
                 yield page
         finally:
             await pages.aclose()
+
+    async def list_artifacts(self, topic: str) -> Sequence[Artifact]:
+        life = self._alive()
+        return await life.call(life.link.list_artifacts(topic))
+
+    async def import_fold(
+        self, topic: str, *, artifact: str = ""
+    ) -> AsyncGenerator[ArtifactProgress | FoldImported, None]:
+        life = self._alive()
+        steps = life.link.import_fold(topic, artifact=artifact)
+        try:
+            while (step := await life.call(anext(steps, None))) is not None:
+                yield step
+        finally:
+            await steps.aclose()
 
     @asynccontextmanager
     async def follow(self) -> AsyncIterator[WireFollow]:

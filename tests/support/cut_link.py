@@ -14,6 +14,7 @@ from eddyline.core.read import ALL_RECORDS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from eddyline.core.artifact import Artifact, ArtifactProgress, FoldImported
     from eddyline.core.batch import Batch
     from eddyline.core.read import EntryPage, RangePage, ReadResult, RecordFilter
     from eddyline.core.source import Lease, Renewal, SourceDefinition, SourceInfo, SourceReport
@@ -112,6 +113,14 @@ class CutLink:
                     yield page
         finally:
             self.open_scans -= 1
+
+    async def list_artifacts(self, topic: str) -> Sequence[Artifact]:
+        self.check()
+        return await self._link.list_artifacts(topic)
+
+    def import_fold(self, topic: str, *, artifact: str = "") -> AsyncGenerator[ArtifactProgress | FoldImported, None]:
+        self.check()
+        return self._link.import_fold(topic, artifact=artifact)
 
     @asynccontextmanager
     async def follow(self) -> AsyncIterator[Follow]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 from eddyline.core.batch import Batch
 from eddyline.core.clock import wait_event
 from eddyline.core.errors import (
+    ArtifactsNotConfigured,
     LeaseHeld,
     NotKv,
     SourceExists,
@@ -33,8 +34,9 @@ from eddyline.core.topic import Kind, TopicInfo, check_name
 from eddyline.core.validate import validated
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 
+    from eddyline.core.artifact import Artifact, ArtifactProgress, FoldImported
     from eddyline.core.clock import Clock
     from eddyline.core.read import RecordFilter
     from eddyline.core.source import SourceDefinition
@@ -275,6 +277,15 @@ class MemoryLink:
         for start in range(0, max(len(rows), 1), RANGE_PAGE):
             page = rows[start : start + RANGE_PAGE]
             yield RangePage(self._state(found), Batch.from_rows(page) if page else None)
+
+    async def list_artifacts(self, topic: str) -> Sequence[Artifact]:
+        raise ArtifactsNotConfigured("no artifacts here")
+
+    async def import_fold(
+        self, topic: str, *, artifact: str = ""
+    ) -> AsyncGenerator[ArtifactProgress | FoldImported, None]:
+        raise ArtifactsNotConfigured("no artifacts here")
+        yield
 
     @asynccontextmanager
     async def follow(self) -> AsyncIterator[Follow]:

@@ -23,6 +23,7 @@ from eddyline.core.source import Lease, Renewal, SourceOrders
 from eddyline.core.status import unwrap
 from eddyline.core.store_link import AppendResult
 from eddyline.core.wire import answer_from_columns, fill_columns, filter_to_pb, items_from_pb, record_from_pb
+from eddyline.core.wire_artifact import artifact_from_pb, import_step_from_pb
 from eddyline.core.wire_state import (
     fold_state_from_pb,
     source_definition_to_pb,
@@ -43,8 +44,9 @@ from eddyline.v1 import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
+    from eddyline.core.artifact import Artifact, ArtifactProgress, FoldImported
     from eddyline.core.batch import Batch
     from eddyline.core.read import RecordFilter
     from eddyline.core.record import Record
@@ -58,6 +60,8 @@ RANGE_TIMEOUT_S: Final = 300.0
 """The contract's own bound on the life of a range scan."""
 MIN_SEQ_WAIT_S: Final = 30.0
 """The contract's bound on waiting for `min_seq`; added to the deadline of reads that ask for it."""
+IMPORT_TIMEOUT_S: Final = 3_600.0
+"""An hour: 500 million keys at the rate that was seen."""
 SOURCES_PAGE: Final = 1_000
 SOURCE_PAGES_MAX: Final = 1_000
 """A million sources: more than topics. Above it a page token goes in circles."""
@@ -208,6 +212,24 @@ class GrpcLink:
             raise unwrap(error, unreachable=StoreUnreachable) from error
         finally:
             # A reader that stops early must not leave the store's scan open.
+            call.cancel()
+
+    async def list_artifacts(self, topic: str) -> Sequence[Artifact]:
+        answer = await self._call(self._fold.ListArtifacts, fold_pb2.ListArtifactsRequest(topic=topic))
+        return [artifact_from_pb(artifact) for artifact in answer.artifacts]
+
+    async def import_fold(
+        self, topic: str, *, artifact: str = ""
+    ) -> AsyncGenerator[ArtifactProgress | FoldImported, None]:
+        request = fold_pb2.ImportFoldRequest(topic=topic, artifact=artifact)
+        call = self._fold.ImportFold(request, timeout=IMPORT_TIMEOUT_S, metadata=self._metadata)
+        try:
+            async for answer in call:
+                if (step := import_step_from_pb(answer)) is not None:
+                    yield step
+        except grpc.aio.AioRpcError as error:
+            raise unwrap(error, unreachable=StoreUnreachable) from error
+        finally:
             call.cancel()
 
     @asynccontextmanager

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from eddyline.core.read import ALL_RECORDS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
     from contextlib import AbstractAsyncContextManager
 
+    from eddyline.core.artifact import Artifact, ArtifactProgress, FoldImported
     from eddyline.core.batch import Batch
     from eddyline.core.read import EntryPage, RangePage, ReadResult, RecordFilter
     from eddyline.core.record import Gap
@@ -150,6 +151,14 @@ class StoreLink(Protocol):
         self, topic: str, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0
     ) -> AsyncIterator[RangePage]:
         """Live entries at one point, at least one page. Raises: TopicNotFound, NotKv, TooManyScans, ScanExpired."""
+
+    async def list_artifacts(self, topic: str) -> Sequence[Artifact]:
+        """Artifacts of a topic's name, newest first. Raises: ArtifactInvalid, ArtifactsNotConfigured,
+        ArtifactsUnreachable."""
+
+    def import_fold(self, topic: str, *, artifact: str = "") -> AsyncGenerator[ArtifactProgress | FoldImported, None]:
+        """Begin a topic that has no record with an artifact ("" = the latest). Raises: TopicNotEmpty, ArtifactNotFound,
+        ArtifactMismatch, ArtifactInvalid, ArtifactsNotConfigured, ArtifactsUnreachable."""
 
     def follow(self) -> AbstractAsyncContextManager[Follow]:
         """Open a FollowTopics stream."""

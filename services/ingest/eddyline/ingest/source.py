@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.backoff import Backoff
@@ -36,6 +36,7 @@ from eddyline.core.errors import (
 from eddyline.core.telemetry import fields
 from eddyline.ingest.accept import Acceptance, accept
 from eddyline.ingest.audit import LOOK_S, Audit
+from eddyline.ingest.bootstrap import bootstrap
 from eddyline.ingest.consumer import Consumer, ConsumerLost
 from eddyline.ingest.dead_letters import DeadLetters
 from eddyline.ingest.filters import Filter
@@ -196,6 +197,8 @@ class SourceRun:
             self.progress.explain("")
         position = decode_position(self._forward.stored)
         is_first = position is None
+        begun = await self._bootstrap() if is_first and self._attempt_number == 1 else ""
+        position = await self._own_position()
         self.progress.position_revision = revision_of(position)
         resync_serial = self._orders.resync_serial
         verdict = await judge(around.jetstream, self._definition, position, resync_serial=resync_serial)
@@ -204,11 +207,12 @@ class SourceRun:
             self.progress.saw(stream.last_revision)
         name = consumer_name(self._prefix, self._fence, self._attempt_number)
         await sweep(around.jetstream, stream.name, self._prefix, fence=self._fence, keep=name)
-        done = ""
+        done = begun
         if verdict.accepts and position is not None:
             position, done = await self._accept(verdict, position, resync_serial, name)
         elif verdict.resync or self._compare_due:
-            position, done = await self._resync(verdict, position)
+            position, resynced = await self._resync(verdict, position)
+            done = ", ".join(filter(None, (begun, resynced)))
         start = revision_of(position) + 1
         self._enter_reading(is_first, start, done)
         async with Consumer(
@@ -232,6 +236,23 @@ class SourceRun:
                 await self._consume(consumer, stream, position)
             finally:
                 self._consumer = None
+
+    async def _bootstrap(self) -> str:
+        """Begin with the newest artifact, where there is one; what was done, in words."""
+        self.progress.enter("SNAPSHOT")
+        link, around = self._around.link, self._around
+        begun = await bootstrap(link, around.jetstream, self._definition, tell=self.progress.explain)
+        if begun:
+            self._forward.stored = (await link.get_source(self._definition.name)).position
+        return begun
+
+    async def _own_position(self) -> Position | None:
+        """The stored position. One of an artifact may tell of resyncs that nobody asked for here."""
+        position = decode_position(self._forward.stored)
+        if position is not None and position.resync_serial > self._orders.resync_serial:
+            position = replace(position, resync_serial=self._orders.resync_serial)
+            await self._forward.apply(None, position)
+        return position
 
     async def _connected_or_ordered(self) -> None:
         """Wait until NATS is there. Raises ConsumerLost where other orders come before."""

@@ -128,6 +128,35 @@ async def test_recreated_bucket_stops_the_source_and_a_resync_takes_it_as_it_is(
     assert position.resync_serial == info.orders.resync_serial == 1
 
 
+async def test_every_revision_of_another_bucket_is_taken_but_what_the_fold_says_already(
+    sources: SourceKit, bucket_name: str
+) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name, on_recreated="RESYNC"))
+    for value in (b"1", b"2"):
+        await bucket.put("a", value)
+    await bucket.put("same", b"1")
+    async with sources.ingest():
+        await sources.is_state("s", "LIVE")
+    bucket = await make_again(sources, bucket_name)
+    for key, value in (("same", b"1"), ("a", b"2"), ("a", b"3"), ("a", b"3"), ("a", b"4"), ("same", b"1"), ("b", b"5")):
+        await bucket.put(key, value)
+    await bucket.delete("b")
+    last = await bucket.delete("b")
+    async with sources.ingest():
+        await sources.reaches("s", last)
+        await sources.is_state("s", "LIVE")
+        await sources.reaches("s", await bucket.put("same", b"1"))  # from here on all is written
+    written = [(row.op, row.key, row.data) for row in (await sources.rows("t"))[3:]]
+    assert written == [
+        (Op.PUT, b"a", b"3"),
+        (Op.PUT, b"a", b"4"),
+        (Op.PUT, b"b", b"5"),
+        (Op.DELETE, b"b", None),
+        (Op.PUT, b"same", b"1"),
+    ]
+
+
 async def test_recreated_bucket_is_taken_by_a_source_whose_policy_says_so(sources: SourceKit, bucket_name: str) -> None:
     bucket = await make_bucket(sources, bucket_name)
     await sources.define(SourceDefinition("s", "t", bucket_name, on_recreated="RESYNC"))

@@ -126,9 +126,10 @@ async def test_no_consumer_is_left_after_a_stop(at: Kit) -> None:
 async def test_leftover_consumers_of_older_leases_are_swept_and_others_left(at: Kit) -> None:
     bucket = await started(at)
     stream = f"KV_{at.bucket}"
-    prefix = name_prefix("local", at.bucket)
+    topic = await at.link.get_topic(at.bucket)
+    prefix = name_prefix("local", at.bucket, topic)
     own = [consumer_name(prefix, 0, 7), consumer_name(prefix, 1, 99)]
-    others = [consumer_name(prefix, 50, 1), consumer_name(name_prefix("local", "other"), 0, 1), "somebody"]
+    others = [consumer_name(prefix, 50, 1), consumer_name(name_prefix("local", "other", topic), 0, 1), "somebody"]
     for name in own + others:
         await at.js.add_consumer(stream, durable_name=name)
     async with at.ingest():

@@ -77,6 +77,31 @@ async def test_messages_missing_in_a_stream_are_told_as_gaps(sources: SourceKit,
     assert await sources.gaps("t") == [(1, 2), (5, 6), (9, 9)]
 
 
+@pytest.mark.parametrize("leaves", ["at once", "by a pause", "by a stop"])
+async def test_messages_missing_at_the_end_of_a_stream_are_told_however_the_source_goes_on(
+    sources: SourceKit, bucket_name: str, leaves: str
+) -> None:
+    await make_stream(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", stream=bucket_name))
+    for number in range(5):
+        last = await publish(sources, f"{bucket_name}.a", b"%d" % number)
+    for revision in (last - 1, last):
+        await sources.js.delete_msg(bucket_name, revision)
+    async with sources.ingest() as role:
+        await sources.is_state("s", "LIVE")
+        await sources.reaches("s", last)
+        if leaves == "by a pause":
+            role.ownership.obey(await sources.link.control_source("s", paused=True))
+            await sources.is_state("s", "PAUSED")
+            role.ownership.obey(await sources.link.control_source("s", paused=False))
+        elif leaves == "at once":
+            await sources.reaches("s", await publish(sources, f"{bucket_name}.a", b"after"))
+    async with sources.ingest():
+        last = await publish(sources, f"{bucket_name}.a", b"more")
+        await sources.reaches("s", last)
+    assert await sources.gaps("t") == [(4, 5)]
+
+
 @pytest.mark.parametrize("policy", ["RESYNC", "STOP"])
 async def test_stream_made_again_goes_on_at_its_beginning_with_the_rest_told(
     sources: SourceKit, bucket_name: str, policy: str

@@ -1,10 +1,11 @@
 """Taking a stream as it is now, whatever the position says: it was made again, was rolled back, or somebody asked for it.
 
-Of a bucket the newest message of every key is read and compared with the fold: what is equal is not written again, what
-differs is, and a key that is gone gets a synthetic DELETE. Where the stream is another one, the position is then of it, at
-the revision that was its last when this began, and reading goes on from there; what the old one had and nobody read is
-told as a gap, as far as it is known. Where it is the same one, only what the position had passed is compared: all behind
-it is read as ever. A stream by itself has no fold: another one is read from its first message.
+Where the stream is another one, what the old one had and nobody read is told as a gap, as far as it is known; of a bucket,
+keys that are gone get a synthetic DELETE; then the position is of this stream, before its first message, and all of it is
+read. Up to what was its last revision when this began, a message that says what the fold has already is not written
+again (`only_changes`): a bucket that was filled anew with the same values adds nothing, and every other revision is there.
+Where it is the same stream, the newest message of every key is read up to the position and compared with the fold, what
+differs is written, and keys that are gone are deleted; all behind the position is read as ever.
 
 I1: the position says that this is done with the last of these batches; a crash before starts it over (an equal value is
 not written twice, a repeated gap is harmless). I2: nothing is deleted unless the whole list of subjects was read.
@@ -72,20 +73,15 @@ async def accept(given: Acceptance, position: Position) -> Resynced:
         return await _accept_same(given, position)
     rows = [gap_record(_unread(position, given.lost_to))] if given.lost_to > position.revision else []
     told = f", gap {position.revision + 1}-{given.lost_to}" if rows else ""
-    if not stream.bucket:
-        start = max(stream.first_revision - 1, 0)
-        here = _other(Position(stream.created_ns, start, resync_serial=given.resync_serial), position)
-        await given.forward.apply(Batch.from_rows(rows) if rows else None, here)
-        return Resynced(here, f"accepted: reading from {start + 1}{told}")
     here = position
     if rows:
         here = here.after_changes()
         await given.forward.apply(Batch.from_rows(rows), here)
-    here, puts = await _take_values(given, here, through=stream.last_revision)
     here, deletes = await _delete_vanished(given, here)
-    at = _other(Position(stream.created_ns, stream.last_revision, resync_serial=given.resync_serial), here)
+    at = Position(stream.created_ns, max(stream.first_revision - 1, 0), resync_serial=given.resync_serial)
+    at = _other(at, here)
     await given.forward.apply(None, at)
-    return Resynced(at, f"accepted: {deletes} deletes, {puts} puts{told}")
+    return Resynced(at, f"accepted: {deletes} deletes, reading from {at.revision + 1} what differs{told}")
 
 
 async def _accept_same(given: Acceptance, position: Position) -> Resynced:
@@ -108,6 +104,8 @@ async def _accept_same(given: Acceptance, position: Position) -> Resynced:
 async def _delete_vanished(given: Acceptance, here: Position) -> tuple[Position, int]:
     """Delete what the fold has and the bucket has not; the position then, and how many keys those were."""
     stream = given.stream
+    if not stream.bucket:
+        return here, 0
     gone = await vanished(given.jetstream, stream, given.link.range_entries(given.definition.topic))
     version = stream.last_revision.to_bytes(VERSION_BYTES, "big")
     deletes = [Record(op=Op.DELETE, key=key, version=version) for key in gone]
@@ -172,27 +170,38 @@ async def _take_values(given: Acceptance, here: Position, *, through: int) -> tu
 
 async def _changed(given: Acceptance, chunk: Chunk, through: int) -> list[int]:
     """The rows of a chunk, up to revision `through`, that say something else than the fold."""
+    changed = await only_changes(given.link, given.definition.topic, chunk)
+    return [row for row in changed if chunk.revisions[row] <= through]
+
+
+async def only_changes(link: StoreLink, topic: str, chunk: Chunk) -> list[int]:
+    """The rows of a chunk that say something else than the fold and the rows before them."""
     if not chunk.count:
         return []
+    keys = list(dict.fromkeys(chunk.keys))
+    live: dict[bytes, tuple[bytes | None, bytes]] = {}
+    for key, entry in zip(keys, await _entries(link, topic, keys), strict=True):
+        if entry is not None:
+            live[key] = entry.data, encode_meta(entry.meta) if entry.meta else b""
     changed: list[int] = []
-    for row, entry in enumerate(await _entries(given, chunk.keys)):
-        is_live = chunk.ops[row] == Op.PUT
-        if entry is None:
-            equal = not is_live
+    for row, key in enumerate(chunk.keys):
+        said = (chunk.data[row], chunk.metas[row]) if chunk.ops[row] == Op.PUT else None
+        if live.get(key) == said:
+            continue
+        changed.append(row)
+        if said is None:
+            del live[key]
         else:
-            meta = encode_meta(entry.meta) if entry.meta else b""
-            equal = is_live and entry.data == chunk.data[row] and meta == chunk.metas[row]
-        if not equal and chunk.revisions[row] <= through:
-            changed.append(row)
+            live[key] = said
     return changed
 
 
-async def _entries(given: Acceptance, keys: Sequence[bytes]) -> Sequence[Record | None]:
+async def _entries(link: StoreLink, topic: str, keys: Sequence[bytes]) -> Sequence[Record | None]:
     """The fold's entries of keys, in fewer at a time where they do not fit into one answer."""
     try:
-        return (await given.link.batch_get_entries(given.definition.topic, keys)).entries
+        return (await link.batch_get_entries(topic, keys)).entries
     except InvalidArgument:
         if len(keys) == 1:
             raise
     half = len(keys) // 2
-    return [*await _entries(given, keys[:half]), *await _entries(given, keys[half:])]
+    return [*await _entries(link, topic, keys[:half]), *await _entries(link, topic, keys[half:])]

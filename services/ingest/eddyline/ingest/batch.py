@@ -8,6 +8,7 @@ Threading: event loop.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -126,6 +127,21 @@ class Chunk:
         """The last message is no row, and what becomes of it is its source's."""
         self.misfits.append(misfit)
         self.nbytes += len(misfit.subject) + len(misfit.data) + len(misfit.headers)
+
+    def keep(self, rows: Sequence[int], through: int) -> None:
+        """Drop the rows up to revision `through` that are not among `rows` (ascending). What is placed before a row stays
+        before what follows it."""
+        kept = set(rows)
+        where = [row for row, revision in enumerate(self.revisions) if revision > through or row in kept]
+        new_row = [bisect_left(where, row) for row in range(self.count + 1)]
+        self.jumps = [jump._replace(row=new_row[jump.row]) for jump in self.jumps]
+        self.misfits = [misfit._replace(row=new_row[misfit.row]) for misfit in self.misfits]
+        self.keys = [self.keys[row] for row in where]
+        self.data = [self.data[row] for row in where]
+        self.metas = [self.metas[row] for row in where]
+        self.ops = bytearray(self.ops[row] for row in where)
+        self.revisions = [self.revisions[row] for row in where]
+        self.times_ns = [self.times_ns[row] for row in where]
 
     def position(self, created_ns: int, resync_serial: int = 0) -> Position:
         """The position once it is applied."""

@@ -218,6 +218,10 @@ class Consumer:
                 return None
             await self._wake.wait()
 
+    def passed(self, revision: int) -> None:
+        """What is missing up to `revision` (inclusive) was told: it is no jump any more."""
+        self._revision = max(self._revision, revision)
+
     def wake(self) -> None:
         """Let `take` return None once, where nothing is there to hand out."""
         self._woken = True

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from eddyline.core.batch import Batch
 from eddyline.core.record import Gap, GapReason
-from eddyline.ingest.batch import PlacedGap
+from eddyline.ingest.batch import PlacedGap, gap_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +46,13 @@ def with_misfits(stream: Stream, chunk: Chunk, gaps: Sequence[PlacedGap]) -> Seq
         return gaps
     told = [PlacedGap(misfit.row, source_gap(stream, misfit.revision, misfit.revision)) for misfit in chunk.misfits]
     return sorted([*gaps, *told], key=lambda placed: (placed.row, placed.gap.source_first))
+
+
+def tail_gap(stream: Stream, at_revision: int, target: int) -> Batch | None:
+    """What tells that nothing is left of the revisions behind `at_revision` up to `target`; None = nothing need."""
+    if not (stream.plain and stream.history == 0):
+        return None
+    return Batch.from_rows([gap_record(source_gap(stream, at_revision + 1, target))])
 
 
 async def find_holes(jetstream: JetStream, stream: Stream, chunk: Chunk) -> Holes:

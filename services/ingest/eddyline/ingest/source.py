@@ -34,14 +34,14 @@ from eddyline.core.errors import (
     TopicNotFound,
 )
 from eddyline.core.telemetry import fields
-from eddyline.ingest.accept import Acceptance, accept
+from eddyline.ingest.accept import Acceptance, accept, only_changes
 from eddyline.ingest.audit import LOOK_S, Audit
 from eddyline.ingest.bootstrap import bootstrap
 from eddyline.ingest.consumer import Consumer, ConsumerLost
 from eddyline.ingest.dead_letters import DeadLetters
 from eddyline.ingest.filters import Filter
 from eddyline.ingest.forward import Forward, retried
-from eddyline.ingest.holes import find_holes, with_misfits
+from eddyline.ingest.holes import find_holes, tail_gap, with_misfits
 from eddyline.ingest.janitor import sweep
 from eddyline.ingest.judge import SourceStopped, expired, judge
 from eddyline.ingest.names import consumer_name, name_prefix
@@ -49,12 +49,14 @@ from eddyline.ingest.position import Position, decode_position, revision_of
 from eddyline.ingest.resync import resync
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from random import Random
 
+    from eddyline.core.batch import Batch
     from eddyline.core.clock import Clock
     from eddyline.core.source import Lease
     from eddyline.core.store_link import StoreLink
-    from eddyline.ingest.batch import Chunk
+    from eddyline.ingest.batch import Chunk, PlacedGap
     from eddyline.ingest.connection import Connection
     from eddyline.ingest.jetstream import JetStream
     from eddyline.ingest.judge import Verdict
@@ -103,10 +105,12 @@ class SourceRun:
         self._orders = orders
         self._filter = Filter(definition)
         self._consumer: Consumer | None = None
-        self._prefix = name_prefix(surroundings.cluster_id, definition.name)
+        self._prefix = ""
         self._backoff = Backoff(surroundings.rng, cap_s=LOOK_AGAIN_S_MAX)
         self._attempt_number = 0
         self._compare_due = False
+        self._compared_to = 0
+        """Up to this revision of the stream only what differs from the fold is written."""
         self._stream_name = f"KV_{definition.bucket}" if definition.bucket else definition.stream
         self._lost_to = lease.source.report.last_revision
         """The last revision that the stream is known to have had, where it is another one now."""
@@ -205,6 +209,9 @@ class SourceRun:
         stream = verdict.stream
         if not verdict.is_other:
             self.progress.saw(stream.last_revision)
+        if not self._prefix:
+            topic = await around.link.get_topic(self._definition.topic)
+            self._prefix = name_prefix(around.cluster_id, self._definition.name, topic)
         name = consumer_name(self._prefix, self._fence, self._attempt_number)
         await sweep(around.jetstream, stream.name, self._prefix, fence=self._fence, keep=name)
         done = begun
@@ -313,6 +320,7 @@ class SourceRun:
         self._compare_due = False
         if verdict.is_other:
             self._lost_to = 0
+            self._compared_to = verdict.stream.last_revision if verdict.stream.bucket else 0
         self.progress.forget(revision_of(resynced.position), verdict.stream.last_revision)
         return resynced
 
@@ -346,10 +354,16 @@ class SourceRun:
             await self._dead_letters.keep(stream, chunk.misfits)
             serial = position.resync_serial if position is not None else self._orders.resync_serial
             position = chunk.position(stream.created_ns, serial)
-            await self._forward.apply(chunk.batch(with_misfits(stream, chunk, holes.gaps)), position)
+            await self._forward.apply(await self._batch(stream, chunk, holes.gaps), position)
             self.progress.position_revision = position.revision
             if holes.overrun:
                 self._resync_for(f"{stream.origin} dropped revisions before they were read", consumer)
+
+    async def _batch(self, stream: Stream, chunk: Chunk, gaps: Sequence[PlacedGap]) -> Batch | None:
+        """What of a chunk is written; of what a resync takes from another stream only what differs from the fold."""
+        if chunk.revisions and chunk.revisions[0] <= self._compared_to:
+            chunk.keep(await only_changes(self._around.link, self._definition.topic, chunk), self._compared_to)
+        return chunk.batch(with_misfits(stream, chunk, gaps))
 
     async def _taken(self, consumer: Consumer, wait_s: float) -> Chunk | None:
         """The next chunk; None = nothing is there, or none came within `wait_s`."""
@@ -383,7 +397,9 @@ class SourceRun:
                 return False
             if consumer.drained:  # nothing came while we asked
                 serial = position.resync_serial if position is not None else self._orders.resync_serial
-                await self._forward.apply(None, Position(stream.created_ns, target, resync_serial=serial))
+                moved = Position(stream.created_ns, target, resync_serial=serial)
+                await self._forward.apply(tail_gap(stream, at, target), moved)
+                consumer.passed(target)
                 self.progress.position_revision = target
         self.progress.enter("LIVE", detail="caught up")
         return True
@@ -400,7 +416,7 @@ class SourceRun:
 
     async def _leave(self) -> None:
         """Remove what may be left at NATS; bounded, and never in the way of an end."""
-        if not self._around.connection.connected:
+        if not self._prefix or not self._around.connection.connected:
             return
         try:
             async with asyncio.timeout(END_TIMEOUT_S):

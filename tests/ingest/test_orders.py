@@ -72,6 +72,24 @@ async def test_pause_holds_over_a_takeover_and_is_learned_from_the_renewal(
     assert await sources.fold("t") == {b"a": b"1"}
 
 
+async def test_lag_of_a_paused_source_grows(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    async with sources.ingest(look_s=0.05) as role:
+        await sources.reaches("s", await bucket.put("a", b"1"))
+        role.ownership.obey(await sources.link.control_source("s", paused=True))
+        await sources.is_state("s", "PAUSED")
+        last = 0
+        for _ in range(3):
+            last = await bucket.put("a", b"2")
+
+        async def is_told() -> bool:
+            report = (await sources.link.get_source("s")).report
+            return (report.last_revision, report.lag) == (last, 3)
+
+        await sources.until(is_told)
+
+
 async def test_pause_that_comes_while_a_source_resyncs_is_not_missed(sources: SourceKit, bucket_name: str) -> None:
     bucket = await make_bucket(sources, bucket_name)
     await sources.define(SourceDefinition("s", "t", bucket_name))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from nats.js.api import KeyValueConfig, StreamConfig
 
-from eddyline.core.errors import InvalidArgument, NotKv, NotLog
+from eddyline.core.errors import InvalidArgument, NotKv, NotLog, TopicHasSource, TopicNotFound
 from eddyline.core.record import Op
 from eddyline.core.source import SourceDefinition
 from eddyline.core.topic import Kind, TopicConfig
@@ -199,6 +199,51 @@ async def test_message_that_does_not_fit_becomes_a_dead_letter_once(sources: Sou
     assert letter.data == b"misfit"
     assert (said["revision"], said["source"]) == (b"2", b"s")
     assert b"100 headers" in said["reason"]
+
+
+async def test_dead_letters_go_on_where_their_topic_was_deleted(sources: SourceKit, bucket_name: str) -> None:
+    await make_stream(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", stream=bucket_name, dead_letter_topic="letters"))
+    await sources.link.delete_topic("letters")
+    headers = {f"H{number}": "x" for number in range(100)}
+    last = (await sources.js.publish(f"{bucket_name}.a", b"2", headers=headers)).seq
+    async with sources.ingest():
+        await sources.reaches("s", last)
+        await sources.is_state("s", "LIVE")
+    assert len(await sources.rows("letters")) == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [({"subjects": ["foo.taken"]}, "it is no bucket"), ({"retention": "workqueue"}, "it is a work queue")],
+)
+async def test_stream_that_cannot_be_copied_says_why(
+    sources: SourceKit, bucket_name: str, config: dict[str, object], words: str
+) -> None:
+    name = f"KV_{bucket_name}"
+    subject = f"{bucket_name}.foo"
+    await sources.js.add_stream(StreamConfig(**{"name": name, "subjects": [subject], **config}))  # type: ignore[arg-type]
+    is_queue = "retention" in config
+    definition = SourceDefinition("s", "t", stream=name) if is_queue else SourceDefinition("s", "t", bucket_name)
+    await sources.define(definition)
+    async with sources.ingest():
+        await sources.is_state("s", "SOURCE_LOST")
+    assert words in (await sources.link.get_source("s")).report.reason
+
+
+async def test_refused_source_leaves_no_topic(sources: SourceKit, bucket_name: str) -> None:
+    await sources.link.create_topic("kv", Kind.KV, TopicConfig())
+    await sources.define(SourceDefinition("first", "written", stream=bucket_name, dead_letter_topic="letters"))
+    refused = (
+        (SourceDefinition("s", "new", "b", dead_letter_topic="kv"), NotLog),
+        (SourceDefinition("s", "new", "b", dead_letter_topic="written"), TopicHasSource),
+        (SourceDefinition("s", "letters", stream="S"), TopicHasSource),
+    )
+    for definition, error in refused:
+        with pytest.raises(error):
+            await create_source(sources.link, definition, TopicConfig())
+    with pytest.raises(TopicNotFound):
+        await sources.link.get_topic("new")
 
 
 async def test_misfit_without_dead_letters_stops_the_source(sources: SourceKit, bucket_name: str) -> None:

@@ -260,7 +260,7 @@ def _row(source: Source) -> tuple[str, ...]:
     definition = source.definition
     return (
         definition.name,
-        definition.bucket or definition.stream,
+        definition.origin,
         definition.topic,
         source.status,
         str(source.position_revision),

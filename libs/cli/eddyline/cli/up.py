@@ -41,7 +41,10 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what every verb that runs a cluster takes."""
     parser.add_argument("--free-ports", action="store_true", help="take any free ports, not 7701 to 7703 and 4222")
     parser.add_argument(
-        "--sources", type=Path, metavar="FILE", help="TOML file of sources ([[source]] with name, bucket, topic)"
+        "--sources",
+        type=Path,
+        metavar="FILE",
+        help="TOML file of sources: a [[source]] table each",
     )
 
 

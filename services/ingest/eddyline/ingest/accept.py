@@ -95,6 +95,7 @@ async def _accept_same(given: Acceptance, position: Position) -> Resynced:
         topic=given.definition.topic,
         position=here,
         forward=given.forward,
+        takes=Filter(given.definition),
     )
     at = replace(resynced.position or here, resync_serial=given.resync_serial)
     await given.forward.apply(None, at)
@@ -106,7 +107,8 @@ async def _delete_vanished(given: Acceptance, here: Position) -> tuple[Position,
     stream = given.stream
     if not stream.bucket:
         return here, 0
-    gone = await vanished(given.jetstream, stream, given.link.range_entries(given.definition.topic))
+    pages = given.link.range_entries(given.definition.topic)
+    gone = await vanished(given.jetstream, stream, pages, takes=Filter(given.definition))
     version = stream.last_revision.to_bytes(VERSION_BYTES, "big")
     deletes = [Record(op=Op.DELETE, key=key, version=version) for key in gone]
     for start in range(0, len(deletes), CHUNK_RECORDS_MAX):

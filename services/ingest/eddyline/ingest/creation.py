@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eddyline.core.errors import InvalidArgument, NotKv, NotLog, SourceNotFound, TopicExists, TopicNotFound
+from eddyline.core.errors import (
+    InvalidArgument,
+    NotKv,
+    NotLog,
+    SourceNotFound,
+    TopicExists,
+    TopicHasSource,
+    TopicNotFound,
+)
 from eddyline.core.topic import Kind, TopicConfig, check_name
 from eddyline.ingest.filters import check_filters
 from eddyline.ingest.stream import BUCKET_PATTERN, STREAM_PATTERN
@@ -53,11 +61,47 @@ async def create_source(link: StoreLink, definition: SourceDefinition, config: T
     try:
         await link.get_source(definition.name)
     except SourceNotFound:
+        await _check_topics(link, definition)
         await ensure_topic(link, definition.topic, kind_of(definition), config)
         if definition.dead_letter_topic:
             await ensure_topic(link, definition.dead_letter_topic, Kind.LOG, TopicConfig())
     info, _ = await link.put_source(definition)
     return info
+
+
+async def _check_topics(link: StoreLink, definition: SourceDefinition) -> None:
+    """Judge topics that are there, before any is made: their kinds, and that dead letters lie where no source writes.
+
+    Raises:
+        NotKv, NotLog, TopicHasSource.
+    """
+    for name, kind in ((definition.topic, kind_of(definition)), (definition.dead_letter_topic, Kind.LOG)):
+        try:
+            info = await link.get_topic(name) if name else None
+        except TopicNotFound:
+            continue
+        if info is not None:
+            _check_kind(info, kind)
+            if info.source and name == definition.dead_letter_topic:
+                raise TopicHasSource(
+                    f"topic {name} is written by its source {info.source}: dead letters need another one",
+                    topic=name,
+                    source=info.source,
+                )
+    for other in await link.list_sources():
+        if other.definition.dead_letter_topic == definition.topic:
+            raise TopicHasSource(
+                f"topic {definition.topic} gets the dead letters of source {other.definition.name}",
+                topic=definition.topic,
+                source=other.definition.name,
+            )
+
+
+def _check_kind(info: TopicInfo, kind: Kind) -> None:
+    if info.kind is not kind and kind is Kind.KV:
+        raise NotKv(f"topic {info.name} is a LOG; a bucket needs a KV topic", topic=info.name)
+    if info.kind is not kind:
+        raise NotLog(f"topic {info.name} is no LOG; a stream and dead letters need one", topic=info.name)
 
 
 def kind_of(definition: SourceDefinition) -> Kind:
@@ -78,8 +122,5 @@ async def ensure_topic(link: StoreLink, name: str, kind: Kind, config: TopicConf
             info = await link.create_topic(name, kind, config)
         except TopicExists:
             info = await link.get_topic(name)
-    if info.kind is not kind and kind is Kind.KV:
-        raise NotKv(f"topic {name} is a LOG; a bucket needs a KV topic", topic=name)
-    if info.kind is not kind:
-        raise NotLog(f"topic {name} is no LOG; a stream and dead letters need one", topic=name)
+    _check_kind(info, kind)
     return info

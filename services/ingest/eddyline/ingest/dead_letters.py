@@ -16,9 +16,12 @@ from xxhash import xxh3_128_hexdigest
 from eddyline.core.backoff import Backoff
 from eddyline.core.batch import Batch
 from eddyline.core.clock import sleep
-from eddyline.core.errors import EddylineError
+from eddyline.core.errors import EddylineError, TopicNotFound
 from eddyline.core.record import KEY_BYTES_MAX, MetaEntry, Op, Record
+from eddyline.core.topic import Kind, TopicConfig
+from eddyline.ingest.creation import ensure_topic
 from eddyline.ingest.forward import retried
+from eddyline.ingest.judge import SourceStopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,7 +61,7 @@ class DeadLetters:
         """Store a letter for each; asked again without end where the store is away or busy.
 
         Raises:
-            EddylineError: what no retry helps with: the topic is gone, or is written by a source.
+            SourceStopped: OVERSIZE: no retry helps, since the topic is of another kind or is written by a source.
         """
         for misfit in misfits:
             await self._append(self._letter(stream, misfit), f"{stream.created_ns:x}:{misfit.revision}")
@@ -93,9 +96,13 @@ class DeadLetters:
                     self._definition.dead_letter_topic, Batch.from_rows([letter]), idempotency_key=key
                 )
                 break
+            except TopicNotFound:
+                # Somebody deleted it: it is made again, as it was with the source.
+                await ensure_topic(self._link, self._definition.dead_letter_topic, Kind.LOG, TopicConfig())
+                wait_s = self._backoff.next_s()
             except EddylineError as error:
                 if not retried(error):
-                    raise
+                    raise SourceStopped("OVERSIZE", f"dead letters: {error.message}") from error
                 self._on_trouble(f"dead letters: {error.message}")
                 wait_s = self._backoff.next_s(at_least_s=int(error.metadata.get("retryAfterMs", "0")) / 1000)
             await sleep(self._clock, wait_s)

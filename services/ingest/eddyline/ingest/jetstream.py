@@ -311,7 +311,26 @@ def _stream_of(answer: Json, *, bucket: str, prefix: str) -> Stream:
         limited=_number(config, "max_msgs") > 0 or _number(config, "max_bytes") > 0,
         message_count=_number(state, "messages"),
         subject_count=_number(state, "num_subjects"),
+        unfit=_unfit(config, prefix if bucket else ""),
     )
+
+
+def _unfit(config: Json, prefix: str) -> str:
+    """Why a stream of this configuration cannot be copied; `prefix` = of a bucket's keys, "" = it is none."""
+    if config.get("retention") == "workqueue":
+        return (
+            "it is a work queue, of which each message is one consumer's alone: copy a stream that has it as its source"
+        )
+    subjects = config.get("subjects")
+    listed = [str(subject) for subject in subjects] if isinstance(subjects, list) else []
+    if not prefix or config.get("mirror") or config.get("sources") or any(_covers(one, prefix) for one in listed):
+        return ""
+    return f"it is no bucket: none of its subjects is {prefix}>"
+
+
+def _covers(subject: str, prefix: str) -> bool:
+    """Whether a stream's subject takes keys of a bucket."""
+    return subject.startswith(prefix) or subject in (">", "$KV.>", "$KV.*.>")
 
 
 def _object(answer: Json, name: str) -> Json:

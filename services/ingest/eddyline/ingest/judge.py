@@ -8,7 +8,7 @@ somebody's order is to take what there is now.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from eddyline.ingest.jetstream import nameable
 from eddyline.ingest.position import sample_of
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from eddyline.ingest.position import Position
     from eddyline.ingest.stream import Stream
 
-StopState = Literal["STREAM_RECREATED", "CURSOR_AHEAD", "CURSOR_EXPIRED", "OVERSIZE"]
+StopState = Literal["SOURCE_LOST", "STREAM_RECREATED", "CURSOR_AHEAD", "CURSOR_EXPIRED", "OVERSIZE"]
 """States of `SourceStatus` in which a source stands still until somebody acts."""
+
+
+TAKEN_BY: Final = "a resync takes what there is now"
 
 
 class SourceStopped(Exception):
@@ -52,9 +55,12 @@ async def judge(
     """Compare a source's stream with its position. `resync_serial` = the last resync that was asked for.
 
     Raises:
-        SourceStopped: STREAM_RECREATED, CURSOR_AHEAD or CURSOR_EXPIRED. BucketNotFound, NatsUnreachable.
+        SourceStopped: SOURCE_LOST (it cannot be copied), STREAM_RECREATED, CURSOR_AHEAD or CURSOR_EXPIRED.
+        BucketNotFound, NatsUnreachable.
     """
     stream = await jetstream.source_stream(definition)
+    if stream.unfit:
+        raise SourceStopped("SOURCE_LOST", f"{stream.origin} cannot be copied: {stream.unfit}")
     if position is None:
         return Verdict(stream, resync=stream.last_revision > 0)
     try:
@@ -75,7 +81,8 @@ async def judge(
 
 def expired(stream: Stream, first: int, last: int) -> SourceStopped:
     """Revisions `first` to `last` left before they were read, and the source's policy is to stop."""
-    return SourceStopped("CURSOR_EXPIRED", f"revisions {first} to {last} left {stream.origin} before they were read")
+    lost = f"revisions {first} to {last} left {stream.origin} before they were read"
+    return SourceStopped("CURSOR_EXPIRED", f"{lost}; {TAKEN_BY}")
 
 
 def _check_expiry(definition: SourceDefinition, stream: Stream, position: Position) -> None:
@@ -88,13 +95,13 @@ async def _compare(jetstream: JetStream, stream: Stream, position: Position) -> 
         raise SourceStopped(
             "STREAM_RECREATED",
             f"{stream.origin} was deleted and made again: its stream was made at {stream.created_ns} ns, "
-            f"the position is of one made at {position.created_ns} ns",
+            f"the position is of one made at {position.created_ns} ns; {TAKEN_BY}",
         )
     if stream.last_revision < position.revision:
         raise SourceStopped(
             "CURSOR_AHEAD",
             f"{stream.origin} was rolled back: its last revision is {stream.last_revision}, "
-            f"{position.revision} was applied",
+            f"{position.revision} was applied; {TAKEN_BY}",
         )
     if position.checked:
         message = await jetstream.message_at(stream, position.revision)
@@ -105,5 +112,5 @@ async def _compare(jetstream: JetStream, stream: Stream, position: Position) -> 
                 raise SourceStopped(
                     "CURSOR_AHEAD",
                     f"{stream.origin} was rolled back and written again: revision {position.revision} is not the "
-                    "message that was applied",
+                    f"message that was applied; {TAKEN_BY}",
                 )

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.read import RangePage
     from eddyline.core.store_link import StoreLink
+    from eddyline.ingest.filters import Filter
     from eddyline.ingest.forward import Forward
     from eddyline.ingest.jetstream import JetStream
     from eddyline.ingest.stream import Stream
@@ -56,6 +57,7 @@ async def resync(
     position: Position | None,
     forward: Forward,
     resync_serial: int = 0,
+    takes: Filter | None = None,
 ) -> Resynced:
     """Bring fold and position in step with what the stream no longer has. A stream by itself has no fold.
 
@@ -63,7 +65,7 @@ async def resync(
         BucketNotFound, NatsUnreachable, and what the store's calls raise: nothing or a part of it was done.
     """
     has_fold = position is not None and bool(stream.bucket)
-    gone = await vanished(jetstream, stream, link.range_entries(topic)) if has_fold else []
+    gone = await vanished(jetstream, stream, link.range_entries(topic), takes=takes) if has_fold else []
     at = revision_of(position)
     lost = stream.first_revision > at + 1
     resume = stream.first_revision - 1 if lost else at
@@ -85,27 +87,32 @@ async def resync(
     return Resynced(position, "resync: " + ", ".join(done) if done else "")
 
 
-async def vanished(jetstream: JetStream, stream: Stream, pages: AsyncIterator[RangePage]) -> list[bytes]:
-    """Keys of the fold, as `pages` tell it, without a message in the bucket.
+async def vanished(
+    jetstream: JetStream, stream: Stream, pages: AsyncIterator[RangePage], *, takes: Filter | None = None
+) -> list[bytes]:
+    """Keys of the fold, as `pages` tell it, without a message in the bucket, or that `takes` leaves out.
 
     Raises:
         BucketNotFound, NatsUnreachable, and what reading the pages raises.
     """
     subjects = await jetstream.subjects(stream)
     candidates: list[bytes] = []
+    foreign: list[bytes] = []
     async for page in pages:
         if page.batch is not None:
+            if takes is not None and not takes.takes_all:
+                foreign += [key for key in page.batch.keys() if key is not None and not takes.takes(key)]  # noqa: SIM118
             candidates += [
                 key
                 for key in page.batch.keys()  # noqa: SIM118 - a batch is no mapping
                 if key is not None and stream.prefix + key not in subjects.names and nameable(key)
             ]
     if not subjects.paged:
-        return candidates
-    confirmed: list[bytes] = []
+        return sorted({*candidates, *foreign})
+    confirmed = list(foreign)
     for start in range(0, len(candidates), CONFIRMS_AT_ONCE):
         confirmed += await _without_message(jetstream, stream, candidates[start : start + CONFIRMS_AT_ONCE])
-    return confirmed
+    return sorted(set(confirmed))
 
 
 async def _without_message(jetstream: JetStream, stream: Stream, keys: list[bytes]) -> list[bytes]:

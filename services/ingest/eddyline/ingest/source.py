@@ -153,7 +153,7 @@ class SourceRun:
         self.progress.enter("PAUSED")
         while self._orders.paused:
             self._orders.changed.clear()
-            await self._orders.changed.wait()
+            await self._wait_looking()
         self.progress.enter("CONNECTING", detail="resumed")
 
     async def _attempt(self) -> float:
@@ -407,9 +407,28 @@ class SourceRun:
     async def _stopped(self, stopped: SourceStopped) -> float:
         self.progress.enter(stopped.state, stopped.reason)
         if stopped.state != "OVERSIZE":
-            await self._orders.changed.wait()  # or until the lease ends
+            if stopped.state == "SOURCE_LOST":
+                return LOOK_AGAIN_S_MAX
+            while not self._orders.changed.is_set():  # or until the lease ends
+                await self._wait_looking()
             return 0.0
+        await self._look()
         return OVERSIZE_LOOK_S
+
+    async def _wait_looking(self) -> None:
+        """Wait for other orders, or until the figures of a source that stands still were looked at once more."""
+        await self._look()
+        await wait_event(self._around.clock, self._orders.changed, self._around.look_s)
+
+    async def _look(self) -> None:
+        """See how far the stream is, so that lag is told while nothing is read. What does not answer is asked again."""
+        try:
+            stream = await self._around.jetstream.source_stream(self._definition)
+            position = decode_position(self._forward.stored)
+        except EddylineError:
+            return
+        if position is None or stream.created_ns == position.created_ns:
+            self.progress.saw(stream.last_revision)
 
     def _recover(self, reason: str) -> None:
         self.progress.enter("RECOVERING", reason)

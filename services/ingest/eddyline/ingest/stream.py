@@ -30,6 +30,7 @@ class Stream:
     `plain` = it has the bucket's subjects and no others, so that revisions are missing only where messages are gone.
     `history` = newest messages kept of each subject, 0 = all. `last_revision` 0 = it never had a message. `limited` = the
     number or the bytes of its messages have a bound. `expiry_markers` = the server says when a key's last message aged out.
+    `unfit` = why it cannot be copied, in words; "" = it can.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Stream:
     limited: bool
     message_count: int
     subject_count: int
+    unfit: str = ""
 
     @property
     def origin(self) -> str:

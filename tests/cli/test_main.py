@@ -35,6 +35,7 @@ VERBS = (
     "source delete",
     "source compare",
     "status",
+    "verify",
     "verify-fold",
     "settle-fold",
     "fold export",
@@ -94,6 +95,9 @@ def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFi
         "fold",
         "fold export",
         "fold import t u",
+        "verify",
+        "verify s --all",
+        "verify s --limit 0",
         *[
             f"{start} {9 * 10**19}"
             for start in (
@@ -109,6 +113,7 @@ def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFi
                 "find t --source-time",
                 "source compare s --settle-ms",
                 "source compare s --limit",
+                "verify s --settle-ms",
             )
         ],
         "topic create t --ttl 99999999999999999h",

@@ -35,7 +35,13 @@ async def serving(at: Kit) -> AsyncIterator[tuple[SourceServicer, IngestRole]]:
     """The service of a running replica, called without a wire."""
     async with at.ingest() as role:
         await role.connection.wait_connected()
-        servicer = SourceServicer(at.link, owner=role.ownership, comparer=role.comparer, new_name=role.new_compare_name)
+        servicer = SourceServicer(
+            at.link,
+            owner=role.ownership,
+            comparer=role.comparer,
+            verifier=role.verifier,
+            new_name=role.new_compare_name,
+        )
         yield servicer, role
 
 
@@ -213,7 +219,7 @@ async def test_status_and_health_tell_each_source(at: Kit) -> None:
     async with serving(at) as (_, role):
         await at.reaches(await bucket.put("a", b"1"))
         await at.is_state("LIVE")
-        status = ingest_status(role.readiness, role.ownership)
+        status = ingest_status(role.readiness, role.ownership, role.verifier)
     assert status.ready
     detail = cast("cluster_pb2.IngestStatus", status.detail)
     assert detail.nats_connected

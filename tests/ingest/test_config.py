@@ -41,6 +41,8 @@ def test_holder_is_the_same_after_a_restart_and_another_on_another_port() -> Non
         ("HOLDER", "h" * 256),
         ("LEASE_MS", "99"),
         ("HEARTBEAT_MS", "20000"),
+        ("VERIFY_INTERVAL_MS", "999"),
+        ("VERIFY_REPAIR", "perhaps"),
         ("STOP_GRACE_MS", "-1"),
         ("UNHEARD_OF", "1"),
     ],

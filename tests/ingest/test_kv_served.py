@@ -156,9 +156,9 @@ async def test_waiting_without_a_source_writes_nothing(served: ServedIngest) -> 
 async def test_a_call_that_is_over_before_it_is_applied_answers_within_its_deadline(served: ServedIngest) -> None:
     bucket = served.at.bucket
     # Somebody holds the source who copies nothing.
-    await ensure_topic(served.role.comparer.link, bucket, Kind.KV, TopicConfig())
-    await served.role.comparer.link.put_source(SourceDefinition(name=bucket, topic=bucket, bucket=bucket))
-    await served.role.comparer.link.acquire_lease(bucket, holder="idle", lease_ms=60_000)
+    await ensure_topic(served.role.ownership.link, bucket, Kind.KV, TopicConfig())
+    await served.role.ownership.link.put_source(SourceDefinition(name=bucket, topic=bucket, bucket=bucket))
+    await served.role.ownership.link.acquire_lease(bucket, holder="idle", lease_ms=60_000)
     for tries in range(1, 6):
         try:
             await served.client.kv.put(bucket, b"k", b"1", wait_applied=True, timeout_s=0.5 * tries)

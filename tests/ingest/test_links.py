@@ -201,7 +201,7 @@ async def test_each_leg_has_a_word_of_its_own(at: Kit) -> None:
 
 def told(role: IngestRole) -> tuple[bool, str, bool]:
     """What GetStatus says: ready, why not, and whether NATS is connected."""
-    status = ingest_status(role.readiness, role.ownership)
+    status = ingest_status(role.readiness, role.ownership, role.verifier)
     return status.ready, status.reason, status.detail.nats_connected  # type: ignore[union-attr]
 
 

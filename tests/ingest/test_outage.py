@@ -241,7 +241,7 @@ async def test_store_of_another_cluster_is_said_once_and_asked_slowly(
             asked.clear()
             await asyncio.wait_for(asked.wait(), 5)
         await role.connection.wait_connected()
-        status = ingest_status(role.readiness, role.ownership)
+        status = ingest_status(role.readiness, role.ownership, role.verifier)
         assert (status.ready, status.reason) == (False, "CLUSTER_MISMATCH")
         monkeypatch.undo()
         await at.is_state("LIVE")

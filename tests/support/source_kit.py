@@ -18,7 +18,7 @@ from eddyline.core.server import make_server
 from eddyline.core.settings import CommonSettings
 from eddyline.core.topic import TopicConfig
 from eddyline.ingest.audit import LOOK_S
-from eddyline.ingest.config import IngestSettings
+from eddyline.ingest.config import VERIFY_INTERVAL_MS, IngestSettings
 from eddyline.ingest.creation import create_source
 from eddyline.ingest.position import decode_position, revision_of
 from eddyline.ingest.role import SERVICES, IngestRole, add_services
@@ -56,12 +56,26 @@ class SourceKit:
 
     @asynccontextmanager
     async def ingest(
-        self, *, holder: str = "one", look_s: float = LOOK_S, link: StoreLink | None = None
+        self,
+        *,
+        holder: str = "one",
+        look_s: float = LOOK_S,
+        verify_interval_ms: int = VERIFY_INTERVAL_MS,
+        verify_repair: bool = False,
+        link: StoreLink | None = None,
     ) -> AsyncIterator[IngestRole]:
         """An ingest replica, from start to stop; `link` = its own way to the store."""
+        settings = IngestSettings(
+            nats_url=self.url,
+            holder=holder,
+            lease_ms=LEASE_MS,
+            heartbeat_ms=HEARTBEAT_MS,
+            verify_interval_ms=verify_interval_ms,
+            verify_repair=verify_repair,
+        )
         role = IngestRole(
             link or self.link,
-            settings=IngestSettings(nats_url=self.url, holder=holder, lease_ms=LEASE_MS, heartbeat_ms=HEARTBEAT_MS),
+            settings=settings,
             common=CommonSettings(),
             clock=SystemClock(),
             rng=Random(1),

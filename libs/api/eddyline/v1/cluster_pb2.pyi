@@ -399,8 +399,14 @@ class IngestStatus(_message.Message):
 
     SOURCES_FIELD_NUMBER: _builtins.int
     NATS_CONNECTED_FIELD_NUMBER: _builtins.int
+    VERIFICATION_COUNT_FIELD_NUMBER: _builtins.int
+    DRIFTED_KEY_COUNT_FIELD_NUMBER: _builtins.int
     nats_connected: _builtins.bool
     """True = connected to NATS."""
+    verification_count: _builtins.int
+    """Verifications of sources done by this replica since its start."""
+    drifted_key_count: _builtins.int
+    """Keys that they found to differ."""
     @_builtins.property
     def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceHealth]:
         """Sources that this replica copies."""
@@ -410,10 +416,12 @@ class IngestStatus(_message.Message):
         *,
         sources: _abc.Iterable[Global___SourceHealth] | None = ...,
         nats_connected: _builtins.bool = ...,
+        verification_count: _builtins.int = ...,
+        drifted_key_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["nats_connected", b"nats_connected", "sources", b"sources"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drifted_key_count", b"drifted_key_count", "nats_connected", b"nats_connected", "sources", b"sources", "verification_count", b"verification_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -431,6 +439,8 @@ class SourceHealth(_message.Message):
     SINCE_MS_FIELD_NUMBER: _builtins.int
     POSITION_REVISION_FIELD_NUMBER: _builtins.int
     LAG_FIELD_NUMBER: _builtins.int
+    VERIFIED_MS_FIELD_NUMBER: _builtins.int
+    DRIFT_COUNT_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     """Source name."""
     state: _builtins.str
@@ -443,6 +453,10 @@ class SourceHealth(_message.Message):
     """Revision up to which everything is applied."""
     lag: _builtins.int
     """Revisions not yet applied."""
+    verified_ms: _builtins.int
+    """Time since this replica last verified it, in milliseconds; -1 = not since it copies it."""
+    drift_count: _builtins.int
+    """Keys that still differed then."""
     def __init__(
         self,
         *,
@@ -452,10 +466,12 @@ class SourceHealth(_message.Message):
         since_ms: _builtins.int = ...,
         position_revision: _builtins.int = ...,
         lag: _builtins.int = ...,
+        verified_ms: _builtins.int = ...,
+        drift_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lag", b"lag", "position_revision", b"position_revision", "reason", b"reason", "since_ms", b"since_ms", "source", b"source", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drift_count", b"drift_count", "lag", b"lag", "position_revision", b"position_revision", "reason", b"reason", "since_ms", b"since_ms", "source", b"source", "state", b"state", "verified_ms", b"verified_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

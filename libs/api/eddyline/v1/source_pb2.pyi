@@ -39,7 +39,7 @@ class _DifferenceKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Differ
     DIFFERENCE_KIND_SURPLUS: _DifferenceKind.ValueType  # 2
     """Live in the fold, not in the bucket."""
     DIFFERENCE_KIND_VALUE: _DifferenceKind.ValueType  # 3
-    """Live in both with other values or revisions."""
+    """Live in both with other values."""
 
 class DifferenceKind(_DifferenceKind, metaclass=_DifferenceKindEnumTypeWrapper):
     """How a key differs. Open set."""
@@ -51,8 +51,40 @@ DIFFERENCE_KIND_MISSING: DifferenceKind.ValueType  # 1
 DIFFERENCE_KIND_SURPLUS: DifferenceKind.ValueType  # 2
 """Live in the fold, not in the bucket."""
 DIFFERENCE_KIND_VALUE: DifferenceKind.ValueType  # 3
-"""Live in both with other values or revisions."""
+"""Live in both with other values."""
 Global___DifferenceKind: _TypeAlias = DifferenceKind  # noqa: Y015
+
+class _VerifyStage:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _VerifyStageEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_VerifyStage.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    VERIFY_STAGE_UNSPECIFIED: _VerifyStage.ValueType  # 0
+    """Not used."""
+    VERIFY_STAGE_COUNTS: _VerifyStage.ValueType  # 1
+    """Asks how much there is, or waits for another verification."""
+    VERIFY_STAGE_HASHES: _VerifyStage.ValueType  # 2
+    """Reads both sides and compares counts and hashes of groups of keys."""
+    VERIFY_STAGE_KEYS: _VerifyStage.ValueType  # 3
+    """Compares the keys of groups that differ, one by one, until they settle."""
+    VERIFY_STAGE_REPAIR: _VerifyStage.ValueType  # 4
+    """Waits for the resync that mends the fold."""
+
+class VerifyStage(_VerifyStage, metaclass=_VerifyStageEnumTypeWrapper):
+    """What VerifySource does. Open set."""
+
+VERIFY_STAGE_UNSPECIFIED: VerifyStage.ValueType  # 0
+"""Not used."""
+VERIFY_STAGE_COUNTS: VerifyStage.ValueType  # 1
+"""Asks how much there is, or waits for another verification."""
+VERIFY_STAGE_HASHES: VerifyStage.ValueType  # 2
+"""Reads both sides and compares counts and hashes of groups of keys."""
+VERIFY_STAGE_KEYS: VerifyStage.ValueType  # 3
+"""Compares the keys of groups that differ, one by one, until they settle."""
+VERIFY_STAGE_REPAIR: VerifyStage.ValueType  # 4
+"""Waits for the resync that mends the fold."""
+Global___VerifyStage: _TypeAlias = VerifyStage  # noqa: Y015
 
 class _SourceStatus:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -594,6 +626,230 @@ class CompareSourceResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CompareSourceResponse: _TypeAlias = CompareSourceResponse  # noqa: Y015
+
+@_typing.final
+class VerifySourceRequest(_message.Message):
+    """Request of VerifySource."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    SETTLE_MS_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    REPAIR_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """Source name. Required."""
+    settle_ms: _builtins.int
+    """How long differing keys may settle while changes are under way, in milliseconds: 0 = 5 000, at most 60 000."""
+    limit: _builtins.int
+    """Most differences to list: 0 = 100, at most 10 000."""
+    repair: _builtins.bool
+    """True = where keys differ a resync is asked for and waited for, at most 5 minutes, and everything is compared again."""
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        settle_ms: _builtins.int = ...,
+        limit: _builtins.int = ...,
+        repair: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "repair", b"repair", "settle_ms", b"settle_ms", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifySourceRequest: _TypeAlias = VerifySourceRequest  # noqa: Y015
+
+@_typing.final
+class VerifySourceResponse(_message.Message):
+    """Answer of VerifySource: progress, at most twice a second and at each new stage, then the verdict."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def progress(self) -> Global___SourceVerifyProgress:
+        """How far it is."""
+
+    @_builtins.property
+    def verdict(self) -> Global___SourceVerdict:
+        """What was found. The last answer."""
+
+    def __init__(
+        self,
+        *,
+        progress: Global___SourceVerifyProgress | None = ...,
+        verdict: Global___SourceVerdict | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "step", b"step", "verdict", b"verdict"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "step", b"step", "verdict", b"verdict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["progress", "verdict"]  # noqa: Y015
+    _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
+
+Global___VerifySourceResponse: _TypeAlias = VerifySourceResponse  # noqa: Y015
+
+@_typing.final
+class SourceVerifyProgress(_message.Message):
+    """How far VerifySource is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAGE_FIELD_NUMBER: _builtins.int
+    BUCKET_READ_FIELD_NUMBER: _builtins.int
+    BUCKET_TOTAL_FIELD_NUMBER: _builtins.int
+    FOLD_READ_FIELD_NUMBER: _builtins.int
+    FOLD_TOTAL_FIELD_NUMBER: _builtins.int
+    SUSPECT_COUNT_FIELD_NUMBER: _builtins.int
+    stage: Global___VerifyStage.ValueType
+    """What it does."""
+    bucket_read: _builtins.int
+    """Keys of the bucket read in this stage, deleted ones and those that the source does not copy included."""
+    bucket_total: _builtins.int
+    """Of about how many."""
+    fold_read: _builtins.int
+    """Live keys of the fold read in this stage."""
+    fold_total: _builtins.int
+    """Of about how many. 0 = not known yet."""
+    suspect_count: _builtins.int
+    """Keys that differ as far as is known, before all have settled."""
+    def __init__(
+        self,
+        *,
+        stage: Global___VerifyStage.ValueType = ...,
+        bucket_read: _builtins.int = ...,
+        bucket_total: _builtins.int = ...,
+        fold_read: _builtins.int = ...,
+        fold_total: _builtins.int = ...,
+        suspect_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_read", b"bucket_read", "bucket_total", b"bucket_total", "fold_read", b"fold_read", "fold_total", b"fold_total", "stage", b"stage", "suspect_count", b"suspect_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SourceVerifyProgress: _TypeAlias = SourceVerifyProgress  # noqa: Y015
+
+@_typing.final
+class SourceVerdict(_message.Message):
+    """What VerifySource found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BUCKET_COUNT_FIELD_NUMBER: _builtins.int
+    FOLD_COUNT_FIELD_NUMBER: _builtins.int
+    DIFFERENCE_COUNT_FIELD_NUMBER: _builtins.int
+    DIFFERENCES_FIELD_NUMBER: _builtins.int
+    PREFIXES_FIELD_NUMBER: _builtins.int
+    POSITION_REVISION_FIELD_NUMBER: _builtins.int
+    UNSETTLED_COUNT_FIELD_NUMBER: _builtins.int
+    UNEXAMINED_COUNT_FIELD_NUMBER: _builtins.int
+    UNCONFIRMED_COUNT_FIELD_NUMBER: _builtins.int
+    REPAIRED_FIELD_NUMBER: _builtins.int
+    REPAIR_TROUBLE_FIELD_NUMBER: _builtins.int
+    LEFT_COUNT_FIELD_NUMBER: _builtins.int
+    LEFT_FIELD_NUMBER: _builtins.int
+    bucket_count: _builtins.int
+    """Live keys of the bucket that the source copies."""
+    fold_count: _builtins.int
+    """Live keys of the fold."""
+    difference_count: _builtins.int
+    """Number of keys that differ. 0 = equal, but for `unsettled_count` and `unexamined_count`."""
+    position_revision: _builtins.int
+    """Revision of the bucket's stream that the fold had reached."""
+    unsettled_count: _builtins.int
+    """Keys that changed at each look, or that a source that is copying had not copied yet, when the time to settle was
+    over. They are neither equal nor different.
+    """
+    unexamined_count: _builtins.int
+    """Keys, about, where the sums differ and that were not compared one by one: more than 2 000 000 would have been."""
+    unconfirmed_count: _builtins.int
+    """Of `difference_count`, keys beyond the first 100 000, that were compared only once."""
+    repaired: _builtins.bool
+    """True = keys differed, a resync was done, and no key differs any more."""
+    repair_trouble: _builtins.str
+    """Why a repair that was asked for could not be waited for, e.g. the source is paused. For people; empty = it was done,
+    or there was nothing to repair.
+    """
+    left_count: _builtins.int
+    """Number of keys that still differ: after the repair where one was done, else `difference_count`."""
+    @_builtins.property
+    def differences(self) -> _containers.RepeatedCompositeFieldContainer[Global___Difference]:
+        """The first differences, by key. Of the first 100 000 keys that were seen to differ; others are counted only."""
+
+    @_builtins.property
+    def prefixes(self) -> _containers.RepeatedCompositeFieldContainer[Global___PrefixDrift]:
+        """Where they are: prefixes with differences, by prefix, at most 1 001."""
+
+    @_builtins.property
+    def left(self) -> _containers.RepeatedCompositeFieldContainer[Global___Difference]:
+        """The first of these after a repair, by key. Empty where none was done."""
+
+    def __init__(
+        self,
+        *,
+        bucket_count: _builtins.int = ...,
+        fold_count: _builtins.int = ...,
+        difference_count: _builtins.int = ...,
+        differences: _abc.Iterable[Global___Difference] | None = ...,
+        prefixes: _abc.Iterable[Global___PrefixDrift] | None = ...,
+        position_revision: _builtins.int = ...,
+        unsettled_count: _builtins.int = ...,
+        unexamined_count: _builtins.int = ...,
+        unconfirmed_count: _builtins.int = ...,
+        repaired: _builtins.bool = ...,
+        repair_trouble: _builtins.str = ...,
+        left_count: _builtins.int = ...,
+        left: _abc.Iterable[Global___Difference] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_count", b"bucket_count", "difference_count", b"difference_count", "differences", b"differences", "fold_count", b"fold_count", "left", b"left", "left_count", b"left_count", "position_revision", b"position_revision", "prefixes", b"prefixes", "repair_trouble", b"repair_trouble", "repaired", b"repaired", "unconfirmed_count", b"unconfirmed_count", "unexamined_count", b"unexamined_count", "unsettled_count", b"unsettled_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SourceVerdict: _TypeAlias = SourceVerdict  # noqa: Y015
+
+@_typing.final
+class PrefixDrift(_message.Message):
+    """Keys of one prefix."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PREFIX_FIELD_NUMBER: _builtins.int
+    BUCKET_COUNT_FIELD_NUMBER: _builtins.int
+    FOLD_COUNT_FIELD_NUMBER: _builtins.int
+    DIFFERENCE_COUNT_FIELD_NUMBER: _builtins.int
+    prefix: _builtins.bytes
+    """Everything up to and with the key's first dot, at most 64 bytes. Empty = all other keys: those without a dot, and those
+    of more than the first 1 000 prefixes.
+    """
+    bucket_count: _builtins.int
+    """Live keys of the bucket that begin so."""
+    fold_count: _builtins.int
+    """Live keys of the fold that begin so."""
+    difference_count: _builtins.int
+    """Of them, keys that differ."""
+    def __init__(
+        self,
+        *,
+        prefix: _builtins.bytes = ...,
+        bucket_count: _builtins.int = ...,
+        fold_count: _builtins.int = ...,
+        difference_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_count", b"bucket_count", "difference_count", b"difference_count", "fold_count", b"fold_count", "prefix", b"prefix"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrefixDrift: _TypeAlias = PrefixDrift  # noqa: Y015
 
 @_typing.final
 class Difference(_message.Message):

@@ -75,6 +75,11 @@ class SourceServiceStub:
                 request_serializer=eddyline_dot_v1_dot_source__pb2.CompareSourceRequest.SerializeToString,
                 response_deserializer=eddyline_dot_v1_dot_source__pb2.CompareSourceResponse.FromString,
                 _registered_method=True)
+        self.VerifySource = channel.unary_stream(
+                '/eddyline.v1.SourceService/VerifySource',
+                request_serializer=eddyline_dot_v1_dot_source__pb2.VerifySourceRequest.SerializeToString,
+                response_deserializer=eddyline_dot_v1_dot_source__pb2.VerifySourceResponse.FromString,
+                _registered_method=True)
 
 
 class SourceServiceServicer:
@@ -146,9 +151,23 @@ class SourceServiceServicer:
 
     def CompareSource(self, request, context):
         """Compares a source's fold with its bucket, key by key and value by value. While the bucket changes, keys that
-        are still under way are looked at again, for at most `settle_ms`.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, BUCKET_NOT_FOUND, NATS_UNREACHABLE, STORE_UNREACHABLE;
+        are still under way are looked at again, for at most `settle_ms`. VerifySource says more, and how far it is.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, NOT_KV (it copies a stream), THROTTLED (too many wait),
+        BUCKET_NOT_FOUND, NATS_UNREACHABLE, STORE_UNREACHABLE;
         of reading the fold TOPIC_NOT_FOUND (deleted meanwhile), TOO_MANY_SCANS, SCAN_EXPIRED, DATA_CORRUPT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def VerifySource(self, request, context):
+        """Audits a source: compares its fold with its bucket by sums first, and key by key only where the sums differ; says how
+        far it is, then the verdict. With `repair` the source's holder is told to resync where keys differ, and what is still
+        different then is told too. One verification at a time a replica; up to 16 others wait. Appends and reads go on.
+        Retry: safe.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, NOT_KV (it copies a stream), THROTTLED (too many wait),
+        BUCKET_NOT_FOUND, NATS_UNREACHABLE, STORE_UNREACHABLE; of reading the fold TOPIC_NOT_FOUND (deleted meanwhile),
+        TOO_MANY_SCANS, SCAN_EXPIRED, DATA_CORRUPT; of a repair READ_ONLY, COMMIT_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -196,6 +215,11 @@ def add_SourceServiceServicer_to_server(servicer, server):
                     servicer.CompareSource,
                     request_deserializer=eddyline_dot_v1_dot_source__pb2.CompareSourceRequest.FromString,
                     response_serializer=eddyline_dot_v1_dot_source__pb2.CompareSourceResponse.SerializeToString,
+            ),
+            'VerifySource': grpc.unary_stream_rpc_method_handler(
+                    servicer.VerifySource,
+                    request_deserializer=eddyline_dot_v1_dot_source__pb2.VerifySourceRequest.FromString,
+                    response_serializer=eddyline_dot_v1_dot_source__pb2.VerifySourceResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -415,6 +439,33 @@ class SourceService:
             '/eddyline.v1.SourceService/CompareSource',
             eddyline_dot_v1_dot_source__pb2.CompareSourceRequest.SerializeToString,
             eddyline_dot_v1_dot_source__pb2.CompareSourceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifySource(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/eddyline.v1.SourceService/VerifySource',
+            eddyline_dot_v1_dot_source__pb2.VerifySourceRequest.SerializeToString,
+            eddyline_dot_v1_dot_source__pb2.VerifySourceResponse.FromString,
             options,
             channel_credentials,
             insecure,

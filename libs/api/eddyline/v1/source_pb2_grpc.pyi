@@ -53,9 +53,19 @@ class SourceServiceStub:
     """
     CompareSource: _aio.UnaryUnaryMultiCallable[_source_pb2.CompareSourceRequest, _source_pb2.CompareSourceResponse]
     """Compares a source's fold with its bucket, key by key and value by value. While the bucket changes, keys that
-    are still under way are looked at again, for at most `settle_ms`.
-    Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, BUCKET_NOT_FOUND, NATS_UNREACHABLE, STORE_UNREACHABLE;
+    are still under way are looked at again, for at most `settle_ms`. VerifySource says more, and how far it is.
+    Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, NOT_KV (it copies a stream), THROTTLED (too many wait),
+    BUCKET_NOT_FOUND, NATS_UNREACHABLE, STORE_UNREACHABLE;
     of reading the fold TOPIC_NOT_FOUND (deleted meanwhile), TOO_MANY_SCANS, SCAN_EXPIRED, DATA_CORRUPT.
+    """
+    VerifySource: _aio.UnaryStreamMultiCallable[_source_pb2.VerifySourceRequest, _source_pb2.VerifySourceResponse]
+    """Audits a source: compares its fold with its bucket by sums first, and key by key only where the sums differ; says how
+    far it is, then the verdict. With `repair` the source's holder is told to resync where keys differ, and what is still
+    different then is told too. One verification at a time a replica; up to 16 others wait. Appends and reads go on.
+    Retry: safe.
+    Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, NOT_KV (it copies a stream), THROTTLED (too many wait),
+    BUCKET_NOT_FOUND, NATS_UNREACHABLE, STORE_UNREACHABLE; of reading the fold TOPIC_NOT_FOUND (deleted meanwhile),
+    TOO_MANY_SCANS, SCAN_EXPIRED, DATA_CORRUPT; of a repair READ_ONLY, COMMIT_UNKNOWN.
     """
 
 class SourceServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -145,9 +155,25 @@ class SourceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_source_pb2.CompareSourceRequest, _abc.Awaitable[_source_pb2.CompareSourceResponse]],
     ) -> _abc.Awaitable[_source_pb2.CompareSourceResponse]:
         """Compares a source's fold with its bucket, key by key and value by value. While the bucket changes, keys that
-        are still under way are looked at again, for at most `settle_ms`.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, BUCKET_NOT_FOUND, NATS_UNREACHABLE, STORE_UNREACHABLE;
+        are still under way are looked at again, for at most `settle_ms`. VerifySource says more, and how far it is.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, NOT_KV (it copies a stream), THROTTLED (too many wait),
+        BUCKET_NOT_FOUND, NATS_UNREACHABLE, STORE_UNREACHABLE;
         of reading the fold TOPIC_NOT_FOUND (deleted meanwhile), TOO_MANY_SCANS, SCAN_EXPIRED, DATA_CORRUPT.
+        """
+
+    @_abc_1.abstractmethod
+    def VerifySource(
+        self,
+        request: _source_pb2.VerifySourceRequest,
+        context: _aio.ServicerContext[_source_pb2.VerifySourceRequest, _abc.AsyncIterator[_source_pb2.VerifySourceResponse]],
+    ) -> _abc.AsyncIterator[_source_pb2.VerifySourceResponse]:
+        """Audits a source: compares its fold with its bucket by sums first, and key by key only where the sums differ; says how
+        far it is, then the verdict. With `repair` the source's holder is told to resync where keys differ, and what is still
+        different then is told too. One verification at a time a replica; up to 16 others wait. Appends and reads go on.
+        Retry: safe.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, NOT_KV (it copies a stream), THROTTLED (too many wait),
+        BUCKET_NOT_FOUND, NATS_UNREACHABLE, STORE_UNREACHABLE; of reading the fold TOPIC_NOT_FOUND (deleted meanwhile),
+        TOO_MANY_SCANS, SCAN_EXPIRED, DATA_CORRUPT; of a repair READ_ONLY, COMMIT_UNKNOWN.
         """
 
 def add_SourceServiceServicer_to_server(servicer: SourceServiceServicer, server: _aio.Server) -> None: ...

@@ -31,6 +31,7 @@ from eddyline.cli import (
     status,
     topic,
     up,
+    verify,
     verify_fold,
     watch,
 )
@@ -61,6 +62,7 @@ VERBS: Final = (
     source,
     kv,
     status,
+    verify,
     verify_fold,
     settle_fold,
     fold,

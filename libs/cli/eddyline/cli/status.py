@@ -27,7 +27,7 @@ contract_version, pid, uptime_ms, and its figures:
   store     topic_count, source_count, wal_bytes, appended_count, apply_lag_bytes, instance, dropped_key_count,
             maintenance_stage, checkpoint, segment_count, segment_bytes, unsegmented_bytes, disk_free_bytes, memory_bytes,
             corrupt_count, wal_shards; while it recovers only replayed_bytes, total_bytes (0 = not known yet)
-  ingest    source_count, nats_connected
+  ingest    source_count, nats_connected, verification_count, drifted_key_count
   delivery  watch_count, topic_count, delivered_count, buffered_bytes"""
 
 

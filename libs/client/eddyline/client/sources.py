@@ -6,17 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from eddyline.client.call import CALL_TIMEOUT_S, call_once
+from eddyline.client.source_check import Difference, differences_from_pb, verify_source
 from eddyline.core.source import SourceDefinition
 from eddyline.core.wire_state import source_definition_from_pb, source_definition_to_pb
 from eddyline.v1 import source_pb2
 from eddyline.v1.source_pb2_grpc import SourceServiceStub
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     import grpc
 
     from eddyline.client.call import Retry
+    from eddyline.client.source_check import SourceProgress, SourceVerdict
     from eddyline.core.source import Policy
 
 PAGE_SIZE: Final = 1_000
@@ -38,16 +40,6 @@ class Source:
     head_seq: int
     paused: bool = False
     resync_pending: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A key whose fold entry is not what the bucket has: `MISSING`, `SURPLUS` or `VALUE`; revision 0 = not live there."""
-
-    key: bytes
-    kind: str
-    bucket_revision: int
-    fold_revision: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,17 +185,21 @@ class Sources:
             bucket_count=answer.bucket_count,
             fold_count=answer.fold_count,
             difference_count=answer.difference_count,
-            differences=tuple(
-                Difference(
-                    difference.key,
-                    _kind_name(difference.kind),
-                    difference.bucket_revision,
-                    difference.fold_revision,
-                )
-                for difference in answer.differences
-            ),
+            differences=differences_from_pb(answer.differences),
             position_revision=answer.position_revision,
         )
+
+    def verify(
+        self, name: str, *, repair: bool = False, settle_ms: int = 0, limit: int = 0
+    ) -> AsyncGenerator[SourceProgress | SourceVerdict, None]:
+        """Compare fold and bucket by sums, then by keys where those differ; with `repair` a resync mends the fold, and
+        what is left is told. Progress, then the verdict (0 = the contract's defaults). Whoever breaks off closes it.
+
+        Raises:
+            EddylineError: SourceNotFound, NotKv, Throttled, BucketNotFound, NatsUnreachable, StoreUnreachable, and a
+                replica that went away.
+        """
+        return verify_source(self._stub, name, settle_ms=settle_ms, limit=limit, repair=repair)
 
 
 def source_from_pb(source: source_pb2.Source) -> Source:
@@ -227,8 +223,3 @@ def _status_name(number: source_pb2.SourceStatus.ValueType) -> str:
     # An open set: a newer role may know more.
     known = number in source_pb2.SourceStatus.values()
     return source_pb2.SourceStatus.Name(number).removeprefix("SOURCE_STATUS_") if known else str(number)
-
-
-def _kind_name(number: source_pb2.DifferenceKind.ValueType) -> str:
-    known = number in source_pb2.DifferenceKind.values()
-    return source_pb2.DifferenceKind.Name(number).removeprefix("DIFFERENCE_KIND_") if known else str(number)

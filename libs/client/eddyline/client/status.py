@@ -87,7 +87,13 @@ def _figures(answer: cluster_pb2.GetStatusResponse) -> tuple[tuple[str, int | bo
         case "store":
             return _store_figures(answer.store)
         case "ingest":
-            return (("source_count", len(answer.ingest.sources)), ("nats_connected", answer.ingest.nats_connected))
+            ingest = answer.ingest
+            return (
+                ("source_count", len(ingest.sources)),
+                ("nats_connected", ingest.nats_connected),
+                ("verification_count", ingest.verification_count),
+                ("drifted_key_count", ingest.drifted_key_count),
+            )
         case "delivery":
             delivery = answer.delivery
             return (

@@ -37,6 +37,8 @@ INGEST_APPLIED_RECORDS: Final = "eddyline_ingest_applied_records_total"
 INGEST_APPLY_SECONDS: Final = "eddyline_ingest_apply_seconds"
 INGEST_SOURCE_LAG: Final = "eddyline_ingest_source_lag_revisions"
 INGEST_RESYNCS: Final = "eddyline_ingest_resyncs_total"
+INGEST_VERIFICATIONS: Final = "eddyline_ingest_verifications_total"
+INGEST_DRIFTED_KEYS: Final = "eddyline_ingest_drifted_keys_total"
 INGEST_CONSUMERS: Final = "eddyline_ingest_consumers_total"
 INGEST_LEASES: Final = "eddyline_ingest_leases"
 

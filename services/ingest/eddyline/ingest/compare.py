@@ -1,44 +1,52 @@
-"""Comparing a source's fold with its bucket, key by key and value by value.
+"""Comparing a source's fold with its bucket: sums of all keys first, then keys one by one where the sums differ.
 
-The bucket's newest message of every key is read by a consumer of its own, the fold by one range scan; both are of slightly
-different moments, so each key that differs is looked at again, on both sides, until it agrees or the time to settle
-is over. Values are held as hashes: about 150 bytes a key of memory, for one comparison at a time a replica. So a message
-that no record can hold is compared like any other: its key is missing in the fold, or has an older value.
+Pass 1 reads the bucket's newest messages and the fold, and keeps a count and a hash a group of keys (`tally.py`). Where
+all agree, the two are equal. Pass 2 reads both sides again and holds the keys of the groups that differ, KEYS_HELD_MAX at
+a time, at most ROUNDS_MAX times; keys that differ are looked at again, on both sides, until they agree or the time to
+settle is over (`settle.py`). So an equal source costs 2 MiB whatever it holds, and one that is wrong everywhere some
+160 MiB.
 Any replica can do it for any source. Nothing is changed on either side.
+
+Beyond the bounds nothing is passed over in silence: keys that differ behind the first SUSPECTS_MAX are counted as first
+seen (`unconfirmed_count`), groups behind ROUNDS_MAX x KEYS_HELD_MAX keys are counted as such (`unexamined_count`).
+One comparison at a time a replica; WAITING_MAX others wait.
 Threading: event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from collections import Counter
+from contextlib import aclosing
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from xxhash import xxh3_128_digest
-
-from eddyline.core.clock import sleep
-from eddyline.core.errors import NatsUnreachable, NotKv
-from eddyline.core.record import KEY_BYTES_MAX, Op
-from eddyline.ingest.consumer import Consumer, ConsumerLost
-from eddyline.ingest.decode import TooLarge, parse_headers
-from eddyline.ingest.filters import Filter
-from eddyline.ingest.jetstream import nameable
-from eddyline.ingest.position import decode_position, revision_of
+from eddyline.core.errors import NotKv, Throttled
+from eddyline.core.record import Op
+from eddyline.ingest.settle import Settling, Suspect
+from eddyline.ingest.sides import Live, Sides, keys_and_values, live_entry, live_message
+from eddyline.ingest.tally import Portion, Prefixes, Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncGenerator
 
     from eddyline.core.clock import Clock
-    from eddyline.core.record import Record
     from eddyline.core.source import SourceDefinition
     from eddyline.core.store_link import StoreLink
     from eddyline.ingest.connection import Connection
     from eddyline.ingest.jetstream import JetStream
     from eddyline.ingest.stream import Stream
 
-LOOK_INTERVAL_S: Final = 0.1
-KEYS_AT_ONCE: Final = 64
+KEYS_HELD_MAX: Final = 250_000
+"""Of each side: 230 bytes a key, 110 MiB for both. Fewer cost more readings where much differs."""
+ROUNDS_MAX: Final = 8
+"""Readings of both sides in pass 2: minutes for ten million keys."""
+SUSPECTS_MAX: Final = 100_000
+"""Keys that are looked at again, 500 bytes each. One look at that many takes some 20 s of the server's and our time."""
+WAITING_MAX: Final = 16
+RETRY_AFTER_MS: Final = 5_000
+TELL_INTERVAL_S: Final = 0.5
 
 
 class Kind(IntEnum):
@@ -49,21 +57,13 @@ class Kind(IntEnum):
     VALUE = 3
 
 
-class Live:
-    """A live key's revision and the hash of its value. Equal values are equal: a bucket that was made again has revisions of
-    its own."""
+class Stage(IntEnum):
+    """What is done. The numbers are the contract's."""
 
-    __slots__ = ("revision", "value")
-
-    def __init__(self, revision: int, value: bytes) -> None:
-        self.revision = revision
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Live) and self.value == other.value
-
-    def __hash__(self) -> int:
-        return hash(self.value)
+    COUNTS = 1
+    HASHES = 2
+    KEYS = 3
+    REPAIR = 4
 
 
 class Difference(NamedTuple):
@@ -75,145 +75,258 @@ class Difference(NamedTuple):
     fold_revision: int
 
 
+class PrefixDrift(NamedTuple):
+    """Keys of one prefix, of which some differ. b"" = all keys without a prefix of their own."""
+
+    prefix: bytes
+    bucket_count: int
+    fold_count: int
+    difference_count: int
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The outcome; `differences` by key, cut to what was asked for."""
+    """The outcome; `differences` by key, cut to what was asked for. The rest is the contract's."""
 
     bucket_count: int
     fold_count: int
     difference_count: int
     differences: tuple[Difference, ...]
     position_revision: int
+    prefixes: tuple[PrefixDrift, ...] = ()
+    unsettled_count: int = 0
+    unexamined_count: int = 0
+    unconfirmed_count: int = 0
+
+    @property
+    def is_right(self) -> bool:
+        """True = no key differs, and none was left out."""
+        return self.difference_count == 0 and self.unexamined_count == 0
 
 
 @dataclass(frozen=True, slots=True)
-class Comparer:
-    """What a comparison works with. `name` is that of its consumer, unique."""
+class VerifyProgress:
+    """How far it is. Totals are about right, 0 = not known yet."""
 
-    link: StoreLink
-    connection: Connection
-    jetstream: JetStream
-    clock: Clock
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    stage: Stage
+    bucket_read: int = 0
+    bucket_total: int = 0
+    fold_read: int = 0
+    fold_total: int = 0
+    suspect_count: int = 0
+
+
+class Comparer:
+    """What comparisons work with."""
+
+    def __init__(self, link: StoreLink, connection: Connection, jetstream: JetStream, clock: Clock) -> None:
+        self._link = link
+        self._connection = connection
+        self._jetstream = jetstream
+        self._clock = clock
+        self._turn = asyncio.Lock()
+        self._waiting = 0
 
     async def compare(self, source: SourceDefinition, *, name: str, settle_s: float, limit: int) -> Comparison:
-        """Compare, for at most `settle_s` beside the time that reading takes; one comparison at a time, others wait.
+        """Compare, for at most `settle_s` beside the time that reading takes. `name` is that of its consumers, unique.
 
         Raises:
-            BucketNotFound, NatsUnreachable, and what the store's reads raise.
+            As `steps`.
         """
-        async with self.turn:
-            return await self._compare(source, name, settle_s, limit)
+        async with aclosing(self.steps(source, name=name, settle_s=settle_s, limit=limit)) as steps:
+            async for step in steps:
+                if isinstance(step, Comparison):
+                    return step
+        raise AssertionError("a comparison ends with its outcome")
 
-    async def _compare(self, source: SourceDefinition, name: str, settle_s: float, limit: int) -> Comparison:
+    async def steps(
+        self, source: SourceDefinition, *, name: str, settle_s: float, limit: int
+    ) -> AsyncGenerator[VerifyProgress | Comparison, None]:
+        """The same, with how far it is: at each new stage, and twice a second at most. Whoever breaks off closes it.
+
+        Raises:
+            NotKv, Throttled, BucketNotFound, NatsUnreachable, and what the store's reads raise.
+        """
         if not source.bucket:
             raise NotKv(f"source {source.name} copies a stream, which has no fold to compare", source=source.name)
-        stream = await self.jetstream.stream(source.bucket)
-        bucket = await self._bucket(source, stream, name)
-        fold = await self._fold(source.topic)
-        keys = [key for key in bucket.keys() | fold.keys() if bucket.get(key) != fold.get(key)]
-        deadline_s = self.clock.monotonic_s() + settle_s
-        while True:
-            keys = await self._look_again(stream, source.topic, sorted(keys), bucket, fold)
-            if not keys or self.clock.monotonic_s() >= deadline_s:
-                break
-            await sleep(self.clock, LOOK_INTERVAL_S)
-        info = await self.link.get_source(source.name)
-        return Comparison(
-            bucket_count=len(bucket),
-            fold_count=len(fold),
-            difference_count=len(keys),
-            differences=tuple(_difference(key, bucket.get(key), fold.get(key)) for key in keys[:limit]),
-            position_revision=revision_of(decode_position(info.position)),
-        )
-
-    async def _bucket(self, source: SourceDefinition, stream: Stream, name: str) -> dict[bytes, Live]:
-        """Every live key that the source copies, as of at least the moment of the call."""
-        found: dict[bytes, Live] = {}
-        if stream.last_revision == 0:
-            return found
-        consumer = Consumer(
-            self.connection,
-            self.jetstream,
-            stream,
-            name=name,
-            start_revision=1,
-            start_ns=0,
-            clock=self.clock,
-            metadata={"eddyline_compare": stream.bucket},
-            on_lost=lambda _reason: None,
-            policy="last_per_subject",
-            takes=Filter(source),
-            misfits="TAKE",
-        )
+        if self._waiting > WAITING_MAX:
+            raise Throttled(
+                f"{WAITING_MAX} comparisons wait for one that goes on",
+                waitingMax=WAITING_MAX,
+                retryAfterMs=RETRY_AFTER_MS,
+            )
+        self._waiting += 1
         try:
-            async with consumer:
-                reached = 0
-                while reached < stream.last_revision and not consumer.drained:
-                    chunk = await consumer.take()
-                    if chunk is None:
-                        break
-                    for key, op, revision, data in zip(chunk.keys, chunk.ops, chunk.revisions, chunk.data, strict=True):
-                        _put(found, key, op, revision, data)
-                    reached = chunk.last_revision
-        except ConsumerLost as lost:
-            raise NatsUnreachable(f"bucket {stream.bucket} cannot be read: {lost}") from lost
-        return found
+            yield VerifyProgress(Stage.COUNTS)
+            async with self._turn:
+                stream = await self._jetstream.stream(source.bucket)
+                sides = Sides(
+                    source,
+                    stream,
+                    name=name,
+                    link=self._link,
+                    connection=self._connection,
+                    jetstream=self._jetstream,
+                    clock=self._clock,
+                )
+                async with aclosing(_Run(sides, stream, self._clock, settle_s, limit).steps()) as steps:
+                    async for step in steps:
+                        yield step
+        finally:
+            self._waiting -= 1
 
-    async def _fold(self, topic: str) -> dict[bytes, Live]:
-        found: dict[bytes, Live] = {}
-        async for page in self.link.range_entries(topic):
-            if page.batch is not None:
-                found.update((row.key or b"", _live_entry(row)) for row in page.batch.to_rows())
-        return found
 
-    async def _look_again(
-        self, stream: Stream, topic: str, keys: list[bytes], bucket: dict[bytes, Live], fold: dict[bytes, Live]
-    ) -> list[bytes]:
-        """Read keys anew on both sides, the bucket first; those that still differ."""
-        for start in range(0, len(keys), KEYS_AT_ONCE):
-            some = keys[start : start + KEYS_AT_ONCE]
-            for key, live in zip(some, await self._bucket_values(stream, some, bucket), strict=True):
-                _set(bucket, key, live)
-            askable = [key for key in some if len(key) <= KEY_BYTES_MAX]  # a longer one is in no fold
-            if not askable:
+class _Run:
+    """One comparison."""
+
+    def __init__(self, sides: Sides, stream: Stream, clock: Clock, settle_s: float, limit: int) -> None:
+        self._sides = sides
+        self._stream = stream
+        self._clock = clock
+        self._settle_s = settle_s
+        self._limit = limit
+        self._tally = Tally()
+        self._prefixes = Prefixes()
+        self._suspects: dict[bytes, Suspect] = {}
+        self._unconfirmed: Counter[Kind] = Counter()
+        self._unexamined_count = 0
+        self._unexamined_surplus = 0
+        self._stage = Stage.HASHES
+        self._bucket_read = self._fold_read = 0
+        self._tell_at_s = 0.0
+
+    async def steps(self) -> AsyncGenerator[VerifyProgress | Comparison, None]:
+        """Compare."""
+        async with aclosing(self._sums()) as steps:
+            async for _ in steps:
+                if self._is_due():
+                    yield self._progress()
+        self._stage = Stage.KEYS
+        self._tell_at_s = 0.0
+        for number, portion in enumerate(self._tally.portions(KEYS_HELD_MAX)):
+            if number >= ROUNDS_MAX:
+                self._unexamined_count += portion.key_count
+                self._unexamined_surplus += portion.surplus
                 continue
-            page = await self.link.batch_get_entries(topic, askable)
-            for key, entry in zip(askable, page.entries, strict=True):
-                _set(fold, key, None if entry is None else _live_entry(entry))
-        return [key for key in keys if bucket.get(key) != fold.get(key)]
+            self._bucket_read = self._fold_read = 0
+            async with aclosing(self._keys(portion)) as steps:
+                async for _ in steps:
+                    if self._is_due():
+                        yield self._progress()
+        settling = Settling(self._sides, self._suspects, clock=self._clock, settle_s=self._settle_s)
+        async with aclosing(settling.steps()) as steps:
+            async for _ in steps:
+                if self._is_due():
+                    yield self._progress()
+        yield await self._outcome(settling)
 
-    async def _bucket_values(
-        self, stream: Stream, keys: Sequence[bytes], known: dict[bytes, Live]
-    ) -> list[Live | None]:
-        async def value(key: bytes) -> Live | None:
-            subject = stream.prefix + key
-            if not nameable(subject):
-                return known.get(key)  # the API cannot be asked for it
-            message = await self.jetstream.last_message(stream, subject.decode())
-            if message is None:
-                return None
-            found: dict[bytes, Live] = {}
-            _put(found, key, _op_of(message["headers"]), message["seq"], message["data"])
-            return found.get(key)
+    async def _sums(self) -> AsyncGenerator[None, None]:
+        """Pass 1: sums of both sides."""
+        yield
+        bucket, fold = self._tally.bucket, self._tally.fold
+        async with aclosing(self._sides.bucket()) as chunks:
+            async for chunk in chunks:
+                self._bucket_read += chunk.messages
+                for key, op, revision, data in zip(chunk.keys, chunk.ops, chunk.revisions, chunk.data, strict=True):
+                    if op == Op.PUT:
+                        bucket.add(key, data)
+                    if revision > self._stream.last_revision:
+                        self._tally.mark(key)
+                yield
+        async with aclosing(self._sides.fold()) as batches:
+            async for batch in batches:
+                keys, values = keys_and_values(batch)
+                self._fold_read += len(keys)
+                self._prefixes.count(keys)
+                for key, value in zip(keys, values, strict=True):
+                    fold.add(key, value)
+                yield
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                asked = [group.create_task(value(key)) for key in keys]
-        except* NatsUnreachable as errors:
-            raise errors.exceptions[0] from None
-        return [task.result() for task in asked]
+    async def _keys(self, portion: Portion) -> AsyncGenerator[None, None]:
+        """Pass 2: keys of some groups, held to be compared."""
+        bucket: dict[bytes, Live] = {}
+        async with aclosing(self._sides.bucket()) as chunks:
+            async for chunk in chunks:
+                self._bucket_read += chunk.messages
+                for key, op, revision, data in zip(chunk.keys, chunk.ops, chunk.revisions, chunk.data, strict=True):
+                    if portion.wants(key):
+                        _set(bucket, key, live_message(op, revision, data))
+                yield
+        fold: dict[bytes, Live] = {}
+        async with aclosing(self._sides.fold()) as batches:
+            async for batch in batches:
+                self._fold_read += batch.count
+                keys, _ = keys_and_values(batch)
+                wanted = [row for row, key in enumerate(keys) if portion.wants(key)]
+                if wanted:
+                    entries = batch.to_rows()
+                    fold.update((keys[row], live_entry(entries[row])) for row in wanted)
+                yield
+        for key in bucket.keys() | fold.keys():
+            sides = bucket.get(key), fold.get(key)
+            if sides[0] == sides[1]:
+                continue
+            if len(self._suspects) < SUSPECTS_MAX:
+                self._suspects[key] = Suspect(*sides)
+            else:
+                self._unconfirmed[_kind(*sides)] += 1
+
+    async def _outcome(self, settling: Settling) -> Comparison:
+        keys, unsettled_count = settling.settled
+        kinds = self._unconfirmed.copy()
+        by_prefix: dict[bytes, Counter[Kind]] = {}
+        for key in keys:
+            kind = _kind(self._suspects[key].bucket, self._suspects[key].fold)
+            kinds[kind] += 1
+            by_prefix.setdefault(self._prefixes.of(key), Counter())[kind] += 1
+        fold_count = self._tally.fold.count
+        return Comparison(
+            # The fold is counted at one point; the bucket has what differs more or less, which settled meanwhile.
+            bucket_count=max(fold_count + _missing(kinds) + self._unexamined_surplus, 0),
+            fold_count=fold_count,
+            difference_count=kinds.total(),
+            differences=tuple(self._difference(key) for key in keys[: self._limit]),
+            position_revision=await self._sides.position_revision(),
+            prefixes=tuple(
+                PrefixDrift(prefix, max(count + _missing(differing), 0), count, differing.total())
+                for prefix, differing in sorted(by_prefix.items())
+                for count in [self._prefixes.counts.get(prefix, 0)]
+            ),
+            unsettled_count=unsettled_count,
+            unexamined_count=self._unexamined_count,
+            unconfirmed_count=self._unconfirmed.total(),
+        )
+
+    def _difference(self, key: bytes) -> Difference:
+        bucket, fold = self._suspects[key].bucket, self._suspects[key].fold
+        return Difference(key, _kind(bucket, fold), bucket.revision if bucket else 0, fold.revision if fold else 0)
+
+    def _is_due(self) -> bool:
+        now_s = self._clock.monotonic_s()
+        if now_s < self._tell_at_s:
+            return False
+        self._tell_at_s = now_s + TELL_INTERVAL_S
+        return True
+
+    def _progress(self) -> VerifyProgress:
+        return VerifyProgress(
+            self._stage,
+            bucket_read=self._bucket_read,
+            bucket_total=max(self._stream.subject_count, self._bucket_read),
+            fold_read=self._fold_read,
+            # The fold's size is known once it was read; until then it is about the bucket's.
+            fold_total=max(self._tally.fold.count, self._tally.bucket.count),
+            suspect_count=len(self._suspects) + self._unconfirmed.total(),
+        )
 
 
-def _op_of(headers: bytes) -> int:
-    try:
-        return parse_headers(headers).op
-    except TooLarge:
-        return Op.PUT  # no record of ours holds it, and the fold cannot have it
+def _kind(bucket: Live | None, fold: Live | None) -> Kind:
+    return Kind.MISSING if fold is None else Kind.SURPLUS if bucket is None else Kind.VALUE
 
 
-def _put(found: dict[bytes, Live], key: bytes, op: int, revision: int, data: bytes) -> None:
-    _set(found, key, Live(revision, xxh3_128_digest(data)) if op == Op.PUT else None)
+def _missing(kinds: Counter[Kind]) -> int:
+    """How many keys more the bucket has."""
+    return kinds[Kind.MISSING] - kinds[Kind.SURPLUS]
 
 
 def _set(found: dict[bytes, Live], key: bytes, live: Live | None) -> None:
@@ -221,12 +334,3 @@ def _set(found: dict[bytes, Live], key: bytes, live: Live | None) -> None:
         found.pop(key, None)
     else:
         found[key] = live
-
-
-def _live_entry(entry: Record) -> Live:
-    return Live(int.from_bytes(entry.version, "big"), xxh3_128_digest(entry.data or b""))
-
-
-def _difference(key: bytes, bucket: Live | None, fold: Live | None) -> Difference:
-    kind = Kind.MISSING if fold is None else Kind.SURPLUS if bucket is None else Kind.VALUE
-    return Difference(key, kind, bucket.revision if bucket else 0, fold.revision if fold else 0)

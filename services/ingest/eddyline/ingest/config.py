@@ -25,6 +25,11 @@ a consumer dies without a word. Costs a small message a source each interval."""
 HEARTBEAT_MS_MIN: Final = 100
 HEARTBEAT_MS_MAX: Final = 15_000
 """Half of what a pull lives: the server refuses more."""
+VERIFY_INTERVAL_MS: Final = 86_400_000
+"""Elsewhere never: what drifted stays so until somebody looks. A reading of bucket and fold a source and day: 20 s for a
+million keys."""
+VERIFY_INTERVAL_MS_MIN: Final = 1_000
+VERIFY_INTERVAL_MS_MAX: Final = 31 * 86_400_000
 STOP_GRACE_MS: Final = 5_000
 STOP_GRACE_MS_MAX: Final = 600_000
 
@@ -33,7 +38,8 @@ _DOMAIN: Final = re.compile(r"[A-Za-z0-9_-]*")
 
 @dataclass(frozen=True, slots=True)
 class IngestSettings:
-    """What an ingest replica is told. `sources_file` empty = none; `holder` empty = host name and port.
+    """What an ingest replica is told. `sources_file` empty = none; `holder` empty = host name and port;
+    `verify_interval_ms` 0 = never.
 
     What is at NATS's is judged where it is read: `eddyline.ingest.nats_access`.
     """
@@ -51,6 +57,8 @@ class IngestSettings:
     holder: str = ""
     lease_ms: int = LEASE_MS_DEFAULT
     heartbeat_ms: int = HEARTBEAT_MS
+    verify_interval_ms: int = VERIFY_INTERVAL_MS
+    verify_repair: bool = False
     stop_grace_ms: int = STOP_GRACE_MS
 
     def __post_init__(self) -> None:
@@ -63,6 +71,9 @@ class IngestSettings:
             raise SettingsError(f"{PREFIX}HOLDER has more than {HOLDER_BYTES_MAX} bytes")
         check_range(f"{PREFIX}LEASE_MS", self.lease_ms, LEASE_MS_MIN, LEASE_MS_MAX)
         check_range(f"{PREFIX}HEARTBEAT_MS", self.heartbeat_ms, HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX)
+        if self.verify_interval_ms:
+            name = f"{PREFIX}VERIFY_INTERVAL_MS"
+            check_range(name, self.verify_interval_ms, VERIFY_INTERVAL_MS_MIN, VERIFY_INTERVAL_MS_MAX)
         check_range(f"{PREFIX}STOP_GRACE_MS", self.stop_grace_ms, 0, STOP_GRACE_MS_MAX)
 
     def holder_on(self, host_name: str) -> str:

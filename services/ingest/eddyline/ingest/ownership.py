@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from eddyline.core.source import Lease, SourceInfo
+    from eddyline.core.store_link import StoreLink
     from eddyline.ingest.readiness import Readiness
     from eddyline.ingest.source import Surroundings
 
@@ -71,6 +72,11 @@ class Ownership:
         self.held: dict[str, Held] = {}
 
     @property
+    def link(self) -> StoreLink:
+        """The store."""
+        return self._around.link
+
+    @property
     def resyncs(self) -> asyncio.Semaphore:
         """Whose turn it is to compare key sets."""
         return self._around.resyncs
@@ -84,6 +90,12 @@ class Ownership:
         held = self.held.get(info.definition.name)
         if held is not None and held.lease.fence == info.fence:
             held.orders.take(info.orders)
+
+    def verified(self, name: str, drift_count: int) -> None:
+        """A source was verified, perhaps one of ours."""
+        held = self.held.get(name)
+        if held is not None:
+            held.progress.verified(drift_count)
 
     def drop(self, name: str) -> None:
         """Stop copying a source that was deleted."""

@@ -55,6 +55,9 @@ class Progress:
         self.reason = ""
         self.position_revision = 0
         self.last_revision = 0
+        self.drift_count = 0
+        """Keys that differed when it was last verified."""
+        self._verified_s: float | None = None
         self.changed = asyncio.Event()
 
     @property
@@ -66,6 +69,18 @@ class Progress:
     def since_ms(self) -> int:
         """Time in this state."""
         return round((self._clock.monotonic_s() - self._since_s) * 1000)
+
+    @property
+    def verified_ms(self) -> int:
+        """Time since it was last verified; -1 = not yet."""
+        if self._verified_s is None:
+            return -1
+        return round((self._clock.monotonic_s() - self._verified_s) * 1000)
+
+    def verified(self, drift_count: int) -> None:
+        """Fold and bucket were compared; so many keys still differ."""
+        self._verified_s = self._clock.monotonic_s()
+        self.drift_count = drift_count
 
     def enter(self, state: State, reason: str = "", *, detail: str = "") -> None:
         """Be in `state` from now on. `reason` = what is wrong; `detail` = what was done, for the log alone."""

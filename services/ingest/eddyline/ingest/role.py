@@ -29,6 +29,8 @@ from eddyline.ingest.rpc.source import SERVICE, SourceServicer
 from eddyline.ingest.rpc.status import ingest_status
 from eddyline.ingest.source import Surroundings
 from eddyline.ingest.sources_file import ensure_sources
+from eddyline.ingest.verify import Verifier
+from eddyline.ingest.verify_schedule import VerifySchedule
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc, kv_pb2_grpc, source_pb2_grpc
 
 if TYPE_CHECKING:
@@ -102,6 +104,20 @@ class IngestRole:
         )
         self.comparer = Comparer(link, self.connection, jetstream, clock)
         self.writer = KvWriter(link, self.connection, jetstream, clock=clock, rng=rng)
+        self.verifier = Verifier(self.comparer, link, owner=self.ownership, clock=clock)
+        self._schedule = (
+            VerifySchedule(
+                self.verifier,
+                held=self.ownership.held,
+                new_name=self.new_compare_name,
+                interval_s=settings.verify_interval_ms / 1000,
+                repair=settings.verify_repair,
+                clock=clock,
+                rng=rng,
+            )
+            if settings.verify_interval_ms
+            else None
+        )
 
     async def run(self) -> None:
         """Copy until cancelled: sources first, so that their consumers are deleted before the connection goes."""
@@ -111,6 +127,8 @@ class IngestRole:
             try:
                 async with asyncio.TaskGroup() as sources:
                     sources.create_task(self.ownership.run(), name="ownership")
+                    if self._schedule is not None:
+                        sources.create_task(self._schedule.run(), name="verify schedule")
             finally:
                 connection.cancel()
                 health.cancel()
@@ -144,14 +162,16 @@ def add_services(
     server: RoleServer, role: IngestRole, *, link: StoreLink, common: CommonSettings, clock: Clock, host: Host
 ) -> None:
     """Put every service of ingest on `server`."""
-    sources = SourceServicer(link, owner=role.ownership, comparer=role.comparer, new_name=role.new_compare_name)
+    sources = SourceServicer(
+        link, owner=role.ownership, comparer=role.comparer, verifier=role.verifier, new_name=role.new_compare_name
+    )
     source_pb2_grpc.add_SourceServiceServicer_to_server(sources, server.grpc)
     kv_pb2_grpc.add_KvServiceServicer_to_server(KvServicer(role.writer), server.grpc)
     cluster = ClusterService(
         cluster_pb2.ROLE_INGEST,
         version=version("eddyline-ingest"),
         common=common,
-        status=partial(ingest_status, role.readiness, role.ownership),
+        status=partial(ingest_status, role.readiness, role.ownership, role.verifier),
         clock=clock,
         host=host,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, Protocol
 
 from eddyline.core.errors import InvalidArgument
@@ -10,14 +11,17 @@ from eddyline.core.topic import TopicConfig, check_config
 from eddyline.core.wire_state import source_definition_from_pb, source_definition_to_pb, topic_config_from_pb
 from eddyline.ingest.creation import check_definition, create_source, kind_of
 from eddyline.ingest.position import Position, decode_position, revision_of
+from eddyline.ingest.rpc.verdict import differences_to_pb, step_to_pb
+from eddyline.ingest.verify import Order
 from eddyline.v1 import source_pb2, source_pb2_grpc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable
 
     from eddyline.core.source import SourceInfo
     from eddyline.core.store_link import StoreLink
-    from eddyline.ingest.compare import Comparer, Comparison
+    from eddyline.ingest.compare import Comparer
+    from eddyline.ingest.verify import Verifier
 
 SERVICE: Final = "eddyline.v1.SourceService"
 SETTLE_MS_DEFAULT: Final = 5_000
@@ -45,10 +49,13 @@ class Owner(Protocol):
 class SourceServicer(source_pb2_grpc.SourceServiceServicer):
     """Translates, validates, delegates."""
 
-    def __init__(self, link: StoreLink, *, owner: Owner, comparer: Comparer, new_name: Callable[[], str]) -> None:
+    def __init__(
+        self, link: StoreLink, *, owner: Owner, comparer: Comparer, verifier: Verifier, new_name: Callable[[], str]
+    ) -> None:
         self._link = link
         self._owner = owner
         self._comparer = comparer
+        self._verifier = verifier
         self._new_name = new_name
 
     async def CreateSource(
@@ -108,17 +115,27 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
     async def CompareSource(
         self, request: source_pb2.CompareSourceRequest, context: object
     ) -> source_pb2.CompareSourceResponse:
-        settle_ms = request.settle_ms or SETTLE_MS_DEFAULT
-        if settle_ms > SETTLE_MS_MAX:
-            raise InvalidArgument(f"settle_ms is at most {SETTLE_MS_MAX}", field="settle_ms", limitMs=SETTLE_MS_MAX)
-        limit = request.limit or DIFFERENCES_DEFAULT
-        if limit > DIFFERENCES_MAX:
-            raise InvalidArgument(f"limit is at most {DIFFERENCES_MAX}", field="limit", limit=DIFFERENCES_MAX)
+        settle_s, limit = _settle_s(request.settle_ms), _limit(request.limit)
         info = await self._link.get_source(request.source)
         comparison = await self._comparer.compare(
-            info.definition, name=self._new_name(), settle_s=settle_ms / 1000, limit=limit
+            info.definition, name=self._new_name(), settle_s=settle_s, limit=limit
         )
-        return _comparison_to_pb(comparison)
+        return source_pb2.CompareSourceResponse(
+            bucket_count=comparison.bucket_count,
+            fold_count=comparison.fold_count,
+            difference_count=comparison.difference_count,
+            differences=differences_to_pb(comparison.differences),
+            position_revision=comparison.position_revision,
+        )
+
+    async def VerifySource(
+        self, request: source_pb2.VerifySourceRequest, context: object
+    ) -> AsyncGenerator[source_pb2.VerifySourceResponse, None]:
+        order = Order(self._new_name(), _settle_s(request.settle_ms), _limit(request.limit), request.repair)
+        info = await self._link.get_source(request.source)
+        async with aclosing(self._verifier.steps(info.definition, order)) as steps:
+            async for step in steps:
+                yield step_to_pb(step)
 
 
 def source_to_pb(info: SourceInfo) -> source_pb2.Source:
@@ -153,19 +170,13 @@ def _position(stored: bytes) -> Position | None:
         return None  # another version's: its own replica says what is wrong, in state and reason
 
 
-def _comparison_to_pb(comparison: Comparison) -> source_pb2.CompareSourceResponse:
-    return source_pb2.CompareSourceResponse(
-        bucket_count=comparison.bucket_count,
-        fold_count=comparison.fold_count,
-        difference_count=comparison.difference_count,
-        differences=[
-            source_pb2.Difference(
-                key=difference.key,
-                kind=source_pb2.DifferenceKind.ValueType(difference.kind),
-                bucket_revision=difference.bucket_revision,
-                fold_revision=difference.fold_revision,
-            )
-            for difference in comparison.differences
-        ],
-        position_revision=comparison.position_revision,
-    )
+def _settle_s(settle_ms: int) -> float:
+    if settle_ms > SETTLE_MS_MAX:
+        raise InvalidArgument(f"settle_ms is at most {SETTLE_MS_MAX}", field="settle_ms", limitMs=SETTLE_MS_MAX)
+    return (settle_ms or SETTLE_MS_DEFAULT) / 1000
+
+
+def _limit(limit: int) -> int:
+    if limit > DIFFERENCES_MAX:
+        raise InvalidArgument(f"limit is at most {DIFFERENCES_MAX}", field="limit", limit=DIFFERENCES_MAX)
+    return limit or DIFFERENCES_DEFAULT

@@ -10,9 +10,10 @@ from eddyline.v1 import cluster_pb2
 if TYPE_CHECKING:
     from eddyline.ingest.ownership import Ownership
     from eddyline.ingest.readiness import Readiness
+    from eddyline.ingest.verify import Verifier
 
 
-def ingest_status(readiness: Readiness, ownership: Ownership) -> RoleStatus:
+def ingest_status(readiness: Readiness, ownership: Ownership, verifier: Verifier) -> RoleStatus:
     """How this replica does, now."""
     sources = []
     for name, held in sorted(ownership.held.items()):
@@ -25,10 +26,17 @@ def ingest_status(readiness: Readiness, ownership: Ownership) -> RoleStatus:
                 since_ms=progress.since_ms,
                 position_revision=progress.position_revision,
                 lag=progress.lag,
+                verified_ms=progress.verified_ms,
+                drift_count=progress.drift_count,
             )
         )
     return RoleStatus(
         ready=readiness.ready,
         reason=readiness.reason,
-        detail=cluster_pb2.IngestStatus(sources=sources, nats_connected=readiness.nats_connected),
+        detail=cluster_pb2.IngestStatus(
+            sources=sources,
+            nats_connected=readiness.nats_connected,
+            verification_count=verifier.verification_count,
+            drifted_key_count=verifier.drifted_key_count,
+        ),
     )

@@ -1,0 +1,190 @@
+"""`eddyline verify`: whether what sources copied is what their buckets have; and a repair where it is not."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final
+
+from eddyline.cli.failure import EXIT_FAILED, EXIT_OK, CommandError
+from eddyline.cli.output import Json, put_bytes, shown_bytes
+from eddyline.cli.progress import Progress, share
+from eddyline.cli.source import DIFFERENCES_MAX, SETTLE_MS_MAX
+from eddyline.cli.verb import add_verb, connected, whole_number
+from eddyline.client.source_check import SourceVerdict
+from eddyline.core.errors import EddylineError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from eddyline.cli.output import Output
+    from eddyline.cli.verb import Context, Subparsers
+    from eddyline.client.connect import Client
+    from eddyline.client.source_check import Difference, SourceProgress
+
+PREFIXES_SHOWN: Final = 20
+"""To people; programs get all."""
+
+_MORE: Final = """
+
+Counts and hashes of both sides first, then the keys where those differ. Appends and reads go on meanwhile; keys that are
+under way get time to settle. --repair has the source's holder resync where keys differ, and says what is left. Progress
+is on stderr. Exit code 1 if keys differ at the end.
+
+JSON (-o json): {"source", "kind", "key", "bucket_revision", "fold_revision", "left"} a finding (left = after a repair);
+{"source", "prefix", "bucket_count", "fold_count", "difference_count"} a prefix with findings; then source, equal,
+bucket_count, fold_count, difference_count, left_count, repaired, repair_trouble (why there was none), unsettled_count
+(changed at each look), unexamined_count and unconfirmed_count (too many to look at), position_revision. With --all also
+{"source", "reason", "message"} where one could not be verified, {"source", "skipped"} where it copies a stream."""
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        subparsers,
+        "verify",
+        what="Compare what sources copied with their buckets; exit code 1 if keys differ, a line a finding.",
+        example="eddyline verify certs\neddyline verify certs --repair\neddyline verify --all -o json",
+        run=run,
+        more=_MORE,
+    )
+    parser.add_argument("source", metavar="SOURCE", nargs="?", default="")
+    parser.add_argument("--all", action="store_true", help="every source that copies a bucket, one after the other")
+    parser.add_argument("--repair", action="store_true", help="resync the source where keys differ")
+    parser.add_argument(
+        "--settle-ms", type=_settle_ms, default=0, metavar="MS", help="time for changes under way (default: 5000)"
+    )
+    parser.add_argument(
+        "--limit", type=_limit, default=0, metavar="N", help="most differences to list a source (default: 100)"
+    )
+    parser.set_defaults(contradiction=_contradiction)
+
+
+def _contradiction(arguments: argparse.Namespace) -> str:
+    if bool(arguments.source) == arguments.all:
+        return "name one SOURCE, or ask for --all"
+    return ""
+
+
+def _settle_ms(text: str) -> int:
+    return whole_number(text, 0, SETTLE_MS_MAX)
+
+
+def _limit(text: str) -> int:
+    return whole_number(text, 1, DIFFERENCES_MAX)
+
+
+async def run(arguments: argparse.Namespace, context: Context) -> int:
+    """Verify."""
+    async with connected(arguments, context) as client:
+        if not arguments.all:
+            verdict = await _verdict(client, arguments.source, arguments, Progress(context.clock))
+            return _say(context.output, arguments.source, verdict)
+        codes = [EXIT_OK]
+        sources = await client.sources.list()
+        if not sources:
+            context.output.say_text("no sources; make one with `eddyline source create NAME --bucket BUCKET`")
+        for source in sources:
+            name = source.definition.name
+            if source.definition.stream:
+                context.output.say_aside(
+                    f"{name} copies a stream: nothing to compare", {"source": name, "skipped": True}
+                )
+                continue
+            try:
+                verdict = await _verdict(client, name, arguments, Progress(context.clock))
+            except EddylineError as error:
+                fields: dict[str, Json] = {"source": name, "reason": error.reason, "message": error.message}
+                context.output.say(f"{name}: not verified, {error.reason}: {error.message}", fields)
+                codes.append(EXIT_FAILED)
+            else:
+                codes.append(_say(context.output, name, verdict))
+    return max(codes)
+
+
+async def _verdict(client: Client, name: str, arguments: argparse.Namespace, progress: Progress) -> SourceVerdict:
+    steps = client.sources.verify(name, repair=arguments.repair, settle_ms=arguments.settle_ms, limit=arguments.limit)
+    async with aclosing(steps):
+        async for step in steps:
+            if isinstance(step, SourceVerdict):
+                return step
+            progress.tell(f"verifying {name}: {_progress_text(step)}")
+    raise CommandError(f"ingest ended the verification of {name} without a verdict", "try again")
+
+
+def _progress_text(step: SourceProgress) -> str:
+    if step.stage == "REPAIR":
+        return f"waiting for the resync of {step.suspect_count} keys"
+    if step.stage == "COUNTS":
+        return "beginning, or waiting for another verification"
+    what = "sums" if step.stage == "HASHES" else f"{step.suspect_count} keys"
+    done, total = step.bucket_read + step.fold_read, step.bucket_total + step.fold_total
+    return f"{what}, {share(done, total)}, bucket {step.bucket_read} of {step.bucket_total}, fold {step.fold_read}"
+
+
+def _say(output: Output, name: str, verdict: SourceVerdict) -> int:
+    """Say what was found; the exit code."""
+    _say_findings(output, name, verdict.differences, is_left=False)
+    for one in verdict.prefixes if output.is_json else verdict.prefixes[:PREFIXES_SHOWN]:
+        fields: dict[str, Json] = {"source": name}
+        put_bytes(fields, "prefix", one.prefix)
+        fields |= {
+            "bucket_count": one.bucket_count,
+            "fold_count": one.fold_count,
+            "difference_count": one.difference_count,
+        }
+        counts = f"{one.difference_count} differ, bucket {one.bucket_count} keys, fold {one.fold_count}"
+        output.say(f"{name}: below {shown_bytes(one.prefix) or 'no prefix'}: {counts}", fields)
+    if len(verdict.prefixes) > PREFIXES_SHOWN:
+        output.say_text(f"{name}: and {len(verdict.prefixes) - PREFIXES_SHOWN} prefixes more")
+    _say_findings(output, name, verdict.left, is_left=True)
+    output.say(
+        f"{name}: {_text(verdict)}",
+        {
+            "source": name,
+            "equal": verdict.is_right and not verdict.repaired,
+            "bucket_count": verdict.bucket_count,
+            "fold_count": verdict.fold_count,
+            "difference_count": verdict.difference_count,
+            "left_count": verdict.left_count,
+            "repaired": verdict.repaired,
+            "repair_trouble": verdict.repair_trouble,
+            "unsettled_count": verdict.unsettled_count,
+            "unexamined_count": verdict.unexamined_count,
+            "unconfirmed_count": verdict.unconfirmed_count,
+            "position_revision": verdict.position_revision,
+        },
+    )
+    return EXIT_OK if verdict.is_right else EXIT_FAILED
+
+
+def _say_findings(output: Output, name: str, differences: Sequence[Difference], *, is_left: bool) -> None:
+    for one in differences:
+        fields: dict[str, Json] = {"source": name, "kind": one.kind}
+        put_bytes(fields, "key", one.key)
+        fields |= {"bucket_revision": one.bucket_revision, "fold_revision": one.fold_revision, "left": is_left}
+        revisions = f"bucket {one.bucket_revision}, fold {one.fold_revision}"
+        still = "still " if is_left else ""
+        output.say(f"{name}: {still}{one.kind:<8} {shown_bytes(one.key)}  {revisions}", fields)
+
+
+def _text(verdict: SourceVerdict) -> str:
+    counts = f"bucket {verdict.bucket_count} keys, fold {verdict.fold_count}, at revision {verdict.position_revision}"
+    if not verdict.difference_count:
+        said = "not all compared" if verdict.unexamined_count else "equal"
+    elif verdict.repaired:
+        said = f"{verdict.difference_count} keys differed, repaired"
+    elif verdict.repair_trouble:
+        said = f"{verdict.difference_count} keys differ, not repaired: {verdict.repair_trouble}"
+    elif verdict.left_count < verdict.difference_count:
+        said = f"{verdict.difference_count} keys differed, {verdict.left_count} are left after the repair"
+    else:
+        said = f"{verdict.difference_count} keys differ"
+    told = [f"{said} ({counts})"]
+    if verdict.unsettled_count:
+        told.append(f"{verdict.unsettled_count} changed at each look")
+    if verdict.unexamined_count:
+        told.append(f"about {verdict.unexamined_count} more in groups that differ were not looked at")
+    if verdict.unconfirmed_count:
+        told.append(f"{verdict.unconfirmed_count} were looked at once")
+    return "; ".join(told)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eddyline.core.record import Gap, GapReason, MetaEntry, Op, Record
 from eddyline.core.validate import validated
-from eddyline.ingest.batch import RECORD_OVERHEAD_BYTES, Chunk, Gatherer, PlacedGap, gap_record
+from eddyline.ingest.batch import CHUNK_RECORDS_MAX, RECORD_OVERHEAD_BYTES, Chunk, Gatherer, PlacedGap, gap_record
 from eddyline.ingest.decode import VALUE, Delivery, Meaning, parse_headers
 from eddyline.ingest.position import sample_of
 
@@ -22,12 +22,12 @@ def sizes(gatherer: Gatherer) -> list[int]:
     return found
 
 
-def test_chunks_end_at_a_thousand_records() -> None:
+def test_chunks_end_at_their_bound_of_records() -> None:
     gatherer = Gatherer()
-    for revision in range(1, 2_501):
+    for revision in range(1, 2 * CHUNK_RECORDS_MAX + 501):
         add(gatherer, revision)
-    assert gatherer.count == 2_500
-    assert sizes(gatherer) == [1_000, 1_000, 500]
+    assert gatherer.count == 2 * CHUNK_RECORDS_MAX + 500
+    assert sizes(gatherer) == [CHUNK_RECORDS_MAX, CHUNK_RECORDS_MAX, 500]
     assert gatherer.count == 0
 
 

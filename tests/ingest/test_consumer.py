@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.clock import SystemClock
+from eddyline.ingest.batch import CHUNK_RECORDS_MAX
 from eddyline.ingest.config import IngestSettings
 from eddyline.ingest.connection import Connection
 from eddyline.ingest.consumer import WINDOW_RECORDS, Consumer, ConsumerLost
@@ -98,7 +99,7 @@ async def test_no_more_is_asked_for_than_the_window(at: Kit) -> None:
             while count < WINDOW_RECORDS + 3_000:
                 chunk = await asyncio.wait_for(reading.take(), 5)
                 assert chunk is not None
-                assert chunk.count <= 1_000
+                assert chunk.count <= CHUNK_RECORDS_MAX
                 count += chunk.count
 
 

@@ -160,19 +160,23 @@ async def test_fifty_sources_that_start_under_a_writer_are_live_with_all_that_wa
     monkeypatch.setattr(Progress, "enter", entered)
     for number in range(500):
         before = await bucket.put(f"k{number}", b"x")
+    stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        writing = group.create_task(_write(bucket))
-        await at.make_sources(50)
-        async with at.ingest():
-            await at.link.until(lambda: len(live) >= 50, seconds=20)
-        writing.cancel()
+        group.create_task(_write(bucket, stop))
+        try:
+            await at.make_sources(50)
+            async with at.ingest():
+                await at.link.until(lambda: len(live) >= 50, seconds=20)
+        finally:
+            stop.set()
     assert len(live) == 50
     assert min(live) >= before
 
 
-async def _write(bucket: KeyValue) -> None:
+async def _write(bucket: KeyValue, stop: asyncio.Event) -> None:
+    """Put until told: the client may swallow a cancellation."""
     number = 0
-    while True:
+    while not stop.is_set():
         number += 1
         await bucket.put(f"w{number % 50}", b"x")
 

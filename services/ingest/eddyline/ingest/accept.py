@@ -24,7 +24,7 @@ from eddyline.core.batch import Batch
 from eddyline.core.errors import InvalidArgument, NatsUnreachable
 from eddyline.core.meta import encode_meta
 from eddyline.core.record import Gap, GapReason, Op, Record
-from eddyline.ingest.batch import CHUNK_RECORDS_MAX, VERSION_BYTES, gap_record
+from eddyline.ingest.batch import CHANGES_RECORDS_MAX, VERSION_BYTES, gap_record
 from eddyline.ingest.consumer import Consumer, ConsumerLost
 from eddyline.ingest.filters import Filter
 from eddyline.ingest.position import Position
@@ -111,9 +111,9 @@ async def _delete_vanished(given: Acceptance, here: Position) -> tuple[Position,
     gone = await vanished(given.jetstream, stream, pages, takes=Filter(given.definition))
     version = stream.last_revision.to_bytes(VERSION_BYTES, "big")
     deletes = [Record(op=Op.DELETE, key=key, version=version) for key in gone]
-    for start in range(0, len(deletes), CHUNK_RECORDS_MAX):
+    for start in range(0, len(deletes), CHANGES_RECORDS_MAX):
         here = here.after_changes()
-        await given.forward.apply(Batch.from_rows(deletes[start : start + CHUNK_RECORDS_MAX]), here)
+        await given.forward.apply(Batch.from_rows(deletes[start : start + CHANGES_RECORDS_MAX]), here)
     return here, len(deletes)
 
 

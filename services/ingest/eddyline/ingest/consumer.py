@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from nats.errors import Error as NatsError
 
 from eddyline.core.errors import EddylineError, NatsUnreachable
-from eddyline.core.record import SOURCE_DATA_META_BYTES_MAX
+from eddyline.core.record import KEY_BYTES_MAX, SOURCE_DATA_META_BYTES_MAX
 from eddyline.core.source import SourceDefinition
 from eddyline.ingest.batch import Gatherer, Jump, Misfit
 from eddyline.ingest.cancellation import cancellation_kept
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from eddyline.ingest.raw_client import RawSubscription
     from eddyline.ingest.stream import Stream
 
-WINDOW_RECORDS: Final = 4_096
+WINDOW_RECORDS: Final = 16_384
 """Four batches: one on its way to the store, one gathering, two on the way here."""
 PULL_RECORDS_MIN: Final = WINDOW_RECORDS // 4
 """A pull asks for this much at least: a request a message would halve the rate."""
@@ -125,6 +125,7 @@ class Consumer:
         self._policy: DeliverPolicy = policy
         self._heartbeat_s = heartbeat_s
         self._pull_bytes_max = pull_bytes_max
+        self._prefix = stream.prefix
         self._takes = takes
         self._misfits: Misfits = misfits
         self._next_subject = f"{jetstream.prefix}.CONSUMER.MSG.NEXT.{stream.name}.{name}"
@@ -264,42 +265,46 @@ class Consumer:
         if self._failure is not None:
             return
         try:
-            if reply:
-                self._message(subject, reply, data, headers)
-            else:
+            if not reply:
                 self._status(parse_status(headers))
+                return
+            delivery = parse_ack(reply)
         except Unreadable as error:
             self._fail(ConsumerLost(str(error)))
-        except SourceStopped as stopped:
-            self._fail(stopped)
-
-    def _message(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
-        delivery = parse_ack(reply)
-        if delivery.consumer_seq != self._consumer_seq + 1:
-            lost = delivery.consumer_seq - self._consumer_seq - 1
+            return
+        revision, consumer_seq, time_ns, pending = delivery
+        if consumer_seq != self._consumer_seq + 1:
+            lost = consumer_seq - self._consumer_seq - 1
             self._fail(ConsumerLost(f"{lost} messages were lost between NATS and us"))
             return
-        self._consumer_seq = delivery.consumer_seq
-        self._asked = max(self._asked - 1, 0)
+        self._consumer_seq = consumer_seq
+        if self._asked:
+            self._asked -= 1
         self._alone = False
-        prefix = self._stream.prefix
-        if subject.startswith(prefix):
-            chunk, row = self._gather(subject, data, headers, delivery)
-            if delivery.revision > self._revision + 1:
-                chunk.jumps.append(Jump(row, self._revision, self._time_ns, delivery.revision))
-        self._revision = delivery.revision
-        self._time_ns = delivery.time_ns
-        self.pending = delivery.pending
+        if subject.startswith(self._prefix):
+            try:
+                chunk, row = self._gather(subject, data, headers, delivery)
+            except SourceStopped as stopped:
+                self._fail(stopped)
+                return
+            if revision > self._revision + 1:
+                chunk.jumps.append(Jump(row, self._revision, self._time_ns, revision))
+        self._revision = revision
+        self._time_ns = time_ns
+        self.pending = pending
         self._wake.set()
 
     def _gather(self, subject: bytes, data: bytes, headers: bytes, delivery: Delivery) -> tuple[Chunk, int]:
         """The chunk that a message goes into, and the row that it is, or that follows it."""
-        key = subject[len(self._stream.prefix) :]
-        if not self._takes.takes(key):
+        key = subject[len(self._prefix) :]
+        if not (self._takes.takes_all or self._takes.takes(key)):
             chunk = self._gathered.passes(subject, data, delivery)
             return chunk, chunk.count
         is_event = not self._stream.bucket
         meaning = EVENT if is_event else VALUE
+        if not headers and len(key) <= KEY_BYTES_MAX and len(data) <= SOURCE_DATA_META_BYTES_MAX:
+            chunk = self._gathered.add(subject, key, data, meaning, delivery)
+            return chunk, len(chunk.revisions) - 1
         try:
             if headers:
                 meaning = parse_event_headers(headers) if is_event else parse_headers(headers)

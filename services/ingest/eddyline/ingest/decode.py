@@ -29,6 +29,7 @@ _MARKER: Final = b"Nats-Marker-Reason"
 _OPERATIONS: Final = {b"DEL": Op.DELETE, b"PURGE": Op.PURGE}
 _MARKERS: Final = {b"MaxAge": Op.PURGE, b"Purge": Op.PURGE, b"Remove": Op.DELETE}
 _HEAD: Final = b"NATS/1.0"
+_ACK: Final = b"$JS.ACK."
 _SHORT: Final = 9
 _LONG: Final = 11
 
@@ -80,12 +81,17 @@ def parse_ack(reply: bytes) -> Delivery:
     Raises:
         Unreadable.
     """
+    if reply.count(b".") == _SHORT - 1 and reply.startswith(_ACK):
+        try:
+            return Delivery._make(map(int, reply.rsplit(b".", 4)[1:]))
+        except ValueError as error:
+            raise Unreadable(f"not an acknowledgement subject: {reply!r}") from error
     tokens = reply.split(b".")
     at = 5 if len(tokens) == _SHORT else 7
     if len(tokens) < at + 4 or (at == 7 and len(tokens) < _LONG) or tokens[1] != b"ACK":
         raise Unreadable(f"not an acknowledgement subject: {reply!r}")
     try:
-        return Delivery(int(tokens[at]), int(tokens[at + 1]), int(tokens[at + 2]), int(tokens[at + 3]))
+        return Delivery._make(map(int, tokens[at : at + 4]))
     except ValueError as error:
         raise Unreadable(f"not an acknowledgement subject: {reply!r}") from error
 

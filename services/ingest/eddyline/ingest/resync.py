@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from eddyline.core.batch import Batch
 from eddyline.core.errors import EddylineError
 from eddyline.core.record import GapReason, Op, Record
-from eddyline.ingest.batch import CHUNK_RECORDS_MAX, VERSION_BYTES, gap_record
+from eddyline.ingest.batch import CHANGES_RECORDS_MAX, VERSION_BYTES, gap_record
 from eddyline.ingest.holes import source_gap
 from eddyline.ingest.jetstream import nameable
 from eddyline.ingest.position import Position, revision_of
@@ -75,9 +75,9 @@ async def resync(
         reason = GapReason.SOURCE_GAP if stream.may_evict else GapReason.SUPERSEDED
         rows.insert(0, gap_record(source_gap(stream, at + 1, resume, reason)))
     here = position if position is not None else Position(stream.created_ns, 0, resync_serial=resync_serial)
-    for start in range(0, len(rows), CHUNK_RECORDS_MAX):
-        batch = Batch.from_rows(rows[start : start + CHUNK_RECORDS_MAX])
-        is_last = start + CHUNK_RECORDS_MAX >= len(rows)
+    for start in range(0, len(rows), CHANGES_RECORDS_MAX):
+        batch = Batch.from_rows(rows[start : start + CHANGES_RECORDS_MAX])
+        is_last = start + CHANGES_RECORDS_MAX >= len(rows)
         moved = Position(stream.created_ns, resume, resync_serial=here.resync_serial)
         here = moved if lost and is_last else here.after_changes()
         await forward.apply(batch, here)

@@ -21,8 +21,9 @@ $(VENV)/.uv:
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $$(grep -E '^uv==' constraints.txt)
 	@touch $@
 
+# nkeys is there as source only: built by itself, with what it does not say it needs
 $(VENV)/.run: $(VENV)/.uv $(PINS)
-	@$(UV) hatchling editables
+	@$(UV) hatchling editables nkeys
 	@$(UV) --no-build-isolation $(addprefix -e ,$(MEMBERS))
 	@touch $@
 

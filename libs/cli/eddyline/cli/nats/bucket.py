@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import nats
 import nats.errors
 import nats.js.errors
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from eddyline.core.errors import BucketNotFound, EddylineError, NatsUnreachable
 
@@ -28,6 +29,7 @@ HISTORY: Final = 64
 PUT_TIMEOUT_S: Final = 2.0
 IN_FLIGHT_MAX: Final = 1_000
 """nats-py allows 4 000 by itself; 1 000 fill the wire and are repeated soon when the server dies."""
+FETCH_MAX: Final = 1_000
 LOAD_TIMEOUT_S: Final = 60.0
 RECONNECT_S: Final = 0.2
 FIRST_ATTEMPTS: Final = 3
@@ -95,14 +97,28 @@ class Bucket:
             NatsUnreachable: the server went away.
         """
         found: dict[str, bytes] = {}
+        prefix = f"$KV.{self.name}."
         try:
-            watcher = await self._key_value.watchall(ignore_deletes=True)
+            # Not by a watcher: nats-py's says "that was all" where what is on its way was not yet read.
+            reading = await self._jetstream.pull_subscribe(
+                f"{prefix}>",
+                stream=f"KV_{self.name}",
+                config=ConsumerConfig(deliver_policy=DeliverPolicy.LAST_PER_SUBJECT, ack_policy=AckPolicy.NONE),
+            )
             try:
-                # nats-py leaves these two untyped.
-                while (entry := await watcher.updates(timeout=PUT_TIMEOUT_S)) is not None:  # type: ignore[no-untyped-call]
-                    found[entry.key] = entry.value or b""
+                consumer = await reading.consumer_info()
+                pending = consumer.num_pending or 0
+                while pending:
+                    for message in await reading.fetch(min(pending, FETCH_MAX), timeout=PUT_TIMEOUT_S):
+                        key, headers = message.subject.removeprefix(prefix), message.headers or {}
+                        if headers.keys() & {"KV-Operation", "Nats-Marker-Reason"}:
+                            found.pop(key, None)
+                        else:
+                            found[key] = message.data
+                        pending = message.metadata.num_pending
+                await self._jetstream.delete_consumer(f"KV_{self.name}", consumer.name)
             finally:
-                await watcher.stop()  # type: ignore[no-untyped-call]
+                await reading.unsubscribe()
         except _NATS_FAILURES as error:
             raise _unreachable(error) from None
         return found

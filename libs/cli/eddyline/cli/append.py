@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.append_lines import append_lines
@@ -83,7 +84,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         op = OPS[arguments.op] if arguments.op else await _default_op(client, arguments.topic, create)
         template = Record(
             op=op,
-            key=None if arguments.key is None else arguments.key.encode(),
+            key=None if arguments.key is None else os.fsencode(arguments.key),
             tag=arguments.tag,
             node=arguments.node,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.confirm import add_yes, confirm
@@ -99,7 +100,7 @@ def _match_of(arguments: argparse.Namespace) -> Match | None:
     for name, (field, kind) in _MATCHES.items():
         value: str | None = getattr(arguments, name)
         if value is not None:
-            return Match(field, kind, value.encode())
+            return Match(field, kind, os.fsencode(value))
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,7 @@ def contradiction(arguments: argparse.Namespace) -> str:
 async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Get."""
     async with connected(arguments, context) as client:
-        keys = [key.encode() for key in arguments.keys]
+        keys = [os.fsencode(key) for key in arguments.keys]
         page = await _page(client, arguments, keys)
     missing = 0
     past = arguments.at_seq is not None or arguments.at_time is not None

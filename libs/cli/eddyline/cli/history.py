@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
@@ -41,7 +42,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Show the history."""
     async with connected(arguments, context) as client:
         revisions = client.history(
-            arguments.topic, arguments.key.encode(), after=arguments.after, limit=arguments.limit
+            arguments.topic, os.fsencode(arguments.key), after=arguments.after, limit=arguments.limit
         )
         async with aclosing(revisions) as items:
             async for item in items:

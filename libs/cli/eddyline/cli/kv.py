@@ -7,6 +7,7 @@ would harm.
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -75,7 +76,7 @@ async def put(arguments: argparse.Namespace, context: Context) -> int:
     async with connected(arguments, context) as client:
         written = await client.kv.put(
             arguments.bucket,
-            arguments.key.encode(),
+            os.fsencode(arguments.key),
             value,
             wait_applied=arguments.wait_applied,
             source=arguments.source,
@@ -90,7 +91,7 @@ async def create(arguments: argparse.Namespace, context: Context) -> int:
     async with connected(arguments, context) as client:
         written = await client.kv.create(
             arguments.bucket,
-            arguments.key.encode(),
+            os.fsencode(arguments.key),
             value,
             ttl_ms=arguments.ttl,
             wait_applied=arguments.wait_applied,
@@ -106,7 +107,7 @@ async def update(arguments: argparse.Namespace, context: Context) -> int:
     async with connected(arguments, context) as client:
         written = await client.kv.update(
             arguments.bucket,
-            arguments.key.encode(),
+            os.fsencode(arguments.key),
             value,
             expected_revision=arguments.revision,
             wait_applied=arguments.wait_applied,
@@ -121,7 +122,7 @@ async def delete(arguments: argparse.Namespace, context: Context) -> int:
     async with connected(arguments, context) as client:
         written = await client.kv.delete(
             arguments.bucket,
-            arguments.key.encode(),
+            os.fsencode(arguments.key),
             expected_revision=arguments.revision,
             wait_applied=arguments.wait_applied,
             source=arguments.source,
@@ -135,7 +136,7 @@ async def purge(arguments: argparse.Namespace, context: Context) -> int:
     async with connected(arguments, context) as client:
         written = await client.kv.purge(
             arguments.bucket,
-            arguments.key.encode(),
+            os.fsencode(arguments.key),
             expected_revision=arguments.revision,
             ttl_ms=arguments.ttl,
             wait_applied=arguments.wait_applied,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from eddyline.cli.failure import EXIT_OK
@@ -35,8 +36,8 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     async with connected(arguments, context) as client:
         async for record in client.range(
             arguments.topic,
-            key_prefix=arguments.prefix.encode(),
-            after_key=arguments.after.encode(),
+            key_prefix=os.fsencode(arguments.prefix),
+            after_key=os.fsencode(arguments.after),
             limit=arguments.limit,
         ):
             key = shown_bytes(record.key)

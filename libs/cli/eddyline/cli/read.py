@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import EXIT_OK
@@ -51,7 +52,7 @@ def add(subparsers: Subparsers) -> None:
 async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Read."""
     wanted = RecordFilter(
-        key_prefixes=tuple(prefix.encode() for prefix in arguments.key_prefix),
+        key_prefixes=tuple(os.fsencode(prefix) for prefix in arguments.key_prefix),
         tags=tuple(arguments.tag),
         exclude_nodes=tuple(arguments.exclude_node),
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
+from eddyline.cli.confirm import add_yes, confirm
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK
 from eddyline.cli.output import Json, put_bytes, shown_bytes
 from eddyline.cli.verb import add_group, add_verb, connected, whole_number
@@ -55,6 +57,7 @@ def add(subparsers: Subparsers) -> None:
         run=delete,
     )
     parser.add_argument("name", metavar="NAME")
+    add_yes(parser)
     parser = add_verb(
         verbs,
         "compare",
@@ -120,7 +123,7 @@ async def create(arguments: argparse.Namespace, context: Context) -> int:
             bucket="" if arguments.stream else arguments.bucket or arguments.name,
             stream=arguments.stream,
             topic=arguments.topic,
-            key_prefixes=[prefix.encode() for prefix in arguments.key_prefix],
+            key_prefixes=[os.fsencode(prefix) for prefix in arguments.key_prefix],
             subjects=arguments.subject,
             on_expired=arguments.on_expired.upper(),
             on_recreated=arguments.on_recreated.upper(),
@@ -163,8 +166,14 @@ async def pause(arguments: argparse.Namespace, context: Context) -> int:
 async def resume(arguments: argparse.Namespace, context: Context) -> int:
     """Resume a source."""
     async with connected(arguments, context) as client:
+        was_paused = (await client.sources.get(arguments.name)).paused
         source = await client.sources.resume(arguments.name)
-    context.output.say(f"resumed {arguments.name} at revision {source.position_revision}", source_fields(source))
+    text = f"resumed {arguments.name} at revision {source.position_revision}"
+    if not was_paused:
+        text = f"{arguments.name} was not paused; it is {source.status}" + (
+            f": {source.reason}" if source.reason else ""
+        )
+    context.output.say(text, source_fields(source))
     return EXIT_OK
 
 
@@ -179,6 +188,8 @@ async def resync(arguments: argparse.Namespace, context: Context) -> int:
 
 async def delete(arguments: argparse.Namespace, context: Context) -> int:
     """Delete a source."""
+    question = f"forget source {arguments.name}? Its topic stays, and takes no other source while it has records."
+    await confirm(question, arguments)
     async with connected(arguments, context) as client:
         await client.sources.delete(arguments.name)
     context.output.say(f"deleted {arguments.name}", {"name": arguments.name, "deleted": True})

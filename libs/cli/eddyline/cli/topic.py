@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
+from eddyline.cli.confirm import add_yes, confirm
 from eddyline.cli.failure import EXIT_OK, CommandError
 from eddyline.cli.output import Json, shown_time
 from eddyline.cli.progress import Progress, share
@@ -45,8 +46,13 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument("prefix", metavar="PREFIX", nargs="?", default="", help="only names that start so")
     parser = add_verb(
-        verbs, "delete", what="Delete a topic with all it has.", example="eddyline topic delete prices", run=delete
+        verbs,
+        "delete",
+        what="Delete a topic with all it has, its source too.",
+        example="eddyline topic delete prices",
+        run=delete,
     )
+    add_yes(parser)
     parser.add_argument("name", metavar="NAME")
     parser.add_argument("--if-empty", action="store_true", help="only if it has no records")
     _add_if_epoch(parser)
@@ -143,8 +149,12 @@ async def list_topics(arguments: argparse.Namespace, context: Context) -> int:
 async def delete(arguments: argparse.Namespace, context: Context) -> int:
     """Delete a topic."""
     async with connected(arguments, context) as client:
+        topic = await client.get_topic(arguments.name)
+        source = f" and its source {topic.source}" if topic.source else ""
+        await confirm(f"delete topic {topic.name}{source}, with {topic.record_count} records?", arguments)
         epoch = await client.delete_topic(arguments.name, if_epoch=arguments.if_epoch, if_empty=arguments.if_empty)
-    context.output.say(f"deleted {arguments.name}", {"name": arguments.name, "epoch": epoch, "deleted": True})
+    told: dict[str, Json] = {"name": arguments.name, "epoch": epoch, "deleted": True, "source": topic.source}
+    context.output.say(f"deleted {arguments.name}{source}", told)
     return EXIT_OK
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final, assert_never
 
 from eddyline.cli.failure import EXIT_OK, CommandError
@@ -65,7 +66,7 @@ def contradiction(arguments: argparse.Namespace) -> str:
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Watch."""
-    prefixes = tuple(prefix.encode() for prefix in arguments.key_prefix)
+    prefixes = tuple(os.fsencode(prefix) for prefix in arguments.key_prefix)
     async with connected(arguments, context) as client:
         wanted = [
             WatchTopic(name, await _start_of(client, name, arguments), prefixes)

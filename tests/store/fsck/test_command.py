@@ -23,6 +23,7 @@ from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import StoreSettings
 from eddyline.store.fold.dump import dump_batches
 from eddyline.store.fold.entry import decode_entry
+from eddyline.store.fold.fold import FoldWrite
 from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.fsck.command import fsck
 from eddyline.store.lifecycle import open_store
@@ -213,6 +214,18 @@ def test_fold_that_differs_is_told_by_its_keys(data_dir: Path, capsys: pytest.Ca
     checked = check(data_dir, capsys)
     assert (checked.code, checked.found) == (1, [("error", str(path))])
     assert f"key {key[8:]!r}"[4:].strip("b") in str(checked.findings[0]["what"])
+
+
+def test_log_that_lost_what_its_fold_has_is_a_warning(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fold = RocksFold(Layout(data_dir).fold)
+    (topic_id,) = fold.topics()
+    head_seq = fold.applied(topic_id)
+    fold.apply([FoldWrite(topic_id, head_seq + 3, [], [])])
+    fold.close()
+    checked = check(data_dir, capsys)
+    assert checked.found == [("warning", str(Layout(data_dir).fold))]
+    assert f"is at seq {head_seq + 3}, its log at {head_seq}" in str(checked.findings[0]["what"])
+    assert "UNSYNCED" in str(checked.findings[0]["to_do"])
 
 
 @pytest.mark.parametrize(

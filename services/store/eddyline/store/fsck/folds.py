@@ -26,6 +26,7 @@ _MADE_ANEW: Final = "start the store: it sets the fold aside under orphans/, and
 _MOVE_AWAY: Final = "move the fold's directory out of the data directory: the next start makes it anew of bases and log"
 _CHECK_AGAIN: Final = "the last stop was not clean: start the store, stop it, and check again"
 _BROUGHT_UP: Final = "nothing: the next start brings it up from the log"
+_IS_AHEAD: Final = "nothing: the next start keeps the fold, and tells what the log has lost as a gap UNSYNCED"
 
 
 class FoldsCheck:
@@ -82,8 +83,11 @@ class FoldsCheck:
             self._findings.warning(self._path, what, to_do="settle for what there is (SettleFold), or write it anew")
             return
         applied = fold.applied(topic.id)
-        if applied != topic.head_seq:
-            what = f"the fold of topic {topic.name} is at seq {applied}, its log at {topic.head_seq}"
+        what = f"the fold of topic {topic.name} is at seq {applied}, its log at {topic.head_seq}"
+        if applied > topic.head_seq:
+            self._findings.warning(self._path, f"{what}: the log has lost its end", to_do=_IS_AHEAD)
+            return
+        if applied < topic.head_seq:
             self._findings.note(self._path, what, to_do=_BROUGHT_UP)
             return
         source = FoldSource(self._files, self._layout, topic, through_seq=topic.head_seq)

@@ -38,10 +38,11 @@ class BucketLoad:
         self._pause_s = 1 / rate
         self._random = Random(1)
         self._number = 0
+        self.stop = asyncio.Event()
 
     async def run(self) -> None:
-        """Write until cancelled."""
-        while True:
+        """Write until told to stop: the client may swallow a cancellation."""
+        while not self.stop.is_set():
             if not await self._write():
                 await asyncio.sleep(PAUSE_S)
             await asyncio.sleep(self._pause_s)
@@ -82,11 +83,11 @@ async def loaded(at: Kit, *, rate: float = 200.0) -> AsyncIterator[BucketLoad]:
     """A writer that writes while the body runs."""
     load = BucketLoad(at, rate=rate)
     async with asyncio.TaskGroup() as group:
-        writing = group.create_task(load.run())
+        group.create_task(load.run())
         try:
             yield load
         finally:
-            writing.cancel()
+            load.stop.set()
 
 
 def check_copied_once(at: Kit, load: BucketLoad) -> None:

@@ -11,7 +11,7 @@ from eddyline.core.errors import InvalidArgument, NotKv, NotLog, TopicHasSource,
 from eddyline.core.record import Op
 from eddyline.core.source import SourceDefinition
 from eddyline.core.topic import Kind, TopicConfig
-from eddyline.ingest.creation import check_definition, create_source
+from eddyline.ingest.creation import LETTERS_CONFIG, check_definition, create_source
 from eddyline.ingest.filters import Filter
 
 if TYPE_CHECKING:
@@ -193,6 +193,7 @@ async def test_message_that_does_not_fit_becomes_a_dead_letter_once(sources: Sou
         await sources.is_state("s", "LIVE")
     assert await sources.fold("t") == {b"a": b"1", b"b": b"2", b"c": b"3"}
     assert await sources.gaps("t") == [(2, 2)]
+    assert (await sources.link.get_topic("letters")).config == LETTERS_CONFIG, "known again for a day"
     (letter,) = await sources.rows("letters")
     said = {entry.name: entry.value for entry in letter.meta}
     assert letter.key == f"$KV.{bucket_name}.a".encode()

@@ -156,7 +156,9 @@ class SourceDefinition(_message.Message):
     255 bytes.
     """
     on_expired: Global___SourcePolicy.ValueType
-    """What to do where messages left before they were read. Unset = RESYNC."""
+    """What to do where messages left from the front before they were read. Unset = RESYNC. Those missing in the middle or
+    at the end are told as gaps.
+    """
     on_recreated: Global___SourcePolicy.ValueType
     """What to do where the bucket or stream was deleted and made again. Unset = STOP."""
     dead_letter_topic: _builtins.str

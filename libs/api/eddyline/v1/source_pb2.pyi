@@ -121,7 +121,9 @@ class _SourceStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SourceSt
     SOURCE_STATUS_CATCHING_UP: _SourceStatus.ValueType  # 11
     """Reading from the position up to the revision that was last when it began."""
     SOURCE_STATUS_SOURCE_LOST: _SourceStatus.ValueType  # 12
-    """Stopped: the bucket or stream does not exist. What was copied stays readable; it is looked for again."""
+    """Stopped: the bucket or stream does not exist, or cannot be copied. What was copied stays readable; it is looked at
+    again.
+    """
     SOURCE_STATUS_CURSOR_EXPIRED: _SourceStatus.ValueType  # 13
     """Stopped by its policy: messages left before they were read. A resync goes on."""
     SOURCE_STATUS_PAUSED: _SourceStatus.ValueType  # 14
@@ -155,7 +157,9 @@ SOURCE_STATUS_SNAPSHOT: SourceStatus.ValueType  # 10
 SOURCE_STATUS_CATCHING_UP: SourceStatus.ValueType  # 11
 """Reading from the position up to the revision that was last when it began."""
 SOURCE_STATUS_SOURCE_LOST: SourceStatus.ValueType  # 12
-"""Stopped: the bucket or stream does not exist. What was copied stays readable; it is looked for again."""
+"""Stopped: the bucket or stream does not exist, or cannot be copied. What was copied stays readable; it is looked at
+again.
+"""
 SOURCE_STATUS_CURSOR_EXPIRED: SourceStatus.ValueType  # 13
 """Stopped by its policy: messages left before they were read. A resync goes on."""
 SOURCE_STATUS_PAUSED: SourceStatus.ValueType  # 14

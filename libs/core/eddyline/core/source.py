@@ -6,11 +6,17 @@ import json
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, cast
 
+from eddyline.core.errors import InvalidArgument
+from eddyline.core.topic import check_name
+
 LEASE_MS_DEFAULT: Final = 5_000
 LEASE_MS_MIN: Final = 100
 LEASE_MS_MAX: Final = 60_000
 FILTERS_MAX: Final = 64
 """Of each kind. What a filter costs is paid for each message of the stream."""
+BUCKET_BYTES_MAX: Final = 255
+SETTINGS_BYTES_MAX: Final = 32 << 10
+"""Of a definition's settings as one text: half of what a topic's record in the catalog has room for."""
 
 Policy = Literal["RESYNC", "STOP"]
 """Names of the contract's `SourcePolicy`."""
@@ -72,6 +78,36 @@ def definition_of(name: str, topic: str, bucket: str, settings: str) -> SourceDe
         on_recreated=cast("Policy", given.get("on_recreated", "STOP")),
         dead_letter_topic=str(given.get("dead_letter_topic", "")),
     )
+
+
+def check_definition(definition: SourceDefinition) -> None:
+    """Raises InvalidName or InvalidArgument where a definition cannot be one. What NATS takes is ingest's to judge."""
+    check_name(definition.name, "source")
+    check_name(definition.topic, "topic")
+    if definition.dead_letter_topic:
+        check_name(definition.dead_letter_topic, "topic")
+        if definition.dead_letter_topic == definition.topic:
+            raise InvalidArgument("a source's dead letters need a topic of their own", field="dead_letter_topic")
+    if bool(definition.bucket) == bool(definition.stream):
+        raise InvalidArgument("a source has a bucket or a stream, and not both", field="bucket")
+    for field, name in (("bucket", definition.bucket), ("stream", definition.stream)):
+        if len(name.encode()) > BUCKET_BYTES_MAX:
+            raise InvalidArgument(
+                f"a {field}'s name has 1 to {BUCKET_BYTES_MAX} bytes", field=field, bucketBytesMax=BUCKET_BYTES_MAX
+            )
+    if definition.stream and definition.key_prefixes:
+        raise InvalidArgument("only a bucket has keys: name a stream's subjects", field="key_prefixes")
+    for field, filters in (("key_prefixes", definition.key_prefixes), ("subjects", definition.subjects)):
+        if len(filters) > FILTERS_MAX or not all(filters):
+            raise InvalidArgument(
+                f"at most {FILTERS_MAX} {field}, none of them empty", field=field, filtersMax=FILTERS_MAX
+            )
+    if len(definition.settings.encode()) > SETTINGS_BYTES_MAX:
+        raise InvalidArgument(
+            f"a source's filters and names have at most {SETTINGS_BYTES_MAX} bytes together",
+            field="subjects",
+            settingsBytesMax=SETTINGS_BYTES_MAX,
+        )
 
 
 @dataclass(frozen=True, slots=True)

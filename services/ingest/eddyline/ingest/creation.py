@@ -6,8 +6,9 @@ which nothing but a race or a store that cannot write can then refuse.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from eddyline.core import source
 from eddyline.core.errors import (
     InvalidArgument,
     NotKv,
@@ -17,7 +18,7 @@ from eddyline.core.errors import (
     TopicHasSource,
     TopicNotFound,
 )
-from eddyline.core.topic import Kind, TopicConfig, check_name
+from eddyline.core.topic import IDEMPOTENCY_WINDOW_MS_MAX, Kind, TopicConfig
 from eddyline.ingest.filters import check_filters
 from eddyline.ingest.stream import BUCKET_PATTERN, STREAM_PATTERN
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from eddyline.core.store_link import StoreLink
     from eddyline.core.topic import TopicInfo
 
+LETTERS_CONFIG: Final = TopicConfig(idempotency_window_ms=IDEMPOTENCY_WINDOW_MS_MAX)
+"""Of a dead-letter topic: elsewhere 2 min. A source may be away for longer before it meets a message again."""
+
 
 def check_definition(definition: SourceDefinition) -> None:
     """Refuse what cannot be a source, whatever the store has.
@@ -33,23 +37,14 @@ def check_definition(definition: SourceDefinition) -> None:
     Raises:
         InvalidName, InvalidArgument.
     """
-    check_name(definition.name, "source")
-    check_name(definition.topic, "topic")
-    if definition.dead_letter_topic:
-        check_name(definition.dead_letter_topic, "topic")
-        if definition.dead_letter_topic == definition.topic:
-            raise InvalidArgument("a source's dead letters need a topic of their own", field="dead_letter_topic")
-    if definition.bucket and definition.stream:
-        raise InvalidArgument("a source has a bucket or a stream, and not both", field="stream")
-    if definition.stream and definition.key_prefixes:
-        raise InvalidArgument("only a bucket has keys: name a stream's subjects", field="key_prefixes")
-    check_filters(definition)
     if definition.stream and not STREAM_PATTERN.fullmatch(definition.stream):
         shown = definition.stream[:300]
         raise InvalidArgument(f"no stream can be called {shown!r}", field="stream", stream=shown)
     if not definition.stream and not BUCKET_PATTERN.fullmatch(definition.bucket):
         shown = definition.bucket if len(definition.bucket) <= 300 else definition.bucket[:300] + "…"
         raise InvalidArgument(f"no bucket can be called {shown!r}", field="bucket", bucket=shown)
+    source.check_definition(definition)
+    check_filters(definition)
 
 
 async def create_source(link: StoreLink, definition: SourceDefinition, config: TopicConfig) -> SourceInfo:
@@ -64,7 +59,7 @@ async def create_source(link: StoreLink, definition: SourceDefinition, config: T
         await _check_topics(link, definition)
         await ensure_topic(link, definition.topic, kind_of(definition), config)
         if definition.dead_letter_topic:
-            await ensure_topic(link, definition.dead_letter_topic, Kind.LOG, TopicConfig())
+            await ensure_topic(link, definition.dead_letter_topic, Kind.LOG, LETTERS_CONFIG)
     info, _ = await link.put_source(definition)
     return info
 

@@ -3,7 +3,8 @@
 A letter is a record of the dead-letter topic, which is a LOG: key = the message's subject, data = as much of its data as a
 record holds, meta = why and where from, the hash of all of it, and its size. In the source's own topic a gap says that the
 revision is missing; a fold keeps what the key had before.
-I1: a letter is stored before the source's position passes its message, and once: its idempotency key is the message's place.
+I1: a letter is stored before the source's position passes its message. Its idempotency key is the message's place: who meets
+the message again within a day (`LETTERS_CONFIG`), after a crash or in a resync, stores no second one.
 Threading: event loop.
 """
 
@@ -18,8 +19,8 @@ from eddyline.core.batch import Batch
 from eddyline.core.clock import sleep
 from eddyline.core.errors import EddylineError, TopicNotFound
 from eddyline.core.record import KEY_BYTES_MAX, MetaEntry, Op, Record
-from eddyline.core.topic import Kind, TopicConfig
-from eddyline.ingest.creation import ensure_topic
+from eddyline.core.topic import Kind
+from eddyline.ingest.creation import LETTERS_CONFIG, ensure_topic
 from eddyline.ingest.forward import retried
 from eddyline.ingest.judge import SourceStopped
 
@@ -88,6 +89,14 @@ class DeadLetters:
             source_ts_ns=misfit.time_ns,
         )
 
+    async def _is_made(self) -> bool:
+        """Make the topic again, which somebody deleted; False = it cannot be."""
+        try:
+            await ensure_topic(self._link, self._definition.dead_letter_topic, Kind.LOG, LETTERS_CONFIG)
+        except EddylineError:
+            return False
+        return True
+
     async def _append(self, letter: Record, place: str) -> None:
         key = f"{xxh3_128_hexdigest(self._definition.name.encode())}:{place}"
         while True:
@@ -96,12 +105,9 @@ class DeadLetters:
                     self._definition.dead_letter_topic, Batch.from_rows([letter]), idempotency_key=key
                 )
                 break
-            except TopicNotFound:
-                # Somebody deleted it: it is made again, as it was with the source.
-                await ensure_topic(self._link, self._definition.dead_letter_topic, Kind.LOG, TopicConfig())
-                wait_s = self._backoff.next_s()
             except EddylineError as error:
-                if not retried(error):
+                is_made_again = isinstance(error, TopicNotFound) and await self._is_made()
+                if not is_made_again and not retried(error):
                     raise SourceStopped("OVERSIZE", f"dead letters: {error.message}") from error
                 self._on_trouble(f"dead letters: {error.message}")
                 wait_s = self._backoff.next_s(at_least_s=int(error.metadata.get("retryAfterMs", "0")) / 1000)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.store.log.dedupe import KeyBudget
-    from eddyline.store.sources import Sources
+    from eddyline.store.sources import Source, Sources
 
 
 def entry_of(topic: Topic, source: SourceEntry | None, *, clean: bool = False) -> TopicEntry:
@@ -67,16 +67,13 @@ def source_of(topic: Topic, sources: Sources) -> SourceEntry | None:
     source = sources.find(topic.source) if topic.source else None
     if source is None:
         return None
-    definition = source.definition
-    return SourceEntry(
-        definition.name,
-        definition.bucket,
-        source.fence,
-        source.holder,
-        source.lease_ms,
-        definition.settings,
-        *source.orders,
-    )
+    return source_entry(source)
+
+
+def source_entry(source: Source | ReplayedSource) -> SourceEntry:
+    """The same, of a source in memory or as the frames left it."""
+    definition, lease = source.definition, (source.fence, source.holder, source.lease_ms)
+    return SourceEntry(definition.name, definition.bucket, *lease, definition.settings, *source.orders)
 
 
 def topic_from(entry: TopicEntry, topic_dir: Path, key_budget: KeyBudget) -> Topic:

@@ -25,7 +25,7 @@ from eddyline.core.errors import (
     TopicNotFound,
 )
 from eddyline.core.read import ALL_RECORDS
-from eddyline.core.source import Lease, SourceOrders
+from eddyline.core.source import Lease, SourceOrders, check_definition
 from eddyline.core.topic import Kind, TopicConfig, check_config, check_name, merged
 from eddyline.store.append import AppendRequest, WriterPosition
 from eddyline.store.figures import StoreFigures
@@ -35,7 +35,7 @@ from eddyline.store.log.bodies import config_body, topic_body, topic_of
 from eddyline.store.log.changes import apply_config
 from eddyline.store.log.topic import Topic
 from eddyline.store.parts import unserved_reason
-from eddyline.store.sources import change_writer, check_definition, put_body
+from eddyline.store.sources import change_writer, put_body
 from eddyline.store.staging import check_epoch
 from eddyline.store.storage.frame import FrameType, control_body
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import CatalogLost, DataCorrupt
-from eddyline.store.capture import entry_of, source_from, topic_from
+from eddyline.store.capture import entry_of, source_entry, source_from, topic_from
 from eddyline.store.catalog.catalog import CatalogHead, SourceEntry, WalPosition
 from eddyline.store.config import WAL_SHARDS_MAX
 from eddyline.store.figures import RecoveryProgress
@@ -241,18 +241,7 @@ class WalOpening:
 
 
 def _source_of(replayed: ReplayedSource | None) -> SourceEntry | None:
-    if replayed is None:
-        return None
-    definition = replayed.definition
-    return SourceEntry(
-        definition.name,
-        definition.bucket,
-        replayed.fence,
-        replayed.holder,
-        replayed.lease_ms,
-        definition.settings,
-        *replayed.orders,
-    )
+    return source_entry(replayed) if replayed is not None else None
 
 
 def check_continuous(table: TopicTable) -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import InvalidArgument, LeaseHeld, SourceNotFound, StaleFence
 from eddyline.core.source import (
-    FILTERS_MAX,
     LEASE_MS_DEFAULT,
     LEASE_MS_MAX,
     LEASE_MS_MIN,
@@ -32,10 +31,7 @@ if TYPE_CHECKING:
     from eddyline.core.clock import Clock
     from eddyline.store.log.topic import Topic
 
-BUCKET_BYTES_MAX: Final = 255
 HOLDER_BYTES_MAX: Final = 255
-SETTINGS_BYTES_MAX: Final = 32 << 10
-"""Of a definition's settings as one text: half of what a topic's record in the catalog has room for."""
 
 
 class Source:
@@ -194,36 +190,6 @@ class Sources:
 
     def _remaining_ms(self, source: Source) -> int:
         return int((source.deadline_s - self._clock.monotonic_s()) * 1000) if source.holder else 0
-
-
-def check_definition(definition: SourceDefinition) -> None:
-    """Raises InvalidName or InvalidArgument where a definition cannot be one. What NATS takes is ingest's to judge."""
-    check_name(definition.name, "source")
-    check_name(definition.topic, "topic")
-    if definition.dead_letter_topic:
-        check_name(definition.dead_letter_topic, "topic")
-        if definition.dead_letter_topic == definition.topic:
-            raise InvalidArgument("a source's dead letters need a topic of their own", field="dead_letter_topic")
-    if bool(definition.bucket) == bool(definition.stream):
-        raise InvalidArgument("a source has a bucket or a stream, and not both", field="bucket")
-    for field, name in (("bucket", definition.bucket), ("stream", definition.stream)):
-        if len(name.encode()) > BUCKET_BYTES_MAX:
-            raise InvalidArgument(
-                f"a {field}'s name has 1 to {BUCKET_BYTES_MAX} bytes", field=field, bucketBytesMax=BUCKET_BYTES_MAX
-            )
-    if definition.stream and definition.key_prefixes:
-        raise InvalidArgument("only a bucket has keys: name a stream's subjects", field="key_prefixes")
-    for field, filters in (("key_prefixes", definition.key_prefixes), ("subjects", definition.subjects)):
-        if len(filters) > FILTERS_MAX or not all(filters):
-            raise InvalidArgument(
-                f"at most {FILTERS_MAX} {field}, none of them empty", field=field, filtersMax=FILTERS_MAX
-            )
-    if len(definition.settings.encode()) > SETTINGS_BYTES_MAX:
-        raise InvalidArgument(
-            f"a source's filters and names have at most {SETTINGS_BYTES_MAX} bytes together",
-            field="subjects",
-            settingsBytesMax=SETTINGS_BYTES_MAX,
-        )
 
 
 def put_body(definition: SourceDefinition) -> dict[str, str | int]:

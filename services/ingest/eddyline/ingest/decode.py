@@ -83,7 +83,8 @@ def parse_ack(reply: bytes) -> Delivery:
     """
     if reply.count(b".") == _SHORT - 1 and reply.startswith(_ACK):
         try:
-            return Delivery._make(map(int, reply.rsplit(b".", 4)[1:]))
+            _, revision, consumer_seq, time_ns, pending = reply.rsplit(b".", 4)
+            return Delivery(int(revision), int(consumer_seq), int(time_ns), int(pending))
         except ValueError as error:
             raise Unreadable(f"not an acknowledgement subject: {reply!r}") from error
     tokens = reply.split(b".")

@@ -21,10 +21,13 @@ from tests.bench import (
     p3_latency,
     p4_latency,
     p5_ingest,
+    p6_fan_out,
+    p7_idle,
     p8_fold,
     p9_recovery,
     p10_segments,
     p12_growth,
+    p14_isolation,
 )
 from tests.bench.harness import machine
 
@@ -39,10 +42,13 @@ ROWS: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
     "P3": p3_latency.measure,
     "P4": p4_latency.measure,
     "P5": p5_ingest.measure,
+    "P6": p6_fan_out.measure,
+    "P7": p7_idle.measure,
     "P8": p8_fold.measure,
     "P9": p9_recovery.measure,
     "P10": p10_segments.measure,
     "P12": p12_growth.measure,
+    "P14": p14_isolation.measure,
 }
 RESULTS = Path(__file__).parent / "results"
 

@@ -189,3 +189,18 @@ def test_the_server_takes_the_pings_that_our_clients_send() -> None:
 def test_both_sides_take_messages_of_64_mib() -> None:
     for options in (dict(SERVER_OPTIONS), dict(CHANNEL_OPTIONS)):
         assert options["grpc.max_receive_message_length"] == options["grpc.max_send_message_length"] == 64 << 20
+
+
+async def test_a_burst_of_calls_waits_to_be_taken_up() -> None:
+    # the library's own bound is 1 000, and beyond it calls are cancelled by chance
+    server = make_server("127.0.0.1:0")
+    async with started(server) as channel:
+        check: grpc.aio.UnaryUnaryMultiCallable[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse] = (
+            channel.unary_unary(
+                "/grpc.health.v1.Health/Check",
+                health_pb2.HealthCheckRequest.SerializeToString,
+                health_pb2.HealthCheckResponse.FromString,
+            )
+        )
+        calls = [check(health_pb2.HealthCheckRequest(service="live")) for _ in range(3_500)]
+        assert {(await call).status for call in calls} == {SERVING}

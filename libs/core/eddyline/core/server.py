@@ -46,6 +46,10 @@ SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MS_MIN),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", PING_INTERVAL_MS_MIN),
+    # Elsewhere 1 000 that wait to be taken up, and from there on calls are cancelled by chance: a thousand subscribers
+    # that come back at one moment would meet it. What is too much is refused by its number, with a reason.
+    ("grpc.server.max_pending_requests", CALLS_MAX),
+    ("grpc.server.max_pending_requests_hard_limit", CALLS_MAX),
     # Elsewhere on: two processes could bind one port, and each would get some of the calls.
     ("grpc.so_reuseport", 0),
 )

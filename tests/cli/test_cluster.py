@@ -43,6 +43,16 @@ def test_cluster_file_comes_back(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["cluster.json"]
 
 
+def test_part_that_does_not_run_has_no_pid_that_a_reader_could_signal(tmp_path: Path) -> None:
+    down = {**parts(), "store": ClusterPart("127.0.0.1:1", None)}
+    write_cluster_file(tmp_path, ClusterFile(down))
+    assert '"pid": null' in (tmp_path / "cluster.json").read_text()
+    assert read_cluster_file(tmp_path) == ClusterFile(down)
+    older = ClusterFile(down).to_json().replace("null", "0")
+    (tmp_path / "cluster.json").write_text(older)
+    assert read_cluster_file(tmp_path) == ClusterFile(down)
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"nats": 1}'])
 def test_file_that_is_not_ours_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "cluster.json").write_text(text)

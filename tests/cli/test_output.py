@@ -16,7 +16,10 @@ from eddyline.cli.output import (
     shown_bytes,
     shown_time,
 )
+from eddyline.cli.source_fields import source_fields
+from eddyline.client.sources import Source
 from eddyline.core.record import Gap, GapReason, MetaEntry, Op, Record
+from eddyline.core.source import SourceDefinition
 
 
 def test_bytes_are_text_or_base64_under_another_name() -> None:
@@ -30,9 +33,37 @@ def test_bytes_are_text_or_base64_under_another_name() -> None:
 def test_bytes_for_people_are_printable_and_cut() -> None:
     assert shown_bytes(None) == "-"
     assert shown_bytes(b"plain") == "plain"
-    assert shown_bytes(b"a\nb") == "a\\nb"
+    assert shown_bytes(b"a\nb") == '"a\\nb"'
     assert shown_bytes(b"\xff\x01") == "0xff01"
     assert shown_bytes(b"0123456789", 5) == "0123…"
+
+
+def test_different_bytes_look_different_to_people() -> None:
+    texts = [
+        "plain",
+        "a\nb",
+        "a\\nb",
+        '"a\\nb"',
+        '"a\nb"',
+        '"paid"',
+        "paid",
+        '"\\"paid\\""',
+        "0xff",
+        '"0xff"',
+        "-",
+        '"-"',
+    ]
+    texts += ["\u2028\x7f", "a\tb"]
+    values = [text.encode() for text in texts] + [b"\xff", b"0xff\xff", b'"', b'"0xff', None]
+    nested = b"0xff"
+    for _ in range(4):
+        nested = shown_bytes(nested).encode()
+        values.append(nested)
+    shown = [shown_bytes(value) for value in dict.fromkeys(values)]
+    assert len(set(shown)) == len(shown)
+    assert all(text.isprintable() for text in shown)
+    assert shown_bytes(b'{"a": "b\\n"}') == '{"a": "b\\n"}', "JSON stays as it is"
+    assert shown_bytes(b'"paid"') == '"paid"'
 
 
 def test_record_is_one_json_line() -> None:
@@ -89,3 +120,9 @@ def test_table_is_aligned_for_people_and_objects_for_programs() -> None:
         output.say_text("for people")
     assert people.getvalue() == "NAME\na\nb\nfor people\n"
     assert [json.loads(line) for line in programs.getvalue().splitlines()] == [{"name": "a"}, {"name": "b"}]
+
+
+def test_prefixes_of_a_source_are_exact_in_json() -> None:
+    definition = SourceDefinition("s", "t", "b", key_prefixes=(b"0xff", b"\xff", b"a\nb"))
+    source = Source(definition, "LIVE", "", 0, 0, 0, "", 0, 0)
+    assert source_fields(source)["key_prefixes"] == ["0xff", {"base64": "/w=="}, "a\nb"]

@@ -6,6 +6,7 @@ import argparse
 
 import pytest
 
+from eddyline.cli.command import parse
 from eddyline.cli.quantity import commit_time_ns, duration_ms, shown_size, shown_span, size_bytes, source_time_ns
 
 
@@ -77,3 +78,27 @@ def test_a_duration_shown_is_read_as_itself(milliseconds: int) -> None:
 def test_sizes_are_shown_to_a_tenth() -> None:
     shown = [shown_size(size) for size in (0, 1023, 1024, 1536, 64 << 20, (1 << 40) + (1 << 39))]
     assert shown == ["0B", "1023B", "1KiB", "1.5KiB", "64MiB", "1.5TiB"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--ttl -5s", "argument --ttl: '-5s' is below 0"),
+        ("--cap-bytes -5MiB", "argument --cap-bytes: '-5MiB' is below 0"),
+        ("--cap-bytes -.5", "argument --cap-bytes: '-.5' is below 0"),
+        ("--cap-records -5", "argument --cap-records: -5 is below 0"),
+        ("--idempotency-window=-1h", "argument --idempotency-window: '-1h' is below 0"),
+        ("--ttl -x", "argument --ttl: expected one argument"),
+    ],
+)
+def test_a_negative_value_is_a_value_and_refused_as_one(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(["topic", "update", "t", *words.split()])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_value_that_begins_like_a_number_below_zero_is_appended() -> None:
+    assert parse(["append", "t", "-5s", "--key", "-1x"]).values == ["-5s"]

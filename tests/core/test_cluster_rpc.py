@@ -43,6 +43,7 @@ async def test_a_role_says_who_it_is_and_how_it_does(
         status=lambda: RoleStatus(ready=False, reason="SYNC_FAILED", detail=detail),
         clock=clock,
         host=FixedHost(),
+        address=lambda: "127.0.0.1:2",
     )
     server = make_server("127.0.0.1:0")
     cluster_pb2_grpc.add_ClusterServiceServicer_to_server(service, server.grpc)
@@ -57,5 +58,7 @@ async def test_a_role_says_who_it_is_and_how_it_does(
     assert (status.contract_version, status.ready, status.reason) == (CONTRACT_VERSION, False, "SYNC_FAILED")
     assert (status.pid, status.uptime_ms) == (42, 2500)
     assert getattr(status, status.WhichOneof("detail") or "") == detail
-    assert [(shard.shard_index, shard.address) for shard in topology.shards] == [(0, "127.0.0.1:1")]
-    assert list(topology.delivery_addresses) == ["127.0.0.1:7703"]
+    assert [(shard.shard_index, shard.address) for shard in topology.shards] == [(0, "127.0.0.1:1")], "as it was told"
+    own = "127.0.0.1:2" if role == cluster_pb2.ROLE_DELIVERY else "127.0.0.1:7703"
+    assert list(topology.delivery_addresses) == [own]
+    assert list(topology.ingest_addresses) == ["127.0.0.1:2" if role == cluster_pb2.ROLE_INGEST else "127.0.0.1:7702"]

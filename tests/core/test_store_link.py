@@ -271,7 +271,9 @@ async def test_lease_is_taken_renewed_and_given_back(store: LinkedStore) -> None
     assert (held.value.remaining_ms, held.value.metadata["holder"]) == (2_000, "a")
     store.clock.advance(1)
     report = SourceReport("STOPPED", "because", 12, 3)
-    assert await store.link.renew_lease("certs", fence=lease.fence, report=report) == Renewal(2_000)
+    assert await store.link.renew_lease("certs", fence=lease.fence, report=report) == Renewal(
+        2_000, changeable=CERTS.changeable
+    )
     store.clock.advance(0.5)
     info = await store.link.get_source("certs")
     assert info == SourceInfo(CERTS, b"", lease.fence, "a", 1_500, report, 500, 0)
@@ -291,3 +293,14 @@ async def test_lease_bounds(store: LinkedStore, holder: str, lease_ms: int) -> N
     await store.link.put_source(CERTS)
     with pytest.raises(InvalidArgument):
         await store.link.acquire_lease("certs", holder=holder, lease_ms=lease_ms)
+
+
+async def test_what_the_holder_before_said_is_over_with_the_next_lease(store: LinkedStore) -> None:
+    await store.link.create_topic("kv", Kind.KV, TopicConfig())
+    await store.link.put_source(CERTS)
+    fence = (await store.link.acquire_lease("certs", holder="a", lease_ms=2_000)).fence
+    await store.link.renew_lease("certs", fence=fence, report=SourceReport("LIVE", "because", 12, 0))
+    await store.link.release_lease("certs", fence=fence)
+    assert (await store.link.get_source("certs")).report.state == "LIVE"
+    lease = await store.link.acquire_lease("certs", holder="b", lease_ms=2_000)
+    assert lease.source.report == SourceReport("CONNECTING", "", 12, 0)

@@ -13,7 +13,7 @@ from eddyline.core.errors import EddylineError
 from eddyline.core.gap import encode_gap
 from eddyline.core.read import RangePage, ReadResult, RecordFilter
 from eddyline.core.record import Gap, GapReason, MetaEntry, Op, Record
-from eddyline.core.source import SourceDefinition, SourceReport
+from eddyline.core.source import SourceChange, SourceDefinition, SourceReport
 from eddyline.core.store_link import FollowEnded, FollowItem, FollowLevel
 from eddyline.core.topic import Kind, TopicConfig
 from tests.support.both_links import LinkedStore, linked_store
@@ -90,8 +90,14 @@ def source_call(random: Random) -> Call:
     paused, resync = random.choice((None, True, False)), random.random() < 0.5
     holder, lease_ms = random.choice(("h1", "h2")), random.choice((0, 150, 60_000, 7))
     report = SourceReport(random.choice(("", "LIVE")), "why", random.randrange(9), 2)
+    change = SourceChange(
+        random.choice((None, "RESYNC", "STOP")),
+        random.choice((None, "RESYNC", "STOP")),
+        random.choice((None, "", "a", "x y")),
+    )
     calls: tuple[Call, ...] = (
         lambda store: store.link.put_source(definition),
+        lambda store: store.link.update_source(name, change),
         lambda store: store.link.get_source(name),
         lambda store: store.link.list_sources(),
         lambda store: store.link.acquire_lease(name, holder=holder, lease_ms=lease_ms),

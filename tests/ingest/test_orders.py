@@ -55,6 +55,30 @@ async def test_paused_source_copies_nothing_until_it_is_resumed_where_it_was(
     assert [row.data for row in await sources.rows("t")] == [b"1", b"2"]
 
 
+@pytest.mark.parametrize("waits", [True, False], ids=["paused", "pausing"])
+async def test_resumed_source_is_not_live_before_it_is_level(sources: SourceKit, bucket_name: str, waits: bool) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    async with sources.ingest() as role:
+        await sources.reaches("s", await bucket.put("a", b"1"))
+        await sources.is_state("s", "LIVE")
+        role.ownership.obey(await sources.link.control_source("s", paused=True))
+        if waits:
+            await sources.is_state("s", "PAUSED")
+        for number in range(50):
+            last = await bucket.put(f"k{number}", b"2")
+        role.ownership.obey(await sources.link.control_source("s", paused=False))
+        seen = role.ownership.fresh(await sources.link.get_source("s"))
+        assert (seen.report.state, seen.reported_ms) == ("CATCHING_UP", 0)
+
+        async def is_live() -> bool:
+            info = role.ownership.fresh(await sources.link.get_source("s"))
+            assert info.report.state != "LIVE" or await sources.revision("s") == last
+            return info.report.state == "LIVE"
+
+        await sources.until(is_live)
+
+
 async def test_pause_holds_over_a_takeover_and_is_learned_from_the_renewal(
     sources: SourceKit, bucket_name: str
 ) -> None:
@@ -160,7 +184,8 @@ async def test_every_revision_of_another_bucket_is_taken_but_what_the_fold_says_
     for key, value in (("same", b"1"), ("a", b"2"), ("a", b"3"), ("a", b"3"), ("a", b"4"), ("same", b"1"), ("b", b"5")):
         await bucket.put(key, value)
     await bucket.delete("b")
-    last = await bucket.delete("b")
+    await bucket.delete("b")
+    last = (await sources.js.stream_info(f"KV_{bucket_name}")).state.last_seq
     async with sources.ingest():
         await sources.reaches("s", last)
         await sources.is_state("s", "LIVE")

@@ -59,3 +59,18 @@ def test_lag_is_what_lies_between_and_reasons_are_cut() -> None:
     report = progress.report()
     assert (report.last_revision, report.lag, len(report.reason)) == (10, 3, 250)
     assert progress.changed.is_set()
+
+
+def test_position_that_passes_what_was_reported_is_reported_again_where_more_is_known() -> None:
+    progress = Progress(ManualClock())
+    progress.saw(10)
+    progress.report()
+    progress.saw(20)
+    progress.position_revision = 9
+    assert not progress.changed.is_set()
+    progress.position_revision = 10  # by the report alone it would be level
+    assert progress.changed.is_set()
+    progress.report()
+    progress.changed.clear()
+    progress.position_revision = 20  # and now it is
+    assert not progress.changed.is_set()

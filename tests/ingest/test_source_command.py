@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from nats.js.api import KeyValueConfig, StreamConfig
 
+from eddyline.cli.command import parse
 from eddyline.core.errors import NotKv, SourceNotFound
 from tests.support.command_line import command_at
 
@@ -63,3 +64,44 @@ async def test_a_stream_is_copied_by_the_command(
         with pytest.raises(NotKv):
             await command.text("source", "compare", "orders")
     assert [row.data for row in await sources.rows("orders")] == [b"1"]
+
+
+async def test_a_stopped_source_is_changed_and_goes_on(
+    sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=8))
+    await sources.js.publish(f"$KV.{bucket_name}.a", b"x", headers={f"H{number}": "x" for number in range(100)})
+    async with sources.ingest() as role, sources.served(role) as address:
+        command = command_at("127.0.0.1:1", monkeypatch, ingest=address)
+        assert (await command.run("source", "create", "certs", "--bucket", bucket_name, "--subject", "a"))[0] == 0
+        await sources.is_state("certs", "OVERSIZE")
+        update = ("source", "update", "certs", "--dead-letter-topic", "misfits", "--on-expired", "stop")
+        code, (changed,) = await command.run(*update)
+        assert (code, changed["dead_letter_topic"], changed["on_expired"]) == (0, "misfits", "STOP")
+        assert (changed["on_recreated"], changed["subjects"]) == ("STOP", ["a"])
+        await sources.reaches("certs", await bucket.put("a", b"1"))
+        await sources.is_state("certs", "LIVE")
+        code, text = await command.text("source", "update", "certs", "--no-dead-letter-topic", "--on-expired", "resync")
+        assert text == (
+            "updated certs: on-expired resync, on-recreated stop, messages that fit into no record stop it\n"
+        )
+        with pytest.raises(SourceNotFound):
+            await command.run("source", "update", "nobody", "--on-expired", "stop")
+    assert len(await sources.rows("misfits")) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "give a setting to change"),
+        (("--dead-letter-topic", ""), "--no-dead-letter-topic takes it away"),
+        (("--dead-letter-topic", "a", "--no-dead-letter-topic"), "not allowed with"),
+    ],
+)
+def test_update_that_says_nothing_or_two_things_is_wrong_usage(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(["source", "update", "certs", *words])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err

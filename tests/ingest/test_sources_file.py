@@ -75,6 +75,24 @@ async def test_a_difference_names_both_sides() -> None:
         await ensure_sources(link, other, "f")
     assert "bucket ROUTES-2 to topic routes" in str(refusal.value)
     assert "bucket ROUTES-1 to topic routes" in str(refusal.value)
+    assert "delete the source and give the new one a topic of its own" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "way_out"),
+    [
+        ('on_expired = "stop"', "", "eddyline source update routes --on-expired stop`"),
+        ("", 'on_recreated = "resync"', "eddyline source update routes --on-recreated stop`"),
+        ('dead_letter_topic = "x"', "", "eddyline source update routes --dead-letter-topic x`"),
+        ("", 'dead_letter_topic = "x"', "eddyline source update routes --no-dead-letter-topic`"),
+    ],
+)
+async def test_a_difference_that_an_update_mends_names_the_update(asked: str, there: str, way_out: str) -> None:
+    link = MemoryLink(SystemClock())
+    await ensure_sources(link, parse_sources(TWO + there, "f"), "f")
+    with pytest.raises(SettingsError) as refusal:
+        await ensure_sources(link, parse_sources(TWO + asked, "f"), "f")
+    assert way_out in str(refusal.value)
 
 
 async def test_a_topic_that_cannot_be_a_sources_is_named() -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eddyline.core.artifact import Artifact, ArtifactProgress, FoldImported
     from eddyline.core.batch import Batch
     from eddyline.core.read import EntryPage, RangePage, ReadResult, RecordFilter
-    from eddyline.core.source import Lease, Renewal, SourceDefinition, SourceInfo, SourceReport
+    from eddyline.core.source import Lease, Renewal, SourceChange, SourceDefinition, SourceInfo, SourceReport
     from eddyline.core.store_link import AppendResult, Follow, FollowEvent
     from eddyline.core.topic import Kind, TopicConfig, TopicInfo
     from eddyline.store.link import LocalLink
@@ -112,6 +112,10 @@ class SimWire:
     async def control_source(self, name: str, *, paused: bool | None = None, resync: bool = False) -> SourceInfo:
         life = self._alive()
         return await life.call(life.link.control_source(name, paused=paused, resync=resync))
+
+    async def update_source(self, name: str, change: SourceChange) -> SourceInfo:
+        life = self._alive()
+        return await life.call(life.link.update_source(name, change))
 
     async def delete_source(self, name: str) -> None:
         life = self._alive()

@@ -71,11 +71,13 @@ async def test_lease_is_one_holders_until_it_runs_out() -> None:
         with pytest.raises(StaleFence):
             await link.renew_lease("certs", fence=first.fence, report=SourceReport())
         await clock.pass_time(LEASE_MS / 1000 - 1)
-        assert await link.renew_lease("certs", fence=again.fence, report=SourceReport("LIVE")) == Renewal(LEASE_MS)
+        assert await link.renew_lease("certs", fence=again.fence, report=SourceReport("LIVE")) == Renewal(
+            LEASE_MS, changeable=CERTS.changeable
+        )
         await clock.pass_time(LEASE_MS / 1000 + 1)
         other = await link.acquire_lease("certs", holder="b", lease_ms=LEASE_MS)
         assert other.fence > again.fence
-        assert other.source.report.state == "LIVE"
+        assert (other.source.report.state, other.source.report.last_revision) == ("CONNECTING", 0)
         await link.release_lease("certs", fence=other.fence)
         assert (await link.get_source("certs")).holder == ""
 

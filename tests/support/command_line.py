@@ -83,7 +83,7 @@ def command_at(address: str, monkeypatch: pytest.MonkeyPatch, *, ingest: str = "
 
     @asynccontextmanager
     async def connect(address: str, **_options: object) -> AsyncIterator[Client]:
-        # The store was not told its port: its own topology names the default one.
+        # The store knows its own address only: its topology names the default ones of the other roles.
         channels = Channels()
         topology = Topology("test", (address,), (ingest,), ("127.0.0.1:1",))
         try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eddyline.core.artifact import Artifact, ArtifactProgress, FoldImported
     from eddyline.core.batch import Batch
     from eddyline.core.read import EntryPage, RangePage, ReadResult, RecordFilter
-    from eddyline.core.source import Lease, Renewal, SourceDefinition, SourceInfo, SourceReport
+    from eddyline.core.source import Lease, Renewal, SourceChange, SourceDefinition, SourceInfo, SourceReport
     from eddyline.core.store_link import AppendResult, Follow, FollowEvent, StoreLink
     from eddyline.core.topic import Kind, TopicConfig, TopicInfo
 
@@ -166,6 +166,10 @@ class CutLink:
     async def control_source(self, name: str, *, paused: bool | None = None, resync: bool = False) -> SourceInfo:
         self.check()
         return await self._link.control_source(name, paused=paused, resync=resync)
+
+    async def update_source(self, name: str, change: SourceChange) -> SourceInfo:
+        self.check()
+        return await self._link.update_source(name, change)
 
     async def delete_source(self, name: str) -> None:
         self.check()

@@ -28,7 +28,7 @@ from eddyline.core.errors import (
 )
 from eddyline.core.read import ALL_RECORDS, EntryPage, FoldState, RangePage, ReadResult
 from eddyline.core.record import Op, Record
-from eddyline.core.source import NO_ORDERS, Lease, Renewal, SourceDefinition, SourceInfo, SourceOrders, SourceReport
+from eddyline.core.source import NO_ORDERS, Lease, Renewal, SourceInfo, SourceOrders, SourceReport, changed_source
 from eddyline.core.store_link import AppendResult
 from eddyline.core.topic import Kind, TopicInfo, check_name
 from eddyline.core.validate import validated
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from eddyline.core.artifact import Artifact, ArtifactProgress, FoldImported
     from eddyline.core.clock import Clock
     from eddyline.core.read import RecordFilter
-    from eddyline.core.source import SourceDefinition
+    from eddyline.core.source import SourceChange, SourceDefinition
     from eddyline.core.store_link import Follow
     from eddyline.core.topic import TopicConfig
 
@@ -214,6 +214,11 @@ class MemoryLink:
         found.orders = SourceOrders(known.paused if paused is None else paused, known.resync_serial + resync)
         return self._info(found)
 
+    async def update_source(self, name: str, change: SourceChange) -> SourceInfo:
+        found = self._source(name)
+        found.definition = changed_source(found.definition, change)
+        return self._info(found)
+
     async def delete_source(self, name: str) -> None:
         self._source(name)
         del self.sources[name]
@@ -239,7 +244,7 @@ class MemoryLink:
         if not found.reports or found.reports[-1].state != report.state:
             found.reports.append(report)
         self._changed.set()
-        return Renewal(found.lease_ms, found.orders)
+        return Renewal(found.lease_ms, found.orders, found.definition.changeable)
 
     async def release_lease(self, source: str, *, fence: int) -> None:
         self._held(source, fence).holder = ""

@@ -46,10 +46,11 @@ async def test_status_tells_the_stores_figures(tmp_path: Path) -> None:
             assert (detail.wal_bytes > 0, detail.apply_lag_bytes) == (True, 0)
 
 
-async def test_topology_names_the_one_shard(tmp_path: Path) -> None:
+async def test_topology_names_the_one_shard_where_it_listens(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         topology = await store.cluster.GetTopology(GetTopologyRequest())
-        assert [(shard.shard_index, shard.address) for shard in topology.shards] == [(0, "127.0.0.1:7701")]
+        assert [(shard.shard_index, shard.address) for shard in topology.shards] == [(0, store.address)]
+        assert list(topology.ingest_addresses) == ["127.0.0.1:7702"], "where others are the settings say"
 
 
 async def refuse_all(store: ServedStore) -> str:

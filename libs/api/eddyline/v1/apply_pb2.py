@@ -27,7 +27,7 @@ from eddyline.v1 import topic_pb2 as eddyline_dot_v1_dot_topic__pb2
 from eddyline.v1 import types_pb2 as eddyline_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x65\x64\x64yline/v1/apply.proto\x12\x0b\x65\x64\x64yline.v1\x1a\x15\x65\x64\x64yline/v1/log.proto\x1a\x17\x65\x64\x64yline/v1/topic.proto\x1a\x17\x65\x64\x64yline/v1/types.proto\"|\n\x11\x41pplyBatchRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x04\x12\x10\n\x08previous\x18\x03 \x01(\x0c\x12\x0b\n\x03new\x18\x04 \x01(\x0c\x12)\n\x05\x62\x61tch\x18\x05 \x01(\x0b\x32\x1a.eddyline.v1.ColumnarBatch\"m\n\x12\x41pplyBatchResponse\x12\x11\n\tfirst_seq\x18\x01 \x01(\x04\x12\x10\n\x08last_seq\x18\x02 \x01(\x04\x12\x14\n\x0c\x64\x65\x64uplicated\x18\x03 \x01(\x08\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\r\n\x05ts_ms\x18\x05 \x01(\x03\"\xf2\x01\n\x10SourceDefinition\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x0e\n\x06\x62ucket\x18\x03 \x01(\t\x12\x0e\n\x06stream\x18\x04 \x01(\t\x12\x14\n\x0ckey_prefixes\x18\x05 \x03(\x0c\x12\x10\n\x08subjects\x18\x06 \x03(\t\x12-\n\non_expired\x18\x07 \x01(\x0e\x32\x19.eddyline.v1.SourcePolicy\x12/\n\x0con_recreated\x18\x08 \x01(\x0e\x32\x19.eddyline.v1.SourcePolicy\x12\x19\n\x11\x64\x65\x61\x64_letter_topic\x18\t \x01(\t\"\xab\x02\n\x0bSourceState\x12\x31\n\ndefinition\x18\x01 \x01(\x0b\x32\x1d.eddyline.v1.SourceDefinition\x12\x10\n\x08position\x18\x02 \x01(\x0c\x12\r\n\x05\x66\x65nce\x18\x03 \x01(\x04\x12\x0e\n\x06holder\x18\x04 \x01(\t\x12\x1a\n\x12lease_remaining_ms\x18\x05 \x01(\x03\x12\r\n\x05state\x18\x06 \x01(\t\x12\x14\n\x0cstate_reason\x18\x07 \x01(\t\x12\x10\n\x08head_seq\x18\x08 \x01(\x04\x12\x13\n\x0breported_ms\x18\t \x01(\x03\x12\x1c\n\x14source_last_revision\x18\n \x01(\x04\x12\x0b\n\x03lag\x18\x0b \x01(\x04\x12\x0e\n\x06paused\x18\x0c \x01(\x08\x12\x15\n\rresync_serial\x18\r \x01(\x04\"E\n\x10PutSourceRequest\x12\x31\n\ndefinition\x18\x01 \x01(\x0b\x32\x1d.eddyline.v1.SourceDefinition\"N\n\x11PutSourceResponse\x12(\n\x06source\x18\x01 \x01(\x0b\x32\x18.eddyline.v1.SourceState\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\".\n\x1c\x41pplyServiceGetSourceRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\"I\n\x1d\x41pplyServiceGetSourceResponse\x12(\n\x06source\x18\x01 \x01(\x0b\x32\x18.eddyline.v1.SourceState\"G\n\x1e\x41pplyServiceListSourcesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"e\n\x1f\x41pplyServiceListSourcesResponse\x12)\n\x07sources\x18\x01 \x03(\x0b\x32\x18.eddyline.v1.SourceState\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"V\n\x14\x43ontrolSourceRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x13\n\x06paused\x18\x02 \x01(\x08H\x00\x88\x01\x01\x12\x0e\n\x06resync\x18\x03 \x01(\x08\x42\t\n\x07_paused\"A\n\x15\x43ontrolSourceResponse\x12(\n\x06source\x18\x01 \x01(\x0b\x32\x18.eddyline.v1.SourceState\"1\n\x1f\x41pplyServiceDeleteSourceRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\"\"\n ApplyServiceDeleteSourceResponse\"G\n\x13\x41\x63quireLeaseRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\x10\n\x08lease_ms\x18\x03 \x01(\x03\"O\n\x14\x41\x63quireLeaseResponse\x12\r\n\x05\x66\x65nce\x18\x01 \x01(\x04\x12(\n\x06source\x18\x02 \x01(\x0b\x32\x18.eddyline.v1.SourceState\"\x82\x01\n\x11RenewLeaseRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x04\x12\r\n\x05state\x18\x03 \x01(\t\x12\x14\n\x0cstate_reason\x18\x04 \x01(\t\x12\x1c\n\x14source_last_revision\x18\x05 \x01(\x04\x12\x0b\n\x03lag\x18\x06 \x01(\x04\"W\n\x12RenewLeaseResponse\x12\x1a\n\x12lease_remaining_ms\x18\x01 \x01(\x03\x12\x0e\n\x06paused\x18\x02 \x01(\x08\x12\x15\n\rresync_serial\x18\x03 \x01(\x04\"4\n\x13ReleaseLeaseRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x04\"\x16\n\x14ReleaseLeaseResponse\"\x89\x01\n\x13\x46ollowTopicsRequest\x12%\n\x03\x61\x64\x64\x18\x01 \x01(\x0b\x32\x16.eddyline.v1.FollowAddH\x00\x12+\n\x06remove\x18\x02 \x01(\x0b\x32\x19.eddyline.v1.FollowRemoveH\x00\x12\x16\n\x0c\x63redit_bytes\x18\x03 \x01(\x04H\x00\x42\x06\n\x04step\"b\n\tFollowAdd\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\r\n\x05topic\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x16\n\tafter_seq\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\x0c\n\n_after_seq\"!\n\x0c\x46ollowRemove\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\"\xe0\x01\n\x14\x46ollowTopicsResponse\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12-\n\x07started\x18\x02 \x01(\x0b\x32\x1a.eddyline.v1.FollowStartedH\x00\x12\'\n\x04item\x18\x03 \x01(\x0b\x32\x17.eddyline.v1.FollowItemH\x00\x12)\n\x05level\x18\x04 \x01(\x0b\x32\x18.eddyline.v1.FollowLevelH\x00\x12)\n\x05\x65nded\x18\x05 \x01(\x0b\x32\x18.eddyline.v1.FollowEndedH\x00\x42\x07\n\x05\x65vent\"E\n\rFollowStarted\x12!\n\x05topic\x18\x01 \x01(\x0b\x32\x12.eddyline.v1.Topic\x12\x11\n\tafter_seq\x18\x02 \x01(\x04\"\\\n\nFollowItem\x12$\n\x04item\x18\x01 \x01(\x0b\x32\x16.eddyline.v1.BatchItem\x12\x16\n\x0enext_after_seq\x18\x02 \x01(\x04\x12\x10\n\x08head_seq\x18\x03 \x01(\x04\"\x1f\n\x0b\x46ollowLevel\x12\x10\n\x08head_seq\x18\x01 \x01(\x04\".\n\x0b\x46ollowEnded\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t*_\n\x0cSourcePolicy\x12\x1d\n\x19SOURCE_POLICY_UNSPECIFIED\x10\x00\x12\x18\n\x14SOURCE_POLICY_RESYNC\x10\x01\x12\x16\n\x12SOURCE_POLICY_STOP\x10\x02\x32\x98\x07\n\x0c\x41pplyService\x12M\n\nApplyBatch\x12\x1e.eddyline.v1.ApplyBatchRequest\x1a\x1f.eddyline.v1.ApplyBatchResponse\x12J\n\tPutSource\x12\x1d.eddyline.v1.PutSourceRequest\x1a\x1e.eddyline.v1.PutSourceResponse\x12g\n\tGetSource\x12).eddyline.v1.ApplyServiceGetSourceRequest\x1a*.eddyline.v1.ApplyServiceGetSourceResponse\"\x03\x90\x02\x01\x12m\n\x0bListSources\x12+.eddyline.v1.ApplyServiceListSourcesRequest\x1a,.eddyline.v1.ApplyServiceListSourcesResponse\"\x03\x90\x02\x01\x12V\n\rControlSource\x12!.eddyline.v1.ControlSourceRequest\x1a\".eddyline.v1.ControlSourceResponse\x12k\n\x0c\x44\x65leteSource\x12,.eddyline.v1.ApplyServiceDeleteSourceRequest\x1a-.eddyline.v1.ApplyServiceDeleteSourceResponse\x12S\n\x0c\x41\x63quireLease\x12 .eddyline.v1.AcquireLeaseRequest\x1a!.eddyline.v1.AcquireLeaseResponse\x12M\n\nRenewLease\x12\x1e.eddyline.v1.RenewLeaseRequest\x1a\x1f.eddyline.v1.RenewLeaseResponse\x12S\n\x0cReleaseLease\x12 .eddyline.v1.ReleaseLeaseRequest\x1a!.eddyline.v1.ReleaseLeaseResponse\x12W\n\x0c\x46ollowTopics\x12 .eddyline.v1.FollowTopicsRequest\x1a!.eddyline.v1.FollowTopicsResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x65\x64\x64yline/v1/apply.proto\x12\x0b\x65\x64\x64yline.v1\x1a\x15\x65\x64\x64yline/v1/log.proto\x1a\x17\x65\x64\x64yline/v1/topic.proto\x1a\x17\x65\x64\x64yline/v1/types.proto\"|\n\x11\x41pplyBatchRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x04\x12\x10\n\x08previous\x18\x03 \x01(\x0c\x12\x0b\n\x03new\x18\x04 \x01(\x0c\x12)\n\x05\x62\x61tch\x18\x05 \x01(\x0b\x32\x1a.eddyline.v1.ColumnarBatch\"m\n\x12\x41pplyBatchResponse\x12\x11\n\tfirst_seq\x18\x01 \x01(\x04\x12\x10\n\x08last_seq\x18\x02 \x01(\x04\x12\x14\n\x0c\x64\x65\x64uplicated\x18\x03 \x01(\x08\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\r\n\x05ts_ms\x18\x05 \x01(\x03\"\xf2\x01\n\x10SourceDefinition\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x0e\n\x06\x62ucket\x18\x03 \x01(\t\x12\x0e\n\x06stream\x18\x04 \x01(\t\x12\x14\n\x0ckey_prefixes\x18\x05 \x03(\x0c\x12\x10\n\x08subjects\x18\x06 \x03(\t\x12-\n\non_expired\x18\x07 \x01(\x0e\x32\x19.eddyline.v1.SourcePolicy\x12/\n\x0con_recreated\x18\x08 \x01(\x0e\x32\x19.eddyline.v1.SourcePolicy\x12\x19\n\x11\x64\x65\x61\x64_letter_topic\x18\t \x01(\t\"\xab\x02\n\x0bSourceState\x12\x31\n\ndefinition\x18\x01 \x01(\x0b\x32\x1d.eddyline.v1.SourceDefinition\x12\x10\n\x08position\x18\x02 \x01(\x0c\x12\r\n\x05\x66\x65nce\x18\x03 \x01(\x04\x12\x0e\n\x06holder\x18\x04 \x01(\t\x12\x1a\n\x12lease_remaining_ms\x18\x05 \x01(\x03\x12\r\n\x05state\x18\x06 \x01(\t\x12\x14\n\x0cstate_reason\x18\x07 \x01(\t\x12\x10\n\x08head_seq\x18\x08 \x01(\x04\x12\x13\n\x0breported_ms\x18\t \x01(\x03\x12\x1c\n\x14source_last_revision\x18\n \x01(\x04\x12\x0b\n\x03lag\x18\x0b \x01(\x04\x12\x0e\n\x06paused\x18\x0c \x01(\x08\x12\x15\n\rresync_serial\x18\r \x01(\x04\"E\n\x10PutSourceRequest\x12\x31\n\ndefinition\x18\x01 \x01(\x0b\x32\x1d.eddyline.v1.SourceDefinition\"N\n\x11PutSourceResponse\x12(\n\x06source\x18\x01 \x01(\x0b\x32\x18.eddyline.v1.SourceState\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\".\n\x1c\x41pplyServiceGetSourceRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\"I\n\x1d\x41pplyServiceGetSourceResponse\x12(\n\x06source\x18\x01 \x01(\x0b\x32\x18.eddyline.v1.SourceState\"G\n\x1e\x41pplyServiceListSourcesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"e\n\x1f\x41pplyServiceListSourcesResponse\x12)\n\x07sources\x18\x01 \x03(\x0b\x32\x18.eddyline.v1.SourceState\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"V\n\x14\x43ontrolSourceRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x13\n\x06paused\x18\x02 \x01(\x08H\x00\x88\x01\x01\x12\x0e\n\x06resync\x18\x03 \x01(\x08\x42\t\n\x07_paused\"A\n\x15\x43ontrolSourceResponse\x12(\n\x06source\x18\x01 \x01(\x0b\x32\x18.eddyline.v1.SourceState\"\xc7\x01\n\x1f\x41pplyServiceUpdateSourceRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12-\n\non_expired\x18\x02 \x01(\x0e\x32\x19.eddyline.v1.SourcePolicy\x12/\n\x0con_recreated\x18\x03 \x01(\x0e\x32\x19.eddyline.v1.SourcePolicy\x12\x1e\n\x11\x64\x65\x61\x64_letter_topic\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\x14\n\x12_dead_letter_topic\"L\n ApplyServiceUpdateSourceResponse\x12(\n\x06source\x18\x01 \x01(\x0b\x32\x18.eddyline.v1.SourceState\"1\n\x1f\x41pplyServiceDeleteSourceRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\"\"\n ApplyServiceDeleteSourceResponse\"G\n\x13\x41\x63quireLeaseRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\x10\n\x08lease_ms\x18\x03 \x01(\x03\"O\n\x14\x41\x63quireLeaseResponse\x12\r\n\x05\x66\x65nce\x18\x01 \x01(\x04\x12(\n\x06source\x18\x02 \x01(\x0b\x32\x18.eddyline.v1.SourceState\"\x82\x01\n\x11RenewLeaseRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x04\x12\r\n\x05state\x18\x03 \x01(\t\x12\x14\n\x0cstate_reason\x18\x04 \x01(\t\x12\x1c\n\x14source_last_revision\x18\x05 \x01(\x04\x12\x0b\n\x03lag\x18\x06 \x01(\x04\"\xd2\x01\n\x12RenewLeaseResponse\x12\x1a\n\x12lease_remaining_ms\x18\x01 \x01(\x03\x12\x0e\n\x06paused\x18\x02 \x01(\x08\x12\x15\n\rresync_serial\x18\x03 \x01(\x04\x12-\n\non_expired\x18\x04 \x01(\x0e\x32\x19.eddyline.v1.SourcePolicy\x12/\n\x0con_recreated\x18\x05 \x01(\x0e\x32\x19.eddyline.v1.SourcePolicy\x12\x19\n\x11\x64\x65\x61\x64_letter_topic\x18\x06 \x01(\t\"4\n\x13ReleaseLeaseRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x04\"\x16\n\x14ReleaseLeaseResponse\"\x89\x01\n\x13\x46ollowTopicsRequest\x12%\n\x03\x61\x64\x64\x18\x01 \x01(\x0b\x32\x16.eddyline.v1.FollowAddH\x00\x12+\n\x06remove\x18\x02 \x01(\x0b\x32\x19.eddyline.v1.FollowRemoveH\x00\x12\x16\n\x0c\x63redit_bytes\x18\x03 \x01(\x04H\x00\x42\x06\n\x04step\"b\n\tFollowAdd\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\r\n\x05topic\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x16\n\tafter_seq\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\x0c\n\n_after_seq\"!\n\x0c\x46ollowRemove\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\"\xe0\x01\n\x14\x46ollowTopicsResponse\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12-\n\x07started\x18\x02 \x01(\x0b\x32\x1a.eddyline.v1.FollowStartedH\x00\x12\'\n\x04item\x18\x03 \x01(\x0b\x32\x17.eddyline.v1.FollowItemH\x00\x12)\n\x05level\x18\x04 \x01(\x0b\x32\x18.eddyline.v1.FollowLevelH\x00\x12)\n\x05\x65nded\x18\x05 \x01(\x0b\x32\x18.eddyline.v1.FollowEndedH\x00\x42\x07\n\x05\x65vent\"E\n\rFollowStarted\x12!\n\x05topic\x18\x01 \x01(\x0b\x32\x12.eddyline.v1.Topic\x12\x11\n\tafter_seq\x18\x02 \x01(\x04\"\\\n\nFollowItem\x12$\n\x04item\x18\x01 \x01(\x0b\x32\x16.eddyline.v1.BatchItem\x12\x16\n\x0enext_after_seq\x18\x02 \x01(\x04\x12\x10\n\x08head_seq\x18\x03 \x01(\x04\"\x1f\n\x0b\x46ollowLevel\x12\x10\n\x08head_seq\x18\x01 \x01(\x04\".\n\x0b\x46ollowEnded\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t*_\n\x0cSourcePolicy\x12\x1d\n\x19SOURCE_POLICY_UNSPECIFIED\x10\x00\x12\x18\n\x14SOURCE_POLICY_RESYNC\x10\x01\x12\x16\n\x12SOURCE_POLICY_STOP\x10\x02\x32\x85\x08\n\x0c\x41pplyService\x12M\n\nApplyBatch\x12\x1e.eddyline.v1.ApplyBatchRequest\x1a\x1f.eddyline.v1.ApplyBatchResponse\x12J\n\tPutSource\x12\x1d.eddyline.v1.PutSourceRequest\x1a\x1e.eddyline.v1.PutSourceResponse\x12g\n\tGetSource\x12).eddyline.v1.ApplyServiceGetSourceRequest\x1a*.eddyline.v1.ApplyServiceGetSourceResponse\"\x03\x90\x02\x01\x12m\n\x0bListSources\x12+.eddyline.v1.ApplyServiceListSourcesRequest\x1a,.eddyline.v1.ApplyServiceListSourcesResponse\"\x03\x90\x02\x01\x12V\n\rControlSource\x12!.eddyline.v1.ControlSourceRequest\x1a\".eddyline.v1.ControlSourceResponse\x12k\n\x0cUpdateSource\x12,.eddyline.v1.ApplyServiceUpdateSourceRequest\x1a-.eddyline.v1.ApplyServiceUpdateSourceResponse\x12k\n\x0c\x44\x65leteSource\x12,.eddyline.v1.ApplyServiceDeleteSourceRequest\x1a-.eddyline.v1.ApplyServiceDeleteSourceResponse\x12S\n\x0c\x41\x63quireLease\x12 .eddyline.v1.AcquireLeaseRequest\x1a!.eddyline.v1.AcquireLeaseResponse\x12M\n\nRenewLease\x12\x1e.eddyline.v1.RenewLeaseRequest\x1a\x1f.eddyline.v1.RenewLeaseResponse\x12S\n\x0cReleaseLease\x12 .eddyline.v1.ReleaseLeaseRequest\x1a!.eddyline.v1.ReleaseLeaseResponse\x12W\n\x0c\x46ollowTopics\x12 .eddyline.v1.FollowTopicsRequest\x1a!.eddyline.v1.FollowTopicsResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,8 +38,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_APPLYSERVICE'].methods_by_name['GetSource']._serialized_options = b'\220\002\001'
   _globals['_APPLYSERVICE'].methods_by_name['ListSources']._loaded_options = None
   _globals['_APPLYSERVICE'].methods_by_name['ListSources']._serialized_options = b'\220\002\001'
-  _globals['_SOURCEPOLICY']._serialized_start=2791
-  _globals['_SOURCEPOLICY']._serialized_end=2886
+  _globals['_SOURCEPOLICY']._serialized_start=3195
+  _globals['_SOURCEPOLICY']._serialized_end=3290
   _globals['_APPLYBATCHREQUEST']._serialized_start=113
   _globals['_APPLYBATCHREQUEST']._serialized_end=237
   _globals['_APPLYBATCHRESPONSE']._serialized_start=239
@@ -64,38 +64,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CONTROLSOURCEREQUEST']._serialized_end=1433
   _globals['_CONTROLSOURCERESPONSE']._serialized_start=1435
   _globals['_CONTROLSOURCERESPONSE']._serialized_end=1500
-  _globals['_APPLYSERVICEDELETESOURCEREQUEST']._serialized_start=1502
-  _globals['_APPLYSERVICEDELETESOURCEREQUEST']._serialized_end=1551
-  _globals['_APPLYSERVICEDELETESOURCERESPONSE']._serialized_start=1553
-  _globals['_APPLYSERVICEDELETESOURCERESPONSE']._serialized_end=1587
-  _globals['_ACQUIRELEASEREQUEST']._serialized_start=1589
-  _globals['_ACQUIRELEASEREQUEST']._serialized_end=1660
-  _globals['_ACQUIRELEASERESPONSE']._serialized_start=1662
-  _globals['_ACQUIRELEASERESPONSE']._serialized_end=1741
-  _globals['_RENEWLEASEREQUEST']._serialized_start=1744
-  _globals['_RENEWLEASEREQUEST']._serialized_end=1874
-  _globals['_RENEWLEASERESPONSE']._serialized_start=1876
-  _globals['_RENEWLEASERESPONSE']._serialized_end=1963
-  _globals['_RELEASELEASEREQUEST']._serialized_start=1965
-  _globals['_RELEASELEASEREQUEST']._serialized_end=2017
-  _globals['_RELEASELEASERESPONSE']._serialized_start=2019
-  _globals['_RELEASELEASERESPONSE']._serialized_end=2041
-  _globals['_FOLLOWTOPICSREQUEST']._serialized_start=2044
-  _globals['_FOLLOWTOPICSREQUEST']._serialized_end=2181
-  _globals['_FOLLOWADD']._serialized_start=2183
-  _globals['_FOLLOWADD']._serialized_end=2281
-  _globals['_FOLLOWREMOVE']._serialized_start=2283
-  _globals['_FOLLOWREMOVE']._serialized_end=2316
-  _globals['_FOLLOWTOPICSRESPONSE']._serialized_start=2319
-  _globals['_FOLLOWTOPICSRESPONSE']._serialized_end=2543
-  _globals['_FOLLOWSTARTED']._serialized_start=2545
-  _globals['_FOLLOWSTARTED']._serialized_end=2614
-  _globals['_FOLLOWITEM']._serialized_start=2616
-  _globals['_FOLLOWITEM']._serialized_end=2708
-  _globals['_FOLLOWLEVEL']._serialized_start=2710
-  _globals['_FOLLOWLEVEL']._serialized_end=2741
-  _globals['_FOLLOWENDED']._serialized_start=2743
-  _globals['_FOLLOWENDED']._serialized_end=2789
-  _globals['_APPLYSERVICE']._serialized_start=2889
-  _globals['_APPLYSERVICE']._serialized_end=3809
+  _globals['_APPLYSERVICEUPDATESOURCEREQUEST']._serialized_start=1503
+  _globals['_APPLYSERVICEUPDATESOURCEREQUEST']._serialized_end=1702
+  _globals['_APPLYSERVICEUPDATESOURCERESPONSE']._serialized_start=1704
+  _globals['_APPLYSERVICEUPDATESOURCERESPONSE']._serialized_end=1780
+  _globals['_APPLYSERVICEDELETESOURCEREQUEST']._serialized_start=1782
+  _globals['_APPLYSERVICEDELETESOURCEREQUEST']._serialized_end=1831
+  _globals['_APPLYSERVICEDELETESOURCERESPONSE']._serialized_start=1833
+  _globals['_APPLYSERVICEDELETESOURCERESPONSE']._serialized_end=1867
+  _globals['_ACQUIRELEASEREQUEST']._serialized_start=1869
+  _globals['_ACQUIRELEASEREQUEST']._serialized_end=1940
+  _globals['_ACQUIRELEASERESPONSE']._serialized_start=1942
+  _globals['_ACQUIRELEASERESPONSE']._serialized_end=2021
+  _globals['_RENEWLEASEREQUEST']._serialized_start=2024
+  _globals['_RENEWLEASEREQUEST']._serialized_end=2154
+  _globals['_RENEWLEASERESPONSE']._serialized_start=2157
+  _globals['_RENEWLEASERESPONSE']._serialized_end=2367
+  _globals['_RELEASELEASEREQUEST']._serialized_start=2369
+  _globals['_RELEASELEASEREQUEST']._serialized_end=2421
+  _globals['_RELEASELEASERESPONSE']._serialized_start=2423
+  _globals['_RELEASELEASERESPONSE']._serialized_end=2445
+  _globals['_FOLLOWTOPICSREQUEST']._serialized_start=2448
+  _globals['_FOLLOWTOPICSREQUEST']._serialized_end=2585
+  _globals['_FOLLOWADD']._serialized_start=2587
+  _globals['_FOLLOWADD']._serialized_end=2685
+  _globals['_FOLLOWREMOVE']._serialized_start=2687
+  _globals['_FOLLOWREMOVE']._serialized_end=2720
+  _globals['_FOLLOWTOPICSRESPONSE']._serialized_start=2723
+  _globals['_FOLLOWTOPICSRESPONSE']._serialized_end=2947
+  _globals['_FOLLOWSTARTED']._serialized_start=2949
+  _globals['_FOLLOWSTARTED']._serialized_end=3018
+  _globals['_FOLLOWITEM']._serialized_start=3020
+  _globals['_FOLLOWITEM']._serialized_end=3112
+  _globals['_FOLLOWLEVEL']._serialized_start=3114
+  _globals['_FOLLOWLEVEL']._serialized_end=3145
+  _globals['_FOLLOWENDED']._serialized_start=3147
+  _globals['_FOLLOWENDED']._serialized_end=3193
+  _globals['_APPLYSERVICE']._serialized_start=3293
+  _globals['_APPLYSERVICE']._serialized_end=4322
 # @@protoc_insertion_point(module_scope)

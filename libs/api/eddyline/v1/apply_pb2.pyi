@@ -226,7 +226,7 @@ class SourceState(_message.Message):
     lease_remaining_ms: _builtins.int
     """Time the lease still runs, in milliseconds. 0 = free."""
     state: _builtins.str
-    """State as last reported by the holder, e.g. `LIVE`."""
+    """State as last reported by the holder, e.g. `LIVE`; CONNECTING from a lease on until its holder reports."""
     state_reason: _builtins.str
     """Why, where the state is a stop or a trouble. Empty otherwise."""
     head_seq: _builtins.int
@@ -479,6 +479,66 @@ class ControlSourceResponse(_message.Message):
 Global___ControlSourceResponse: _TypeAlias = ControlSourceResponse  # noqa: Y015
 
 @_typing.final
+class ApplyServiceUpdateSourceRequest(_message.Message):
+    """Request of UpdateSource."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    ON_EXPIRED_FIELD_NUMBER: _builtins.int
+    ON_RECREATED_FIELD_NUMBER: _builtins.int
+    DEAD_LETTER_TOPIC_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """Source name. Required."""
+    on_expired: Global___SourcePolicy.ValueType
+    """As in SourceDefinition. UNSPECIFIED = as it is."""
+    on_recreated: Global___SourcePolicy.ValueType
+    """As in SourceDefinition. UNSPECIFIED = as it is."""
+    dead_letter_topic: _builtins.str
+    """As in SourceDefinition; empty takes it away. Unset = as it is."""
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        on_expired: Global___SourcePolicy.ValueType = ...,
+        on_recreated: Global___SourcePolicy.ValueType = ...,
+        dead_letter_topic: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dead_letter_topic", b"_dead_letter_topic", "dead_letter_topic", b"dead_letter_topic"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dead_letter_topic", b"_dead_letter_topic", "dead_letter_topic", b"dead_letter_topic", "on_expired", b"on_expired", "on_recreated", b"on_recreated", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__dead_letter_topic: _TypeAlias = _typing.Literal["dead_letter_topic"]  # noqa: Y015
+    _WhichOneofArgType__dead_letter_topic: _TypeAlias = _typing.Literal["_dead_letter_topic", b"_dead_letter_topic"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dead_letter_topic) -> _WhichOneofReturnType__dead_letter_topic | None: ...
+
+Global___ApplyServiceUpdateSourceRequest: _TypeAlias = ApplyServiceUpdateSourceRequest  # noqa: Y015
+
+@_typing.final
+class ApplyServiceUpdateSourceResponse(_message.Message):
+    """Answer of UpdateSource."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def source(self) -> Global___SourceState:
+        """The source as stored."""
+
+    def __init__(
+        self,
+        *,
+        source: Global___SourceState | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyServiceUpdateSourceResponse: _TypeAlias = ApplyServiceUpdateSourceResponse  # noqa: Y015
+
+@_typing.final
 class ApplyServiceDeleteSourceRequest(_message.Message):
     """Request of DeleteSource."""
 
@@ -626,22 +686,34 @@ class RenewLeaseResponse(_message.Message):
     LEASE_REMAINING_MS_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
     RESYNC_SERIAL_FIELD_NUMBER: _builtins.int
+    ON_EXPIRED_FIELD_NUMBER: _builtins.int
+    ON_RECREATED_FIELD_NUMBER: _builtins.int
+    DEAD_LETTER_TOPIC_FIELD_NUMBER: _builtins.int
     lease_remaining_ms: _builtins.int
     """Time it now runs, in milliseconds."""
     paused: _builtins.bool
     """As in SourceState."""
     resync_serial: _builtins.int
     """As in SourceState."""
+    on_expired: Global___SourcePolicy.ValueType
+    """As in SourceDefinition, as it is now. UNSPECIFIED = the store does not know updates: as the lease said."""
+    on_recreated: Global___SourcePolicy.ValueType
+    """As in SourceDefinition, as it is now. UNSPECIFIED likewise."""
+    dead_letter_topic: _builtins.str
+    """As in SourceDefinition, as it is now; means nothing where `on_expired` is UNSPECIFIED."""
     def __init__(
         self,
         *,
         lease_remaining_ms: _builtins.int = ...,
         paused: _builtins.bool = ...,
         resync_serial: _builtins.int = ...,
+        on_expired: Global___SourcePolicy.ValueType = ...,
+        on_recreated: Global___SourcePolicy.ValueType = ...,
+        dead_letter_topic: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_remaining_ms", b"lease_remaining_ms", "paused", b"paused", "resync_serial", b"resync_serial"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_letter_topic", b"dead_letter_topic", "lease_remaining_ms", b"lease_remaining_ms", "on_expired", b"on_expired", "on_recreated", b"on_recreated", "paused", b"paused", "resync_serial", b"resync_serial"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

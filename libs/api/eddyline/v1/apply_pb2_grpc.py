@@ -61,6 +61,11 @@ class ApplyServiceStub:
                 request_serializer=eddyline_dot_v1_dot_apply__pb2.ControlSourceRequest.SerializeToString,
                 response_deserializer=eddyline_dot_v1_dot_apply__pb2.ControlSourceResponse.FromString,
                 _registered_method=True)
+        self.UpdateSource = channel.unary_unary(
+                '/eddyline.v1.ApplyService/UpdateSource',
+                request_serializer=eddyline_dot_v1_dot_apply__pb2.ApplyServiceUpdateSourceRequest.SerializeToString,
+                response_deserializer=eddyline_dot_v1_dot_apply__pb2.ApplyServiceUpdateSourceResponse.FromString,
+                _registered_method=True)
         self.DeleteSource = channel.unary_unary(
                 '/eddyline.v1.ApplyService/DeleteSource',
                 request_serializer=eddyline_dot_v1_dot_apply__pb2.ApplyServiceDeleteSourceRequest.SerializeToString,
@@ -142,6 +147,16 @@ class ApplyServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UpdateSource(self, request, context):
+        """Changes the part of a source's definition that may change. Durable when it returns; the holder learns it with its next
+        renewal. The dead-letter topic is not looked at: who calls makes sure of it.
+        Retry: safe; what changes nothing is answered with the source as it is.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, NOT_YET, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteSource(self, request, context):
         """Deletes a source's definition, position and lease; the topic and its records stay. Durable when it returns.
         Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN.
@@ -215,6 +230,11 @@ def add_ApplyServiceServicer_to_server(servicer, server):
                     servicer.ControlSource,
                     request_deserializer=eddyline_dot_v1_dot_apply__pb2.ControlSourceRequest.FromString,
                     response_serializer=eddyline_dot_v1_dot_apply__pb2.ControlSourceResponse.SerializeToString,
+            ),
+            'UpdateSource': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateSource,
+                    request_deserializer=eddyline_dot_v1_dot_apply__pb2.ApplyServiceUpdateSourceRequest.FromString,
+                    response_serializer=eddyline_dot_v1_dot_apply__pb2.ApplyServiceUpdateSourceResponse.SerializeToString,
             ),
             'DeleteSource': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteSource,
@@ -379,6 +399,33 @@ class ApplyService:
             '/eddyline.v1.ApplyService/ControlSource',
             eddyline_dot_v1_dot_apply__pb2.ControlSourceRequest.SerializeToString,
             eddyline_dot_v1_dot_apply__pb2.ControlSourceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateSource(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eddyline.v1.ApplyService/UpdateSource',
+            eddyline_dot_v1_dot_apply__pb2.ApplyServiceUpdateSourceRequest.SerializeToString,
+            eddyline_dot_v1_dot_apply__pb2.ApplyServiceUpdateSourceResponse.FromString,
             options,
             channel_credentials,
             insecure,

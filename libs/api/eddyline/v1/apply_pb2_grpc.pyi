@@ -47,6 +47,12 @@ class ApplyServiceStub:
     renewal.
     Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN.
     """
+    UpdateSource: _aio.UnaryUnaryMultiCallable[_apply_pb2.ApplyServiceUpdateSourceRequest, _apply_pb2.ApplyServiceUpdateSourceResponse]
+    """Changes the part of a source's definition that may change. Durable when it returns; the holder learns it with its next
+    renewal. The dead-letter topic is not looked at: who calls makes sure of it.
+    Retry: safe; what changes nothing is answered with the source as it is.
+    Errors: INVALID_NAME, INVALID_ARGUMENT, NOT_YET, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN.
+    """
     DeleteSource: _aio.UnaryUnaryMultiCallable[_apply_pb2.ApplyServiceDeleteSourceRequest, _apply_pb2.ApplyServiceDeleteSourceResponse]
     """Deletes a source's definition, position and lease; the topic and its records stay. Durable when it returns.
     Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN.
@@ -136,6 +142,18 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
         """Pauses or resumes a source, or asks for a resync. Durable when it returns; the holder learns it with its next
         renewal.
         Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN.
+        """
+
+    @_abc_1.abstractmethod
+    def UpdateSource(
+        self,
+        request: _apply_pb2.ApplyServiceUpdateSourceRequest,
+        context: _aio.ServicerContext[_apply_pb2.ApplyServiceUpdateSourceRequest, _abc.Awaitable[_apply_pb2.ApplyServiceUpdateSourceResponse]],
+    ) -> _abc.Awaitable[_apply_pb2.ApplyServiceUpdateSourceResponse]:
+        """Changes the part of a source's definition that may change. Durable when it returns; the holder learns it with its next
+        renewal. The dead-letter topic is not looked at: who calls makes sure of it.
+        Retry: safe; what changes nothing is answered with the source as it is.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, NOT_YET, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN.
         """
 
     @_abc_1.abstractmethod

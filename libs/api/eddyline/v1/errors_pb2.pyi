@@ -40,7 +40,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_MALFORMED_COLUMNS: _ErrorReason.ValueType  # 5
     """INVALID_ARGUMENT: columns do not fit together: offsets out of order or past the end, wrong counts, bad UTF-8."""
     ERROR_REASON_BATCH_TOO_LARGE: _ErrorReason.ValueType  # 6
-    """INVALID_ARGUMENT: more records than an append may carry."""
+    """INVALID_ARGUMENT: more records, or bytes, than an append may carry."""
     ERROR_REASON_RECORD_TOO_LARGE: _ErrorReason.ValueType  # 7
     """INVALID_ARGUMENT: a field of a record is larger than its bound, or an append by itself larger than its topic's cap."""
     ERROR_REASON_INVALID_OP: _ErrorReason.ValueType  # 8
@@ -186,7 +186,7 @@ ERROR_REASON_NOT_YET: ErrorReason.ValueType  # 4
 ERROR_REASON_MALFORMED_COLUMNS: ErrorReason.ValueType  # 5
 """INVALID_ARGUMENT: columns do not fit together: offsets out of order or past the end, wrong counts, bad UTF-8."""
 ERROR_REASON_BATCH_TOO_LARGE: ErrorReason.ValueType  # 6
-"""INVALID_ARGUMENT: more records than an append may carry."""
+"""INVALID_ARGUMENT: more records, or bytes, than an append may carry."""
 ERROR_REASON_RECORD_TOO_LARGE: ErrorReason.ValueType  # 7
 """INVALID_ARGUMENT: a field of a record is larger than its bound, or an append by itself larger than its topic's cap."""
 ERROR_REASON_INVALID_OP: ErrorReason.ValueType  # 8

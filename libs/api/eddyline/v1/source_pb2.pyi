@@ -103,7 +103,7 @@ class _SourceStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SourceSt
     SOURCE_STATUS_LIVE: _SourceStatus.ValueType  # 3
     """Copying as changes come."""
     SOURCE_STATUS_RECOVERING: _SourceStatus.ValueType  # 4
-    """Connection or consumer lost; being made anew."""
+    """Connection or consumer lost, or the topic is full and refuses more; tried again."""
     @_builtins.property
     @_deprecated("""This enum value has been marked as deprecated using proto enum value options.""")
     def SOURCE_STATUS_BUCKET_MISSING(self) -> _SourceStatus.ValueType:   # 5
@@ -113,7 +113,7 @@ class _SourceStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SourceSt
     SOURCE_STATUS_CURSOR_AHEAD: _SourceStatus.ValueType  # 7
     """Stopped: the stream's last revision is below the position, or the message there is another one."""
     SOURCE_STATUS_OVERSIZE: _SourceStatus.ValueType  # 8
-    """Stopped: a message does not fit into a record."""
+    """Stopped: a message does not fit into a record, or a record not into its topic's cap."""
     SOURCE_STATUS_CONNECTING: _SourceStatus.ValueType  # 9
     """Leased; connecting to NATS, looking at the bucket or stream."""
     SOURCE_STATUS_SNAPSHOT: _SourceStatus.ValueType  # 10
@@ -141,7 +141,7 @@ SOURCE_STATUS_RESYNCING: SourceStatus.ValueType  # 2
 SOURCE_STATUS_LIVE: SourceStatus.ValueType  # 3
 """Copying as changes come."""
 SOURCE_STATUS_RECOVERING: SourceStatus.ValueType  # 4
-"""Connection or consumer lost; being made anew."""
+"""Connection or consumer lost, or the topic is full and refuses more; tried again."""
 SOURCE_STATUS_BUCKET_MISSING: SourceStatus.ValueType  # 5
 """Not used any more: SOURCE_LOST."""
 SOURCE_STATUS_STREAM_RECREATED: SourceStatus.ValueType  # 6
@@ -149,7 +149,7 @@ SOURCE_STATUS_STREAM_RECREATED: SourceStatus.ValueType  # 6
 SOURCE_STATUS_CURSOR_AHEAD: SourceStatus.ValueType  # 7
 """Stopped: the stream's last revision is below the position, or the message there is another one."""
 SOURCE_STATUS_OVERSIZE: SourceStatus.ValueType  # 8
-"""Stopped: a message does not fit into a record."""
+"""Stopped: a message does not fit into a record, or a record not into its topic's cap."""
 SOURCE_STATUS_CONNECTING: SourceStatus.ValueType  # 9
 """Leased; connecting to NATS, looking at the bucket or stream."""
 SOURCE_STATUS_SNAPSHOT: SourceStatus.ValueType  # 10
@@ -283,6 +283,66 @@ class CreateSourceResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CreateSourceResponse: _TypeAlias = CreateSourceResponse  # noqa: Y015
+
+@_typing.final
+class UpdateSourceRequest(_message.Message):
+    """Request of UpdateSource."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    DEFINITION_FIELD_NUMBER: _builtins.int
+    CLEAR_DEAD_LETTER_TOPIC_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """Source name. Required."""
+    clear_dead_letter_topic: _builtins.bool
+    """Takes the dead-letter topic away: what does not fit stops the source again. The topic and its letters stay. With a
+    `definition.dead_letter_topic` it is INVALID_ARGUMENT.
+    """
+    @_builtins.property
+    def definition(self) -> _apply_pb2.SourceDefinition:
+        """What to change: policies that are UNSPECIFIED and an empty dead-letter topic keep their values. Name, topic, bucket,
+        stream and filters are left out, or are the source's own; others are INVALID_ARGUMENT.
+        """
+
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        definition: _apply_pb2.SourceDefinition | None = ...,
+        clear_dead_letter_topic: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clear_dead_letter_topic", b"clear_dead_letter_topic", "definition", b"definition", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateSourceRequest: _TypeAlias = UpdateSourceRequest  # noqa: Y015
+
+@_typing.final
+class UpdateSourceResponse(_message.Message):
+    """Answer of UpdateSource."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def source(self) -> Global___Source:
+        """The source as it is now."""
+
+    def __init__(
+        self,
+        *,
+        source: Global___Source | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateSourceResponse: _TypeAlias = UpdateSourceResponse  # noqa: Y015
 
 @_typing.final
 class GetSourceRequest(_message.Message):

@@ -40,6 +40,11 @@ class SourceServiceStub:
                 request_serializer=eddyline_dot_v1_dot_source__pb2.CreateSourceRequest.SerializeToString,
                 response_deserializer=eddyline_dot_v1_dot_source__pb2.CreateSourceResponse.FromString,
                 _registered_method=True)
+        self.UpdateSource = channel.unary_unary(
+                '/eddyline.v1.SourceService/UpdateSource',
+                request_serializer=eddyline_dot_v1_dot_source__pb2.UpdateSourceRequest.SerializeToString,
+                response_deserializer=eddyline_dot_v1_dot_source__pb2.UpdateSourceResponse.FromString,
+                _registered_method=True)
         self.GetSource = channel.unary_unary(
                 '/eddyline.v1.SourceService/GetSource',
                 request_serializer=eddyline_dot_v1_dot_source__pb2.GetSourceRequest.SerializeToString,
@@ -92,6 +97,20 @@ class SourceServiceServicer:
         Retry: an equal definition is answered as done.
         Errors: INVALID_NAME, INVALID_ARGUMENT, INVALID_CONFIG, NOT_YET, SOURCE_EXISTS, TOPIC_HAS_SOURCE,
         TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_NOT_EMPTY, NOT_KV, NOT_LOG, QUOTA_TOPICS, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateSource(self, request, context):
+        """Changes what a source does by itself: `on_expired`, `on_recreated`, `dead_letter_topic`; what is left out keeps its
+        value. Durable (fdatasynced) when it returns; the holder goes by it within a third of a lease, and goes on by itself
+        where the new setting takes what stopped it. Nothing is lost or copied twice. A dead-letter topic that is missing is
+        made. What is copied, and where to, is settled when a source is made.
+        Retry: safe; an update that changes nothing is answered with the source as it is.
+        Errors: INVALID_NAME, INVALID_ARGUMENT (another name, topic, bucket, stream or filter than the source's: `field` says
+        which), NOT_YET, SOURCE_NOT_FOUND, NOT_LOG and TOPIC_HAS_SOURCE (the dead-letter topic), QUOTA_TOPICS, READ_ONLY,
+        COMMIT_UNKNOWN, STORE_UNREACHABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -181,6 +200,11 @@ def add_SourceServiceServicer_to_server(servicer, server):
                     request_deserializer=eddyline_dot_v1_dot_source__pb2.CreateSourceRequest.FromString,
                     response_serializer=eddyline_dot_v1_dot_source__pb2.CreateSourceResponse.SerializeToString,
             ),
+            'UpdateSource': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateSource,
+                    request_deserializer=eddyline_dot_v1_dot_source__pb2.UpdateSourceRequest.FromString,
+                    response_serializer=eddyline_dot_v1_dot_source__pb2.UpdateSourceResponse.SerializeToString,
+            ),
             'GetSource': grpc.unary_unary_rpc_method_handler(
                     servicer.GetSource,
                     request_deserializer=eddyline_dot_v1_dot_source__pb2.GetSourceRequest.FromString,
@@ -250,6 +274,33 @@ class SourceService:
             '/eddyline.v1.SourceService/CreateSource',
             eddyline_dot_v1_dot_source__pb2.CreateSourceRequest.SerializeToString,
             eddyline_dot_v1_dot_source__pb2.CreateSourceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateSource(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eddyline.v1.SourceService/UpdateSource',
+            eddyline_dot_v1_dot_source__pb2.UpdateSourceRequest.SerializeToString,
+            eddyline_dot_v1_dot_source__pb2.UpdateSourceResponse.FromString,
             options,
             channel_credentials,
             insecure,

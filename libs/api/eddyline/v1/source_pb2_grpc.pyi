@@ -23,6 +23,16 @@ class SourceServiceStub:
     Errors: INVALID_NAME, INVALID_ARGUMENT, INVALID_CONFIG, NOT_YET, SOURCE_EXISTS, TOPIC_HAS_SOURCE,
     TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_NOT_EMPTY, NOT_KV, NOT_LOG, QUOTA_TOPICS, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
     """
+    UpdateSource: _aio.UnaryUnaryMultiCallable[_source_pb2.UpdateSourceRequest, _source_pb2.UpdateSourceResponse]
+    """Changes what a source does by itself: `on_expired`, `on_recreated`, `dead_letter_topic`; what is left out keeps its
+    value. Durable (fdatasynced) when it returns; the holder goes by it within a third of a lease, and goes on by itself
+    where the new setting takes what stopped it. Nothing is lost or copied twice. A dead-letter topic that is missing is
+    made. What is copied, and where to, is settled when a source is made.
+    Retry: safe; an update that changes nothing is answered with the source as it is.
+    Errors: INVALID_NAME, INVALID_ARGUMENT (another name, topic, bucket, stream or filter than the source's: `field` says
+    which), NOT_YET, SOURCE_NOT_FOUND, NOT_LOG and TOPIC_HAS_SOURCE (the dead-letter topic), QUOTA_TOPICS, READ_ONLY,
+    COMMIT_UNKNOWN, STORE_UNREACHABLE.
+    """
     GetSource: _aio.UnaryUnaryMultiCallable[_source_pb2.GetSourceRequest, _source_pb2.GetSourceResponse]
     """Reads one source with its position, state and lag.
     Errors: INVALID_NAME, SOURCE_NOT_FOUND, STORE_UNREACHABLE.
@@ -82,6 +92,22 @@ class SourceServiceServicer(metaclass=_abc_1.ABCMeta):
         Retry: an equal definition is answered as done.
         Errors: INVALID_NAME, INVALID_ARGUMENT, INVALID_CONFIG, NOT_YET, SOURCE_EXISTS, TOPIC_HAS_SOURCE,
         TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_NOT_EMPTY, NOT_KV, NOT_LOG, QUOTA_TOPICS, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
+        """
+
+    @_abc_1.abstractmethod
+    def UpdateSource(
+        self,
+        request: _source_pb2.UpdateSourceRequest,
+        context: _aio.ServicerContext[_source_pb2.UpdateSourceRequest, _abc.Awaitable[_source_pb2.UpdateSourceResponse]],
+    ) -> _abc.Awaitable[_source_pb2.UpdateSourceResponse]:
+        """Changes what a source does by itself: `on_expired`, `on_recreated`, `dead_letter_topic`; what is left out keeps its
+        value. Durable (fdatasynced) when it returns; the holder goes by it within a third of a lease, and goes on by itself
+        where the new setting takes what stopped it. Nothing is lost or copied twice. A dead-letter topic that is missing is
+        made. What is copied, and where to, is settled when a source is made.
+        Retry: safe; an update that changes nothing is answered with the source as it is.
+        Errors: INVALID_NAME, INVALID_ARGUMENT (another name, topic, bucket, stream or filter than the source's: `field` says
+        which), NOT_YET, SOURCE_NOT_FOUND, NOT_LOG and TOPIC_HAS_SOURCE (the dead-letter topic), QUOTA_TOPICS, READ_ONLY,
+        COMMIT_UNKNOWN, STORE_UNREACHABLE.
         """
 
     @_abc_1.abstractmethod

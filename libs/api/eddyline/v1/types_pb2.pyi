@@ -32,9 +32,11 @@ class _OpEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Op.ValueType], _bu
     OP_PUT: _Op.ValueType  # 2
     """Sets the key's value (KV topics)."""
     OP_DELETE: _Op.ValueType  # 3
-    """Deletes the key (KV topics)."""
+    """Deletes the key (KV topics). `data` that it carries, as what deletes in a bucket may, is kept in the log with it, and is
+    nobody's value.
+    """
     OP_PURGE: _Op.ValueType  # 4
-    """Deletes the key, and its history at the source (KV topics)."""
+    """Deletes the key, and its history at the source (KV topics). `data` as of OP_DELETE."""
     OP_GAP: _Op.ValueType  # 5
     """Stands for a lost range. Written by the store and by sources, never by clients; answered as a `Gap`."""
 
@@ -48,9 +50,11 @@ OP_APPEND: Op.ValueType  # 1
 OP_PUT: Op.ValueType  # 2
 """Sets the key's value (KV topics)."""
 OP_DELETE: Op.ValueType  # 3
-"""Deletes the key (KV topics)."""
+"""Deletes the key (KV topics). `data` that it carries, as what deletes in a bucket may, is kept in the log with it, and is
+nobody's value.
+"""
 OP_PURGE: Op.ValueType  # 4
-"""Deletes the key, and its history at the source (KV topics)."""
+"""Deletes the key, and its history at the source (KV topics). `data` as of OP_DELETE."""
 OP_GAP: Op.ValueType  # 5
 """Stands for a lost range. Written by the store and by sources, never by clients; answered as a `Gap`."""
 Global___Op: _TypeAlias = Op  # noqa: Y015

@@ -23,8 +23,10 @@ _EXAMPLE: Final = """
 eddyline append greetings hello world --create log
 eddyline append prices 42 --key BTC --create kv
 tail -f access.log | eddyline append access
+eddyline append prices --key BTC --op delete
 eddyline append orders --json '{"key": "17", "data": "paid", "meta": {"by": "web"}}'
 eddyline read a -o json | eddyline append b --json"""
+_DELETING: Final = ("delete", "purge")
 _MORE: Final = """
 
 JSON in (--json), an object a line or a VALUE, all fields optional:
@@ -74,7 +76,11 @@ def add(subparsers: Subparsers) -> None:
 
 def contradiction(arguments: argparse.Namespace) -> str:
     """What the arguments say against each other; empty = nothing."""
-    return "--skip is for standard input, not for values" if arguments.skip and arguments.values else ""
+    if arguments.skip and arguments.values:
+        return "--skip is for standard input, not for values"
+    if arguments.op in _DELETING and arguments.values and not arguments.json:
+        return f"--op {arguments.op} takes no value, only a key: give it with --key"
+    return ""
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:

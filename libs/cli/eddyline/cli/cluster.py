@@ -22,10 +22,11 @@ ROLES: Final = ("nats", "store", "ingest", "delivery")
 
 @dataclass(frozen=True, slots=True)
 class ClusterPart:
-    """One process of a local cluster; pid 0 = it does not run."""
+    """One process of a local cluster; pid None = it does not run now. No number stands for that: `kill` takes 0 for the
+    caller's own processes."""
 
     address: str
-    pid: int
+    pid: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,19 @@ def read_cluster_file(data: Path) -> ClusterFile | None:
         return None
     try:
         loaded = json.loads(text)
-        parts = {name: ClusterPart(str(loaded[name]["address"]), int(loaded[name]["pid"])) for name in ROLES}
+        parts = {name: ClusterPart(str(loaded[name]["address"]), _pid(loaded[name]["pid"])) for name in ROLES}
     except (ValueError, KeyError, TypeError) as error:
         raise CommandError(
             f"{path} is not a cluster file ({error!r})", "delete it; `eddyline up` writes it anew"
         ) from None
     return ClusterFile(parts)
+
+
+def _pid(found: object) -> int | None:
+    """Older versions wrote 0 of a process that does not run."""
+    if found is not None and not isinstance(found, int):
+        raise TypeError(f"{found!r} is no pid")
+    return found or None
 
 
 def cluster_address(asked: str, environ: Mapping[str, str], data: Path) -> str:

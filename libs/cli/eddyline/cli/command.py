@@ -10,10 +10,11 @@ import argparse
 import asyncio
 import os
 import random
+import re
 import signal
 import sys
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from eddyline.cli import (
     append,
@@ -70,12 +71,21 @@ VERBS: Final = (
     demo,
     drill,
 )
+_NEGATIVE: Final = re.compile(r"-\.?[0-9]")
 _DESCRIPTION: Final = "Eddyline keeps what the stream leaves behind."
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that takes `-5s` for a value, as argparse itself takes `-5`: no option of ours begins with a digit."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:  # what argparse takes
+        super().__init__(*args, **options)
+        self._negative_number_matcher = _NEGATIVE
 
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    whole = argparse.ArgumentParser(prog="eddyline", description=_DESCRIPTION, allow_abbrev=False)
+    whole = Parser(prog="eddyline", description=_DESCRIPTION, allow_abbrev=False)
     whole.add_argument("--version", action="version", version=f"eddyline {version('eddyline-cli')}")
     subparsers = whole.add_subparsers(title="verbs", metavar="VERB", required=True)
     for verb in VERBS:

@@ -23,8 +23,9 @@ _WHAT_TO_DO: Final = {
     "TOPIC_NOT_FOUND": "list them with `eddyline topic list`, make it with `eddyline topic create NAME`",
     "SOURCE_NOT_FOUND": "list them with `eddyline source list`",
     "TOPIC_EXISTS": "use it, or delete it with `eddyline topic delete NAME`",
-    "SOURCE_EXISTS": "look at it with `eddyline source get NAME`, or delete it first",
+    "SOURCE_EXISTS": "look at it with `eddyline source get NAME`; change it by `eddyline source update`, or delete it",
     "NOT_KV": "only topics made with `--kind kv` have keys; read this one with `eddyline read`",
+    "BATCH_TOO_LARGE": "append it in several calls; lines of standard input are an append each",
     "KEY_REQUIRED": 'give one with --key, or "key" in JSON lines',
     "TOPIC_HAS_SOURCE": "write to its bucket instead",
     "TOPIC_NOT_EMPTY": "give a source or an import a new topic; without --if-empty a topic is deleted with all it has",
@@ -53,6 +54,16 @@ _WHAT_TO_DO: Final = {
     "APPLY_PENDING": "it is written: do not repeat it; look at `eddyline source list`",
     "DATA_CORRUPT": "keep the file, and restore the data directory from a copy",
 }
+_BY_METADATA: Final = {
+    "NOT_KV": {
+        "source": "a stream's topic is its history: read it with `eddyline read`; `eddyline source get` says how far it is"
+    },
+    "RECORD_TOO_LARGE": {
+        "capRecords": "raise it with `eddyline topic update TOPIC --cap-bytes` or `--cap-records`, or append less at once",
+        "limitBytes": "the bound is every topic's: split the record, or keep the data elsewhere and append where it is",
+    },
+}
+"""Advice where an error of several causes names, by a key of its metadata, which it is."""
 
 
 class CommandError(Exception):
@@ -72,6 +83,9 @@ def exit_code_of(number: Signals) -> int:
 
 def what_to_do(error: EddylineError) -> str:
     """Advice for an error of the cluster; empty = none."""
+    for metadata_key, advice in _BY_METADATA.get(error.reason, {}).items():
+        if metadata_key in error.metadata:
+            return advice
     return _WHAT_TO_DO.get(error.reason, "")
 
 

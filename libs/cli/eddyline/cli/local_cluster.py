@@ -57,7 +57,7 @@ class LocalCluster:
 
     def write_file(self) -> None:
         """Write what runs where, for other commands."""
-        parts = {name: ClusterPart(self.addresses[name], self.supervisor.parts[name].pid) for name in ROLES}
+        parts = {name: ClusterPart(self.addresses[name], self.supervisor.parts[name].pid or None) for name in ROLES}
         write_cluster_file(self.data, ClusterFile(parts))
 
 

@@ -32,7 +32,7 @@ def duration_ms(text: str) -> int:
     if text in ("0", "off"):
         return 0
     if not _DURATION.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a duration: 24h, 90s, 1h30m, 500ms, 7d; 0 = off")
+        raise argparse.ArgumentTypeError(f"{text!r} {_trouble(text)} a duration: 24h, 90s, 1h30m, 500ms, 7d; 0 = off")
     return _carried(text, sum(int(number) * _UNITS_MS[unit] for number, unit in _DURATION_PART.findall(text)))
 
 
@@ -43,7 +43,7 @@ def size_bytes(text: str) -> int:
     found = _SIZE.fullmatch(text)
     unit = _UNITS_BYTES.get(found[2].lower()) if found else None
     if found is None or unit is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size: 64MiB, 10GB, 4096; 0 = off")
+        raise argparse.ArgumentTypeError(f"{text!r} {_trouble(text)} a size: 64MiB, 10GB, 4096; 0 = off")
     return _carried(text, int(found[1]) * unit)
 
 
@@ -74,6 +74,10 @@ def shown_size(size: int) -> str:
         if size >= 1024**power:
             return f"{size / 1024**power:.1f}".removesuffix(".0") + unit
     return f"{size}B"
+
+
+def _trouble(text: str) -> str:
+    return "is below 0, and not" if re.match(r"-\.?[0-9]", text) else "is not"
 
 
 def _carried(text: str, number: int) -> int:

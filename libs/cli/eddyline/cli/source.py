@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from eddyline.cli import source_update
 from eddyline.cli.confirm import add_yes, confirm
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK
 from eddyline.cli.output import Json, put_bytes, shown_bytes
+from eddyline.cli.source_fields import source_fields
 from eddyline.cli.verb import add_group, add_verb, connected, whole_number
 from eddyline.core.errors import SourceNotFound
 
@@ -35,6 +37,7 @@ def add(subparsers: Subparsers) -> None:
         run=create,
     )
     _add_definition(parser)
+    source_update.add(verbs)
     parser = add_verb(verbs, "get", what="Show a source.", example="eddyline source get certs", run=get)
     parser.add_argument("name", metavar="NAME")
     add_verb(verbs, "list", what="List sources.", example="eddyline source list -o json", run=list_sources)
@@ -210,31 +213,6 @@ async def _exists(client: Client, name: str) -> bool:
     except SourceNotFound:
         return False
     return True
-
-
-def source_fields(source: Source) -> dict[str, Json]:
-    """A source as a JSON object."""
-    return {
-        "name": source.definition.name,
-        "bucket": source.definition.bucket,
-        "stream": source.definition.stream,
-        "topic": source.definition.topic,
-        "key_prefixes": [shown_bytes(prefix) for prefix in source.definition.key_prefixes],
-        "subjects": list(source.definition.subjects),
-        "on_expired": source.definition.on_expired,
-        "on_recreated": source.definition.on_recreated,
-        "dead_letter_topic": source.definition.dead_letter_topic,
-        "state": source.status,
-        "reason": source.reason,
-        "position_revision": source.position_revision,
-        "last_revision": source.last_revision,
-        "lag": source.lag,
-        "holder": source.holder,
-        "reported_ms": source.reported_ms,
-        "head_seq": source.head_seq,
-        "paused": source.paused,
-        "resync_pending": source.resync_pending,
-    }
 
 
 def comparison_text(name: str, result: Comparison) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
+from eddyline.client.call import check_message
 from eddyline.core.errors import EddylineError, NotReady
 from eddyline.core.status import unwrap
 from eddyline.core.store_link import AppendResult
@@ -83,7 +84,7 @@ class AppendStream:
         """Send one append; returns when it is on its way. Await what it returns for the outcome.
 
         Raises:
-            EddylineError: the stream has failed before.
+            EddylineError: the stream has failed before. BatchTooLarge: more than 64 MiB; the stream goes on.
         """
         if len(self._waiting) >= IN_FLIGHT_MAX:
             await self.read_until(self._waiting[0])
@@ -94,10 +95,12 @@ class AppendStream:
             idempotency_key=idempotency_key,
             expected_head_seq=expected_head_seq,
         )
+        request = log_pb2.AppendStreamRequest(append=step)
+        check_message(request)
         acknowledgement = Acknowledgement(self)
         self._waiting.append(acknowledgement)
         try:
-            await self._call.write(log_pb2.AppendStreamRequest(append=step))
+            await self._call.write(request)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             # The reason is behind the answers that came before it.
             await self.read_until(acknowledgement)

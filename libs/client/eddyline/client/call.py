@@ -12,12 +12,15 @@ import grpc
 
 from eddyline.core.backoff import Backoff
 from eddyline.core.clock import sleep
-from eddyline.core.errors import Code, EddylineError
+from eddyline.core.errors import BatchTooLarge, Code, EddylineError
+from eddyline.core.record import MESSAGE_BYTES_MAX
 from eddyline.core.status import unwrap
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
+
+    from google.protobuf.message import Message
 
     from eddyline.core.clock import Clock
 
@@ -30,6 +33,21 @@ STREAM_RETRYABLE: Final = RETRYABLE | {Code.DEADLINE_EXCEEDED}
 """A stream that knows its place may be cut off at any time and goes on."""
 
 Answer = TypeVar("Answer")
+
+
+def check_message(append: Message) -> None:
+    """Refuse an append that no call carries: it is stored as a whole or not at all, so it is not cut into several.
+
+    Raises:
+        BatchTooLarge.
+    """
+    size = append.ByteSize()
+    if size > MESSAGE_BYTES_MAX:
+        raise BatchTooLarge(
+            f"the append has {size} bytes as one message, at most {MESSAGE_BYTES_MAX}: append in several calls",
+            sizeBytes=size,
+            limitBytes=MESSAGE_BYTES_MAX,
+        )
 
 
 async def call_once(call: Awaitable[Answer]) -> Answer:

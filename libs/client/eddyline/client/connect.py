@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from eddyline.client import topics
 from eddyline.client.append_run import AppendRun
 from eddyline.client.append_stream import AppendStream
-from eddyline.client.call import CALL_TIMEOUT_S, Retry, call_once
+from eddyline.client.call import CALL_TIMEOUT_S, Retry, call_once, check_message
 from eddyline.client.events import Position
 from eddyline.client.fold import get_entries, get_entry_at, key_history, range_entries
 from eddyline.client.fold_artifact import export_fold, import_fold, list_artifacts
@@ -181,8 +181,8 @@ class Client:
         `expected_versions`: the version each key must have, empty = not live. `create` makes a missing topic first.
 
         Raises:
-            EddylineError: a refusal (nothing was stored), or CommitUnknown and NotReady, where only a call with the
-                same idempotency key settles whether it was.
+            EddylineError: a refusal (nothing was stored; BatchTooLarge: more than 10 000 records or 64 MiB), or
+                CommitUnknown and NotReady, where only a call with the same idempotency key settles whether it was.
         """
         request = log_pb2.AppendRecordsRequest(
             topic=topic,
@@ -195,6 +195,7 @@ class Client:
         )
         if create is not None:
             request.create.kind = topics.kind_to_pb(create)
+        check_message(request)
         stub = self._log(topic)
         if idempotency_key:
             answer = await self._retry.run(

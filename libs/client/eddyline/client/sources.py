@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from eddyline.client.call import CALL_TIMEOUT_S, call_once
 from eddyline.client.source_check import Difference, differences_from_pb, verify_source
 from eddyline.core.source import SourceDefinition
-from eddyline.core.wire_state import source_definition_from_pb, source_definition_to_pb
-from eddyline.v1 import source_pb2
+from eddyline.core.wire_state import policy_to_pb, source_definition_from_pb, source_definition_to_pb
+from eddyline.v1 import apply_pb2, source_pb2
 from eddyline.v1.source_pb2_grpc import SourceServiceStub
 
 if TYPE_CHECKING:
@@ -98,6 +98,34 @@ class Sources:
         # Safe to repeat: an equal definition is answered as done.
         answer = await self._retry.run(
             lambda left_s: self._stub.CreateSource(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S
+        )
+        return source_from_pb(answer.source)
+
+    async def update(
+        self,
+        name: str,
+        *,
+        on_expired: Policy | None = None,
+        on_recreated: Policy | None = None,
+        dead_letter_topic: str | None = None,
+    ) -> Source:
+        """Change what a source does by itself; None keeps its value, and a dead-letter topic of "" takes it away. A
+        dead-letter topic that is missing is made. Its holder goes by it within a third of a lease.
+
+        Raises:
+            EddylineError: SourceNotFound, InvalidName, InvalidArgument, NotLog, TopicHasSource.
+        """
+        request = source_pb2.UpdateSourceRequest(
+            source=name,
+            definition=apply_pb2.SourceDefinition(
+                on_expired=policy_to_pb(on_expired),
+                on_recreated=policy_to_pb(on_recreated),
+                dead_letter_topic=dead_letter_topic or "",
+            ),
+            clear_dead_letter_topic=dead_letter_topic == "",
+        )
+        answer = await self._retry.run(
+            lambda left_s: self._stub.UpdateSource(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S
         )
         return source_from_pb(answer.source)
 

@@ -1,21 +1,23 @@
 """ClusterService as every role serves it: where the roles are, and how this one does.
 
-The topology comes from the settings; the status from a callable of the role, asked at each call on the loop, so it
-must not block.
+The topology comes from the settings, and where they leave out the role's own address, from where it listens; the status from
+a callable of the role, asked at each call on the loop, so it must not block.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
+from eddyline.core.settings import CommonSettings
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eddyline.core.clock import Clock, Host
-    from eddyline.core.settings import CommonSettings
+
+    AddressesName = Literal["store_addresses", "ingest_addresses", "delivery_addresses"]
 
 SERVICE: Final = "eddyline.v1.ClusterService"
 CONTRACT_VERSION: Final = "v1.1"
@@ -31,7 +33,7 @@ class RoleStatus:
 
 
 class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
-    """Answers for one role."""
+    """Answers for one role, which listens at `address` ("" = not yet)."""
 
     def __init__(
         self,
@@ -42,6 +44,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         status: Callable[[], RoleStatus],
         clock: Clock,
         host: Host,
+        address: Callable[[], str] = lambda: "",
     ) -> None:
         self._role = role
         self._version = version
@@ -49,6 +52,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         self._status = status
         self._clock = clock
         self._host = host
+        self._address = address
         self._started_s = clock.monotonic_s()
 
     async def GetTopology(
@@ -58,11 +62,17 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
             cluster_id=self._common.cluster_id,
             shards=[
                 cluster_pb2.Shard(shard_index=index, address=address)
-                for index, address in enumerate(self._common.store_addresses)
+                for index, address in enumerate(self._addresses(cluster_pb2.ROLE_STORE, "store_addresses"))
             ],
-            ingest_addresses=self._common.ingest_addresses,
-            delivery_addresses=self._common.delivery_addresses,
+            ingest_addresses=self._addresses(cluster_pb2.ROLE_INGEST, "ingest_addresses"),
+            delivery_addresses=self._addresses(cluster_pb2.ROLE_DELIVERY, "delivery_addresses"),
         )
+
+    def _addresses(self, role: cluster_pb2.Role.ValueType, name: AddressesName) -> tuple[str, ...]:
+        """A role's addresses by the settings; our own where they say nothing of our role."""
+        told: tuple[str, ...] = getattr(self._common, name)
+        is_ours = role == self._role and bool(self._address())
+        return (self._address(),) if is_ours and told == getattr(CommonSettings(), name) else told
 
     async def GetStatus(self, request: cluster_pb2.GetStatusRequest, context: object) -> cluster_pb2.GetStatusResponse:
         status = self._status()

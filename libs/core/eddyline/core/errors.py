@@ -61,7 +61,7 @@ class MalformedColumns(EddylineError):
 
 
 class BatchTooLarge(EddylineError):
-    """More records than an append may carry."""
+    """More records, or bytes, than an append may carry."""
 
     code, reason = Code.INVALID_ARGUMENT, "BATCH_TOO_LARGE"
 

@@ -19,13 +19,15 @@ from eddyline.core.errors import EddylineError, StoreUnreachable
 from eddyline.core.grpc_follow import GrpcFollow
 from eddyline.core.read import ALL_RECORDS, EntryPage, RangePage, ReadResult
 from eddyline.core.record import effective_version
-from eddyline.core.source import Lease, Renewal, SourceOrders
+from eddyline.core.source import Lease, Renewal, SourceChange, SourceOrders
 from eddyline.core.status import unwrap
 from eddyline.core.store_link import AppendResult
 from eddyline.core.wire import answer_from_columns, fill_columns, filter_to_pb, items_from_pb, record_from_pb
 from eddyline.core.wire_artifact import artifact_from_pb, import_step_from_pb
 from eddyline.core.wire_state import (
     fold_state_from_pb,
+    policy_from_pb,
+    policy_to_pb,
     source_definition_to_pb,
     source_info_from_pb,
     topic_config_to_pb,
@@ -129,6 +131,15 @@ class GrpcLink:
         request = apply_pb2.ControlSourceRequest(source=name, paused=paused, resync=resync)
         return source_info_from_pb((await self._call(self._apply.ControlSource, request)).source)
 
+    async def update_source(self, name: str, change: SourceChange) -> SourceInfo:
+        request = apply_pb2.ApplyServiceUpdateSourceRequest(
+            source=name,
+            on_expired=policy_to_pb(change.on_expired),
+            on_recreated=policy_to_pb(change.on_recreated),
+            dead_letter_topic=change.dead_letter_topic,
+        )
+        return source_info_from_pb((await self._call(self._apply.UpdateSource, request)).source)
+
     async def delete_source(self, name: str) -> None:
         await self._call(self._apply.DeleteSource, apply_pb2.ApplyServiceDeleteSourceRequest(source=name))
 
@@ -147,7 +158,13 @@ class GrpcLink:
             lag=report.lag,
         )
         answer = await self._call(self._apply.RenewLease, request)
-        return Renewal(answer.lease_remaining_ms, SourceOrders(answer.paused, answer.resync_serial))
+        orders = SourceOrders(answer.paused, answer.resync_serial)
+        on_expired = policy_from_pb(answer.on_expired, "on_expired")
+        if on_expired is None:
+            return Renewal(answer.lease_remaining_ms, orders)
+        on_recreated = policy_from_pb(answer.on_recreated, "on_recreated")
+        changeable = SourceChange(on_expired, on_recreated, answer.dead_letter_topic)
+        return Renewal(answer.lease_remaining_ms, orders, changeable)
 
     async def release_lease(self, source: str, *, fence: int) -> None:
         await self._call(self._apply.ReleaseLease, apply_pb2.ReleaseLeaseRequest(source=source, fence=fence))

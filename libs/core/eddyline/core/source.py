@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, cast
 
 from eddyline.core.errors import InvalidArgument
@@ -20,6 +20,17 @@ SETTINGS_BYTES_MAX: Final = 32 << 10
 
 Policy = Literal["RESYNC", "STOP"]
 """Names of the contract's `SourcePolicy`."""
+
+
+class SourceChange(NamedTuple):
+    """What an update changes of a source; None = it keeps its value. `dead_letter_topic` "" takes it away."""
+
+    on_expired: Policy | None = None
+    on_recreated: Policy | None = None
+    dead_letter_topic: str | None = None
+
+
+NO_CHANGE: Final = SourceChange()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +55,11 @@ class SourceDefinition:
     def origin(self) -> str:
         """What it reads, in words."""
         return f"bucket {self.bucket}" if self.bucket else f"stream {self.stream}"
+
+    @property
+    def changeable(self) -> SourceChange:
+        """The part of it that an update may change, as it is."""
+        return SourceChange(self.on_expired, self.on_recreated, self.dead_letter_topic)
 
     @property
     def settings(self) -> str:
@@ -77,6 +93,18 @@ def definition_of(name: str, topic: str, bucket: str, settings: str) -> SourceDe
         on_expired=cast("Policy", given.get("on_expired", "RESYNC")),
         on_recreated=cast("Policy", given.get("on_recreated", "STOP")),
         dead_letter_topic=str(given.get("dead_letter_topic", "")),
+    )
+
+
+def changed_source(definition: SourceDefinition, change: SourceChange) -> SourceDefinition:
+    """The definition after an update, not judged yet (`check_definition`)."""
+    return replace(
+        definition,
+        on_expired=change.on_expired or definition.on_expired,
+        on_recreated=change.on_recreated or definition.on_recreated,
+        dead_letter_topic=(
+            definition.dead_letter_topic if change.dead_letter_topic is None else change.dead_letter_topic
+        ),
     )
 
 
@@ -155,7 +183,9 @@ class Lease:
 
 
 class Renewal(NamedTuple):
-    """A lease prolonged: the time it now runs, and what is asked of its holder."""
+    """A lease prolonged: the time it now runs, what is asked of its holder, and the changeable part of the definition as it
+    is now (nothing of it = as the lease said)."""
 
     remaining_ms: int
     orders: SourceOrders = NO_ORDERS
+    changeable: SourceChange = NO_CHANGE

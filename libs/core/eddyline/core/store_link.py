@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from eddyline.core.batch import Batch
     from eddyline.core.read import EntryPage, RangePage, ReadResult, RecordFilter
     from eddyline.core.record import Gap
-    from eddyline.core.source import Lease, Renewal, SourceDefinition, SourceInfo, SourceReport
+    from eddyline.core.source import Lease, Renewal, SourceChange, SourceDefinition, SourceInfo, SourceReport
     from eddyline.core.topic import Kind, TopicConfig, TopicInfo
 
 
@@ -118,6 +118,9 @@ class StoreLink(Protocol):
 
     async def control_source(self, name: str, *, paused: bool | None = None, resync: bool = False) -> SourceInfo:
         """Pause or resume (None = as it is), ask for a resync. Raises: SourceNotFound, ReadOnly."""
+
+    async def update_source(self, name: str, change: SourceChange) -> SourceInfo:
+        """Change what a source does by itself. Raises: SourceNotFound, InvalidName, InvalidArgument, ReadOnly."""
 
     async def delete_source(self, name: str) -> None:
         """Forget a source; its topic stays. Raises: SourceNotFound."""

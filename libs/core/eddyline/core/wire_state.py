@@ -160,10 +160,29 @@ def source_definition_from_pb(definition: apply_pb2.SourceDefinition) -> SourceD
         stream=definition.stream,
         key_prefixes=tuple(definition.key_prefixes),
         subjects=tuple(definition.subjects),
-        on_expired=_policy(definition.on_expired, "on_expired") or "RESYNC",
-        on_recreated=_policy(definition.on_recreated, "on_recreated") or "STOP",
+        on_expired=policy_from_pb(definition.on_expired, "on_expired") or "RESYNC",
+        on_recreated=policy_from_pb(definition.on_recreated, "on_recreated") or "STOP",
         dead_letter_topic=definition.dead_letter_topic,
     )
+
+
+def policy_to_pb(policy: Policy | None) -> apply_pb2.SourcePolicy.ValueType:
+    """A policy; None = UNSPECIFIED."""
+    return _POLICY_NUMBERS[policy] if policy is not None else apply_pb2.SOURCE_POLICY_UNSPECIFIED
+
+
+def policy_from_pb(number: int, field: str) -> Policy | None:
+    """A policy; None where it is UNSPECIFIED. `field` is what an error names.
+
+    Raises:
+        NotYet: one that this version does not know.
+    """
+    if number == apply_pb2.SOURCE_POLICY_UNSPECIFIED:
+        return None
+    for policy, known in _POLICY_NUMBERS.items():
+        if known == number:
+            return policy
+    raise NotYet(f"policy {number} of a source is not built yet", field=field, policy=number)
 
 
 def source_info_to_pb(info: SourceInfo) -> apply_pb2.SourceState:
@@ -244,15 +263,6 @@ def _check_known(config: topic_pb2.TopicConfig) -> None:
     if len(unknown):
         number = unknown[0].field_number
         raise NotYet(f"setting {number} of a topic is not built yet", field="config", fieldNumber=number)
-
-
-def _policy(number: int, field: str) -> Policy | None:
-    if number == apply_pb2.SOURCE_POLICY_UNSPECIFIED:
-        return None
-    for policy, known in _POLICY_NUMBERS.items():
-        if known == number:
-            return policy
-    raise NotYet(f"policy {number} of a source is not built yet", field=field, policy=number)
 
 
 def _durability(number: int) -> Durability | None:

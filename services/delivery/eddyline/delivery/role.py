@@ -88,6 +88,7 @@ def add_services(server: RoleServer, role: DeliveryRole, *, common: CommonSettin
         status=partial(delivery_status, role.figures, tails=role.tails, budget=role.budget),
         clock=clock,
         host=host,
+        address=lambda: server.address,
     )
     cluster_pb2_grpc.add_ClusterServiceServicer_to_server(cluster, server.grpc)
 

@@ -27,6 +27,7 @@ from eddyline.core.record import Gap, GapReason, Op, Record
 from eddyline.ingest.batch import CHANGES_RECORDS_MAX, VERSION_BYTES, gap_record
 from eddyline.ingest.consumer import Consumer, ConsumerLost
 from eddyline.ingest.filters import Filter
+from eddyline.ingest.pieces import apply_cut
 from eddyline.ingest.position import Position
 from eddyline.ingest.resync import Resynced, resync, vanished
 
@@ -76,7 +77,7 @@ async def accept(given: Acceptance, position: Position) -> Resynced:
     here = position
     if rows:
         here = here.after_changes()
-        await given.forward.apply(Batch.from_rows(rows), here)
+        await apply_cut(given.forward, Batch.from_rows(rows), here, moves=False)
     here, deletes = await _delete_vanished(given, here)
     at = Position(stream.created_ns, max(stream.first_revision - 1, 0), resync_serial=given.resync_serial)
     at = _other(at, here)
@@ -113,7 +114,8 @@ async def _delete_vanished(given: Acceptance, here: Position) -> tuple[Position,
     deletes = [Record(op=Op.DELETE, key=key, version=version) for key in gone]
     for start in range(0, len(deletes), CHANGES_RECORDS_MAX):
         here = here.after_changes()
-        await given.forward.apply(Batch.from_rows(deletes[start : start + CHANGES_RECORDS_MAX]), here)
+        batch = Batch.from_rows(deletes[start : start + CHANGES_RECORDS_MAX])
+        await apply_cut(given.forward, batch, here, moves=False)
     return here, len(deletes)
 
 
@@ -163,7 +165,8 @@ async def _take_values(given: Acceptance, here: Position, *, through: int) -> tu
                 batch = chunk.batch()
                 if batch is not None and changed:
                     here = here.after_changes()
-                    await given.forward.apply(batch.select(np.array(changed, dtype=np.int64)), here)
+                    picked = batch.select(np.array(changed, dtype=np.int64))
+                    await apply_cut(given.forward, picked, here, moves=False)
                     puts += len(changed)
     except ConsumerLost as lost:
         raise NatsUnreachable(f"{given.stream.origin} cannot be read: {lost}") from lost

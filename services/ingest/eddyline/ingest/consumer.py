@@ -43,7 +43,7 @@ from eddyline.ingest.decode import (
     parse_status,
 )
 from eddyline.ingest.filters import Filter
-from eddyline.ingest.judge import SourceStopped
+from eddyline.ingest.judge import WAY_OUT, SourceStopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +67,9 @@ PULL_EXPIRES_S: Final = 30.0
 HEARTBEAT_S: Final = 1.0
 """Elsewhere 5 s (nats.go). Two of them missed = lost; costs one small message a pull that waits, each second."""
 DELETE_TIMEOUT_S: Final = 2.0
+
+SHOWN_KEY_BYTES: Final = 64
+"""Of a key in a reason, which is cut where it is long: revision and bucket tell the rest."""
 
 assert 2 * HEARTBEAT_S <= PULL_EXPIRES_S, "the server refuses more than half"
 
@@ -312,9 +315,9 @@ class Consumer:
                 check_fits(key, data, meaning.meta)
         except TooLarge as error:
             if self._misfits == "STOP":
-                shown = key[:200].decode(errors="backslashreplace")
-                place = f"revision {delivery.revision} of {self._stream.origin}, key {shown}"
-                raise SourceStopped("OVERSIZE", f"{error}: {place}") from error
+                shown = key[:SHOWN_KEY_BYTES].decode(errors="backslashreplace")
+                place = f"key {shown}, revision {delivery.revision} of {self._stream.origin}"
+                raise SourceStopped("OVERSIZE", f"{error}; {WAY_OUT}: {place}") from error
             if self._misfits == "SET_ASIDE":
                 chunk = self._gathered.passes(subject, data, delivery, size=len(data))
                 where = chunk.count, subject, data, headers, delivery.revision, delivery.time_ns

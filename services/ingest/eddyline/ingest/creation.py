@@ -1,4 +1,4 @@
-"""Making a source exist, with its topic, for whoever asks: a call or the sources file.
+"""Making a source exist, with its topic, for whoever asks: a call or the sources file; and changing one.
 
 I1: what is refused leaves nothing: the source is judged first, and a topic is made only where none of its name is there,
 which nothing but a race or a store that cannot write can then refuse.
@@ -18,12 +18,13 @@ from eddyline.core.errors import (
     TopicHasSource,
     TopicNotFound,
 )
+from eddyline.core.source import changed_source
 from eddyline.core.topic import IDEMPOTENCY_WINDOW_MS_MAX, Kind, TopicConfig
 from eddyline.ingest.filters import check_filters
 from eddyline.ingest.stream import BUCKET_PATTERN, STREAM_PATTERN
 
 if TYPE_CHECKING:
-    from eddyline.core.source import SourceDefinition, SourceInfo
+    from eddyline.core.source import SourceChange, SourceDefinition, SourceInfo
     from eddyline.core.store_link import StoreLink
     from eddyline.core.topic import TopicInfo
 
@@ -64,25 +65,33 @@ async def create_source(link: StoreLink, definition: SourceDefinition, config: T
     return info
 
 
+async def update_source(link: StoreLink, name: str, change: SourceChange) -> SourceInfo:
+    """The source with other settings; a dead-letter topic that is missing is made.
+
+    Raises:
+        SourceNotFound, InvalidName, InvalidArgument, NotLog, TopicHasSource, and what tells that the store cannot answer.
+    """
+    definition = changed_source((await link.get_source(name)).definition, change)
+    check_definition(definition)
+    if change.dead_letter_topic:
+        info = await _topic_of(link, definition.dead_letter_topic, Kind.LOG)
+        if info is not None:
+            _check_letters(info)
+        await ensure_topic(link, definition.dead_letter_topic, Kind.LOG, LETTERS_CONFIG)
+    return await link.update_source(name, change)
+
+
 async def _check_topics(link: StoreLink, definition: SourceDefinition) -> None:
     """Judge topics that are there, before any is made: their kinds, and that dead letters lie where no source writes.
 
     Raises:
         NotKv, NotLog, TopicHasSource.
     """
-    for name, kind in ((definition.topic, kind_of(definition)), (definition.dead_letter_topic, Kind.LOG)):
-        try:
-            info = await link.get_topic(name) if name else None
-        except TopicNotFound:
-            continue
-        if info is not None:
-            _check_kind(info, kind)
-            if info.source and name == definition.dead_letter_topic:
-                raise TopicHasSource(
-                    f"topic {name} is written by its source {info.source}: dead letters need another one",
-                    topic=name,
-                    source=info.source,
-                )
+    await _topic_of(link, definition.topic, kind_of(definition))
+    if definition.dead_letter_topic:
+        letters = await _topic_of(link, definition.dead_letter_topic, Kind.LOG)
+        if letters is not None:
+            _check_letters(letters)
     for other in await link.list_sources():
         if other.definition.dead_letter_topic == definition.topic:
             raise TopicHasSource(
@@ -90,6 +99,29 @@ async def _check_topics(link: StoreLink, definition: SourceDefinition) -> None:
                 topic=definition.topic,
                 source=other.definition.name,
             )
+
+
+async def _topic_of(link: StoreLink, name: str, kind: Kind) -> TopicInfo | None:
+    """The topic, None where there is none.
+
+    Raises:
+        NotKv, NotLog: it is of another kind.
+    """
+    try:
+        info = await link.get_topic(name)
+    except TopicNotFound:
+        return None
+    _check_kind(info, kind)
+    return info
+
+
+def _check_letters(info: TopicInfo) -> None:
+    if info.source:
+        raise TopicHasSource(
+            f"topic {info.name} is written by its source {info.source}: dead letters need another one",
+            topic=info.name,
+            source=info.source,
+        )
 
 
 def _check_kind(info: TopicInfo, kind: Kind) -> None:

@@ -39,9 +39,11 @@ DATA_BYTES_MAX: Final = 1_000_000
 HEADERS_BYTES_MAX: Final = 8 << 10
 """Of the message's header block, as it came: half of what meta may have."""
 
+ANOTHER: Final = "make room there, or name another topic (`eddyline source update NAME --dead-letter-topic TOPIC`)"
+
 
 class DeadLetters:
-    """The letters of one source. `on_trouble` hears why it waits, and "" when it goes on."""
+    """The letters of one source, by `definition` as it is now. `on_trouble` hears why it waits, and "" when it goes on."""
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class DeadLetters:
         on_trouble: Callable[[str], None],
     ) -> None:
         self._link = link
-        self._definition = definition
+        self.definition = definition
         self._clock = clock
         self._backoff = Backoff(rng)
         self._on_trouble = on_trouble
@@ -71,7 +73,7 @@ class DeadLetters:
         whole = misfit.headers + misfit.data
         said = {
             "reason": misfit.reason,
-            "source": self._definition.name,
+            "source": self.definition.name,
             "stream": stream.name,
             "revision": str(misfit.revision),
             "data_bytes": str(len(misfit.data)),
@@ -92,23 +94,23 @@ class DeadLetters:
     async def _is_made(self) -> bool:
         """Make the topic again, which somebody deleted; False = it cannot be."""
         try:
-            await ensure_topic(self._link, self._definition.dead_letter_topic, Kind.LOG, LETTERS_CONFIG)
+            await ensure_topic(self._link, self.definition.dead_letter_topic, Kind.LOG, LETTERS_CONFIG)
         except EddylineError:
             return False
         return True
 
     async def _append(self, letter: Record, place: str) -> None:
-        key = f"{xxh3_128_hexdigest(self._definition.name.encode())}:{place}"
+        key = f"{xxh3_128_hexdigest(self.definition.name.encode())}:{place}"
         while True:
             try:
                 await self._link.append(
-                    self._definition.dead_letter_topic, Batch.from_rows([letter]), idempotency_key=key
+                    self.definition.dead_letter_topic, Batch.from_rows([letter]), idempotency_key=key
                 )
                 break
             except EddylineError as error:
                 is_made_again = isinstance(error, TopicNotFound) and await self._is_made()
                 if not is_made_again and not retried(error):
-                    raise SourceStopped("OVERSIZE", f"dead letters: {error.message}") from error
+                    raise SourceStopped("OVERSIZE", f"dead letters: {error.message}; {ANOTHER}") from error
                 self._on_trouble(f"dead letters: {error.message}")
                 wait_s = self._backoff.next_s(at_least_s=int(error.metadata.get("retryAfterMs", "0")) / 1000)
             await sleep(self._clock, wait_s)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.backoff import Backoff
@@ -86,10 +86,17 @@ class Ownership:
         self._wake.set()
 
     def obey(self, info: SourceInfo) -> None:
-        """Orders were given here: the source need not wait for its next renewal."""
+        """Orders were given here, or the source was changed: it need not wait for its next renewal."""
         held = self.held.get(info.definition.name)
         if held is not None and held.lease.fence == info.fence:
-            held.orders.take(info.orders)
+            held.orders.take(info.orders, info.definition.changeable)
+
+    def fresh(self, info: SourceInfo) -> SourceInfo:
+        """A source as its holder sees it now, where that is us: newer than what it reported."""
+        held = self.held.get(info.definition.name)
+        if held is None or held.lease.fence != info.fence:
+            return info
+        return replace(info, report=held.progress.look(), reported_ms=0)
 
     def verified(self, name: str, drift_count: int) -> None:
         """A source was verified, perhaps one of ours."""
@@ -130,7 +137,8 @@ class Ownership:
         except (LeaseHeld, SourceNotFound):
             return  # another one was quicker, or it is gone
         log.info("lease won", extra=fields(source=name, fence=lease.fence))
-        held = Held(lease, Progress(self._around.clock, name), Orders(lease.source.orders), asyncio.Event())
+        orders = Orders(lease.source.orders, lease.source.definition)
+        held = Held(lease, Progress(self._around.clock, name), orders, asyncio.Event())
         self.held[name] = held
         group.create_task(self._hold(name, held), name=f"source {name}")
 
@@ -163,7 +171,7 @@ class Ownership:
             await self._set_source(name, progress.state in COPYING)
             try:
                 renewal = await self._around.link.renew_lease(name, fence=held.lease.fence, report=progress.report())
-                held.orders.take(renewal.orders)
+                held.orders.take(renewal.orders, renewal.changeable)
                 self._readiness.store_answered()
                 backoff.reset()
             except (StaleFence, SourceNotFound) as error:

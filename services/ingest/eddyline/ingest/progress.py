@@ -53,12 +53,27 @@ class Progress:
         self._since_s = clock.monotonic_s()
         self.state: State = "CONNECTING"
         self.reason = ""
-        self.position_revision = 0
+        self._position_revision = 0
         self.last_revision = 0
+        self._told_revision = 0
+        """`last_revision` as last reported."""
         self.drift_count = 0
         """Keys that differed when it was last verified."""
         self._verified_s: float | None = None
         self.changed = asyncio.Event()
+
+    @property
+    def position_revision(self) -> int:
+        """Revision up to which everything is applied."""
+        return self._position_revision
+
+    @position_revision.setter
+    def position_revision(self, revision: int) -> None:
+        # Who compares the store's position with an older report would take a source for level that is not. One that is LIVE
+        # passes its reports all the time: what it lags then is over by the next.
+        if self.state != "LIVE" and self._told_revision <= revision < self.last_revision:
+            self.changed.set()
+        self._position_revision = revision
 
     @property
     def lag(self) -> int:
@@ -122,6 +137,11 @@ class Progress:
 
     def report(self) -> SourceReport:
         """For the store."""
+        self._told_revision = self.last_revision
+        return self.look()
+
+    def look(self) -> SourceReport:
+        """As it is now."""
         return SourceReport(self.state, self.reason[:REASON_CHARS_MAX], self.last_revision, self.lag)
 
 

@@ -25,6 +25,7 @@ from eddyline.core.record import GapReason, Op, Record
 from eddyline.ingest.batch import CHANGES_RECORDS_MAX, VERSION_BYTES, gap_record
 from eddyline.ingest.holes import source_gap
 from eddyline.ingest.jetstream import nameable
+from eddyline.ingest.pieces import apply_cut
 from eddyline.ingest.position import Position, revision_of
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ async def resync(
         is_last = start + CHANGES_RECORDS_MAX >= len(rows)
         moved = Position(stream.created_ns, resume, resync_serial=here.resync_serial)
         here = moved if lost and is_last else here.after_changes()
-        await forward.apply(batch, here)
+        await apply_cut(forward, batch, here, moves=False)
         position = here
     done = [f"{len(gone)} deletes"] if gone else []
     done += [f"gap {at + 1}-{resume}"] if lost else []

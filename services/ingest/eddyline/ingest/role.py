@@ -174,5 +174,6 @@ def add_services(
         status=partial(ingest_status, role.readiness, role.ownership, role.verifier),
         clock=clock,
         host=host,
+        address=lambda: server.address,
     )
     cluster_pb2_grpc.add_ClusterServiceServicer_to_server(cluster, server.grpc)

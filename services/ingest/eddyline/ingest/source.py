@@ -7,8 +7,8 @@ the reason is a stop. Nothing survives an attempt but the position.
     LIVE -> keys left without a word (seen by a look) -> RESYNCING      anything lost -> RECOVERING -> judge ...
     another stream, or a resync asked for -> RESYNCING: values, gap -> CATCHING_UP -> LIVE
     none there -> SOURCE_LOST (looked for again)      too large -> OVERSIZE (looked at again)
-    STREAM_RECREATED, CURSOR_AHEAD, CURSOR_EXPIRED -> nothing more until a resync is asked for, or the next lease: the stream
-    may come to look right again
+    STREAM_RECREATED, CURSOR_AHEAD, CURSOR_EXPIRED -> nothing more until a resync is asked for, its policies are others, or
+    the next lease: the stream may come to look right again
     paused -> PAUSED until it is resumed
 
 Threading: event loop; one task a source.
@@ -31,6 +31,7 @@ from eddyline.core.errors import (
     SourceNotFound,
     StaleFence,
     StalePosition,
+    TopicFull,
     TopicNotFound,
 )
 from eddyline.core.telemetry import fields
@@ -45,6 +46,7 @@ from eddyline.ingest.holes import find_holes, tail_gap, with_misfits
 from eddyline.ingest.janitor import sweep
 from eddyline.ingest.judge import SourceStopped, expired, judge
 from eddyline.ingest.names import consumer_name, name_prefix
+from eddyline.ingest.pieces import apply_cut, breaks_cap
 from eddyline.ingest.position import Position, decode_position, revision_of
 from eddyline.ingest.resync import resync
 
@@ -74,6 +76,7 @@ OVERSIZE_LOOK_S: Final = 30.0
 GOOD_ATTEMPT_S: Final = 10.0
 """An attempt that was LIVE this long owes its end to something new: the backoff starts over."""
 END_TIMEOUT_S: Final = 2.0
+RAISE_CAP: Final = "raise its cap (`eddyline topic update`)"
 ORDERED: Final = "other orders came"
 """Why a consumer is left where a source is paused or is to resync."""
 
@@ -139,13 +142,19 @@ class SourceRun:
                 if self._orders.paused:
                     await self._pause()
                 self._orders.changed.clear()
+                self._definition = self._dead_letters.definition = self._orders.definition
                 wait_s = await self._attempt()
                 await wait_event(self._around.clock, self._orders.changed, wait_s)
         finally:
             await self._leave()
 
     def _obey(self) -> None:
-        """Other orders came: what was received is applied, then the attempt ends."""
+        """Other orders came: what was received is applied, then the attempt ends. A letter that found no place goes to the
+        new one."""
+        if not self._orders.paused and self.progress.state in ("PAUSED", "LIVE"):
+            self.progress.enter("CATCHING_UP", detail="resumed" if self.progress.state == "PAUSED" else ORDERED)
+        if self._orders.definition.dead_letter_topic:
+            self._dead_letters.definition = self._orders.definition
         if self._consumer is not None:
             self._consumer.break_off(ORDERED)
 
@@ -154,7 +163,6 @@ class SourceRun:
         while self._orders.paused:
             self._orders.changed.clear()
             await self._wait_looking()
-        self.progress.enter("CONNECTING", detail="resumed")
 
     async def _attempt(self) -> float:
         """One attempt; the time to wait before the next."""
@@ -172,7 +180,10 @@ class SourceRun:
         except SourceStopped as stopped:
             return await self._stopped(stopped)
         except RecordTooLarge as error:
-            return await self._stopped(SourceStopped("OVERSIZE", error.message))
+            way_out = f"; {RAISE_CAP}" if breaks_cap(error) else ""
+            return await self._stopped(SourceStopped("OVERSIZE", error.message + way_out))
+        except TopicFull as error:
+            self._recover(f"{error.message}; {RAISE_CAP}, let it discard old, or delete records")
         except ConsumerLost as lost:
             if self._compare_due or self._orders.changed.is_set():
                 return 0.0
@@ -354,7 +365,7 @@ class SourceRun:
             await self._dead_letters.keep(stream, chunk.misfits)
             serial = position.resync_serial if position is not None else self._orders.resync_serial
             position = chunk.position(stream.created_ns, serial)
-            await self._forward.apply(await self._batch(stream, chunk, holes.gaps), position)
+            await apply_cut(self._forward, await self._batch(stream, chunk, holes.gaps), position, moves=True)
             self.progress.position_revision = position.revision
             if holes.overrun:
                 self._resync_for(f"{stream.origin} dropped revisions before they were read", consumer)

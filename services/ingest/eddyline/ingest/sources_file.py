@@ -5,7 +5,8 @@
     bucket = "certs"    # JetStream KV bucket
     topic = "certs"     # KV topic; made with defaults if it is missing
 
-A source that is not there is created; one that is there is compared, and a difference ends the start with both named.
+A source that is not there is created; one that is there is compared, and a difference ends the start with both named, and
+what to do about it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import EddylineError, SourceExists
 from eddyline.core.settings import SettingsError
-from eddyline.core.source import SourceDefinition
+from eddyline.core.source import SourceDefinition, changed_source
 from eddyline.core.topic import TopicConfig
 from eddyline.ingest.creation import check_definition, create_source
 from eddyline.ingest.forward import retried
@@ -65,14 +66,30 @@ async def ensure_sources(link: StoreLink, definitions: Sequence[SourceDefinition
         try:
             await create_source(link, definition, TopicConfig())
         except SourceExists as error:
+            way_out = _way_out(definition, (await link.get_source(definition.name)).definition)
             raise SettingsError(
                 f"source {definition.name}: {where} says {definition.origin} to topic {definition.topic}, "
-                f"the store says otherwise: {error.message}"
+                f"the store says otherwise: {error.message}; {way_out}"
             ) from error
         except EddylineError as error:
             if retried(error):
                 raise
             raise SettingsError(f"source {definition.name} of {where}: {error.message}") from error
+
+
+def _way_out(asked: SourceDefinition, known: SourceDefinition) -> str:
+    """What an operator does about a difference."""
+    if changed_source(known, asked.changeable) != asked:
+        return "change the file, or delete the source and give the new one a topic of its own"
+    words = ["eddyline source update", asked.name]
+    if asked.on_expired != known.on_expired:
+        words.append(f"--on-expired {asked.on_expired.lower()}")
+    if asked.on_recreated != known.on_recreated:
+        words.append(f"--on-recreated {asked.on_recreated.lower()}")
+    if asked.dead_letter_topic != known.dead_letter_topic:
+        letters = asked.dead_letter_topic
+        words.append(f"--dead-letter-topic {letters}" if letters else "--no-dead-letter-topic")
+    return f"change the file, or bring the store in step with `{' '.join(words)}`"
 
 
 def _definition(entry: object, where: str) -> SourceDefinition:

@@ -211,6 +211,7 @@ def add_services(server: RoleServer, doorway: Doorway, *, common: CommonSettings
         status=partial(store_status, doorway, shard_index=SHARD_INDEX, shard_count=SHARD_COUNT),
         clock=clock,
         host=host,
+        address=lambda: server.address,
     )
     cluster_pb2_grpc.add_ClusterServiceServicer_to_server(cluster, server.grpc)
 

@@ -25,7 +25,7 @@ from eddyline.core.errors import (
     TopicNotFound,
 )
 from eddyline.core.read import ALL_RECORDS
-from eddyline.core.source import Lease, SourceOrders, check_definition
+from eddyline.core.source import Lease, SourceOrders, changed_source, check_definition
 from eddyline.core.topic import Kind, TopicConfig, check_config, check_name, merged
 from eddyline.store.append import AppendRequest, WriterPosition
 from eddyline.store.figures import StoreFigures
@@ -35,7 +35,7 @@ from eddyline.store.log.bodies import config_body, topic_body, topic_of
 from eddyline.store.log.changes import apply_config
 from eddyline.store.log.topic import Topic
 from eddyline.store.parts import unserved_reason
-from eddyline.store.sources import change_writer, put_body
+from eddyline.store.sources import change_writer, put_body, update_body
 from eddyline.store.staging import check_epoch
 from eddyline.store.storage.frame import FrameType, control_body
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from eddyline.core.match import Match
     from eddyline.core.read import EntryPage, RangePage, ReadResult, RecordFilter, SeqFound
     from eddyline.core.record import Gap
-    from eddyline.core.source import Renewal, SourceDefinition, SourceInfo, SourceReport
+    from eddyline.core.source import Renewal, SourceChange, SourceDefinition, SourceInfo, SourceReport
     from eddyline.core.store_link import AppendResult
     from eddyline.core.topic import ConfigChange, TopicInfo
     from eddyline.store.ack import Ack
@@ -386,6 +386,16 @@ class LocalLink:
             if orders != known:
                 body = {"paused": int(orders.paused), "resync_serial": orders.resync_serial}
                 await self._change_writer(source.topic, {"change": "orders", "source": name, **body})
+            return self._sources.info(source)
+
+    async def update_source(self, name: str, change: SourceChange) -> SourceInfo:
+        self._check_open()
+        async with self._locks.hold("source " + name):
+            source = self._sources.get(name)
+            definition = changed_source(source.definition, change)
+            check_definition(definition)
+            if definition != source.definition:
+                await self._change_writer(source.topic, update_body(definition))
             return self._sources.info(source)
 
     async def delete_source(self, name: str) -> None:

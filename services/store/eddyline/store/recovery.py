@@ -16,7 +16,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eddyline.core.errors import DataCorrupt
+from eddyline.core.errors import DataCorrupt, NewerFormat
 from eddyline.core.gap import split_gaps
 from eddyline.core.record import Gap
 from eddyline.core.record_size import counted_total
@@ -30,7 +30,7 @@ from eddyline.store.log.bodies import segment_change_of, topic_of
 from eddyline.store.log.changes import apply_config, apply_deletion, apply_eviction, apply_segment_change
 from eddyline.store.log.dedupe import KeyedAppend
 from eddyline.store.log.deletion import decode_delete, decode_evict
-from eddyline.store.sources import put_definition, put_orders
+from eddyline.store.sources import put_definition, put_orders, updated_definition
 from eddyline.store.storage.frame import CARRIED, FrameType
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Replay:
         elif frame.type == FrameType.HEAD_WATERMARK:
             topic.reserved_seq = topic.staged_reserved_seq = frame.first_seq
         elif frame.type == FrameType.WRITER_CHANGE:
-            self._change_writer(topic, _control(frame))
+            self._change_writer(topic, _control(frame), location)
         elif frame.type == FrameType.CONFIG_UPDATE:
             apply_config(topic, _control(frame))
         elif frame.type == FrameType.EVICT_WATERMARK:
@@ -233,19 +233,29 @@ class Replay:
             self.flush()
             erase_entries(self._fold, topic.id, match, body.deletion.through_seq)
 
-    def _change_writer(self, topic: Topic, body: dict[str, str | int]) -> None:
+    def _change_writer(self, topic: Topic, body: dict[str, str | int], location: Location) -> None:
         name, change = str(body["source"]), body["change"]
         if change == "put":
             self.sources[topic.id] = ReplayedSource(put_definition(topic, body))
         elif change == "delete":
             self.sources.pop(topic.id, None)
             topic.writers.forget(name)
-        elif topic.id in self.sources and change == "orders":
-            self.sources[topic.id] = self.sources[topic.id]._replace(orders=put_orders(body))
-        elif topic.id in self.sources:
-            self.sources[topic.id] = self.sources[topic.id]._replace(
-                fence=int(body["fence"]), holder=str(body["holder"]), lease_ms=int(body["lease_ms"])
+        elif change not in ("orders", "update", "lease"):
+            raise NewerFormat(
+                f"WAL file {location.file_number:016x}, offset {location.offset}: this version does not know the change "
+                f"{change!r} of a source",
+                file=f"{location.file_number:016x}.wal",
+                offset=location.offset,
             )
+        elif (known := self.sources.get(topic.id)) is not None:
+            if change == "orders":
+                known = known._replace(orders=put_orders(body))
+            elif change == "update":
+                known = known._replace(definition=updated_definition(known.definition, body))
+            else:
+                fence, holder, lease_ms = int(body["fence"]), str(body["holder"]), int(body["lease_ms"])
+                known = known._replace(fence=fence, holder=holder, lease_ms=lease_ms)
+            self.sources[topic.id] = known
 
     def flush(self) -> None:
         """Bring the fold up to all that was replayed."""

@@ -1,7 +1,7 @@
 """Sources of a shard: definitions, fences and leases, kept beside their topics.
 
-What must survive is in `WriterChange` frames: definition, deletion, orders, and each lease's fence and holder. Deadlines and
-reports are in memory: after a restart each lease runs once more in full.
+What must survive is in `WriterChange` frames: definition, updates of it, deletion, orders, and each lease's fence and
+holder. Deadlines and reports are in memory: after a restart each lease runs once more in full.
 
 I1: a fence grows with every lease and is durable before it is given; from its staging on, smaller ones are refused.
 Threading: event loop only.
@@ -9,6 +9,7 @@ Threading: event loop only.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import InvalidArgument, LeaseHeld, SourceNotFound, StaleFence
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from eddyline.store.log.topic import Topic
 
 HOLDER_BYTES_MAX: Final = 255
+LEASED: Final = "CONNECTING"
+"""State of a source from a lease on until its holder reports; a name of the contract's `SourceStatus`."""
 
 
 class Source:
@@ -125,11 +128,13 @@ class Sources:
         return fence
 
     def leased(self, source: Source, *, fence: int, holder: str, lease_ms: int) -> None:
-        """A lease is committed, or replayed: it runs from now."""
+        """A lease is committed, or replayed: it runs from now. What the holder before it last said is over."""
         source.fence = max(source.fence, fence)
         source.holder = holder
         source.lease_ms = lease_ms or LEASE_MS_DEFAULT
         source.deadline_s = self._clock.monotonic_s() + source.lease_ms / 1000
+        if source.report.state:
+            source.report = replace(source.report, state=LEASED, reason="")
         source.topic.writers.set_fence(source.definition.name, fence)
 
     def renew(self, name: str, fence: int, report: SourceReport) -> Renewal:
@@ -142,7 +147,7 @@ class Sources:
         source.deadline_s = self._clock.monotonic_s() + source.lease_ms / 1000
         source.report = report
         source.reported_s = self._clock.monotonic_s()
-        return Renewal(source.lease_ms, source.orders)
+        return Renewal(source.lease_ms, source.orders, source.definition.changeable)
 
     def release(self, name: str, fence: int) -> None:
         """End a lease now. Not logged: after a restart it would run once more, which delays and harms nobody.
@@ -205,13 +210,23 @@ def put_definition(topic: Topic, body: Mapping[str, str | int]) -> SourceDefinit
     return definition_of(str(body["source"]), topic.name, str(body["bucket"]), str(body.get("settings", "")))
 
 
+def update_body(definition: SourceDefinition) -> dict[str, str | int]:
+    """The `WriterChange` of a source whose settings are others now, which it carries whole."""
+    return {"change": "update", "settings": definition.settings, "source": definition.name}
+
+
+def updated_definition(known: SourceDefinition, body: Mapping[str, str | int]) -> SourceDefinition:
+    """The definition after such a change."""
+    return definition_of(known.name, known.topic, known.bucket, str(body["settings"]))
+
+
 def put_orders(body: Mapping[str, str | int]) -> SourceOrders:
     """What a change of kind `orders` asks of the source's holder."""
     return SourceOrders(bool(body["paused"]), int(body["resync_serial"]))
 
 
 def change_writer(sources: Sources, topic: Topic, body: dict[str, str | int]) -> None:
-    """A WriterChange is committed: `put`, `lease`, `orders` or `delete` of a source. (On replay: `recovery.py`.)"""
+    """A WriterChange of a source is committed: put, update, lease, orders or delete. (On replay: `recovery.py`.)"""
     name, change = str(body["source"]), body["change"]
     if change == "put":
         sources.add(put_definition(topic, body), topic)
@@ -219,5 +234,7 @@ def change_writer(sources: Sources, topic: Topic, body: dict[str, str | int]) ->
         sources.remove(name)
     elif (source := sources.find(name)) is not None and change == "orders":
         source.orders = put_orders(body)
+    elif source is not None and change == "update":
+        source.definition = updated_definition(source.definition, body)
     elif source is not None:
         sources.leased(source, fence=int(body["fence"]), holder=str(body["holder"]), lease_ms=int(body["lease_ms"]))

@@ -9,8 +9,9 @@ from eddyline.core.errors import InvalidArgument
 from eddyline.core.paging import name_after, page_limit, token_after
 from eddyline.core.topic import TopicConfig, check_config
 from eddyline.core.wire_state import source_definition_from_pb, source_definition_to_pb, topic_config_from_pb
-from eddyline.ingest.creation import check_definition, create_source, kind_of
+from eddyline.ingest.creation import check_definition, create_source, kind_of, update_source
 from eddyline.ingest.position import Position, decode_position, revision_of
+from eddyline.ingest.rpc.source_change import change_of
 from eddyline.ingest.rpc.verdict import differences_to_pb, step_to_pb
 from eddyline.ingest.verify import Order
 from eddyline.v1 import source_pb2, source_pb2_grpc
@@ -40,7 +41,10 @@ class Owner(Protocol):
         """One was created."""
 
     def obey(self, info: SourceInfo) -> None:
-        """One was given orders."""
+        """One was given orders, or was changed."""
+
+    def fresh(self, info: SourceInfo) -> SourceInfo:
+        """One as its holder sees it now, where that is this replica."""
 
     def drop(self, name: str) -> None:
         """One was deleted."""
@@ -67,10 +71,18 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         check_config(config, kind_of(definition), definition.name)
         info = await create_source(self._link, definition, config)
         self._owner.look()
-        return source_pb2.CreateSourceResponse(source=source_to_pb(info))
+        return source_pb2.CreateSourceResponse(source=self._seen(info))
+
+    async def UpdateSource(
+        self, request: source_pb2.UpdateSourceRequest, context: object
+    ) -> source_pb2.UpdateSourceResponse:
+        known = (await self._link.get_source(request.source)).definition
+        info = await update_source(self._link, request.source, change_of(request, known))
+        self._owner.obey(info)
+        return source_pb2.UpdateSourceResponse(source=self._seen(info))
 
     async def GetSource(self, request: source_pb2.GetSourceRequest, context: object) -> source_pb2.GetSourceResponse:
-        return source_pb2.GetSourceResponse(source=source_to_pb(await self._link.get_source(request.source)))
+        return source_pb2.GetSourceResponse(source=self._seen(await self._link.get_source(request.source)))
 
     async def ListSources(
         self, request: source_pb2.ListSourcesRequest, context: object
@@ -81,7 +93,7 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         found = [info for info in known if info.definition.name.encode() > after]
         page = found[:limit]
         return source_pb2.ListSourcesResponse(
-            sources=[source_to_pb(info) for info in page],
+            sources=[self._seen(info) for info in page],
             next_page_token=token_after(page[-1].definition.name, call=_LIST) if len(found) > limit else "",
         )
 
@@ -103,7 +115,10 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
     async def _control(self, name: str, *, paused: bool | None = None, resync: bool = False) -> source_pb2.Source:
         info = await self._link.control_source(name, paused=paused, resync=resync)
         self._owner.obey(info)
-        return source_to_pb(info)
+        return self._seen(info)
+
+    def _seen(self, info: SourceInfo) -> source_pb2.Source:
+        return source_to_pb(self._owner.fresh(info))
 
     async def DeleteSource(
         self, request: source_pb2.DeleteSourceRequest, context: object

@@ -8,7 +8,7 @@ from eddyline.core import wire, wire_state
 from eddyline.core.errors import InvalidArgument, MalformedColumns
 from eddyline.core.paging import name_after, page_limit, token_after
 from eddyline.core.record import POSITION_BYTES_MAX
-from eddyline.core.source import SourceReport
+from eddyline.core.source import SourceChange, SourceReport
 from eddyline.core.topic import check_name
 from eddyline.store.rpc.append_request import default_op
 from eddyline.store.rpc.follow import FollowCall
@@ -86,6 +86,18 @@ class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
         source = await door.control_source(request.source, paused=paused, resync=request.resync)
         return apply_pb2.ControlSourceResponse(source=wire_state.source_info_to_pb(source))
 
+    async def UpdateSource(
+        self, request: apply_pb2.ApplyServiceUpdateSourceRequest, context: object
+    ) -> apply_pb2.ApplyServiceUpdateSourceResponse:
+        door = self._doorway.enter()
+        change = SourceChange(
+            wire_state.policy_from_pb(request.on_expired, "on_expired"),
+            wire_state.policy_from_pb(request.on_recreated, "on_recreated"),
+            request.dead_letter_topic if request.HasField("dead_letter_topic") else None,
+        )
+        source = await door.update_source(request.source, change)
+        return apply_pb2.ApplyServiceUpdateSourceResponse(source=wire_state.source_info_to_pb(source))
+
     async def DeleteSource(
         self, request: apply_pb2.ApplyServiceDeleteSourceRequest, context: object
     ) -> apply_pb2.ApplyServiceDeleteSourceResponse:
@@ -111,7 +123,14 @@ class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
             lag=request.lag,
         )
         renewal = await door.renew_lease(request.source, fence=request.fence, report=report)
-        return apply_pb2.RenewLeaseResponse(lease_remaining_ms=renewal.remaining_ms, **renewal.orders._asdict())
+        changeable = renewal.changeable
+        return apply_pb2.RenewLeaseResponse(
+            lease_remaining_ms=renewal.remaining_ms,
+            on_expired=wire_state.policy_to_pb(changeable.on_expired),
+            on_recreated=wire_state.policy_to_pb(changeable.on_recreated),
+            dead_letter_topic=changeable.dead_letter_topic or "",
+            **renewal.orders._asdict(),
+        )
 
     async def ReleaseLease(
         self, request: apply_pb2.ReleaseLeaseRequest, context: object

@@ -1,0 +1,53 @@
+"""What UpdateSource asks for, judged: what may change, and what is settled when a source is made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.errors import InvalidArgument
+from eddyline.core.source import SourceChange
+from eddyline.core.wire_state import policy_from_pb, source_definition_from_pb
+
+if TYPE_CHECKING:
+    from eddyline.core.source import SourceDefinition
+    from eddyline.v1 import source_pb2
+
+SETTLED: Final = ("name", "topic", "bucket", "stream", "key_prefixes", "subjects")
+"""Fields of a definition that no update changes. Others records would be in the topic, or should be, than it has."""
+
+
+def change_of(request: source_pb2.UpdateSourceRequest, known: SourceDefinition) -> SourceChange:
+    """What the request changes of a source.
+
+    Raises:
+        InvalidArgument: what is settled, or a dead-letter topic that is given and taken away. NotYet: a policy or a setting
+            that this version does not know.
+    """
+    asked = source_definition_from_pb(request.definition)
+    for field in SETTLED:
+        there, wanted = getattr(known, field), getattr(asked, field)
+        if wanted and wanted != there:
+            raise InvalidArgument(
+                f"{field} of source {known.name} was settled when it was made ({_shown(there)}, not {_shown(wanted)}): "
+                "make another source, with a topic of its own, and delete this one",
+                field=field,
+            )
+    letters: str | None = asked.dead_letter_topic or None
+    if request.clear_dead_letter_topic:
+        if letters:
+            raise InvalidArgument(
+                "a dead-letter topic is given, and is to be taken away: one of the two", field="clear_dead_letter_topic"
+            )
+        letters = ""
+    return SourceChange(
+        policy_from_pb(request.definition.on_expired, "on_expired"),
+        policy_from_pb(request.definition.on_recreated, "on_recreated"),
+        letters,
+    )
+
+
+def _shown(value: str | tuple[bytes, ...] | tuple[str, ...]) -> str:
+    """A name or filters in a message, cut where they are long."""
+    if not isinstance(value, str):
+        value = ", ".join(part.decode(errors="backslashreplace") if isinstance(part, bytes) else part for part in value)
+    return (value if len(value) <= 300 else value[:300] + "…") or "none"

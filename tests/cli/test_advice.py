@@ -1,0 +1,63 @@
+"""What a failed command advises: the limit, the knob, and what the other side of the error is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eddyline.cli.command import parse
+from eddyline.cli.failure import failure_line
+from eddyline.core.errors import BatchTooLarge, EddylineError, NotKv, RecordTooLarge
+from tests.support.command_line import command_on_a_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def test_append_over_a_cap_or_a_bound_says_the_limit_and_the_knob(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with command_on_a_store(tmp_path / "data", monkeypatch) as command:
+        assert (await command.run("topic", "create", "small", "--cap-bytes", "1000"))[0] == 0
+        with pytest.raises(RecordTooLarge) as over_cap:
+            await command.run("append", "small", "x" * 2_000)
+        with pytest.raises(RecordTooLarge) as over_bound:
+            await command.run("append", "small", "x" * 2_000_000)
+        assert (await command.run("topic", "create", "full", "--cap-records", "1", "--discard", "reject"))[0] == 0
+        assert (await command.run("append", "full", "a"))[0] == 0
+        with pytest.raises(EddylineError) as full:
+            await command.run("append", "full", "b")
+    line = failure_line(over_cap.value)
+    assert "the topic's cap is 1000" in line
+    assert "eddyline topic update TOPIC --cap-bytes" in line
+    line = failure_line(over_bound.value)
+    assert "at most 1048576" in line
+    assert "the bound is every topic's: split the record" in line
+    assert "raise the cap with `eddyline topic update`" in failure_line(full.value)
+    assert "several calls" in failure_line(BatchTooLarge("more than 10000 records"))
+
+
+def test_source_of_a_stream_is_not_told_to_be_made_a_kv_topic() -> None:
+    of_source = failure_line(NotKv("source ev copies a stream, which has no fold to compare", source="ev"))
+    assert "read it with `eddyline read`" in of_source
+    assert "--kind kv" not in of_source
+    assert "--kind kv" in failure_line(NotKv("topic t has no fold", topic="t"))
+
+
+@pytest.mark.parametrize("op", ["delete", "purge"])
+def test_delete_with_a_value_is_wrong_usage(op: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(["append", "kv", "--key", "k", "--op", op, "value"])
+    assert ended.value.code == 2
+    assert f"--op {op} takes no value, only a key" in capsys.readouterr().err
+
+
+async def test_delete_record_that_was_read_goes_in_again_with_its_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with command_on_a_store(tmp_path / "data", monkeypatch) as command:
+        assert (await command.run("topic", "create", "kv", "--kind", "kv"))[0] == 0
+        assert (await command.run("append", "kv", "--json", '{"op": "DELETE", "key": "k", "data": "why"}'))[0] == 0
+        assert (await command.run("read", "kv"))[1][0]["data"] == "why"
+        assert (await command.run("get", "kv", "k"))[0] == 1

@@ -1,0 +1,65 @@
+"""A source whose settings change, stopped at every file-system call: each update is there whole once it was answered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from eddyline.core.source import SourceChange, SourceDefinition, changed_source
+from tests.store.test_recovery import Machine
+from tests.support.store import log_topic
+
+if TYPE_CHECKING:
+    from eddyline.store.link import LocalLink
+    from tests.support.sim_fs import CrashKind
+
+pytestmark = pytest.mark.crash
+
+FIRST: Final = SourceDefinition("s", "log", stream="EVENTS", subjects=("a.>",))
+CHANGES: Final = (
+    SourceChange("STOP"),
+    SourceChange(dead_letter_topic="letters"),
+    SourceChange(None, "RESYNC", "others"),
+    SourceChange("RESYNC", "STOP", ""),
+)
+
+
+@pytest.mark.parametrize("then", ["kill", "power"])
+async def test_every_crash_leaves_the_last_answered_update_or_the_one_under_way(then: CrashKind) -> None:
+    crash_at, swept = 1, 0
+    while True:
+        machine = Machine(seed=crash_at)
+        await machine.run(_made, "kill")
+        machine.fs.crash_at = crash_at
+        steps = [FIRST]
+        answered = 0
+
+        async def change(link: LocalLink) -> None:
+            nonlocal answered
+            for number, asked in enumerate(CHANGES):
+                steps.append(changed_source(steps[-1], asked))  # noqa: B023 - runs within this round
+                assert (await link.update_source("s", asked)).definition == steps[-1]  # noqa: B023
+                answered += 1
+                if number == 1:
+                    await link._parts.checkpointer.run()
+
+        async def look(link: LocalLink) -> None:
+            info = await link.get_source("s")
+            assert info.definition in steps[answered : answered + 2], f"call {crash_at}"  # noqa: B023
+            assert info.orders == (True, 0)
+
+        await machine.run(change, then)
+        await machine.run(look, "kill")
+        await machine.run(look)
+        if answered == len(CHANGES):
+            break
+        swept += 1
+        crash_at += 1
+    assert swept > 2 * len(CHANGES), "the sweep stopped nothing"
+
+
+async def _made(link: LocalLink) -> None:
+    await log_topic(link, "log")
+    await link.put_source(FIRST)
+    await link.control_source("s", paused=True)

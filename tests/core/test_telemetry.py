@@ -9,10 +9,9 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from eddyline.core import telemetry
-from eddyline.core.telemetry import JsonFormatter, PlainFormatter, fields, make_meters, set_up_logging
+from eddyline.core.telemetry import JsonFormatter, PlainFormatter, fields, set_up_logging
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,21 +77,3 @@ def test_metric_names_are_distinct_and_say_role_and_unit() -> None:
     names = [value for name, value in vars(telemetry).items() if name.startswith(("STORE_", "INGEST_", "DELIVERY_"))]
     assert len(set(names)) == len(names) > 0
     assert all(re.fullmatch(r"eddyline_(store|ingest|delivery)_[a-z_]+", name) for name in names)
-
-
-def test_meters_count_for_a_reader_that_is_given() -> None:
-    reader = InMemoryMetricReader()
-    meters = make_meters("store", version="1", readers=[reader])
-    meters.get_meter("eddyline").create_counter(telemetry.STORE_APPENDED_RECORDS).add(3)
-    data = reader.get_metrics_data()
-    meters.shutdown()
-    assert data is not None
-    metric = data.resource_metrics[0].scope_metrics[0].metrics[0]
-    assert metric.name == telemetry.STORE_APPENDED_RECORDS
-    assert data.resource_metrics[0].resource.attributes["service.name"] == "store"
-
-
-def test_meters_without_a_reader_are_harmless() -> None:
-    meters = make_meters("store", version="1")
-    meters.get_meter("eddyline").create_counter(telemetry.STORE_APPENDED_RECORDS).add(3)
-    meters.shutdown()

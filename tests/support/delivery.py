@@ -68,15 +68,15 @@ class ServedDelivery:
             return error
         raise AssertionError(f"not refused: {got}")
 
-    async def ready(self) -> bool:
-        """What health says."""
+    async def ready(self, service: str = "") -> bool:
+        """What health says, of the role or of one of its parts."""
         check: grpc.aio.UnaryUnaryMultiCallable[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse]
         check = self.channel.unary_unary(
             f"/{health.SERVICE_NAME}/Check",
             request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
             response_deserializer=health_pb2.HealthCheckResponse.FromString,
         )
-        answer = await check(health_pb2.HealthCheckRequest(service=""), timeout=5)
+        answer = await check(health_pb2.HealthCheckRequest(service=service), timeout=5)
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
     async def until(self, condition: Callable[[], bool], *, passing_s: float = 0.0) -> None:
@@ -174,7 +174,11 @@ def snapshot(topic: str, *prefixes: bytes) -> pb.WatchTopic:
 async def served_delivery(*, seed: int = 0, **changes: int) -> AsyncIterator[ServedDelivery]:
     """A running role on a free port, over a new store."""
     clock = ManualClock()
-    settings = DeliverySettings(listen="127.0.0.1:0", stop_grace_ms=0, **changes)
+    settings = DeliverySettings(
+        listen="127.0.0.1:0",
+        stop_grace_ms=0,
+        **changes,  # type: ignore[arg-type]  # of the numbers alone
+    )
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(sim_store(clock=clock))
         wire = CutLink(store)

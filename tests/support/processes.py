@@ -48,10 +48,10 @@ async def store_server(data_dir: Path) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def store_process(data_dir: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+async def store_process(data_dir: Path, **more: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
     """A store's process, for who wants to stop it, and its address once it serves."""
     address = free_address()
-    settings = {"EDDYLINE_STORE_LISTEN": address, "EDDYLINE_STORE_DATA_DIR": str(data_dir)}
+    settings = {"EDDYLINE_STORE_LISTEN": address, "EDDYLINE_STORE_DATA_DIR": str(data_dir), **more}
     async with process("eddyline.store", **settings) as started:
         await serving(address)
         yield started, address
@@ -73,8 +73,9 @@ async def bare_echo_server(directory: str) -> AsyncIterator[str]:
         yield f"127.0.0.1:{int(await started.stdout.readline())}"
 
 
-async def serving(address: str) -> None:
-    """Wait until the role at `address` says that it is ready."""
+async def serving(address: str, service: str = "", *, is_serving: bool = True) -> None:
+    """Wait until the role at `address` says that it, or a part of it, is ready, or no more."""
+    wanted = health_pb2.HealthCheckResponse.SERVING if is_serving else health_pb2.HealthCheckResponse.NOT_SERVING
     async with asyncio.timeout(START_SECONDS_MAX), grpc.aio.insecure_channel(address) as channel:
         check: grpc.aio.UnaryUnaryMultiCallable[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse]
         check = channel.unary_unary(
@@ -84,8 +85,8 @@ async def serving(address: str) -> None:
         )
         while True:
             try:
-                answer = await check(health_pb2.HealthCheckRequest(), wait_for_ready=True)
-                if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                answer = await check(health_pb2.HealthCheckRequest(service=service), wait_for_ready=True)
+                if answer.status == wanted:
                     return
             except grpc.aio.AioRpcError as error:
                 if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND):
@@ -126,7 +127,7 @@ async def ingest_server(store: str, nats_url: str, directory: Path, bucket: str)
 
 @asynccontextmanager
 async def ingest_process(
-    store: str, nats_url: str, directory: Path, bucket: str
+    store: str, nats_url: str, directory: Path, bucket: str, **more: str
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
     """The same, with its process."""
     sources = directory / "sources.toml"
@@ -137,6 +138,7 @@ async def ingest_process(
         "EDDYLINE_INGEST_LISTEN": address,
         "EDDYLINE_INGEST_NATS_URL": nats_url,
         "EDDYLINE_INGEST_SOURCES_FILE": str(sources),
+        **more,
     }
     async with process("eddyline.ingest", **settings) as started:
         await serving(address)
@@ -152,9 +154,9 @@ async def delivery_server(store: str) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def delivery_at(address: str, store: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def delivery_at(address: str, store: str, **more: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """A delivery of `store` at a given address; its process, for who wants to kill it."""
-    settings = {"EDDYLINE_COMMON_STORE_ADDRESSES": store, "EDDYLINE_DELIVERY_LISTEN": address}
+    settings = {"EDDYLINE_COMMON_STORE_ADDRESSES": store, "EDDYLINE_DELIVERY_LISTEN": address, **more}
     async with process("eddyline.delivery", **settings) as started:
         await serving(address)
         yield started

@@ -216,6 +216,7 @@ class GetStatusResponse(_message.Message):
     STORE_FIELD_NUMBER: _builtins.int
     INGEST_FIELD_NUMBER: _builtins.int
     DELIVERY_FIELD_NUMBER: _builtins.int
+    METRICS_ADDRESS_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
     """Who answers."""
     cluster_id: _builtins.str
@@ -232,6 +233,8 @@ class GetStatusResponse(_message.Message):
     """Process id."""
     uptime_ms: _builtins.int
     """Time since its start, in milliseconds."""
+    metrics_address: _builtins.str
+    """Where its metrics are scraped, `host:port`, at `/metrics`. Empty = nowhere."""
     @_builtins.property
     def store(self) -> Global___StoreStatus:
         """Of a store."""
@@ -258,10 +261,11 @@ class GetStatusResponse(_message.Message):
         store: Global___StoreStatus | None = ...,
         ingest: Global___IngestStatus | None = ...,
         delivery: Global___DeliveryStatus | None = ...,
+        metrics_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delivery", b"delivery", "detail", b"detail", "ingest", b"ingest", "store", b"store"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "contract_version", b"contract_version", "delivery", b"delivery", "detail", b"detail", "ingest", b"ingest", "pid", b"pid", "ready", b"ready", "reason", b"reason", "role", b"role", "store", b"store", "uptime_ms", b"uptime_ms", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "contract_version", b"contract_version", "delivery", b"delivery", "detail", b"detail", "ingest", b"ingest", "metrics_address", b"metrics_address", "pid", b"pid", "ready", b"ready", "reason", b"reason", "role", b"role", "store", b"store", "uptime_ms", b"uptime_ms", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_detail: _TypeAlias = _typing.Literal["store", "ingest", "delivery"]  # noqa: Y015
     _WhichOneofArgType_detail: _TypeAlias = _typing.Literal["detail", b"detail"]  # noqa: Y015

@@ -12,6 +12,8 @@ from eddyline.cli.failure import CommandError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from eddyline.cli.output import Json
+
 ADDRESS_VARIABLE: Final = "EDDYLINE_ADDRESS"
 DATA_DEFAULT: Final = "eddyline-data"
 DEMO: Final = "demo"
@@ -23,10 +25,11 @@ ROLES: Final = ("nats", "store", "ingest", "delivery")
 @dataclass(frozen=True, slots=True)
 class ClusterPart:
     """One process of a local cluster; pid None = it does not run now. No number stands for that: `kill` takes 0 for the
-    caller's own processes."""
+    caller's own processes. `metrics`: where they are scraped; empty = nowhere."""
 
     address: str
     pid: int | None
+    metrics: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ def read_cluster_file(data: Path) -> ClusterFile | None:
         return None
     try:
         loaded = json.loads(text)
-        parts = {name: ClusterPart(str(loaded[name]["address"]), _pid(loaded[name]["pid"])) for name in ROLES}
+        parts = {name: _part(loaded[name]) for name in ROLES}
     except (ValueError, KeyError, TypeError) as error:
         raise CommandError(
             f"{path} is not a cluster file ({error!r})", "delete it; `eddyline up` writes it anew"
@@ -61,11 +64,12 @@ def read_cluster_file(data: Path) -> ClusterFile | None:
     return ClusterFile(parts)
 
 
-def _pid(found: object) -> int | None:
-    """Older versions wrote 0 of a process that does not run."""
-    if found is not None and not isinstance(found, int):
-        raise TypeError(f"{found!r} is no pid")
-    return found or None
+def _part(loaded: dict[str, Json]) -> ClusterPart:
+    """As it was written. Earlier versions wrote no `metrics`, and 0 as the pid of a process that does not run."""
+    pid = loaded["pid"]
+    if pid is not None and not isinstance(pid, int):
+        raise TypeError(f"{pid!r} is no pid")
+    return ClusterPart(str(loaded["address"]), pid or None, str(loaded.get("metrics", "")))
 
 
 def cluster_address(asked: str, environ: Mapping[str, str], data: Path) -> str:

@@ -14,7 +14,7 @@ from eddyline.cli.cluster import ROLES, ClusterFile, ClusterPart, read_cluster_f
 from eddyline.cli.failure import CommandError
 from eddyline.cli.folder import held_folder, write_cluster_file
 from eddyline.cli.part import PartEvent, PartSpec, no_progress
-from eddyline.cli.ports import LOOPBACK, PORTS_DEFAULT, choose_ports
+from eddyline.cli.ports import LOOPBACK, METRICS, PORTS_DEFAULT, choose_ports
 from eddyline.cli.readiness import nats_is_ready, nats_name, recovered_bytes, role_is_ready
 from eddyline.cli.settings_check import check_sources_file, overridden
 from eddyline.cli.supervisor import supervised
@@ -55,9 +55,16 @@ class LocalCluster:
         """Where Eddyline's clients connect."""
         return ",".join(self.addresses[role] for role in ("store", "delivery", "ingest"))
 
+    def metrics_address(self, role: str) -> str:
+        """Where a part's metrics are scraped; empty = nowhere."""
+        return self.addresses.get(role + METRICS, "")
+
     def write_file(self) -> None:
         """Write what runs where, for other commands."""
-        parts = {name: ClusterPart(self.addresses[name], self.supervisor.parts[name].pid or None) for name in ROLES}
+        parts = {
+            name: ClusterPart(self.addresses[name], self.supervisor.parts[name].pid or None, self.metrics_address(name))
+            for name in ROLES
+        }
         write_cluster_file(self.data, ClusterFile(parts))
 
 
@@ -80,7 +87,7 @@ async def local_cluster(
     check_sources_file(plan.sources_file)
     with held_folder(data, host):
         found = read_cluster_file(data)
-        remembered = {name: _port_of(part.address) for name, part in found.parts.items()} if found else {}
+        remembered = _remembered(found) if found is not None else {}
         ports = choose_ports(remembered, free_ports=plan.free_ports)
         addresses = {name: f"{LOOPBACK}:{port}" for name, port in ports.items()}
         stages = _stages(plan, data, addresses)
@@ -136,15 +143,23 @@ def _stages(plan: LocalClusterPlan, data: Path, addresses: dict[str, str]) -> li
     }
     ingest = {
         "EDDYLINE_INGEST_LISTEN": addresses["ingest"],
+        "EDDYLINE_INGEST_METRICS_LISTEN": addresses["ingest" + METRICS],
         "EDDYLINE_INGEST_NATS_URL": f"nats://{addresses['nats']}",
         "EDDYLINE_INGEST_HOLDER": "local",
     }
     if plan.sources_file is not None:
         ingest["EDDYLINE_INGEST_SOURCES_FILE"] = str(plan.sources_file.absolute())
     variables = {
-        "store": {"EDDYLINE_STORE_LISTEN": addresses["store"], "EDDYLINE_STORE_DATA_DIR": str(data / "store")},
+        "store": {
+            "EDDYLINE_STORE_LISTEN": addresses["store"],
+            "EDDYLINE_STORE_METRICS_LISTEN": addresses["store" + METRICS],
+            "EDDYLINE_STORE_DATA_DIR": str(data / "store"),
+        },
         "ingest": ingest,
-        "delivery": {"EDDYLINE_DELIVERY_LISTEN": addresses["delivery"]},
+        "delivery": {
+            "EDDYLINE_DELIVERY_LISTEN": addresses["delivery"],
+            "EDDYLINE_DELIVERY_METRICS_LISTEN": addresses["delivery" + METRICS],
+        },
     }
 
     def role(name: RoleName) -> PartSpec:
@@ -170,6 +185,12 @@ def _notes(
         for variable, value in overridden(environ, spec.variables).items():
             used = f"{variable}={environ[variable]} of the environment is not used, but {value}"
             yield PartEvent(spec.name, "note", 0, used)
+
+
+def _remembered(found: ClusterFile) -> dict[str, int]:
+    """The ports of the last time."""
+    ports = {name: _port_of(part.address) for name, part in found.parts.items()}
+    return ports | {name + METRICS: _port_of(part.metrics) for name, part in found.parts.items() if part.metrics}
 
 
 def _port_of(address: str) -> int:

@@ -9,11 +9,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LOOPBACK: Final = "127.0.0.1"
-PORTS_DEFAULT: Final = {"nats": 4222, "store": 7701, "ingest": 7702, "delivery": 7703}
+PORTS_DEFAULT: Final = {
+    "nats": 4222,
+    "store": 7701,
+    "ingest": 7702,
+    "delivery": 7703,
+    "store metrics": 7711,
+    "ingest metrics": 7712,
+    "delivery metrics": 7713,
+}
+METRICS: Final = " metrics"
+"""Behind a role's name: the port where its metrics are scraped."""
 
 
 def choose_ports(remembered: Mapping[str, int], *, free_ports: bool) -> dict[str, int]:
-    """A port a part: the default, the remembered one where that is taken, else any free one.
+    """A port a part and one a role's metrics: the default, the remembered one where that is taken, else any free one.
 
     So a cluster is where the README says whenever it can be. `free_ports` = the defaults are not even tried, so that
     several clusters of one machine stay out of each other's way; a restart keeps what it had.

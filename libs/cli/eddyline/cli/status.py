@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from eddyline.client.status import RoleStatus
 
 Figure = int | bool | str
-_HEADER = ("ROLE", "ADDRESS", "STATE", "PID", "UP", "VERSION", "FIGURES")
+_HEADER = ("ROLE", "ADDRESS", "METRICS", "STATE", "PID", "UP", "VERSION", "FIGURES")
 
 
 _MORE: Final = """
 
 JSON (-o json), an object a role: role, address, reachable, ready, reason (why not; empty = it is), version,
-contract_version, pid, uptime_ms, and its figures:
+contract_version, pid, uptime_ms, metrics_address (where /metrics is scraped; empty = nowhere), and its figures:
   store     topic_count, source_count, wal_bytes, appended_count, apply_lag_bytes, instance, dropped_key_count,
             maintenance_stage, checkpoint, segment_count, segment_bytes, unsegmented_bytes, disk_free_bytes, memory_bytes,
             corrupt_count, wal_shards; while it recovers only replayed_bytes, total_bytes (0 = not known yet)
@@ -65,6 +65,7 @@ def _row(status: RoleStatus) -> tuple[str, ...]:
     return (
         status.role,
         status.address,
+        status.metrics_address or "-",
         f"{state}: {status.reason.partition(':')[0]}" if status.reason else state,
         str(status.pid or "-"),
         shown_duration(status.uptime_ms) if status.reachable else "-",
@@ -116,5 +117,6 @@ def _fields(status: RoleStatus) -> dict[str, Json]:
         "contract_version": status.contract_version,
         "pid": status.pid,
         "uptime_ms": status.uptime_ms,
+        "metrics_address": status.metrics_address,
         **dict(status.figures),
     }

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eddyline.cli.verb import Context, Subparsers
 
 ALL_STOPPED: Final = "all parts are stopped"
-_HEADER: Final = ("ROLE", "ADDRESS", "PID", "LOG")
+_HEADER: Final = ("ROLE", "ADDRESS", "METRICS", "PID", "LOG")
 
 
 def add(subparsers: Subparsers) -> None:
@@ -39,7 +39,9 @@ def add(subparsers: Subparsers) -> None:
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what every verb that runs a cluster takes."""
-    parser.add_argument("--free-ports", action="store_true", help="take any free ports, not 7701 to 7703 and 4222")
+    parser.add_argument(
+        "--free-ports", action="store_true", help="take any free ports, not 7701 to 7703, 7711 to 7713, 4222"
+    )
     parser.add_argument(
         "--sources",
         type=Path,
@@ -87,12 +89,25 @@ def say_what_runs(cluster: LocalCluster, output: Output) -> None:
     """Say what runs where."""
     parts = cluster.supervisor.parts
     rows = [
-        (name, cluster.addresses[name], str(parts[name].pid), _shown_path(log_path(cluster.data, name)))
+        (
+            name,
+            cluster.addresses[name],
+            cluster.metrics_address(name) or "-",
+            str(parts[name].pid),
+            _shown_path(log_path(cluster.data, name)),
+        )
         for name in ROLES
     ]
     fields: list[dict[str, Json]] = [
-        {"event": "up", "role": name, "address": address, "pid": int(pid), "log": log}
-        for name, address, pid, log in rows
+        {
+            "event": "up",
+            "role": name,
+            "address": address,
+            "metrics_address": cluster.metrics_address(name),
+            "pid": int(pid),
+            "log": log,
+        }
+        for name, address, _, pid, log in rows
     ]
     output.table(_HEADER, rows, fields)
 

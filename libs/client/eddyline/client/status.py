@@ -23,6 +23,7 @@ STATUS_TIMEOUT_S: Final = 3.0
 class RoleStatus:
     """One role at one moment. Not `reachable`: `reason` says why, the rest is empty. `figures` by the contract's names.
 
+    `metrics_address` empty = its metrics are scraped nowhere.
     A store that recovers has the figures `replayed_bytes` and `total_bytes` instead (0 = not known yet).
     """
 
@@ -35,6 +36,7 @@ class RoleStatus:
     contract_version: str = ""
     pid: int = 0
     uptime_ms: int = 0
+    metrics_address: str = ""
     figures: tuple[tuple[str, int | bool | str], ...] = ()
 
 
@@ -63,6 +65,7 @@ async def role_status(channel: grpc.aio.Channel, role: RoleName, address: str) -
         contract_version=answer.contract_version,
         pid=answer.pid,
         uptime_ms=answer.uptime_ms,
+        metrics_address=answer.metrics_address,
         figures=_figures(answer),
     )
 

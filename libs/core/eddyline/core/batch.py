@@ -222,6 +222,13 @@ class Batch:
         """Seq of the last record, inclusive; 0 where the batch is empty or not placed."""
         return self.seq_at(self.count - 1) if self.count else 0
 
+    @property
+    def last_ts_ms(self) -> int:
+        """Commit time of the last record."""
+        if self.ts_ms_each is None:
+            return self.ts_ms
+        return int.from_bytes(memoryview(self.ts_ms_each)[-8:], "little", signed=True)
+
     def index_after(self, seq: int) -> int:
         """First index whose seq is greater than `seq`; `count` where none is. Seqs must be ascending."""
         if self.seqs is None:

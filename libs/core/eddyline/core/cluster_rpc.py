@@ -33,7 +33,7 @@ class RoleStatus:
 
 
 class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
-    """Answers for one role, which listens at `address` ("" = not yet)."""
+    """Answers for one role, which listens at `address` ("" = not yet) and is scraped at `metrics_address` ("" = nowhere)."""
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         clock: Clock,
         host: Host,
         address: Callable[[], str] = lambda: "",
+        metrics_address: Callable[[], str] = str,
     ) -> None:
         self._role = role
         self._version = version
@@ -53,6 +54,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         self._clock = clock
         self._host = host
         self._address = address
+        self._metrics_address = metrics_address
         self._started_s = clock.monotonic_s()
 
     async def GetTopology(
@@ -85,6 +87,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
             reason=status.reason,
             pid=self._host.pid(),
             uptime_ms=round((self._clock.monotonic_s() - self._started_s) * 1000),
+            metrics_address=self._metrics_address(),
         )
         match status.detail:
             case cluster_pb2.StoreStatus():

@@ -1,7 +1,8 @@
-"""Health as every role serves it: `""`, `live` and one name a source.
+"""Health as every role serves it: `""`, `live`, one name a leg and one a source.
 
 Owns the names and what they mean: `""` = the role is ready (NOT_SERVING until said otherwise), `live` = the process
-answers, `source/<name>` = one source copies. A stopped source never makes its role NOT_SERVING.
+answers, `nats` and `store` = that leg of a role is connected (unknown of a role that has none), `source/<name>` = one source
+copies. A stopped source never makes its role NOT_SERVING.
 Threading: one event loop.
 """
 
@@ -13,6 +14,8 @@ from grpc_health.v1 import health, health_pb2
 
 READY: Final = ""
 LIVE: Final = "live"
+NATS_LEG: Final = "nats"
+STORE_LEG: Final = "store"
 SOURCE_PREFIX: Final = "source/"
 
 _NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -34,6 +37,10 @@ class HealthBoard:
     async def set_ready(self, ready: bool) -> None:
         """Whether the role serves."""
         await self.servicer.set(READY, _SERVING if ready else _NOT_SERVING)
+
+    async def set_leg(self, leg: str, connected: bool) -> None:
+        """Whether one leg of the role, `NATS_LEG` or `STORE_LEG`, is connected."""
+        await self.servicer.set(leg, _SERVING if connected else _NOT_SERVING)
 
     async def set_source(self, source: str, copying: bool) -> None:
         """Whether one source copies."""

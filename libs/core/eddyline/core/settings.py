@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 COMMON_PREFIX: Final = "EDDYLINE_COMMON_"
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 LOG_FORMATS: Final = ("plain", "json")
+OTLP_INTERVAL_MS: Final = 15_000
+OTLP_INTERVAL_MS_RANGE: Final = (1_000, 3_600_000)
+"""Elsewhere a minute. A quarter of one is what Prometheus is told to do as a rule; an export is some 100 values."""
 
 _INJECTED: Final = re.compile(r"(?:.*_)?(?:SERVICE_HOST|SERVICE_PORT(?:_.*)?|PORT(?:_.*)?)")
 _CLUSTER_ID: Final = re.compile(r"[!-~]{1,128}")
@@ -38,6 +41,8 @@ _USERINFO: Final = re.compile(r"(?<=://)[^\s,]+@")
 """To the last @ of a URL: a password that should have been percent-encoded may hold others, and slashes."""
 _USERINFO_BARE: Final = re.compile(r"(?:^|(?<=,))(?![a-z]+://)[^\s,]+@")
 """Of a URL without a scheme."""
+_OTLP_URL: Final = re.compile(r"https?://[^\s/@]+:[0-9]{1,5}")
+"""Without user and password: a collector's credentials are headers."""
 _TRUE: Final = frozenset(("1", "true", "yes", "on"))
 _FALSE: Final = frozenset(("0", "false", "no", "off"))
 
@@ -58,6 +63,8 @@ class CommonSettings:
     delivery_addresses: tuple[str, ...] = ("127.0.0.1:7703",)
     log_level: str = "INFO"
     log_format: str = "plain"
+    otlp_url: str = ""
+    otlp_interval_ms: int = OTLP_INTERVAL_MS
 
     def __post_init__(self) -> None:
         if not self.cluster_id:
@@ -73,6 +80,9 @@ class CommonSettings:
                 check_address(f"{COMMON_PREFIX}{name.upper()}", address)
         check_choice(f"{COMMON_PREFIX}LOG_LEVEL", self.log_level, LOG_LEVELS)
         check_choice(f"{COMMON_PREFIX}LOG_FORMAT", self.log_format, LOG_FORMATS)
+        if self.otlp_url and not _OTLP_URL.fullmatch(self.otlp_url):
+            raise SettingsError(f"{COMMON_PREFIX}OTLP_URL is not http://host:port or https://host:port")
+        check_range(f"{COMMON_PREFIX}OTLP_INTERVAL_MS", self.otlp_interval_ms, *OTLP_INTERVAL_MS_RANGE)
 
 
 def load(settings_class: type[T], *, prefix: str, environ: Mapping[str, str]) -> T:

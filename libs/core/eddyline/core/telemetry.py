@@ -1,8 +1,9 @@
-"""Telemetry: every metric's name, and how a role logs and measures.
+"""Telemetry: every metric's name, and how a role logs.
 
-Owns the names (no module spells one itself) with their units in them, the log formats, and the meter's set-up.
-A log event is a short constant string plus fields: `log.info("lease won", extra=fields(source=name, fence=3))`; never one
-a record. Nothing is exported unless the caller brings a reader, and there are no spans yet.
+Owns the names (no module spells one itself) with their units in them, the names of labels, and the log formats. What a
+name means, and where its value comes from, is in the `metrics.py` of its role; how it is exported in
+`eddyline.core.metrics_export`. A log event is a short constant string plus fields:
+`log.info("lease won", extra=fields(source=name, fence=3))`; never one a record. There are no spans.
 """
 
 from __future__ import annotations
@@ -10,45 +11,78 @@ from __future__ import annotations
 import json
 import logging
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import Final, TextIO
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import MetricReader
-
+STORE_READY: Final = "eddyline_store_ready"
+STORE_READ_ONLY: Final = "eddyline_store_read_only"
 STORE_APPENDED_RECORDS: Final = "eddyline_store_appended_records_total"
 STORE_APPENDED_BYTES: Final = "eddyline_store_appended_bytes_total"
 STORE_REFUSED_APPENDS: Final = "eddyline_store_refused_appends_total"
+STORE_STAGED_BYTES: Final = "eddyline_store_staged_bytes"
 STORE_GROUP_FRAMES: Final = "eddyline_store_group_frames"
 STORE_COMMIT_SECONDS: Final = "eddyline_store_commit_seconds"
 STORE_SYNC_SECONDS: Final = "eddyline_store_sync_seconds"
 STORE_APPLY_SECONDS: Final = "eddyline_store_apply_seconds"
+STORE_APPLY_LAG_RECORDS: Final = "eddyline_store_apply_lag_records"
 STORE_APPLY_LAG_BYTES: Final = "eddyline_store_apply_lag_bytes"
 STORE_WAL_BYTES: Final = "eddyline_store_wal_bytes"
+STORE_UNSYNCED_BYTES: Final = "eddyline_store_unsynced_bytes"
+STORE_UNSEGMENTED_BYTES: Final = "eddyline_store_unsegmented_bytes"
+STORE_SEGMENTS: Final = "eddyline_store_segments"
+STORE_SEGMENT_BYTES: Final = "eddyline_store_segment_bytes"
+STORE_CHECKPOINTS: Final = "eddyline_store_checkpoints_total"
+STORE_UPKEEP_STAGE: Final = "eddyline_store_upkeep_stage"
 STORE_TOPICS: Final = "eddyline_store_topics"
 STORE_SOURCES: Final = "eddyline_store_sources"
-STORE_READ_ONLY: Final = "eddyline_store_read_only"
-STORE_DROPPED_IDEMPOTENCY_KEYS: Final = "eddyline_store_dropped_idempotency_keys_total"
 STORE_FOLLOWED_TOPICS: Final = "eddyline_store_followed_topics"
+STORE_DROPPED_IDEMPOTENCY_KEYS: Final = "eddyline_store_dropped_idempotency_keys_total"
+STORE_CORRUPT_PIECES: Final = "eddyline_store_corrupt_pieces_total"
+STORE_DISK_FREE_BYTES: Final = "eddyline_store_disk_free_bytes"
+STORE_DISK_FLOOR_BYTES: Final = "eddyline_store_disk_floor_bytes"
+STORE_DISK_LOW: Final = "eddyline_store_disk_low"
+STORE_MEMORY_BYTES: Final = "eddyline_store_memory_bytes"
+STORE_RESIDENT_BYTES: Final = "eddyline_store_resident_bytes"
+STORE_MEMORY_FULL: Final = "eddyline_store_memory_full"
+STORE_RECOVERED_BYTES: Final = "eddyline_store_recovered_bytes"
+STORE_TO_RECOVER_BYTES: Final = "eddyline_store_to_recover_bytes"
 
-INGEST_APPLIED_RECORDS: Final = "eddyline_ingest_applied_records_total"
+INGEST_READY: Final = "eddyline_ingest_ready"
+INGEST_NATS_CONNECTED: Final = "eddyline_ingest_nats_connected"
+INGEST_STORE_CONNECTED: Final = "eddyline_ingest_store_connected"
+INGEST_LEASES: Final = "eddyline_ingest_leases"
+INGEST_UNLISTED_SOURCES: Final = "eddyline_ingest_unlisted_sources"
 INGEST_APPLY_SECONDS: Final = "eddyline_ingest_apply_seconds"
-INGEST_SOURCE_LAG: Final = "eddyline_ingest_source_lag_revisions"
-INGEST_RESYNCS: Final = "eddyline_ingest_resyncs_total"
 INGEST_VERIFICATIONS: Final = "eddyline_ingest_verifications_total"
 INGEST_DRIFTED_KEYS: Final = "eddyline_ingest_drifted_keys_total"
+INGEST_SOURCE_STATE: Final = "eddyline_ingest_source_state"
+INGEST_SOURCE_STATE_SECONDS: Final = "eddyline_ingest_source_state_seconds"
+INGEST_SOURCE_POSITION: Final = "eddyline_ingest_source_position_revision"
+INGEST_SOURCE_LAG: Final = "eddyline_ingest_source_lag_revisions"
+INGEST_SOURCE_LAG_SECONDS: Final = "eddyline_ingest_source_lag_seconds"
+INGEST_SOURCE_REPORT_SECONDS: Final = "eddyline_ingest_source_report_seconds"
+INGEST_SOURCE_DRIFTED_KEYS: Final = "eddyline_ingest_source_drifted_keys"
+INGEST_APPLIED_RECORDS: Final = "eddyline_ingest_applied_records_total"
 INGEST_CONSUMERS: Final = "eddyline_ingest_consumers_total"
-INGEST_LEASES: Final = "eddyline_ingest_leases"
+INGEST_RESYNCS: Final = "eddyline_ingest_resyncs_total"
+INGEST_GAPS: Final = "eddyline_ingest_gaps_total"
+INGEST_SYNTHETIC_DELETES: Final = "eddyline_ingest_synthetic_deletes_total"
+INGEST_DEAD_LETTERS: Final = "eddyline_ingest_dead_letters_total"
 
+DELIVERY_READY: Final = "eddyline_delivery_ready"
 DELIVERY_WATCHES: Final = "eddyline_delivery_watches"
 DELIVERY_FOLLOWED_TOPICS: Final = "eddyline_delivery_followed_topics"
 DELIVERY_DELIVERED_RECORDS: Final = "eddyline_delivery_delivered_records_total"
 DELIVERY_DELIVERED_BYTES: Final = "eddyline_delivery_delivered_bytes_total"
+DELIVERY_ENCODED_FRAMES: Final = "eddyline_delivery_encoded_frames_total"
 DELIVERY_BUFFERED_BYTES: Final = "eddyline_delivery_buffered_bytes"
 DELIVERY_CATCHUP_READS: Final = "eddyline_delivery_catchup_reads_total"
-DELIVERY_SECONDS: Final = "eddyline_delivery_latency_seconds"
+DELIVERY_LATENCY_SECONDS: Final = "eddyline_delivery_latency_seconds"
+
+LABEL_SOURCE: Final = "source"
+LABEL_STATE: Final = "state"
+LABEL_STAGE: Final = "stage"
+LABEL_REASON: Final = "reason"
+"""Every label there is. Each has a bound: sources by what a replica exports, the others are closed sets. Topics are none."""
 
 _FIELDS: Final = "fields"
 
@@ -56,17 +90,6 @@ _FIELDS: Final = "fields"
 def fields(**values: str | float | bool | bytes | None) -> dict[str, object]:
     """Fields of a log event, for `extra`. Bytes are shown in hex."""
     return {_FIELDS: {key: value.hex() if isinstance(value, bytes) else value for key, value in values.items()}}
-
-
-def make_meters(role: str, *, version: str, readers: Sequence[MetricReader] = ()) -> MeterProvider:
-    """Make a role's meters. Without `readers` they count and nobody asks. The caller shuts them down."""
-    # Imported here: it takes 120 ms, which modules that only log or name a metric need not pay.
-    from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.resources import Resource
-
-    # Not `Resource.create`, which runs detectors and reads the environment.
-    resource = Resource({"service.namespace": "eddyline", "service.name": role, "service.version": version})
-    return MeterProvider(metric_readers=readers, resource=resource, shutdown_on_exit=False)
 
 
 def set_up_logging(role: str, *, level: str, log_format: str, stream: TextIO | None = None) -> None:

@@ -13,6 +13,8 @@ import os
 import signal
 import sys
 from contextlib import AsyncExitStack
+from functools import partial
+from importlib.metadata import version
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -21,10 +23,12 @@ import uvloop
 from eddyline.core.channel import open_channel
 from eddyline.core.clock import SystemClock, SystemHost
 from eddyline.core.grpc_link import GrpcLink
+from eddyline.core.metrics_export import MetricsExport
 from eddyline.core.server import make_server
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
 from eddyline.core.telemetry import fields, set_up_logging
 from eddyline.delivery.config import PREFIX, DeliverySettings
+from eddyline.delivery.metrics import delivery_metrics
 from eddyline.delivery.role import SERVICES, DeliveryRole, add_services, keep_health
 
 if TYPE_CHECKING:
@@ -67,7 +71,16 @@ async def serve(settings: DeliverySettings, common: CommonSettings) -> None:
         link = GrpcLink(channel, cluster_id=common.cluster_id)
         role = DeliveryRole(link, clock=clock, random=Random(), settings=settings)
         server = make_server(settings.listen)
-        add_services(server, role, common=common, clock=clock, host=host)
+        metrics = MetricsExport(
+            ROLE,
+            settings.metrics_listen,
+            version=version("eddyline-delivery"),
+            common=common,
+            clock=clock,
+            host=host,
+        )
+        add_services(server, role, common=common, clock=clock, host=host, metrics_address=metrics.address)
+        await stack.enter_async_context(metrics.running(partial(delivery_metrics, role)))
         address = await server.start(*SERVICES)
         stack.push_async_callback(server.stop, 0)
         async with asyncio.TaskGroup() as tasks:

@@ -35,9 +35,10 @@ assert WATCHES_MAX <= WATCHES_MAX_MAX
 
 @dataclass(frozen=True, slots=True)
 class DeliverySettings:
-    """What a delivery role is told."""
+    """What a delivery role is told. `metrics_listen` empty = its metrics are not scraped."""
 
     listen: str = LISTEN
+    metrics_listen: str = ""
     watches_max: int = WATCHES_MAX
     buffer_bytes: int = BUFFER_BYTES
     topic_buffer_bytes: int = TOPIC_BUFFER_BYTES
@@ -45,6 +46,8 @@ class DeliverySettings:
 
     def __post_init__(self) -> None:
         check_address(f"{PREFIX}LISTEN", self.listen)
+        if self.metrics_listen:
+            check_address(f"{PREFIX}METRICS_LISTEN", self.metrics_listen)
         check_range(f"{PREFIX}WATCHES_MAX", self.watches_max, 1, WATCHES_MAX_MAX)
         check_range(f"{PREFIX}BUFFER_BYTES", self.buffer_bytes, 0, BUFFER_BYTES_MAX)
         check_range(f"{PREFIX}TOPIC_BUFFER_BYTES", self.topic_buffer_bytes, 0, BUFFER_BYTES_MAX)

@@ -27,9 +27,12 @@ class Fetcher:
     def __init__(self) -> None:
         self._jobs: deque[Callable[[], Awaitable[None]]] = deque()
         self._wake = asyncio.Semaphore(0)
+        self.read_count = 0
+        """Reads asked for since the start."""
 
-    def submit(self, job: Callable[[], Awaitable[None]]) -> None:
-        """Run `job` when its turn comes."""
+    def submit(self, job: Callable[[], Awaitable[None]], *, is_read: bool = True) -> None:
+        """Run `job` when its turn comes. `is_read` False = it only lets go of something."""
+        self.read_count += is_read
         self._jobs.append(job)
         self._wake.release()
 

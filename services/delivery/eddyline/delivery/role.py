@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from eddyline.core.cluster_rpc import SERVICE as CLUSTER_SERVICE
 from eddyline.core.cluster_rpc import ClusterService
+from eddyline.core.health import STORE_LEG
 from eddyline.core.server import RawMethod
 from eddyline.delivery.dispatch import Dispatcher
 from eddyline.delivery.fetch import Fetcher
@@ -27,6 +28,7 @@ from eddyline.delivery.wheel import Wheel
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc, delivery_pb2, delivery_pb2_grpc
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
 
     from eddyline.core.clock import Clock, Host
@@ -46,7 +48,7 @@ class DeliveryRole:
         self.budget = RingBudget(settings.buffer_bytes)
         self._wheel = Wheel(clock)
         self._dispatcher = Dispatcher()
-        self._fetcher = Fetcher()
+        self.fetcher = Fetcher()
         self.tails = Tails(
             link,
             clock=clock,
@@ -55,10 +57,11 @@ class DeliveryRole:
             budget=self.budget,
             topic_bytes_max=settings.topic_buffer_bytes,
             mark=self._dispatcher.mark,
+            latency=self.figures.latency,
         )
         self.slots = ScanSlots(clock=clock, wheel=self._wheel)
         feeds = Feeds(
-            link=link, tails=self.tails, fetcher=self._fetcher, slots=self.slots, wheel=self._wheel, random=random
+            link=link, tails=self.tails, fetcher=self.fetcher, slots=self.slots, wheel=self._wheel, random=random
         )
         self.watches = Watches(feeds, clock=clock, figures=self.figures, watches_max=settings.watches_max)
 
@@ -68,13 +71,21 @@ class DeliveryRole:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.tails.run())
                 tasks.create_task(self._dispatcher.run())
-                tasks.create_task(self._fetcher.run())
+                tasks.create_task(self.fetcher.run())
         finally:
             self._wheel.close()
 
 
-def add_services(server: RoleServer, role: DeliveryRole, *, common: CommonSettings, clock: Clock, host: Host) -> None:
-    """Put every service of delivery on `server`."""
+def add_services(
+    server: RoleServer,
+    role: DeliveryRole,
+    *,
+    common: CommonSettings,
+    clock: Clock,
+    host: Host,
+    metrics_address: Callable[[], str] = str,
+) -> None:
+    """Put every service of delivery on `server`. `metrics_address` = where its metrics are scraped; by default nowhere."""
     generated = delivery_pb2_grpc.DeliveryServiceServicer()  # type: ignore[abstract]  # its method is served raw
     delivery_pb2_grpc.add_DeliveryServiceServicer_to_server(generated, server.grpc)
     watch = RawMethod(
@@ -89,14 +100,15 @@ def add_services(server: RoleServer, role: DeliveryRole, *, common: CommonSettin
         clock=clock,
         host=host,
         address=lambda: server.address,
+        metrics_address=metrics_address,
     )
     cluster_pb2_grpc.add_ClusterServiceServicer_to_server(cluster, server.grpc)
 
 
 async def keep_health(server: RoleServer, tails: Tails) -> NoReturn:
-    """Say in health whether the store is followed, for ever."""
+    """Say in health whether the store is followed, for ever. A delivery is ready by that alone."""
     while True:
-        await tails.up.wait()
-        await server.health.set_ready(True)
-        await tails.down.wait()
-        await server.health.set_ready(False)
+        is_up = tails.up.is_set()
+        await server.health.set_leg(STORE_LEG, is_up)
+        await server.health.set_ready(is_up)
+        await (tails.down if is_up else tails.up).wait()

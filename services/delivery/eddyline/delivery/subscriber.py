@@ -118,6 +118,7 @@ class Subscriber:
 
     def _sent(self, frame: Frame) -> bytes:
         self._figures.delivered_count += frame.records
+        self._figures.delivered_bytes += len(frame.data)
         return frame.data
 
     def _arm(self, delay_s: float) -> None:

@@ -331,7 +331,7 @@ class Subscription:
         snapshot, self._snapshot = self._snapshot, None
         if snapshot is not None and not self._fetching:
             if snapshot.started:
-                self._feeds.fetcher.submit(snapshot.close)
+                self._feeds.fetcher.submit(snapshot.close, is_read=False)
             else:
                 snapshot.slot.release()
         self._generation += 1

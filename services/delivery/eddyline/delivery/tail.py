@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from eddyline.core.clock import Clock
+    from eddyline.core.metrics import Histogram
     from eddyline.core.store_link import Follow, FollowEvent, StoreLink
     from eddyline.core.topic import TopicInfo
     from eddyline.delivery.wheel import Deadline, Wheel
@@ -128,6 +129,7 @@ class Tails:
         budget: RingBudget,
         topic_bytes_max: int,
         mark: Callable[[TopicTail], None],
+        latency: Histogram,
     ) -> None:
         self._link = link
         self._clock = clock
@@ -135,6 +137,7 @@ class Tails:
         self._budget = budget
         self._topic_bytes_max = topic_bytes_max
         self._mark = mark
+        self._latency = latency
         self._backoff = Backoff(random, cap_s=RECONNECT_S_MAX)
         self._by_name: dict[str, TopicTail] = {}
         self._by_id: dict[int, TopicTail] = {}
@@ -262,6 +265,9 @@ class Tails:
             return
         if isinstance(event, FollowItem):
             tail.take(event)
+            if not isinstance(event.item, Gap):
+                # The hosts' clocks may differ by more than it took.
+                self._latency.observe(max(self._clock.now_ms() - event.item.last_ts_ms, 0) / 1000)
         elif isinstance(event, FollowStarted):
             tail.start(event)
         elif isinstance(event, FollowEnded):

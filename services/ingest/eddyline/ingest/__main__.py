@@ -14,6 +14,8 @@ import os
 import signal
 import sys
 from contextlib import AsyncExitStack
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -23,10 +25,12 @@ import uvloop
 from eddyline.core.channel import open_channel
 from eddyline.core.clock import SystemClock, SystemHost
 from eddyline.core.grpc_link import GrpcLink
+from eddyline.core.metrics_export import MetricsExport
 from eddyline.core.server import make_server
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
 from eddyline.core.telemetry import fields, set_up_logging
 from eddyline.ingest.config import PREFIX, IngestSettings
+from eddyline.ingest.metrics import ingest_metrics
 from eddyline.ingest.role import SERVICES, IngestRole, add_services
 from eddyline.ingest.sources_file import parse_sources
 
@@ -90,7 +94,11 @@ async def serve(settings: IngestSettings, common: CommonSettings, definitions: S
         role = IngestRole(
             link, settings=settings, common=common, clock=clock, rng=Random(), host=host, health=server.health
         )
-        add_services(server, role, link=link, common=common, clock=clock, host=host)
+        metrics = MetricsExport(
+            ROLE, settings.metrics_listen, version=version("eddyline-ingest"), common=common, clock=clock, host=host
+        )
+        add_services(server, role, link=link, common=common, clock=clock, host=host, metrics_address=metrics.address)
+        await stack.enter_async_context(metrics.running(partial(ingest_metrics, role)))
         address = await server.start(*SERVICES)
         stack.push_async_callback(server.stop, 0)
         if not await _ensured(role, definitions, settings.sources_file, stopping):

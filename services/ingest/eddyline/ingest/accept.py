@@ -116,6 +116,7 @@ async def _delete_vanished(given: Acceptance, here: Position) -> tuple[Position,
         here = here.after_changes()
         batch = Batch.from_rows(deletes[start : start + CHANGES_RECORDS_MAX])
         await apply_cut(given.forward, batch, here, moves=False)
+    given.forward.counts.synthetic_deletes += len(gone)
     return here, len(deletes)
 
 

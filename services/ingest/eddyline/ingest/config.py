@@ -38,13 +38,14 @@ _DOMAIN: Final = re.compile(r"[A-Za-z0-9_-]*")
 
 @dataclass(frozen=True, slots=True)
 class IngestSettings:
-    """What an ingest replica is told. `sources_file` empty = none; `holder` empty = host name and port;
+    """What an ingest replica is told. `metrics_listen` and `sources_file` empty = none; `holder` empty = host name and port;
     `verify_interval_ms` 0 = never.
 
     What is at NATS's is judged where it is read: `eddyline.ingest.nats_access`.
     """
 
     listen: str = LISTEN
+    metrics_listen: str = ""
     nats_url: str = field(default=NATS_URL, repr=False)
     nats_domain: str = ""
     nats_creds: str = field(default="", repr=False)
@@ -63,6 +64,8 @@ class IngestSettings:
 
     def __post_init__(self) -> None:
         check_address(f"{PREFIX}LISTEN", self.listen)
+        if self.metrics_listen:
+            check_address(f"{PREFIX}METRICS_LISTEN", self.metrics_listen)
         if not self.nats_url:
             raise SettingsError(f"{PREFIX}NATS_URL is empty")
         if not _DOMAIN.fullmatch(self.nats_domain):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from eddyline.core.source import SourceDefinition
     from eddyline.core.store_link import StoreLink
     from eddyline.ingest.batch import Misfit
+    from eddyline.ingest.progress import SourceCounts
     from eddyline.ingest.stream import Stream
 
 DATA_BYTES_MAX: Final = 1_000_000
@@ -53,12 +54,14 @@ class DeadLetters:
         clock: Clock,
         rng: Random,
         on_trouble: Callable[[str], None],
+        counts: SourceCounts,
     ) -> None:
         self._link = link
         self.definition = definition
         self._clock = clock
         self._backoff = Backoff(rng)
         self._on_trouble = on_trouble
+        self._counts = counts
 
     async def keep(self, stream: Stream, misfits: Sequence[Misfit]) -> None:
         """Store a letter for each; asked again without end where the store is away or busy.
@@ -68,6 +71,7 @@ class DeadLetters:
         """
         for misfit in misfits:
             await self._append(self._letter(stream, misfit), f"{stream.created_ns:x}:{misfit.revision}")
+            self._counts.dead_letters += 1
 
     def _letter(self, stream: Stream, misfit: Misfit) -> Record:
         whole = misfit.headers + misfit.data

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from eddyline.core.backoff import Backoff
 from eddyline.core.clock import sleep
 from eddyline.core.errors import Code, EddylineError
+from eddyline.core.record import Op
 from eddyline.core.telemetry import fields
 
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 
     from eddyline.core.batch import Batch
     from eddyline.core.clock import Clock
+    from eddyline.core.metrics import Histogram
     from eddyline.core.store_link import StoreLink
     from eddyline.ingest.position import Position
+    from eddyline.ingest.progress import SourceCounts
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +42,8 @@ def retried(error: EddylineError) -> bool:
 
 
 class Forward:
-    """The way of one leased source into its topic. `on_trouble` hears why it waits, and "" when it goes on."""
+    """The way of one leased source into its topic. `on_trouble` hears why it waits, and "" when it goes on; `apply_s` how
+    long each batch took until it was settled."""
 
     def __init__(
         self,
@@ -51,7 +55,11 @@ class Forward:
         clock: Clock,
         rng: Random,
         on_trouble: Callable[[str], None],
+        counts: SourceCounts,
+        apply_s: Histogram,
     ) -> None:
+        self.counts = counts
+        self._apply_s = apply_s
         self._link = link
         self._source = source
         self._fence = fence
@@ -69,6 +77,7 @@ class Forward:
         """
         encoded = new.encode()
         assert encoded != self.stored, "a position that follows differs"
+        started_s = self._clock.monotonic_s()
         while True:
             try:
                 await self._link.apply_batch(
@@ -87,3 +96,7 @@ class Forward:
             self._backoff.reset()
             self._on_trouble("")
         self.stored = encoded
+        if batch is not None:
+            self._apply_s.observe(self._clock.monotonic_s() - started_s)
+            self.counts.applied += batch.count
+            self.counts.gaps += bytes(batch.ops or b"").count(Op.GAP)

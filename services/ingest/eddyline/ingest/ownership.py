@@ -172,6 +172,7 @@ class Ownership:
             try:
                 renewal = await self._around.link.renew_lease(name, fence=held.lease.fence, report=progress.report())
                 held.orders.take(renewal.orders, renewal.changeable)
+                progress.reported()
                 self._readiness.store_answered()
                 backoff.reset()
             except (StaleFence, SourceNotFound) as error:

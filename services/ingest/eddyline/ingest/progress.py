@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from eddyline.core.source import SourceReport
 from eddyline.core.telemetry import fields
@@ -34,6 +35,7 @@ State = Literal[
 ]
 """Names of the contract's `SourceStatus`."""
 
+STATES: Final[tuple[State, ...]] = get_args(State)
 COPYING: Final[frozenset[State]] = frozenset(("SNAPSHOT", "RESYNCING", "CATCHING_UP", "LIVE"))
 STOPPED: Final[frozenset[State]] = frozenset(
     ("SOURCE_LOST", "CURSOR_EXPIRED", "STREAM_RECREATED", "CURSOR_AHEAD", "OVERSIZE")
@@ -42,6 +44,19 @@ log = logging.getLogger(__name__)
 
 REASON_CHARS_MAX: Final = 250
 """The contract takes 1 KiB; four bytes a character at most."""
+
+
+@dataclass(slots=True)
+class SourceCounts:
+    """What was done for a source under one lease. `applied` = records that the store took, gaps and synthetic deletes too;
+    `resyncs` = key sets compared, or a stream taken as it is; `consumers` = consumers made."""
+
+    applied: int = 0
+    gaps: int = 0
+    synthetic_deletes: int = 0
+    dead_letters: int = 0
+    resyncs: int = 0
+    consumers: int = 0
 
 
 class Progress:
@@ -53,10 +68,12 @@ class Progress:
         self._since_s = clock.monotonic_s()
         self.state: State = "CONNECTING"
         self.reason = ""
+        self.counts = SourceCounts()
         self._position_revision = 0
         self.last_revision = 0
         self._told_revision = 0
         """`last_revision` as last reported."""
+        self._level_s = self._reported_s = self._since_s
         self.drift_count = 0
         """Keys that differed when it was last verified."""
         self._verified_s: float | None = None
@@ -74,11 +91,22 @@ class Progress:
         if self.state != "LIVE" and self._told_revision <= revision < self.last_revision:
             self.changed.set()
         self._position_revision = revision
+        self._note_level()
 
     @property
     def lag(self) -> int:
         """Revisions between the stream's last one, as last seen, and the position."""
         return max(self.last_revision - self.position_revision, 0)
+
+    @property
+    def lag_s(self) -> float:
+        """Time since the position was last that of the stream's last revision, as last seen; 0 = it is."""
+        return self._clock.monotonic_s() - self._level_s if self.lag else 0.0
+
+    @property
+    def report_age_s(self) -> float:
+        """Time since the store took a report, or since it is copied."""
+        return self._clock.monotonic_s() - self._reported_s
 
     @property
     def since_ms(self) -> int:
@@ -128,12 +156,21 @@ class Progress:
 
     def forget(self, position_revision: int, last_revision: int) -> None:
         """It is another stream now, applied so far, and got so far."""
-        self.position_revision = position_revision
         self.last_revision = last_revision
+        self.position_revision = position_revision
 
     def saw(self, last_revision: int) -> None:
         """The stream has got so far."""
+        self._note_level()  # up to now it was, if it was
         self.last_revision = max(self.last_revision, last_revision)
+
+    def reported(self) -> None:
+        """The store took a report."""
+        self._reported_s = self._clock.monotonic_s()
+
+    def _note_level(self) -> None:
+        if not self.lag:
+            self._level_s = self._clock.monotonic_s()
 
     def report(self) -> SourceReport:
         """For the store."""

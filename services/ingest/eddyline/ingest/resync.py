@@ -83,6 +83,7 @@ async def resync(
         here = moved if lost and is_last else here.after_changes()
         await apply_cut(forward, batch, here, moves=False)
         position = here
+    forward.counts.synthetic_deletes += len(gone)
     done = [f"{len(gone)} deletes"] if gone else []
     done += [f"gap {at + 1}-{resume}"] if lost else []
     return Resynced(position, "resync: " + ", ".join(done) if done else "")

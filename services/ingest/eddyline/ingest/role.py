@@ -15,6 +15,8 @@ from eddyline.core.clock import sleep
 from eddyline.core.cluster_rpc import SERVICE as CLUSTER_SERVICE
 from eddyline.core.cluster_rpc import ClusterService
 from eddyline.core.errors import EddylineError
+from eddyline.core.health import NATS_LEG, STORE_LEG
+from eddyline.core.metrics import Histogram
 from eddyline.ingest.audit import LOOK_S
 from eddyline.ingest.compare import Comparer
 from eddyline.ingest.connection import Connection
@@ -34,7 +36,7 @@ from eddyline.ingest.verify_schedule import VerifySchedule
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc, kv_pb2_grpc, source_pb2_grpc
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from eddyline.core.clock import Clock, Host
@@ -83,6 +85,7 @@ class IngestRole:
             on_change=lambda: self.readiness.nats(self.connection.connected),
         )
         jetstream = JetStream(self.connection, domain=settings.nats_domain)
+        self.apply_s = Histogram()
         surroundings = Surroundings(
             link=link,
             connection=self.connection,
@@ -93,6 +96,7 @@ class IngestRole:
             resyncs=asyncio.Semaphore(RESYNCS_AT_ONCE),
             heartbeat_s=settings.heartbeat_ms / 1000,
             look_s=look_s,
+            apply_s=self.apply_s,
         )
         self.ownership = Ownership(
             surroundings,
@@ -154,14 +158,23 @@ class IngestRole:
     async def _keep_health(self) -> NoReturn:
         while True:
             self.readiness.changed.clear()
+            await self._health.set_leg(NATS_LEG, self.readiness.nats_connected)
+            await self._health.set_leg(STORE_LEG, self.readiness.store_reached)
             await self._health.set_ready(self.readiness.ready)
             await self.readiness.changed.wait()
 
 
 def add_services(
-    server: RoleServer, role: IngestRole, *, link: StoreLink, common: CommonSettings, clock: Clock, host: Host
+    server: RoleServer,
+    role: IngestRole,
+    *,
+    link: StoreLink,
+    common: CommonSettings,
+    clock: Clock,
+    host: Host,
+    metrics_address: Callable[[], str] = str,
 ) -> None:
-    """Put every service of ingest on `server`."""
+    """Put every service of ingest on `server`. `metrics_address` = where its metrics are scraped; by default nowhere."""
     sources = SourceServicer(
         link, owner=role.ownership, comparer=role.comparer, verifier=role.verifier, new_name=role.new_compare_name
     )
@@ -175,5 +188,6 @@ def add_services(
         clock=clock,
         host=host,
         address=lambda: server.address,
+        metrics_address=metrics_address,
     )
     cluster_pb2_grpc.add_ClusterServiceServicer_to_server(cluster, server.grpc)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.backoff import Backoff
@@ -34,6 +34,7 @@ from eddyline.core.errors import (
     TopicFull,
     TopicNotFound,
 )
+from eddyline.core.metrics import Histogram
 from eddyline.core.telemetry import fields
 from eddyline.ingest.accept import Acceptance, accept, only_changes
 from eddyline.ingest.audit import LOOK_S, Audit
@@ -94,6 +95,7 @@ class Surroundings:
     resyncs: asyncio.Semaphore
     heartbeat_s: float
     look_s: float = LOOK_S
+    apply_s: Histogram = field(default_factory=Histogram)
 
 
 class SourceRun:
@@ -125,9 +127,16 @@ class SourceRun:
             clock=surroundings.clock,
             rng=surroundings.rng,
             on_trouble=progress.explain,
+            counts=progress.counts,
+            apply_s=surroundings.apply_s,
         )
         self._dead_letters = DeadLetters(
-            surroundings.link, definition, clock=surroundings.clock, rng=surroundings.rng, on_trouble=progress.explain
+            surroundings.link,
+            definition,
+            clock=surroundings.clock,
+            rng=surroundings.rng,
+            on_trouble=progress.explain,
+            counts=progress.counts,
         )
 
     async def run(self) -> None:
@@ -248,6 +257,7 @@ class SourceRun:
             misfits="SET_ASIDE" if self._definition.dead_letter_topic else "STOP",
         ) as consumer:
             self._consumer = consumer
+            self.progress.counts.consumers += 1
             if self._orders.changed.is_set():  # they came while the consumer was made
                 self._obey()
             try:
@@ -305,6 +315,7 @@ class SourceRun:
                 resync_serial=self._orders.resync_serial,
             )
         self._compare_due = False
+        self.progress.counts.resyncs += position is not None
         self.progress.position_revision = revision_of(resynced.position)
         return resynced
 
@@ -329,6 +340,7 @@ class SourceRun:
         async with around.resyncs:
             resynced = await accept(given, position)
         self._compare_due = False
+        self.progress.counts.resyncs += 1
         if verdict.is_other:
             self._lost_to = 0
             self._compared_to = verdict.stream.last_revision if verdict.stream.bucket else 0

@@ -28,6 +28,7 @@ from eddyline.core.clock import SystemClock, SystemHost, sleep
 from eddyline.core.cluster_rpc import SERVICE as CLUSTER_SERVICE
 from eddyline.core.cluster_rpc import ClusterService
 from eddyline.core.errors import EddylineError
+from eddyline.core.metrics_export import MetricsExport
 from eddyline.core.server import make_server
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
 from eddyline.core.telemetry import fields, set_up_logging
@@ -45,6 +46,7 @@ from eddyline.store.fsck.command import fsck
 from eddyline.store.lifecycle import IdentityMismatch, open_store
 from eddyline.store.machine import Machine, new_workers
 from eddyline.store.memory_plan import memory_plan
+from eddyline.store.metrics import StoreMetrics
 from eddyline.store.opening import SHARD_COUNT, SHARD_INDEX
 from eddyline.store.orphans import ForeignFile
 from eddyline.store.process_memory import ProcessMemory, hold_little
@@ -71,7 +73,7 @@ from eddyline.v1 import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from eddyline.core.clock import Clock, Host
     from eddyline.core.server import RoleServer
@@ -133,15 +135,21 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
     room = AppendRoom(memory_plan(settings.memory_bytes).append_bytes)
     memory = ProcessMemory()
     server = make_server(settings.listen, cluster_id=common.cluster_id, interceptors=(room,))
-    add_services(server, doorway, common=common, clock=clock, host=host)
+    export = MetricsExport(
+        ROLE, settings.metrics_listen, version=version("eddyline-store"), common=common, clock=clock, host=host
+    )
+    add_services(server, doorway, common=common, clock=clock, host=host, metrics_address=export.address)
     settings.directory.parent.mkdir(parents=True, exist_ok=True)
     address = await _start(server, settings)
+    metrics = StoreMetrics(recovery=lambda: doorway.recovery, disk_floor_bytes=settings.disk_floor_bytes)
     machine = replace(machine_of(settings, clock, host, doorway), memory=memory, shed=partial(_shed, doorway, room))
     async with AsyncExitStack() as stack:
         stack.callback(memory.close)
         stack.push_async_callback(server.stop, 0)
+        await stack.enter_async_context(export.running(metrics.collect))
         link = await stack.enter_async_context(open_store(machine, settings, cluster_id=common.cluster_id))
         doorway.open(link)
+        metrics.link = link
         async with asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(_keep_health(server, link, clock))
             _say(f"store ready at {address}, data in {settings.directory}, start {link.status().instance}")
@@ -195,8 +203,16 @@ def place_of(settings: StoreSettings, host: Host) -> Place:
     return Place(shelf, staging, settings.artifacts_keep)
 
 
-def add_services(server: RoleServer, doorway: Doorway, *, common: CommonSettings, clock: Clock, host: Host) -> None:
-    """Put every service of a store on `server`."""
+def add_services(
+    server: RoleServer,
+    doorway: Doorway,
+    *,
+    common: CommonSettings,
+    clock: Clock,
+    host: Host,
+    metrics_address: Callable[[], str] = str,
+) -> None:
+    """Put every service of a store on `server`. `metrics_address` = where its metrics are scraped; by default nowhere."""
     room = ScanRoom()
     topic_pb2_grpc.add_TopicServiceServicer_to_server(TopicServicer(doorway), server.grpc)
     log = LogServicer(doorway, room)
@@ -212,6 +228,7 @@ def add_services(server: RoleServer, doorway: Doorway, *, common: CommonSettings
         clock=clock,
         host=host,
         address=lambda: server.address,
+        metrics_address=metrics_address,
     )
     cluster_pb2_grpc.add_ClusterServiceServicer_to_server(cluster, server.grpc)
 

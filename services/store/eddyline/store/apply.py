@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from eddyline.core.clock import Clock
     from eddyline.store.commit import CommitFrame
     from eddyline.store.fold.fold import Fold
+    from eddyline.store.measures import Measures
     from eddyline.store.workers import Worker
 
 WRITE_ENTRIES_MAX: Final = 4096
@@ -48,12 +49,14 @@ class Applier:
         *,
         publish: Callable[[CommitFrame], None],
         on_failure: Callable[[Sequence[CommitFrame], Exception], None],
+        measures: Measures,
     ) -> None:
         self._fold = fold
         self._worker = worker
         self._clock = clock
         self._publish = publish
         self._on_failure = on_failure
+        self._measures = measures
         self._queue: deque[CommitFrame] = deque()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -103,7 +106,7 @@ class Applier:
         return taken
 
     async def _apply(self, frames: list[CommitFrame]) -> None:
-        pause_s = STALL_PAUSE_S
+        pause_s, started_s = STALL_PAUSE_S, self._clock.monotonic_s()
         while self._failure is None:
             try:
                 await self._worker.submit(partial(apply_frames, self._fold, frames))
@@ -116,6 +119,7 @@ class Applier:
                 self._failure = error
                 break
         self.stalled = False
+        self._measures.apply_s.observe(self._clock.monotonic_s() - started_s)
         self._release(frames)
         if self._failure is not None:
             self._on_failure(frames, self._failure)

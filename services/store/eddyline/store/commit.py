@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from eddyline.core.match import Match
     from eddyline.store.ack import Ack
     from eddyline.store.log.topic import Topic
+    from eddyline.store.measures import Measures
     from eddyline.store.workers import Worker
 
 JOINED_BYTES_MAX: Final = 1 << 20
@@ -159,11 +160,12 @@ class _Step(NamedTuple):
     one step, which is done at once and takes its turn."""
 
     frames: list[CommitFrame]
-    done: asyncio.Future[None]
+    done: asyncio.Future[float]
     is_written: bool
     is_first: bool
     is_last: bool
     bytes: int
+    begun_s: float
 
 
 class Committer:
@@ -177,12 +179,14 @@ class Committer:
         *,
         hand_on: Callable[[Sequence[CommitFrame]], None],
         pressure: Callable[[], float],
+        measures: Measures,
     ) -> None:
         self.wal = wal
         self._worker = worker
         self._clock = clock
         self._hand_on = hand_on
         self._pressure = pressure
+        self._measures = measures
         self._staged: list[StagedAppend | StagedControl] = []
         self._is_due = False
         self._gathers = False
@@ -307,7 +311,9 @@ class Committer:
 
     def _begin(self) -> None:
         """Give a group its places, and hand it to the worker."""
+        begun_s = self._clock.monotonic_s()
         self._taken = frames = self._take_group()
+        self._measures.group_frames.observe(len(frames))
         written = [frame for frame in frames if frame.is_written]
         group = self.wal.place([self._body(frame) for frame in written])
         for frame, location in zip(written, group.locations, strict=True):
@@ -319,21 +325,32 @@ class Committer:
         self._between.clear()
         now, synced = [frame for frame in frames if not frame.sync], [frame for frame in frames if frame.sync]
         if not group.pieces:
-            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            done.set_result(None)
-            self._add(frames, done, is_written=False)
+            done: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+            done.set_result(0.0)
+            self._add(frames, done, begun_s, is_written=False)
         elif not now:
-            self._add(synced, self._worker.submit(partial(self.wal.write, group, sync=True)))
+            self._add(synced, self._submit(partial(self.wal.write, group, sync=True)), begun_s)
         else:
-            self._add(now, self._worker.submit(partial(self.wal.write, group)), is_last=not synced)
+            self._add(now, self._submit(partial(self.wal.write, group)), begun_s, is_last=not synced)
             if synced:
-                self._add(synced, self._worker.submit(self.wal.sync), is_first=False)
+                self._add(synced, self._submit(self.wal.sync), begun_s, is_first=False)
         self._taken = []
+
+    def _submit(self, job: Callable[[], None]) -> asyncio.Future[float]:
+        """Do it on the writer's thread; the seconds that it took there."""
+
+        def timed() -> float:
+            began_s = self._clock.monotonic_s()
+            job()
+            return self._clock.monotonic_s() - began_s
+
+        return self._worker.submit(timed)
 
     def _add(
         self,
         frames: list[CommitFrame],
-        done: asyncio.Future[None],
+        done: asyncio.Future[float],
+        begun_s: float,
         *,
         is_written: bool = True,
         is_first: bool = True,
@@ -341,10 +358,10 @@ class Committer:
     ) -> None:
         size = sum([frame.bytes for frame in frames])
         self._bytes += size
-        self._under_way.append(_Step(frames, done, is_written, is_first, is_last, size))
+        self._under_way.append(_Step(frames, done, is_written, is_first, is_last, size, begun_s))
         done.add_done_callback(self._told)
 
-    def _told(self, done: asyncio.Future[None]) -> None:
+    def _told(self, done: asyncio.Future[float]) -> None:
         if not done.cancelled():
             done.exception()  # looked at by `_end`, or, where the committer was stopped, by nobody
         self._turn()
@@ -367,7 +384,7 @@ class Committer:
             if step.is_first:
                 self._was_written = True
             try:
-                step.done.result()
+                took_s = step.done.result()
                 if self.failed_reason and not step.is_written:
                     raise WalFailed("what is before it in the log was not written")
             except (OSError, WalFailed) as error:
@@ -376,6 +393,10 @@ class Committer:
                 self._fail("SYNC_FAILED", error, step.frames, were_written=self._was_written)
             else:
                 self._hand_on(step.frames)
+                if step.is_written:
+                    self._measures.sync_s.observe(took_s)
+                if step.is_last:
+                    self._measures.commit_s.observe(self._clock.monotonic_s() - step.begun_s)
             self._under_way.popleft()
             if step.is_last and not self.wal.spare_ready:
                 self.spare_wanted.set()

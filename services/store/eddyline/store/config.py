@@ -88,9 +88,10 @@ assert WAL_FILE_BYTES_MIN <= WAL_FILE_BYTES <= WAL_FILE_BYTES_MAX
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """What a store is told."""
+    """What a store is told. `metrics_listen` empty = its metrics are not scraped."""
 
     listen: str = LISTEN
+    metrics_listen: str = ""
     data_dir: str = DATA_DIR
     wal_file_bytes: int = WAL_FILE_BYTES
     sync_interval_ms: int = SYNC_INTERVAL_MS
@@ -115,6 +116,8 @@ class StoreSettings:
 
     def __post_init__(self) -> None:
         check_address(f"{PREFIX}LISTEN", self.listen)
+        if self.metrics_listen:
+            check_address(f"{PREFIX}METRICS_LISTEN", self.metrics_listen)
         if not self.data_dir:
             raise SettingsError(f"{PREFIX}DATA_DIR is empty")
         check_range(f"{PREFIX}WAL_FILE_BYTES", self.wal_file_bytes, WAL_FILE_BYTES_MIN, WAL_FILE_BYTES_MAX)

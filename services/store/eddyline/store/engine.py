@@ -18,7 +18,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from eddyline.core.batch import Batch
-from eddyline.core.errors import CommitUnknown, TopicNotFound
+from eddyline.core.errors import CommitUnknown, EddylineError, TopicNotFound
 from eddyline.core.record_size import counted_total
 from eddyline.core.store_link import AppendResult
 from eddyline.core.topic import Kind
@@ -37,6 +37,7 @@ from eddyline.store.commit import (
 from eddyline.store.log.dedupe import KeyedAppend
 from eddyline.store.log.memory import MemoryLog
 from eddyline.store.log.topic import RESERVATION_SEQS
+from eddyline.store.measures import Measures
 from eddyline.store.storage.columns import content_hash
 from eddyline.store.storage.frame import AppendMark, FrameType, control_body
 
@@ -86,13 +87,16 @@ class Engine:
         self._cache = cache
         self.gate = gate
         self.appended_count = 0
+        self.measures = Measures()
         self.on_published: Callable[[Topic], None] = _nothing
         """Called with each topic whose log has grown: retention looks whether something is due."""
         self.settle_floors: Callable[[Topic], Awaitable[None]] = _settled
         """Awaited where room in a topic that refuses what is over its cap may come from what is too old."""
-        self.applier = Applier(fold, fold_worker, clock, publish=self._publish, on_failure=self._fold_failed)
+        self.applier = Applier(
+            fold, fold_worker, clock, publish=self._publish, on_failure=self._fold_failed, measures=self.measures
+        )
         self.committers = [
-            Committer(wal, worker, clock, hand_on=self._hand_on, pressure=self._pressure)
+            Committer(wal, worker, clock, hand_on=self._hand_on, pressure=self._pressure, measures=self.measures)
             for wal, worker in zip(wals, wal_workers, strict=True)
         ]
 
@@ -240,9 +244,13 @@ class Engine:
         staging.check_author(topic, request)  # again: it may have got a source while this one waited at the gate
 
     def _check_room(self, topic: Topic) -> None:
-        if self.read_only_reason:
-            raise read_only(self.read_only_reason)
-        self.gate.check_append(topic, self.committer(topic.id), self.applier)
+        try:
+            if self.read_only_reason:
+                raise read_only(self.read_only_reason)
+            self.gate.check_append(topic, self.committer(topic.id), self.applier)
+        except EddylineError as refusal:
+            self.measures.refused[refusal.reason] += 1
+            raise
 
     def _reserve(self, topic: Topic) -> bool:
         """Reserve seqs ahead where half is used. True = the append waits for a fdatasync: of a reservation, or its own."""
@@ -327,6 +335,7 @@ class Engine:
             self._keep(topic, batch, frame)
             topic.head_seq = batch.last_seq
             self.appended_count += batch.count
+            self.measures.appended_bytes += frame.record_bytes
         self.table.dirty.add(topic)
         topic.last_commit_s = self.clock.monotonic_s()
         for append in frame.appends:

@@ -82,6 +82,9 @@ class LocalFollow:
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
 
+    def __len__(self) -> int:
+        return len(self._followed)
+
     async def add(self, follow_id: int, topic: str, *, epoch: int = 0, after_seq: int | None = None) -> None:
         """Follow one more topic; see the Protocol. Waits while 10 000 answers are not taken.
 

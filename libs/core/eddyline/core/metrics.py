@@ -1,0 +1,128 @@
+"""Metrics as values: what a role measures at one moment, ready to be exported in any form.
+
+A role makes a list of `Metric` from its figures whenever it is asked, and each metric is in it from the start, at zero; so
+counting costs a hot path nothing but the addition that its figures do anyway. Only what has a distribution is observed as it
+happens, in a `Histogram`: once a group or a batch, never once a record.
+
+Elsewhere the OpenTelemetry SDK's instruments: there a `record()` takes 5 us where ours takes 0.3, a histogram that nothing
+was recorded in is not exported at all, and callbacks run on the reader's thread, while every figure here is the loop's.
+Threading: event loop; a list of metrics is immutable and may go to any thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SECONDS_BOUNDS: Final = (
+    0.000_1,
+    0.000_25,
+    0.000_5,
+    0.001,
+    0.002_5,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    10.0,
+)
+"""Elsewhere 5 ms to 10 s. A group commit on a fast disk takes 0.2 ms, a stalled one seconds: 15 bounds a series."""
+COUNT_BOUNDS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class MetricKind(Enum):
+    """What its values are: a count that only grows, a value now, or a distribution since the start."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Point(NamedTuple):
+    """One series' value; `labels` in the order of the metric's."""
+
+    value: float
+    labels: tuple[str, ...] = ()
+
+
+class Distribution(NamedTuple):
+    """A histogram at one moment: observations up to each bound (inclusive), each counted once; the last above them all."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+    @property
+    def observation_count(self) -> int:
+        """All observations."""
+        return sum(self.counts)
+
+
+class Metric(NamedTuple):
+    """One metric with all its series. A histogram has a `distribution` and no points."""
+
+    name: str
+    kind: MetricKind
+    meaning: str
+    points: tuple[Point, ...] = ()
+    labels: tuple[str, ...] = ()
+    distribution: Distribution | None = None
+
+
+class Histogram:
+    """A distribution that is being observed. `bounds` ascend."""
+
+    __slots__ = ("_bounds", "_counts", "_total")
+
+    def __init__(self, bounds: tuple[float, ...] = SECONDS_BOUNDS) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._total += value
+
+    def now(self) -> Distribution:
+        """As it is now."""
+        return Distribution(self._bounds, tuple(self._counts), self._total)
+
+
+def counter(name: str, meaning: str, value: float) -> Metric:
+    """A count without labels."""
+    return Metric(name, MetricKind.COUNTER, meaning, (Point(value),))
+
+
+def gauge(name: str, meaning: str, value: float) -> Metric:
+    """A value without labels; a bool is 0 or 1."""
+    return Metric(name, MetricKind.GAUGE, meaning, (Point(value),))
+
+
+def counters(name: str, meaning: str, labels: tuple[str, ...], points: Iterable[Point]) -> Metric:
+    """Counts by label."""
+    return Metric(name, MetricKind.COUNTER, meaning, tuple(points), labels)
+
+
+def gauges(name: str, meaning: str, labels: tuple[str, ...], points: Iterable[Point]) -> Metric:
+    """Values by label."""
+    return Metric(name, MetricKind.GAUGE, meaning, tuple(points), labels)
+
+
+def histogram(name: str, meaning: str, observed: Histogram) -> Metric:
+    """A distribution."""
+    return Metric(name, MetricKind.HISTOGRAM, meaning, distribution=observed.now())
+
+
+def one_of(name: str, meaning: str, label: str, names: Iterable[str], current: str) -> Metric:
+    """A state by name: 1 for the one it is in, 0 for all others."""
+    return gauges(name, meaning, (label,), (Point(each == current, (each,)) for each in names))

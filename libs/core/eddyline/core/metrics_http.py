@@ -1,0 +1,128 @@
+"""The HTTP endpoint that Prometheus scrapes: `GET /metrics`, and nothing else.
+
+Elsewhere the library's own server: a thread a scraper, and a slow one keeps it for ever. Here connections are served on the
+loop, at most `CONNECTIONS_MAX` at once, each for one request within `READ_S` and `WRITE_S`; more are closed. The text is
+made once for all that ask within `REUSE_S`, on a thread, so many scrapers cost what one does.
+Bounds: `HEAD_BYTES_MAX` a request, and the text a connection that does not read.
+Threading: event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.metrics_text import CONTENT_TYPE
+from eddyline.core.server import check_loopback
+from eddyline.core.settings import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from eddyline.core.clock import Clock
+
+CONNECTIONS_MAX: Final = 16
+"""Elsewhere unbounded. Two replicas of Prometheus, an agent and a person with a browser are four."""
+HEAD_BYTES_MAX: Final = 8 << 10
+READ_S: Final = 5.0
+WRITE_S: Final = 10.0
+"""Prometheus itself gives up after 10 s."""
+REUSE_S: Final = 0.5
+"""How old a text may be. Scrapes come each 10 to 60 s, so none sees a difference."""
+PATH: Final = "/metrics"
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class MetricsServer:
+    """One endpoint. `address` is empty until it listens."""
+
+    def __init__(self, listen: str, *, text: Callable[[], Awaitable[bytes]], clock: Clock) -> None:
+        self._listen = listen
+        self._make_text = text
+        self._clock = clock
+        self._text = b""
+        self._text_s: float | None = None
+        self._making = asyncio.Lock()
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        self.address = ""
+
+    async def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Listen; connections are tasks of `tasks`, which ends after `close`.
+
+        Raises:
+            SettingsError: the address is not loopback, or taken.
+        """
+        check_loopback(self._listen)
+        host, _, port = self._listen.rpartition(":")
+
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if self._is_closed or len(self._connections) >= CONNECTIONS_MAX:
+                writer.transport.abort()
+                return
+            connection = tasks.create_task(self._serve(reader, writer), name="metrics connection")
+            self._connections.add(connection)
+            connection.add_done_callback(self._connections.discard)
+
+        try:
+            self._server = await asyncio.start_server(accept, host.strip("[]"), int(port), limit=HEAD_BYTES_MAX)
+        except OSError as error:
+            raise SettingsError(
+                f"cannot listen on {self._listen} for metrics: in use, or not an address of this host"
+            ) from error
+        self.address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
+
+    def close(self) -> None:
+        """Let go of the address and cut all connections. Harmless where it never listened."""
+        self._is_closed = True
+        if self._server is not None:
+            self._server.close()
+        for connection in self._connections:
+            connection.cancel()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request and its answer, whatever comes."""
+        try:
+            async with asyncio.timeout(READ_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+            answer = await self._answer(head)
+            async with asyncio.timeout(WRITE_S):
+                writer.write(answer)
+                writer.close()
+                await writer.wait_closed()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # it went away, was too slow, or speaks something else: nothing is owed to it
+        except Exception:  # the root of a connection's work: a defect of what is measured must not end the role
+            _LOG.exception("metrics broke")
+        finally:
+            writer.transport.abort()
+
+    async def _answer(self, head: bytes) -> bytes:
+        words = head.split(b"\r\n", 1)[0].split(b" ")
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+            return _response(HTTPStatus.BAD_REQUEST, b"not HTTP/1\n")
+        if words[0] != b"GET":
+            return _response(HTTPStatus.METHOD_NOT_ALLOWED, b"GET only\n")
+        if words[1].partition(b"?")[0] != PATH.encode():
+            return _response(HTTPStatus.NOT_FOUND, f"metrics are at {PATH}\n".encode())
+        return _response(HTTPStatus.OK, await self._fresh_text(), CONTENT_TYPE)
+
+    async def _fresh_text(self) -> bytes:
+        async with self._making:
+            now_s = self._clock.monotonic_s()
+            if self._text_s is None or now_s - self._text_s >= REUSE_S:
+                self._text = await self._make_text()
+                self._text_s = now_s
+            return self._text
+
+
+def _response(status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8") -> bytes:
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode() + body

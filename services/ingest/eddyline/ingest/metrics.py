@@ -1,0 +1,114 @@
+"""What an ingest replica measures: its legs, and each source that it copies, all of it from the start.
+
+Series of a source are there while this replica has its lease; its counts begin at zero with each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import chain
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core import telemetry
+from eddyline.core.metrics import Point, counter, counters, gauge, gauges, histogram
+from eddyline.ingest.progress import STATES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from eddyline.core.metrics import Metric
+    from eddyline.ingest.progress import Progress, SourceCounts
+    from eddyline.ingest.role import IngestRole
+
+LISTED_SOURCES_MAX: Final = 1_000
+"""Elsewhere unbounded. So many have 25 series each, a text of 2 MB; by name, so that the same ones are listed each time."""
+
+
+async def ingest_metrics(role: IngestRole) -> list[Metric]:
+    """Everything, now; others have turns between the metrics of sources, which may be many."""
+    held = role.ownership.held
+    listed = {name: held[name].progress for name in sorted(held)[:LISTED_SOURCES_MAX]}
+    made = [
+        gauge(telemetry.INGEST_READY, "1 = NATS and the store are reached.", role.readiness.ready),
+        gauge(telemetry.INGEST_NATS_CONNECTED, "1 = connected to NATS.", role.readiness.nats_connected),
+        gauge(telemetry.INGEST_STORE_CONNECTED, "1 = the store answers.", role.readiness.store_reached),
+        gauge(telemetry.INGEST_LEASES, "Sources that this replica copies.", len(held)),
+        gauge(
+            telemetry.INGEST_UNLISTED_SOURCES,
+            "Of them those without series of their own: too many.",
+            len(held) - len(listed),
+        ),
+        histogram(telemetry.INGEST_APPLY_SECONDS, "A batch given to the store, until it is settled.", role.apply_s),
+        counter(
+            telemetry.INGEST_VERIFICATIONS,
+            "Comparisons of a source's fold with its bucket.",
+            role.verifier.verification_count,
+        ),
+        counter(telemetry.INGEST_DRIFTED_KEYS, "Keys that they found to differ.", role.verifier.drifted_key_count),
+    ]
+    for metric in chain(_source_gauges(listed), _source_counters(listed)):
+        made.append(metric)
+        await asyncio.sleep(0)
+    return made
+
+
+def _source_gauges(listed: dict[str, Progress]) -> Iterator[Metric]:
+    yield gauges(
+        telemetry.INGEST_SOURCE_STATE,
+        "1 for the state that a source is in.",
+        (telemetry.LABEL_SOURCE, telemetry.LABEL_STATE),
+        (Point(progress.state == state, (name, state)) for name, progress in listed.items() for state in STATES),
+    )
+
+    def each(metric: str, meaning: str, value: Callable[[Progress], float]) -> Metric:
+        points = (Point(value(progress), (name,)) for name, progress in listed.items())
+        return gauges(metric, meaning, (telemetry.LABEL_SOURCE,), points)
+
+    yield each(telemetry.INGEST_SOURCE_STATE_SECONDS, "Time in this state.", lambda progress: progress.since_ms / 1000)
+    yield each(
+        telemetry.INGEST_SOURCE_POSITION,
+        "Revision up to which everything is applied.",
+        attrgetter("position_revision"),
+    )
+    yield each(telemetry.INGEST_SOURCE_LAG, "Revisions not applied yet, as last seen.", attrgetter("lag"))
+    yield each(
+        telemetry.INGEST_SOURCE_LAG_SECONDS,
+        "Time since everything that was seen was applied; 0 = it is.",
+        attrgetter("lag_s"),
+    )
+    yield each(
+        telemetry.INGEST_SOURCE_REPORT_SECONDS,
+        "Time since the store took a report of it.",
+        attrgetter("report_age_s"),
+    )
+    yield each(
+        telemetry.INGEST_SOURCE_DRIFTED_KEYS,
+        "Keys that differed when it was last verified.",
+        attrgetter("drift_count"),
+    )
+
+
+def _source_counters(listed: dict[str, Progress]) -> Iterator[Metric]:
+    def each(metric: str, meaning: str, value: Callable[[SourceCounts], int]) -> Metric:
+        points = (Point(value(progress.counts), (name,)) for name, progress in listed.items())
+        return counters(metric, meaning, (telemetry.LABEL_SOURCE,), points)
+
+    yield each(
+        telemetry.INGEST_APPLIED_RECORDS,
+        "Records that the store took, gaps and synthetic deletes too.",
+        attrgetter("applied"),
+    )
+    yield each(telemetry.INGEST_CONSUMERS, "Consumers made at NATS to copy it.", attrgetter("consumers"))
+    yield each(
+        telemetry.INGEST_RESYNCS,
+        "Key sets compared, or a stream taken as it is.",
+        attrgetter("resyncs"),
+    )
+    yield each(telemetry.INGEST_GAPS, "Gaps told.", attrgetter("gaps"))
+    yield each(
+        telemetry.INGEST_SYNTHETIC_DELETES,
+        "Deletes of keys that left without a message.",
+        attrgetter("synthetic_deletes"),
+    )
+    yield each(telemetry.INGEST_DEAD_LETTERS, "Messages that fitted into no record.", attrgetter("dead_letters"))

@@ -1,0 +1,116 @@
+"""What a store measures: its figures and measures as metrics, all of them from the start, also while it recovers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core import telemetry
+from eddyline.core.metrics import Point, counter, counters, gauge, histogram, one_of
+from eddyline.store.figures import Stage, StoreFigures
+from eddyline.store.measures import Measured, Measures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from eddyline.core.metrics import Metric
+    from eddyline.store.figures import RecoveryProgress
+    from eddyline.store.link import LocalLink
+
+_STAGES: Final = tuple(stage.name for stage in Stage)
+_NOTHING: Final = Measured(StoreFigures(0, 0, 0, 0, 0, 0, 0, ""), Measures(), 0)
+
+
+class StoreMetrics:
+    """The metrics of one store. `link` is set once the shard is recovered; before that all but the recovery is at zero."""
+
+    def __init__(self, *, recovery: Callable[[], RecoveryProgress], disk_floor_bytes: int) -> None:
+        self._recovery = recovery
+        self._disk_floor_bytes = disk_floor_bytes
+        self.link: LocalLink | None = None
+
+    async def collect(self) -> list[Metric]:
+        """Everything, now; others have turns while topics are counted."""
+        figures, measures, followed_topic_count = _NOTHING if self.link is None else await self.link.measured()
+        is_ready = self.link is not None and not figures.read_only_reason
+        recovery = self._recovery()
+        return [
+            gauge(telemetry.STORE_READY, "1 = recovered, and everything is served.", is_ready),
+            gauge(
+                telemetry.STORE_READ_ONLY,
+                "1 = only reads are served, until there is room on the disk or a restart.",
+                bool(figures.read_only_reason),
+            ),
+            *_appends(figures, measures),
+            *_log(figures),
+            gauge(telemetry.STORE_TOPICS, "Topics.", figures.topic_count),
+            gauge(telemetry.STORE_SOURCES, "Sources.", figures.source_count),
+            gauge(
+                telemetry.STORE_FOLLOWED_TOPICS,
+                "Topics followed, on all streams of deliveries.",
+                followed_topic_count,
+            ),
+            counter(
+                telemetry.STORE_DROPPED_IDEMPOTENCY_KEYS,
+                "Idempotency keys forgotten before their window was over.",
+                figures.dropped_key_count,
+            ),
+            counter(telemetry.STORE_CORRUPT_PIECES, "Pieces of files found corrupt.", figures.corrupt_count),
+            gauge(telemetry.STORE_DISK_FREE_BYTES, "Free space of the data directory's disk.", figures.disk_free_bytes),
+            gauge(
+                telemetry.STORE_DISK_FLOOR_BYTES, "Free space below which appends are refused.", self._disk_floor_bytes
+            ),
+            gauge(telemetry.STORE_DISK_LOW, "1 = appends are refused for want of it.", figures.disk_is_low),
+            gauge(telemetry.STORE_MEMORY_BYTES, "Held of the memory budget.", figures.memory_bytes),
+            gauge(
+                telemetry.STORE_RESIDENT_BYTES,
+                "Resident memory of the process, as last looked; 0 = not known.",
+                figures.resident_bytes,
+            ),
+            gauge(telemetry.STORE_MEMORY_FULL, "1 = appends are refused for want of memory.", figures.memory_is_full),
+            gauge(telemetry.STORE_RECOVERED_BYTES, "Bytes of log replayed by the start.", recovery.replayed_bytes),
+            gauge(
+                telemetry.STORE_TO_RECOVER_BYTES,
+                "Bytes of log that the start replays; 0 = not known yet, or none.",
+                recovery.total_bytes,
+            ),
+        ]
+
+
+def _appends(figures: StoreFigures, measures: Measures) -> Iterator[Metric]:
+    yield counter(telemetry.STORE_APPENDED_RECORDS, "Records appended, gaps too.", figures.appended_count)
+    yield counter(telemetry.STORE_APPENDED_BYTES, "Their bytes, as the contract counts them.", measures.appended_bytes)
+    yield counters(
+        telemetry.STORE_REFUSED_APPENDS,
+        "Appends refused for what the shard has no room for, or because it serves only reads.",
+        (telemetry.LABEL_REASON,),
+        (Point(count, (reason,)) for reason, count in measures.refused.items()),
+    )
+    yield gauge(telemetry.STORE_STAGED_BYTES, "Bytes of appends that wait for a group commit.", figures.staged_bytes)
+    yield histogram(telemetry.STORE_GROUP_FRAMES, "Frames a group commit.", measures.group_frames)
+    yield histogram(
+        telemetry.STORE_COMMIT_SECONDS, "A group commit, from its begin to its last frame.", measures.commit_s
+    )
+    yield histogram(
+        telemetry.STORE_SYNC_SECONDS, "Of it each call to the disk: write, fdatasync or both.", measures.sync_s
+    )
+    yield histogram(telemetry.STORE_APPLY_SECONDS, "A write of the fold, with its stalls.", measures.apply_s)
+    yield gauge(telemetry.STORE_APPLY_LAG_RECORDS, "Records committed, not folded yet.", figures.apply_lag_count)
+    yield gauge(telemetry.STORE_APPLY_LAG_BYTES, "Bytes committed, not folded yet.", figures.apply_lag_bytes)
+
+
+def _log(figures: StoreFigures) -> Iterator[Metric]:
+    yield gauge(telemetry.STORE_WAL_BYTES, "Bytes of write-ahead log that are kept.", figures.wal_bytes)
+    yield gauge(telemetry.STORE_UNSYNCED_BYTES, "Bytes written, not synced yet.", figures.unsynced_bytes)
+    yield gauge(telemetry.STORE_UNSEGMENTED_BYTES, "Bytes of records in no segment yet.", figures.unsegmented_bytes)
+    yield gauge(telemetry.STORE_SEGMENTS, "Segment files.", figures.segment_count)
+    yield gauge(telemetry.STORE_SEGMENT_BYTES, "Bytes of segment files.", figures.segment_bytes)
+    yield counter(
+        telemetry.STORE_CHECKPOINTS, "Checkpoints completed, over all starts of the directory.", figures.checkpoint
+    )
+    yield one_of(
+        telemetry.STORE_UPKEEP_STAGE,
+        "What the store's upkeep is at: 1 for that stage.",
+        telemetry.LABEL_STAGE,
+        _STAGES,
+        figures.stage.name,
+    )

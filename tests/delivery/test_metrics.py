@@ -1,0 +1,73 @@
+"""Delivery's metrics: all from the start, and equal to what was sent; health of its one leg."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eddyline.core import telemetry
+from eddyline.core.health import STORE_LEG
+from eddyline.delivery.metrics import delivery_metrics
+from tests.support.delivery import earliest, served_delivery, snapshot, tail
+from tests.support.scrape import Scrape, check_complete, in_place
+from tests.support.store import append, kv_topic, log_topic, puts, rows
+
+if TYPE_CHECKING:
+    from tests.support.delivery import ServedDelivery
+
+
+async def now(served: ServedDelivery) -> Scrape:
+    return in_place(await delivery_metrics(served.role))
+
+
+async def test_all_are_there_at_zero_from_the_start() -> None:
+    async with served_delivery() as served:
+        seen = await now(served)
+        check_complete(seen, "delivery")
+        assert {name for name in seen.names if seen.value(name)} == {telemetry.DELIVERY_READY}
+
+
+async def test_counts_are_what_was_sent() -> None:
+    async with served_delivery() as served:
+        await log_topic(served.store)
+        async with served.watch(tail("log")) as first, served.watch(tail("log")) as second:
+            await first.until_kind("caught_up")
+            await second.until_kind("caught_up")
+            before = await now(served)
+            assert before.value(telemetry.DELIVERY_WATCHES) == 2
+            assert before.value(telemetry.DELIVERY_FOLLOWED_TOPICS) == 1
+            await append(served.store, "log", rows("a", "b", "c"))
+            served.clock.advance(0.3)
+            assert await first.data(3) == await second.data(3) == [b"a", b"b", b"c"]
+            seen = await now(served)
+            check_complete(seen, "delivery")
+            assert seen.value(telemetry.DELIVERY_DELIVERED_RECORDS) == 6
+            assert seen.value(telemetry.DELIVERY_ENCODED_FRAMES) == 1
+            assert seen.value(telemetry.DELIVERY_LATENCY_SECONDS) == 1
+            assert seen.value(telemetry.DELIVERY_BUFFERED_BYTES) > before.value(telemetry.DELIVERY_BUFFERED_BYTES)
+            assert seen.value(telemetry.DELIVERY_DELIVERED_BYTES) > before.value(telemetry.DELIVERY_DELIVERED_BYTES) > 0
+            assert seen.value(telemetry.DELIVERY_CATCHUP_READS) == 0
+        await served.until(lambda: served.role.figures.watch_count == 0)
+        assert (await now(served)).value(telemetry.DELIVERY_WATCHES) == 0
+
+
+async def test_reads_behind_the_ring_count() -> None:
+    async with served_delivery() as served:
+        await log_topic(served.store)
+        await kv_topic(served.store)
+        await append(served.store, "log", rows("a", "b"))
+        await append(served.store, "kv", puts(("k", "v")))
+        async with served.watch(earliest("log"), snapshot("kv")) as watch:
+            await watch.until_kind("caught_up")
+        assert (await now(served)).value(telemetry.DELIVERY_CATCHUP_READS) >= 2
+
+
+async def test_leg_to_the_store_has_a_health_of_its_own() -> None:
+    async with served_delivery() as served:
+        assert (await now(served)).value(telemetry.DELIVERY_READY) == 1
+        assert await served.ready(STORE_LEG)
+        served.wire.cut()
+        await served.role.tails.down.wait()
+        assert (await now(served)).value(telemetry.DELIVERY_READY) == 0
+        while await served.ready(STORE_LEG):
+            pass
+        assert not await served.ready()

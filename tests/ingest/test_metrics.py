@@ -1,0 +1,159 @@
+"""Ingest's metrics: all from the start, each source's own, equal to what was done; health leg by leg."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from nats.js.api import KeyValueConfig
+
+from eddyline.core import telemetry
+from eddyline.core.source import SourceDefinition
+from eddyline.ingest import metrics as ingest_metrics_module
+from eddyline.ingest.metrics import ingest_metrics
+from eddyline.ingest.progress import STATES, Progress
+from eddyline.ingest.verify import Order
+from tests.support.manual_clock import ManualClock
+from tests.support.scrape import Scrape, check_complete, in_place
+
+if TYPE_CHECKING:
+    from eddyline.ingest.role import IngestRole
+    from tests.support.ingest_kit import Kit
+    from tests.support.source_kit import SourceKit
+
+PER_SOURCE = {
+    telemetry.INGEST_APPLIED_RECORDS,
+    telemetry.INGEST_CONSUMERS,
+    telemetry.INGEST_RESYNCS,
+    telemetry.INGEST_GAPS,
+    telemetry.INGEST_SYNTHETIC_DELETES,
+    telemetry.INGEST_DEAD_LETTERS,
+}
+
+
+async def now(role: IngestRole) -> Scrape:
+    return in_place(await ingest_metrics(role))
+
+
+async def counts(role: IngestRole, source: str) -> dict[str, float]:
+    """Of one source, those that are not zero."""
+    seen = await now(role)
+    return {name: value for name in PER_SOURCE if (value := seen.value(name, source=source))}
+
+
+async def test_all_are_there_before_any_source(at: Kit) -> None:
+    async with at.ingest() as role:
+        await role.connection.wait_connected()
+        seen = await now(role)
+        check_complete(seen, "ingest")
+        assert not any(seen.series(name) for name in PER_SOURCE)
+        assert seen.value(telemetry.INGEST_LEASES) == 0
+        assert seen.value(telemetry.INGEST_NATS_CONNECTED) == 1
+
+
+async def test_counts_of_a_source_are_what_was_done(at: Kit) -> None:
+    bucket = await at.make_bucket()
+    await bucket.put("a", b"1")
+    await at.make_source()
+    async with at.ingest() as role:
+        await at.reaches(await bucket.put("b", b"2"))
+        await at.is_state("LIVE")
+        seen = await now(role)
+        check_complete(seen, "ingest")
+        assert await counts(role, at.bucket) == {telemetry.INGEST_APPLIED_RECORDS: 2, telemetry.INGEST_CONSUMERS: 1}
+        states = seen.series(telemetry.INGEST_SOURCE_STATE)
+        assert set(states) == {(at.bucket, state) for state in STATES}
+        assert [state for (_, state), value in states.items() if value] == ["LIVE"]
+        assert seen.value(telemetry.INGEST_SOURCE_POSITION, source=at.bucket) == 2
+        assert seen.value(telemetry.INGEST_SOURCE_LAG, source=at.bucket) == 0
+        assert seen.value(telemetry.INGEST_SOURCE_LAG_SECONDS, source=at.bucket) == 0
+        assert 0 <= seen.value(telemetry.INGEST_SOURCE_REPORT_SECONDS, source=at.bucket) < 10
+        assert seen.value(telemetry.INGEST_LEASES) == 1
+        assert 1 <= seen.value(telemetry.INGEST_APPLY_SECONDS) <= 2
+
+
+async def test_lag_is_told_while_the_store_does_not_take_it(at: Kit) -> None:
+    bucket = await at.make_bucket()
+    await at.make_source()
+    async with at.ingest() as role:
+        await at.reaches(await bucket.put("a", b"1"))
+        at.link.gate.clear()
+        await bucket.put("a", b"2")
+        await at.link.until(lambda: at.link.applying > 0)
+        seen = await now(role)
+        assert seen.value(telemetry.INGEST_SOURCE_LAG, source=at.bucket) == 1
+        assert seen.value(telemetry.INGEST_SOURCE_LAG_SECONDS, source=at.bucket) > 0
+        at.link.gate.set()
+        await at.reaches(2)
+
+
+async def test_purge_counts_its_resync_its_deletes_and_its_gap(at: Kit) -> None:
+    bucket = await at.make_bucket()
+    await at.make_source()
+    async with at.ingest():
+        await bucket.put("a", b"1")
+        await at.reaches(await bucket.put("b", b"2"))
+    await bucket.put("c", b"3")
+    await at.js.purge_stream(f"KV_{at.bucket}")
+    async with at.ingest() as role:
+        await at.is_state("LIVE")
+        deleted = len(at.records) - len(at.gaps()) - 2
+        assert deleted == 2
+        assert await counts(role, at.bucket) == {
+            telemetry.INGEST_APPLIED_RECORDS: deleted + len(at.gaps()),
+            telemetry.INGEST_CONSUMERS: 1,
+            telemetry.INGEST_RESYNCS: 1,
+            telemetry.INGEST_GAPS: len(at.gaps()),
+            telemetry.INGEST_SYNTHETIC_DELETES: deleted,
+        }
+
+
+async def test_dead_letter_and_verification_count(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=4))
+    await sources.define(SourceDefinition("s", "t", bucket_name, dead_letter_topic="letters"))
+    headers = {f"H{number}": "x" for number in range(100)}  # more than a record has
+    await sources.js.publish(f"$KV.{bucket_name}.a", b"misfit", headers=headers)
+    last = await bucket.put("b", b"2")
+    async with sources.ingest() as role:
+        await sources.reaches("s", last)
+        await sources.is_state("s", "LIVE")
+        definition = (await sources.link.get_source("s")).definition
+        await role.verifier.verify(definition, Order(role.new_compare_name(), 0.2, 100))
+        seen = await now(role)
+        assert seen.value(telemetry.INGEST_DEAD_LETTERS, source="s") == 1
+        assert seen.value(telemetry.INGEST_GAPS, source="s") == 1
+        assert seen.value(telemetry.INGEST_VERIFICATIONS) == 1
+        assert seen.value(telemetry.INGEST_DRIFTED_KEYS) == 1, "the key of the letter"
+        assert seen.value(telemetry.INGEST_SOURCE_DRIFTED_KEYS, source="s") == 1
+
+
+async def test_sources_beyond_the_bound_are_counted_and_not_listed(at: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingest_metrics_module, "LISTED_SOURCES_MAX", 2)
+    await at.make_bucket()
+    await at.make_sources(3)
+    async with at.ingest() as role:
+        await at.link.until(lambda: len(role.ownership.held) == 3)
+        seen = await now(role)
+        assert set(seen.series(telemetry.INGEST_SOURCE_LAG)) == {(f"{at.bucket}.0",), (f"{at.bucket}.1",)}
+        assert seen.value(telemetry.INGEST_LEASES) == 3
+        assert seen.value(telemetry.INGEST_UNLISTED_SOURCES) == 1
+    assert (await now(role)).series(telemetry.INGEST_SOURCE_LAG) == {}, "its leases are given back"
+
+
+def test_lag_in_seconds_is_since_it_was_last_level() -> None:
+    clock = ManualClock()
+    progress = Progress(clock, "s")
+    progress.saw(5)
+    clock.advance(2.0)
+    assert progress.lag_s == 2.0
+    progress.position_revision = 5
+    assert progress.lag_s == 0.0
+    clock.advance(10.0)
+    progress.saw(6)
+    assert progress.lag_s == 0.0
+    clock.advance(3.0)
+    progress.saw(9)
+    progress.position_revision = 8
+    assert progress.lag_s == 3.0
+    progress.forget(9, 9)
+    assert progress.lag_s == 0.0

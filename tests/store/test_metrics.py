@@ -1,0 +1,143 @@
+"""A store's metrics: all from the start, and equal to what was done."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+import pytest
+
+from eddyline.core import telemetry
+from eddyline.core.errors import CommitUnknown, ReadOnly, Throttled
+from eddyline.core.record_size import counted_total
+from eddyline.core.topic import Durability
+from eddyline.store import parts
+from eddyline.store.figures import RecoveryProgress, Stage
+from eddyline.store.metrics import StoreMetrics
+from tests.support.faulty_fs import FaultyFs
+from tests.support.scrape import Scrape, check_complete, in_place
+from tests.support.sim_fs import SimFs
+from tests.support.store import append, kv_topic, log_topic, puts, rows, sim_store
+
+DISK_FLOOR_BYTES = 1 << 20
+
+
+def metrics(recovery: RecoveryProgress | None = None) -> StoreMetrics:
+    told = recovery or RecoveryProgress()
+    return StoreMetrics(recovery=lambda: told, disk_floor_bytes=DISK_FLOOR_BYTES)
+
+
+def counts(seen: Scrape) -> dict[str, float]:
+    """What a count or a distribution has, where that is not zero."""
+    kinds = ("counter", "histogram")
+    names = [name for name, family in seen.families.items() if family.type in kinds and not has_labels(seen, name)]
+    return {name: value for name in names if (value := seen.value(name))}
+
+
+def has_labels(seen: Scrape, name: str) -> bool:
+    return any(set(sample.labels) - {"le"} for sample in seen.families[name].samples)
+
+
+async def test_all_are_there_at_zero_while_the_store_recovers() -> None:
+    seen = in_place(await metrics(RecoveryProgress(3, 9)).collect())
+    check_complete(seen, "store")
+    assert counts(seen) == {}
+    assert set(seen.series(telemetry.STORE_REFUSED_APPENDS).values()) == {0}
+    assert seen.value(telemetry.STORE_READY) == 0
+    assert seen.value(telemetry.STORE_RECOVERED_BYTES) == 3
+    assert seen.value(telemetry.STORE_TO_RECOVER_BYTES) == 9
+
+
+async def test_counts_are_what_was_done() -> None:
+    made = metrics()
+    async with sim_store() as link:
+        made.link = link
+        before = in_place(await made.collect())
+        check_complete(before, "store")
+        await log_topic(link, durability=Durability.FSYNC)
+        await kv_topic(link)
+        first, second = rows("a", "bb", "ccc"), puts(("k", "v"), ("l", "w"))
+        started = in_place(await made.collect())
+        await append(link, "log", first)
+        await append(link, "kv", second)
+        seen = in_place(await made.collect())
+        check_complete(seen, "store")
+        assert before.value(telemetry.STORE_READY) == seen.value(telemetry.STORE_READY) == 1
+        assert seen.value(telemetry.STORE_TOPICS) == 2
+        assert seen.value(telemetry.STORE_APPENDED_RECORDS) == 5
+        assert seen.value(telemetry.STORE_APPENDED_BYTES) == counted_total(first) + counted_total(second)
+        assert seen.value(telemetry.STORE_APPLY_SECONDS) == 1
+        assert seen.value(telemetry.STORE_APPLY_LAG_RECORDS) == seen.value(telemetry.STORE_STAGED_BYTES) == 0
+        for name in (telemetry.STORE_GROUP_FRAMES, telemetry.STORE_COMMIT_SECONDS):
+            assert seen.value(name) - started.value(name) == 2
+        assert seen.value(telemetry.STORE_SYNC_SECONDS) > started.value(telemetry.STORE_SYNC_SECONDS)
+        assert seen.value(telemetry.STORE_WAL_BYTES) > started.value(telemetry.STORE_WAL_BYTES) > 0
+        assert seen.value(telemetry.STORE_UNSEGMENTED_BYTES) > 0
+        assert seen.value(telemetry.STORE_DISK_FLOOR_BYTES) == DISK_FLOOR_BYTES
+        stages = seen.series(telemetry.STORE_UPKEEP_STAGE)
+        assert set(stages) == {(stage.name,) for stage in Stage}
+        assert sum(stages.values()) == 1
+
+
+async def test_others_have_turns_while_topics_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "TOPICS_A_TURN", 2)
+    made = metrics()
+    async with sim_store() as link:
+        made.link = link
+        for number in range(9):
+            await log_topic(link, f"t{number}")
+            await append(link, f"t{number}", rows("a"))
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with asyncio.TaskGroup() as tasks:
+            others = tasks.create_task(other())
+            seen = in_place(await made.collect())
+            others.cancel()
+        assert turns >= 5
+        assert seen.value(telemetry.STORE_UNSEGMENTED_BYTES) == link.status().unsegmented_bytes > 0
+
+
+async def test_followed_topics_are_those_of_open_streams() -> None:
+    made = metrics()
+    async with sim_store() as link:
+        made.link = link
+        await log_topic(link)
+        async with link.follow() as follow:
+            await follow.add(1, "log")
+            assert in_place(await made.collect()).value(telemetry.STORE_FOLLOWED_TOPICS) == 1
+        assert in_place(await made.collect()).value(telemetry.STORE_FOLLOWED_TOPICS) == 0
+
+
+async def test_refusals_count_by_their_reason() -> None:
+    made = metrics()
+    async with sim_store() as link:
+        made.link = link
+        await log_topic(link)
+        link._engine.gate.unsegmented_bytes = 1 << 62
+        for _ in range(2):
+            with pytest.raises(Throttled):
+                await append(link, "log", rows("a"))
+        refused = in_place(await made.collect()).series(telemetry.STORE_REFUSED_APPENDS)
+        assert {reason: count for (reason,), count in refused.items() if count} == {"THROTTLED": 2}
+
+
+async def test_sick_disk_is_told() -> None:
+    made = metrics()
+    disk = FaultyFs(SimFs())
+    async with sim_store(disk) as link:
+        made.link = link
+        await log_topic(link, durability=Durability.FSYNC)
+        disk.next_fault("fdatasync", error=errno.EIO)
+        with pytest.raises(CommitUnknown):
+            await append(link, "log", rows("a"))
+        with pytest.raises(ReadOnly):
+            await append(link, "log", rows("a"))
+        seen = in_place(await made.collect())
+        assert (seen.value(telemetry.STORE_READY), seen.value(telemetry.STORE_READ_ONLY)) == (0, 1)
+        assert seen.value(telemetry.STORE_REFUSED_APPENDS, reason="READ_ONLY") == 1

@@ -11,7 +11,7 @@ import pytest
 from eddyline.cli.cluster import ROLES, ClusterFile, ClusterPart, cluster_address, read_cluster_file
 from eddyline.cli.failure import CommandError
 from eddyline.cli.folder import LOGS_KEPT, held_folder, last_log_line, log_path, open_log, write_cluster_file
-from eddyline.cli.ports import PORTS_DEFAULT, choose_ports
+from eddyline.cli.ports import PORTS_DEFAULT, choose_ports, free_addresses
 from eddyline.cli.settings_check import check_sources_file, overridden
 from eddyline.core.clock import SystemHost
 
@@ -132,3 +132,9 @@ def test_sources_file_that_is_none_is_wrong_usage(tmp_path: Path, content: bytes
 def test_settings_of_the_environment_without_effect_are_found() -> None:
     environ = {"A": "1", "B": "2", "C": "3"}
     assert overridden(environ, {"A": "1", "B": "4", "D": "5"}) == {"B": "4"}
+
+
+def test_free_addresses_differ_and_are_no_defaults() -> None:
+    addresses = free_addresses(6)
+    assert len(set(addresses)) == 6
+    assert not {int(address.rpartition(":")[2]) for address in addresses} & set(PORTS_DEFAULT.values())

@@ -6,6 +6,7 @@ from eddyline.cli.drill.checks import (
     every_append_once,
     every_revision_once,
     every_seq_once,
+    messages_of,
     nothing_came_back,
     same_values,
 )
@@ -85,6 +86,12 @@ def test_revisions_within_a_gap_or_gone_at_nats_are_not_missed() -> None:
     items: list[Record | Gap] = [gap, revision(3, b"a", b"3"), revision(5, b"a", b"5")]
     assert every_revision_once(items, written, set(), may_be_gone={4}) == []
     assert every_revision_once(items, written, set())
+
+
+def test_deletes_of_a_resync_are_no_messages() -> None:
+    gap = Gap(1, 1, GapReason.SOURCE_GAP, seq=1, source_first=1, source_last=2)
+    message, synthetic = revision(3, b"a", b"3")._replace(source_ts_ns=7), revision(3, b"b", None)
+    assert messages_of([gap, message, synthetic]) == [gap, message]
 
 
 def test_differing_values_are_found() -> None:

@@ -85,6 +85,7 @@ def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFi
         "delete t --before 0",
         "delete t --key a --tag b",
         "delete t --key=",
+        "drill --only nothing",
         "find t",
         "find t --time yesterday",
         "find t --time 1 --source-time 1",

@@ -302,6 +302,33 @@ async def test_rolled_back_bucket_keeps_the_fold_until_somebody_asks(sources: So
     assert await sources.fold("t") == {b"a": b"2", b"b": b"3"}
 
 
+async def test_rolled_back_bucket_that_was_written_past_the_position_tells_no_gap(
+    sources: SourceKit, bucket_name: str
+) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    async with sources.ingest():
+        await sources.reaches("s", await bucket.put("a", b"1"))
+        await sources.is_state("s", "LIVE")
+    # What a rollback with new writes looks like: another message at the position, and more behind it.
+    info = await sources.link.get_source("s")
+    position = decode_position(info.position)
+    assert position is not None
+    lease = await sources.link.acquire_lease("s", holder="test", lease_ms=60_000)
+    other = replace(position, sample=b"another message!")
+    await sources.link.apply_batch("s", fence=lease.fence, previous=info.position, new=other.encode(), batch=None)
+    await sources.link.release_lease("s", fence=lease.fence)
+    await bucket.put("b", b"2")
+    last = await bucket.put("c", b"3")
+    async with sources.ingest() as role:
+        await sources.is_state("s", "CURSOR_AHEAD")  # which looks at the stream once at least
+        role.ownership.obey(await sources.link.control_source("s", resync=True))
+        await sources.reaches("s", last)
+        await sources.is_state("s", "LIVE")
+    assert await sources.gaps("t") == []
+    assert await sources.fold("t") == {b"a": b"1", b"b": b"2", b"c": b"3"}
+
+
 async def test_resync_of_a_right_fold_writes_nothing(sources: SourceKit, bucket_name: str) -> None:
     bucket = await make_bucket(sources, bucket_name)
     await sources.define(SourceDefinition("s", "t", bucket_name))

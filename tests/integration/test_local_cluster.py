@@ -285,6 +285,22 @@ async def test_short_drill_finds_no_loss(tmp_path: Path) -> None:
     assert code == 0, out
     names = [line["name"] for line in lines[:-1]]
     assert names[:6] == ["store", "ingest", "delivery", "nats", "all", "overrun"]
-    assert names[6:9] == ["emptied", "stalled", "takeover"]
-    assert sorted(names[9:]) == ["checkpoint", "clock", "disk", "merge", "rewrite"]
+    assert names[6:10] == ["emptied", "rollback", "stalled", "takeover"]
+    assert sorted(names[10:]) == ["checkpoint", "clock", "disk", "merge", "rewrite"]
     assert lines[-1]["failed"] == 0
+    counts = {line["name"]: line["counts"] for line in lines[:-1]}
+    assert counts["takeover"]["unapplied_at_kill_max"] > 0
+    for what in ("lost_revisions", "kept_keys", "resynced_records"):
+        assert counts["rollback"][f"behind_{what}"] > 0
+        assert counts["rollback"][f"past_{what}"] > 0
+
+
+@pytest.mark.timeout(240)
+async def test_drill_of_a_killed_nats_leader_finds_no_loss(tmp_path: Path) -> None:
+    code, out, _ = await run("drill", "--only", "leader", "--rounds", "1", "-o", "json")
+    line, summary = [json.loads(line) for line in out.splitlines()]
+    assert code == 0, out
+    assert (line["name"], line["ok"], line["kills"], line["gaps"]) == ("leader", True, 1, 0)
+    assert line["revisions"] > 0
+    assert line["counts"]["heal_s_max"] > 0
+    assert summary["failed"] == 0

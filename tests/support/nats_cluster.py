@@ -16,10 +16,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import nats
 import nats.errors
 import nats.js.errors
 
+from eddyline.cli.nats.cluster import SIZE, answers, is_whole, server_config
+from eddyline.cli.nats.cluster import stream_leader as leader_now
 from tests.support.processes import free_address
 from tests.support.route_proxy import RouteProxy
 
@@ -28,11 +29,9 @@ if TYPE_CHECKING:
 
     from nats.js.client import JetStreamContext
 
-SIZE: Final = 3
 READY_S: Final = 20.0
 """A start takes 3 to 5 s on a machine alone: an election waits for up to 4 s."""
 LOOK_S: Final = 0.05
-ASK_S: Final = 1.0
 NOWHERE: Final = "127.0.0.1:9"
 """The discard port: nobody listens."""
 
@@ -92,20 +91,14 @@ class ClusterNode:
             self._process = None
 
     def _config(self) -> str:
-        host, port = self.client_address.split(":")
-        routes = ", ".join(f'"nats://{peer}"' for peer in self.peers)
-        return f"""
-            server_name: {self.name}
-            listen: "{host}:{port}"
-            jetstream {{ store_dir: "{self.folder / "data"}" }}
-            cluster {{
-                name: test
-                listen: "{self.route_address}"
-                advertise: "{NOWHERE}"
-                pool_size: -1
-                routes: [{routes}]
-            }}
-            """
+        return server_config(
+            self.name,
+            self.folder / "data",
+            client_address=self.client_address,
+            route_address=self.route_address,
+            peers=self.peers,
+            advertise=NOWHERE,
+        )
 
 
 class NatsCluster:
@@ -160,7 +153,7 @@ class NatsCluster:
         """Wait until every server that runs answers JetStream's API, so that there is a leader that it can ask."""
         for node in self.nodes:
             if node.running:
-                await eventually(lambda node=node: _answers(node.url), f"{node.name} has no JetStream")  # type: ignore[misc]
+                await eventually(lambda node=node: answers(node.client_address), f"{node.name} has no JetStream")  # type: ignore[misc]
 
 
 @asynccontextmanager
@@ -191,9 +184,8 @@ async def stream_leader(js: JetStreamContext, stream: str) -> str:
     found: list[str] = []
 
     async def look() -> bool:
-        cluster = (await js.stream_info(stream)).cluster
-        found[:] = [cluster.leader] if cluster is not None and cluster.leader else []
-        return bool(found)
+        found[:] = [await leader_now(js, stream)]
+        return bool(found[0])
 
     await eventually(look, f"{stream} has no leader")
     return found[0]
@@ -201,23 +193,4 @@ async def stream_leader(js: JetStreamContext, stream: str) -> str:
 
 async def wait_current(js: JetStreamContext, stream: str) -> None:
     """Wait until every replica of a stream is there and has all of it."""
-
-    async def look() -> bool:
-        cluster = (await js.stream_info(stream)).cluster
-        replicas = cluster.replicas or [] if cluster is not None else []
-        return len(replicas) == SIZE - 1 and all(peer.current and not peer.offline for peer in replicas)
-
-    await eventually(look, f"not every replica of {stream} is current")
-
-
-async def _answers(url: str) -> bool:
-    client = await nats.connect(url, allow_reconnect=False, connect_timeout=1, error_cb=_nothing)
-    try:
-        await client.jetstream(timeout=ASK_S).account_info()
-        return True
-    finally:
-        await client.close()
-
-
-async def _nothing(_error: Exception) -> None:
-    """Told by what fails."""
+    await eventually(lambda: is_whole(js, stream), f"not every replica of {stream} is current")

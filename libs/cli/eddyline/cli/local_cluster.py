@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LocalClusterPlan:
-    """Where and how. `sources_file`: a TOML file of sources for ingest; None = none."""
+    """Where and how. `sources_file`: a TOML file of sources for ingest; None = none. `nats_addresses`: of nats-servers that
+    run already, with commas; empty = one of the cluster's own."""
 
     data: Path
     free_ports: bool = False
     sources_file: Path | None = None
+    nats_addresses: str = ""
 
 
 class LocalCluster:
@@ -47,8 +49,13 @@ class LocalCluster:
 
     @property
     def nats_url(self) -> str:
-        """Where NATS clients connect."""
-        return f"nats://{self.addresses['nats']}"
+        """Where NATS clients connect; several with commas."""
+        return _nats_url(self.addresses["nats"])
+
+    @property
+    def nats_data(self) -> Path:
+        """Where the cluster's own nats-server keeps its streams."""
+        return _nats_data(self.data)
 
     @property
     def address(self) -> str:
@@ -61,10 +68,9 @@ class LocalCluster:
 
     def write_file(self) -> None:
         """Write what runs where, for other commands."""
-        parts = {
-            name: ClusterPart(self.addresses[name], self.supervisor.parts[name].pid or None, self.metrics_address(name))
-            for name in ROLES
-        }
+        running = self.supervisor.parts
+        pids = {name: (running[name].pid or None) if name in running else None for name in ROLES}
+        parts = {name: ClusterPart(self.addresses[name], pid, self.metrics_address(name)) for name, pid in pids.items()}
         write_cluster_file(self.data, ClusterFile(parts))
 
 
@@ -90,6 +96,8 @@ async def local_cluster(
         remembered = _remembered(found) if found is not None else {}
         ports = choose_ports(remembered, free_ports=plan.free_ports)
         addresses = {name: f"{LOOPBACK}:{port}" for name, port in ports.items()}
+        if plan.nats_addresses:
+            addresses["nats"] = plan.nats_addresses
         stages = _stages(plan, data, addresses)
         for note in _notes(ports, stages, environ, free_ports=plan.free_ports):
             tell(note)
@@ -129,7 +137,7 @@ def nats_spec(data: Path, address: str) -> PartSpec:
 
     return PartSpec(
         "nats",
-        (nats_server_program(), "-a", host, "-p", port, "--name", name, "-js", "-sd", str(data / "nats")),
+        (nats_server_program(), "-a", host, "-p", port, "--name", name, "-js", "-sd", str(_nats_data(data))),
         address,
         is_ready,
     )
@@ -144,7 +152,7 @@ def _stages(plan: LocalClusterPlan, data: Path, addresses: dict[str, str]) -> li
     ingest = {
         "EDDYLINE_INGEST_LISTEN": addresses["ingest"],
         "EDDYLINE_INGEST_METRICS_LISTEN": addresses["ingest" + METRICS],
-        "EDDYLINE_INGEST_NATS_URL": f"nats://{addresses['nats']}",
+        "EDDYLINE_INGEST_NATS_URL": _nats_url(addresses["nats"]),
         "EDDYLINE_INGEST_HOLDER": "local",
     }
     if plan.sources_file is not None:
@@ -172,7 +180,8 @@ def _stages(plan: LocalClusterPlan, data: Path, addresses: dict[str, str]) -> li
             partial(recovered_bytes, addresses[name]) if name == "store" else no_progress,
         )
 
-    return [[nats_spec(data, addresses["nats"]), role("store")], [role("ingest"), role("delivery")]]
+    nats = [] if plan.nats_addresses else [nats_spec(data, addresses["nats"])]
+    return [[*nats, role("store")], [role("ingest"), role("delivery")]]
 
 
 def _notes(
@@ -191,6 +200,14 @@ def _remembered(found: ClusterFile) -> dict[str, int]:
     """The ports of the last time."""
     ports = {name: _port_of(part.address) for name, part in found.parts.items()}
     return ports | {name + METRICS: _port_of(part.metrics) for name, part in found.parts.items() if part.metrics}
+
+
+def _nats_data(data: Path) -> Path:
+    return data / "nats"
+
+
+def _nats_url(addresses: str) -> str:
+    return ",".join(f"nats://{address}" for address in addresses.split(","))
 
 
 def _port_of(address: str) -> int:

@@ -37,6 +37,14 @@ def choose_ports(remembered: Mapping[str, int], *, free_ports: bool) -> dict[str
     return chosen
 
 
+def free_addresses(count: int) -> list[str]:
+    """So many addresses of this machine, all different, where nobody listens now."""
+    taken = set(PORTS_DEFAULT.values())
+    for _ in range(count):
+        taken.add(_free_port(taken))
+    return [f"{LOOPBACK}:{port}" for port in taken - set(PORTS_DEFAULT.values())]
+
+
 def _is_free(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         # As servers bind: a connection in TIME_WAIT does not make a port taken.

@@ -80,6 +80,19 @@ async def judge(
     return Verdict(stream, resync=True)
 
 
+async def is_of(jetstream: JetStream, stream: Stream, position: Position) -> bool:
+    """Whether `position` is of this stream, as far as `judge` can tell.
+
+    Raises:
+        BucketNotFound, NatsUnreachable.
+    """
+    try:
+        await _compare(jetstream, stream, position)
+    except SourceStopped:
+        return False
+    return True
+
+
 def expired(stream: Stream, first: int, last: int) -> SourceStopped:
     """Revisions `first` to `last` left before they were read, and the source's policy is to stop."""
     lost = f"revisions {first} to {last} left {stream.origin} before they were read"

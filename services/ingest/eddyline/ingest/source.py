@@ -45,7 +45,7 @@ from eddyline.ingest.filters import Filter
 from eddyline.ingest.forward import Forward, retried
 from eddyline.ingest.holes import find_holes, tail_gap, with_misfits
 from eddyline.ingest.janitor import sweep
-from eddyline.ingest.judge import SourceStopped, expired, judge
+from eddyline.ingest.judge import SourceStopped, expired, is_of, judge
 from eddyline.ingest.names import consumer_name, name_prefix
 from eddyline.ingest.pieces import apply_cut, breaks_cap
 from eddyline.ingest.position import Position, decode_position, revision_of
@@ -444,13 +444,17 @@ class SourceRun:
         await wait_event(self._around.clock, self._orders.changed, self._around.look_s)
 
     async def _look(self) -> None:
-        """See how far the stream is, so that lag is told while nothing is read. What does not answer is asked again."""
+        """See how far the stream is, so that lag is told while nothing is read. What does not answer is asked again.
+
+        Of another stream nothing is told: how far the old one was says what a resync has to call lost.
+        """
         try:
             stream = await self._around.jetstream.source_stream(self._definition)
             position = decode_position(self._forward.stored)
+            is_ours = position is None or await is_of(self._around.jetstream, stream, position)
         except EddylineError:
             return
-        if position is None or stream.created_ns == position.created_ns:
+        if is_ours:
             self.progress.saw(stream.last_revision)
 
     def _recover(self, reason: str) -> None:

@@ -91,6 +91,11 @@ def every_revision_once(
     return findings[:FINDINGS_MAX]
 
 
+def messages_of(items: Iterable[Item]) -> list[Item]:
+    """What came of messages, and gaps: a delete that has no time of NATS's is of a resync, its key left without one."""
+    return [item for item in items if isinstance(item, Gap) or item.source_ts_ns]
+
+
 def same_values(who: str, seen: Mapping[bytes, bytes], fold: Mapping[bytes, bytes]) -> list[str]:
     """The live values at a subscriber are those of the fold."""
     differing = sorted(key for key in seen.keys() | fold.keys() if seen.get(key) != fold.get(key))

@@ -1,7 +1,7 @@
-"""The drill of a bucket that is emptied: evicted past the cursor, purged whole, and deleted and made again.
+"""The drill of a bucket that is emptied: evicted past the cursor by a limit, purged whole, and deleted and made again.
 
 What left before it was read must be told as a gap, keys that left must leave the fold, and a bucket of the same name that is
-another one must stop its source and leave the fold as it was.
+another one must stop its source and leave the topic as it was, until a resync is asked for that makes it equal.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.drill.kill import SERVES_AGAIN_S
 from eddyline.cli.drill.scene import Verdict, opened_scene
-from eddyline.core.clock import sleep
 from eddyline.core.record import Gap
 
 if TYPE_CHECKING:
@@ -40,14 +39,19 @@ async def emptied_drill(cluster: LocalCluster, context: Context, *, random_sourc
             await ingest.kill(hold=True)
             verdict.kills += 1
             await _writes(scene)
-            first = await scene.bucket.last_revision() + 1 if whole else position + WRITES // 2
-            await scene.bucket.purge(below_revision=first)
+            last = await scene.bucket.last_revision()
+            if whole:
+                await scene.bucket.purge(below_revision=last + 1)
+            else:
+                await scene.bucket.limit(WRITES // 2)
+            first = await scene.bucket.first_revision()
             gone.update(range(position + 1, first))
             ingest.release()
             await ingest.wait_ready(SERVES_AGAIN_S)
             verdict.findings += await scene.until_level()
             verdict.findings += await _gap_is_said(scene, position + 1, first - 1)
-            position = await scene.bucket.last_revision()
+            await scene.bucket.limit(0)
+            position = last
         scene.stop.set()
         await scene.judge(verdict, may_be_gone=gone)
         left = [entry.key async for entry in scene.client.range(scene.kv_topic)]
@@ -55,6 +59,10 @@ async def emptied_drill(cluster: LocalCluster, context: Context, *, random_sourc
         await _writes(scene)
         verdict.findings += await scene.until_level()
         verdict.findings += await _another_is_noticed(scene)
+        await scene.client.sources.resync(scene.name)
+        verdict.findings += await scene.until_status("LIVE", STOPS_S)
+        verdict.findings += await scene.until_level()
+        verdict.findings += await scene.equals_bucket()
         verdict.findings += await scene.leave()
     verdict.seconds = context.clock.monotonic_s() - started_s
     return verdict
@@ -76,10 +84,7 @@ async def _another_is_noticed(scene: Scene) -> list[str]:
     head_seq = (await scene.client.get_topic(scene.kv_topic)).head_seq
     await scene.bucket.make_anew()
     await scene.bucket.put("other", b"another bucket")
-    until_s = scene.clock.monotonic_s() + STOPS_S
-    while (status := (await scene.client.sources.get(scene.name)).status) != RECREATED:
-        if scene.clock.monotonic_s() > until_s:
-            return [f"emptied: a bucket made again is {status}, not {RECREATED}"]
-        await sleep(scene.clock, 0.1)
+    if findings := await scene.until_status(RECREATED, STOPS_S):
+        return [f"emptied: a bucket was made again: {finding}" for finding in findings]
     after_seq = (await scene.client.get_topic(scene.kv_topic)).head_seq
     return [f"emptied: {after_seq - head_seq} records of another bucket were copied"] if after_seq != head_seq else []

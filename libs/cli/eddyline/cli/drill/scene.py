@@ -43,6 +43,8 @@ class Verdict:
     revisions: int = 0
     resumes: int = 0
     gaps: int = 0
+    counts: dict[str, float] = field(default_factory=dict)
+    """What this drill alone has to count, by name, the unit last."""
     seconds: float = 0.0
     findings: list[str] = field(default_factory=list)
 
@@ -65,12 +67,29 @@ class Scene:
             AppendWriter("append", self.log_topic, clock=clock),
             StreamWriter("stream", self.log_topic, clock=clock),
         )
-        self.bucket_writer = BucketWriter("w", bucket, clock=clock, random_source=random_source)
+        self.bucket_writer = self.new_writer()
         self.witnesses = (
             Witness("from the start", [self.log_topic, self.kv_topic], "earliest"),
             Witness("from a snapshot", [self.kv_topic], "snapshot"),
             Witness("from the tail", [self.log_topic], "tail"),
         )
+
+    def new_writer(self) -> BucketWriter:
+        """A writer of the bucket that knows of no writes yet."""
+        return BucketWriter("w", self.bucket, clock=self.clock, random_source=self.random_source)
+
+    async def until_status(self, wanted: str, within_s: float) -> list[str]:
+        """Wait until the source is in a state; says what it is where it is not in time."""
+        deadline_s = self.clock.monotonic_s() + within_s
+        while True:
+            source = await self.client.sources.get(self.name)
+            if source.status == wanted:
+                return []
+            if self.clock.monotonic_s() > deadline_s:
+                return [
+                    f"source: {source.status} {source.reason}, not {wanted} within {within_s:g} s".replace("  ", " ")
+                ]
+            await sleep(self.clock, 0.1)
 
     async def until_level(self) -> list[str]:
         """Wait until source and witnesses have everything; says what is not level in time."""
@@ -81,8 +100,20 @@ class Scene:
                 return findings
             await sleep(self.clock, 0.1)
 
-    async def judge(self, verdict: Verdict, *, may_be_gone: set[int] | None = None) -> None:
-        """Compare what was written, what is stored and what was seen."""
+    async def equals_bucket(self) -> list[str]:
+        """The copy's live values are the bucket's, key by key."""
+        bucket = {key.encode(): value for key, value in (await self.bucket.live_values()).items()}
+        return checks.same_values("bucket", bucket, await self.fold())
+
+    async def fold(self) -> dict[bytes, bytes]:
+        """The copy's live values."""
+        return {entry.key or b"": entry.data or b"" async for entry in self.client.range(self.kv_topic)}
+
+    async def judge(self, verdict: Verdict, *, may_be_gone: set[int] | None = None, after_seq: int = 0) -> None:
+        """Compare what was written, what is stored and what was seen.
+
+        `after_seq`: what the bucket's writer wrote is in the copy's records behind it.
+        """
         log_items = [item async for item in self.client.read(self.log_topic)]
         kv_items = [item async for item in self.client.read(self.kv_topic)]
         log_head = (await self.client.get_topic(self.log_topic)).head_seq
@@ -93,13 +124,12 @@ class Scene:
         found += checks.every_seq_once("topic", log_items, after_seq=0, head_seq=log_head)
         found += checks.every_append_once(log_items, written)
         found += checks.every_seq_once("copy", kv_items, after_seq=0, head_seq=kv_head)
-        # A delete that has no time of NATS's is of a resync: its key left the bucket without a message.
-        messages = [item for item in kv_items if isinstance(item, Gap) or item.source_ts_ns]
+        messages = checks.messages_of(kv_items[after_seq:])
         found += checks.every_revision_once(messages, puts.acknowledged, puts.unknown, may_be_gone=may_be_gone or ())
         compared = await self.client.sources.compare(self.name)
         if not compared.equal:
             found.append(comparison_text(self.name, compared))
-        fold = {entry.key or b"": entry.data or b"" async for entry in self.client.range(self.kv_topic)}
+        fold = await self.fold()
         heads = {self.log_topic: log_head, self.kv_topic: kv_head}
         stored = {self.log_topic: log_items, self.kv_topic: kv_items}
         for witness in self.witnesses:
@@ -118,9 +148,14 @@ class Scene:
         verdict.resumes += sum(witness.resume_count for witness in self.witnesses)
         verdict.gaps += sum(isinstance(item, Gap) for item in kv_items)
 
-    async def leave(self) -> list[str]:
-        """Delete the source; no consumer may be left on the bucket's stream."""
-        present = await self.bucket.consumer_names()
+    async def leave(self, *, stale_s: float = 0.0) -> list[str]:
+        """Delete the source; no consumer may be left on the bucket's stream.
+
+        `stale_s`: how long one of an attempt before may still be there, where nobody could delete it.
+        """
+        deadline_s = self.clock.monotonic_s() + stale_s
+        while len(present := await self.bucket.consumer_names()) > 1 and self.clock.monotonic_s() < deadline_s:
+            await sleep(self.clock, 0.1)
         findings = [f"consumers: {len(present)} at once: {', '.join(present)}"] if len(present) > 1 else []
         await self.client.sources.delete(self.name)
         deadline_s = self.clock.monotonic_s() + CONSUMERS_GONE_S
@@ -150,14 +185,14 @@ class Scene:
 
 @asynccontextmanager
 async def opened_scene(
-    name: str, cluster: LocalCluster, context: Context, random_source: random.Random
+    name: str, cluster: LocalCluster, context: Context, random_source: random.Random, *, replicas: int = 1
 ) -> AsyncIterator[Scene]:
     """Make topic, bucket and source, and start the witnesses; the writers are the drill's."""
     async with (
         connect(cluster.address, clock=context.clock, random_source=context.random_source, timeout_s=30.0) as client,
         nats_connection(cluster.nats_url) as connection,
     ):
-        bucket = await open_bucket(connection, f"drill-{name}")
+        bucket = await open_bucket(connection, f"drill-{name}", replicas=replicas)
         scene = Scene(name, client=client, bucket=bucket, clock=context.clock, random_source=random_source)
         await client.create_topic(scene.log_topic, Kind.LOG)
         await client.sources.create(name, bucket=bucket.name, topic=scene.kv_topic)

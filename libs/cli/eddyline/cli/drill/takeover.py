@@ -1,5 +1,6 @@
 """The drill of two replicas of ingest: the one that copies is killed in the middle of a batch, and the other takes over.
 
+The bucket is written at full speed, and the store hangs for a moment before the kill: a batch was sent and not answered.
 Nothing may be lost or doubled, whoever of them wrote it, and the bucket's stream has one consumer of ours in the end.
 """
 
@@ -24,10 +25,14 @@ if TYPE_CHECKING:
 
     from eddyline.cli.drill.scene import Scene
     from eddyline.cli.local_cluster import LocalCluster
-    from eddyline.cli.part import PartEvent, PartSpec
+    from eddyline.cli.part import Part, PartEvent, PartSpec
     from eddyline.cli.verb import Context
 
 SECOND: Final = "second"
+HANG_S: Final = 0.2
+"""How long the store stands still before a kill: far longer than a batch takes, far shorter than a lease."""
+LOAD_S: Final = 0.5
+"""Of full speed before a kill: some 2 500 writes, and as many for each second more to be read and compared."""
 TAKES_OVER_S: Final = 30.0
 """A lease of 5 s runs out, and is taken within half of that."""
 
@@ -42,24 +47,20 @@ async def takeover_drill(
     verdict = Verdict("takeover")
     started_s = context.clock.monotonic_s()
     (folder / LOGS).mkdir(parents=True)
-    first = cluster.supervisor.parts["ingest"]
+    first, store = cluster.supervisor.parts["ingest"], cluster.supervisor.parts["store"]
     spec = _second(first.spec)
     async with opened_scene("takeover", cluster, context, random_source) as scene, asyncio.TaskGroup() as group:
-        for number in range(FAST_WRITERS):
-            group.create_task(scene.bucket_writer.run_fast(number, scene.stop))
+        group.create_task(scene.bucket_writer.run(scene.stop))
         try:
             async with supervised(
                 [[spec]], data=folder, clock=context.clock, random_source=random_source, tell=_say_nothing
             ) as supervisor:
-                await sleep(context.clock, 0.5)
-                await first.kill(hold=True)
-                verdict.kills += 1
+                verdict.findings += await _kill_holder(scene, first, store, verdict)
                 verdict.findings += await _goes_on(scene, "killed")
                 first.release()
                 await first.wait_ready(SERVES_AGAIN_S)
                 if and_back:
-                    await supervisor.parts[SECOND].kill(hold=True)
-                    verdict.kills += 1
+                    verdict.findings += await _kill_holder(scene, supervisor.parts[SECOND], store, verdict)
                     verdict.findings += await _goes_on(scene, "back")
         finally:
             first.release()
@@ -69,6 +70,39 @@ async def takeover_drill(
         verdict.findings += await scene.leave()
     verdict.seconds = context.clock.monotonic_s() - started_s
     return verdict
+
+
+async def _kill_holder(scene: Scene, part: Part, store: Part, verdict: Verdict) -> list[str]:
+    """Write at full speed, let the store hang so that a batch is on its way, and kill the replica that sent it.
+
+    Says so where another one copied, or nothing was on its way.
+    """
+    loaded = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        for number in range(FAST_WRITERS):
+            group.create_task(scene.bucket_writer.run_fast(number, loaded))
+        try:
+            await sleep(scene.clock, LOAD_S)
+            holder = (await scene.client.sources.get(scene.name)).holder
+            # Each revision has its seq: none was lost so far.
+            applied = (await scene.client.get_topic(scene.kv_topic)).head_seq
+            store.hang()
+            await sleep(scene.clock, HANG_S)
+            await part.kill(hold=True)
+            verdict.kills += 1
+        finally:
+            loaded.set()
+            store.go_on()
+    sent = max(scene.bucket_writer.acknowledged, default=0) - applied
+    verdict.counts["unapplied_at_kill_max"] = max(verdict.counts.get("unapplied_at_kill_max", 0), sent)
+    findings = [f"takeover: {holder} copied, not {part.spec.name}"] if holder != _holder(part) else []
+    return (
+        findings if sent > 0 else [*findings, f"takeover: {part.spec.name} had applied everything when it was killed"]
+    )
+
+
+def _holder(part: Part) -> str:
+    return part.spec.variables["EDDYLINE_INGEST_HOLDER"]
 
 
 async def _goes_on(scene: Scene, when: str) -> list[str]:
@@ -86,7 +120,11 @@ async def _goes_on(scene: Scene, when: str) -> list[str]:
 
 def _second(spec: PartSpec) -> PartSpec:
     address = f"{LOOPBACK}:{choose_ports({}, free_ports=True)['ingest']}"
-    changes = {"EDDYLINE_INGEST_LISTEN": address, "EDDYLINE_INGEST_HOLDER": SECOND}
+    changes = {
+        "EDDYLINE_INGEST_LISTEN": address,
+        "EDDYLINE_INGEST_METRICS_LISTEN": "",
+        "EDDYLINE_INGEST_HOLDER": SECOND,
+    }
 
     async def is_ready(pid: int) -> bool:
         return await role_is_ready("ingest", address, pid)

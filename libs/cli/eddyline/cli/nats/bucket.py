@@ -11,10 +11,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import nats
-import nats.errors
 import nats.js.errors
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, DiscardPolicy
 
+from eddyline.cli.nats.cluster import is_whole, stream_leader
+from eddyline.cli.nats.failures import NATS_FAILURES
 from eddyline.core.errors import BucketNotFound, EddylineError, NatsUnreachable
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ RECONNECT_S: Final = 0.2
 FIRST_ATTEMPTS: Final = 3
 CONNECT_S: Final = 2.0
 
-_NATS_FAILURES: Final = (nats.errors.Error, OSError, TimeoutError, asyncio.InvalidStateError)
-
 
 class Bucket:
     """One KV bucket."""
@@ -54,7 +53,7 @@ class Bucket:
         """
         try:
             acknowledged = await self._jetstream.publish(f"$KV.{self.name}.{key}", value, timeout=PUT_TIMEOUT_S)
-        except _NATS_FAILURES as error:
+        except NATS_FAILURES as error:
             raise _unreachable(error) from None
         return int(acknowledged.seq)
 
@@ -68,7 +67,7 @@ class Bucket:
             acknowledged = await self._jetstream.publish(
                 f"$KV.{self.name}.{key}", b"", timeout=PUT_TIMEOUT_S, headers={"KV-Operation": "DEL"}
             )
-        except _NATS_FAILURES as error:
+        except NATS_FAILURES as error:
             raise _unreachable(error) from None
         return int(acknowledged.seq)
 
@@ -86,7 +85,7 @@ class Bucket:
                 ]
                 for acknowledged in waiting:
                     await acknowledged
-        except _NATS_FAILURES as error:
+        except NATS_FAILURES as error:
             raise _unreachable(error) from None
         return len(waiting)
 
@@ -119,7 +118,7 @@ class Bucket:
                 await self._jetstream.delete_consumer(f"KV_{self.name}", consumer.name)
             finally:
                 await reading.unsubscribe()
-        except _NATS_FAILURES as error:
+        except NATS_FAILURES as error:
             raise _unreachable(error) from None
         return found
 
@@ -131,7 +130,7 @@ class Bucket:
         """
         try:
             return int((await self._jetstream.stream_info(f"KV_{self.name}")).state.last_seq)
-        except _NATS_FAILURES as error:
+        except NATS_FAILURES as error:
             raise _unreachable(error) from None
 
     async def first_revision(self) -> int:
@@ -142,7 +141,7 @@ class Bucket:
         """
         try:
             return int((await self._jetstream.stream_info(f"KV_{self.name}")).state.first_seq)
-        except _NATS_FAILURES as error:
+        except NATS_FAILURES as error:
             raise _unreachable(error) from None
 
     async def purge(self, *, below_revision: int) -> None:
@@ -153,7 +152,20 @@ class Bucket:
         """
         try:
             await self._jetstream.purge_stream(f"KV_{self.name}", seq=below_revision)
-        except _NATS_FAILURES as error:
+        except NATS_FAILURES as error:
+            raise _unreachable(error) from None
+
+    async def limit(self, messages: int) -> None:
+        """Keep so many messages at most, the newest, and let go of the others; 0 = as many as come, as buckets do.
+
+        Raises:
+            NatsUnreachable: not acknowledged; it may have been done.
+        """
+        discard = DiscardPolicy.OLD if messages else DiscardPolicy.NEW
+        try:
+            config = (await self._jetstream.stream_info(f"KV_{self.name}")).config
+            await self._jetstream.update_stream(config.evolve(max_msgs=messages or -1, discard=discard))
+        except NATS_FAILURES as error:
             raise _unreachable(error) from None
 
     async def make_anew(self) -> None:
@@ -165,7 +177,7 @@ class Bucket:
         try:
             await self._jetstream.delete_key_value(self.name)
             self._key_value = await self._jetstream.create_key_value(bucket=self.name, history=HISTORY)
-        except _NATS_FAILURES as error:
+        except NATS_FAILURES as error:
             raise _unreachable(error) from None
 
     async def consumer_names(self) -> list[str]:
@@ -176,8 +188,16 @@ class Bucket:
         """
         try:
             return sorted(str(info.name) for info in await self._jetstream.consumers_info(f"KV_{self.name}"))
-        except _NATS_FAILURES as error:
+        except NATS_FAILURES as error:
             raise _unreachable(error) from None
+
+    async def leader(self) -> str:
+        """Name of the server that leads the bucket's stream; "" = none does now, or NATS does not answer."""
+        return await stream_leader(self._jetstream, f"KV_{self.name}")
+
+    async def is_whole(self) -> bool:
+        """Whether every server of a cluster of `SIZE` has all of the bucket, and the leader says so."""
+        return await is_whole(self._jetstream, f"KV_{self.name}")
 
     async def has_revision(self, revision: int) -> bool:
         """Whether the bucket still has this revision.
@@ -189,23 +209,26 @@ class Bucket:
             await self._jetstream.get_msg(f"KV_{self.name}", seq=revision)
         except nats.js.errors.NotFoundError:
             return False
-        except _NATS_FAILURES as error:
+        except NATS_FAILURES as error:
             raise _unreachable(error) from None
         return True
 
 
 @asynccontextmanager
 async def nats_connection(url: str) -> AsyncIterator[NatsConnection]:
-    """Connect, and reconnect for ever; leaving it closes.
+    """Connect, and reconnect for ever; leaving it closes. `url`: several with commas are servers of one cluster.
 
     Raises:
         NatsUnreachable: the first connection failed.
     """
     try:
         connection = await nats.connect(
-            url, error_cb=_say_nothing, max_reconnect_attempts=FIRST_ATTEMPTS, reconnect_time_wait=RECONNECT_S
+            url.split(","),
+            error_cb=_say_nothing,
+            max_reconnect_attempts=FIRST_ATTEMPTS,
+            reconnect_time_wait=RECONNECT_S,
         )
-    except _NATS_FAILURES as error:
+    except NATS_FAILURES as error:
         raise _unreachable(error) from None
     # Only now: nats-py would take "for ever" for the first connection too.
     connection.options["max_reconnect_attempts"] = -1
@@ -215,8 +238,8 @@ async def nats_connection(url: str) -> AsyncIterator[NatsConnection]:
         await connection.close()
 
 
-async def open_bucket(connection: NatsConnection, name: str, *, create: bool = True) -> Bucket:
-    """Open a bucket, made with full history if it is missing.
+async def open_bucket(connection: NatsConnection, name: str, *, create: bool = True, replicas: int = 1) -> Bucket:
+    """Open a bucket, made with full history and so many replicas if it is missing.
 
     Raises:
         BucketNotFound: missing, and not to be made. NatsUnreachable.
@@ -228,8 +251,8 @@ async def open_bucket(connection: NatsConnection, name: str, *, create: bool = T
         except nats.js.errors.BucketNotFoundError:
             if not create:
                 raise BucketNotFound(f"no bucket {name!r} at NATS") from None
-            key_value = await jetstream.create_key_value(bucket=name, history=HISTORY)
-    except _NATS_FAILURES as error:
+            key_value = await jetstream.create_key_value(bucket=name, history=HISTORY, replicas=replicas)
+    except NATS_FAILURES as error:
         raise _unreachable(error) from None
     return Bucket(name, jetstream, key_value)
 

@@ -46,7 +46,7 @@ async def test_values_from_everywhere_and_what_is_said(tmp_path: Path, monkeypat
     file.write_bytes(b"of a file\n\xff")
     try:
         async with store_server(tmp_path / "store") as store, served_ingest(server.url, store, "b") as served:
-            bucket = await served.at.make_bucket()
+            bucket = await served.make_bucket()
             run = Shell(served.address)
             created = await run("create", "b", "a/b", "1")
             assert (created["revision"], created["applied_sources"]) == (1, [])

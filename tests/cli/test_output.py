@@ -100,6 +100,9 @@ def test_gap_names_its_range_and_reason() -> None:
         "source_last": 20,
     }
     assert "source revisions 10 to 20" in gap_line(gap)
+    unknown = gap._replace(source_last=0)
+    assert gap_fields(unknown)["source_last"] == 0
+    assert "source revisions 10 on, how many is not known" in gap_line(unknown)
     assert "epoch 1, now 2" in gap_line(Gap(0, 0, GapReason.RECREATED, old_epoch=1, new_epoch=2))
 
 

@@ -30,6 +30,21 @@ def test_source_gap_covers_the_seq_of_its_record() -> None:
     assert gap_of(7, encode_gap(told)) == told._replace(first_seq=7, last_seq=7, seq=7)
 
 
+def test_source_gap_of_an_unknown_end_has_none() -> None:
+    told = Gap(0, 0, GapReason.SOURCE_GAP, source_identity=b"id", source_first=3)
+    assert gap_of(7, encode_gap(told)) == told._replace(first_seq=7, last_seq=7, seq=7)
+
+
+@pytest.mark.parametrize(
+    "gap",
+    [Gap(0, 0, GapReason.SOURCE_GAP, source_first=3, source_last=2), Gap(5, 0, GapReason.UNSYNCED)],
+    ids=["of a source", "of the store"],
+)
+def test_range_that_ends_before_it_begins_is_malformed(gap: Gap) -> None:
+    with pytest.raises(MalformedColumns):
+        gap_of(7, encode_gap(gap))
+
+
 @given(st.binary(max_size=40))
 def test_foreign_payload_is_a_gap_or_malformed(data: bytes) -> None:
     with suppress(MalformedColumns):

@@ -27,11 +27,13 @@ def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer
 
 
 @pytest_asyncio.fixture
-async def at(nats_server: NatsServer, request: pytest.FixtureRequest) -> AsyncIterator[Kit]:
+async def at(
+    nats_server: NatsServer, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Kit]:
     name = re.sub(r"[^A-Za-z0-9_]", "_", request.node.name)
     if len(name) > NAME_CHARS_MAX:  # cut, two tests might share a bucket
         name = f"{name[:NAME_CHARS_MAX]}_{crc32(name.encode()):08x}"
-    async with kit(nats_server.url, name) as made:
+    async with kit(nats_server.url, tmp_path_factory.mktemp("at"), name) as made:
         yield made
 
 

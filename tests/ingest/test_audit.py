@@ -71,7 +71,7 @@ class Looks:
         self.looked = 0
         self.compared = 0
         self.resynced = 0
-        self._link = at.link
+        self._at = at
         ask, read, bring_in_step = JetStream.stream, at.link.range_entries, resync
 
         async def stream(jetstream: JetStream, bucket: str) -> Stream:
@@ -110,15 +110,17 @@ class Looks:
     async def another_look(self) -> None:
         """Wait until the stream was looked at once more."""
         before = self.looked
-        await self._link.until(lambda: self.looked > before)
+        await self._at.until(lambda: self.looked > before)
 
 
 async def healed(at: Kit, expected: dict[str, bytes | None]) -> None:
     """Wait until the fold is as expected and the source level again."""
-    source = at.source
-    await at.link.until(
-        lambda: at.fold() == expected and source.report.state == "LIVE" and source.report.lag == 0,
-    )
+
+    async def is_healed() -> bool:
+        report = (await at.source()).report
+        return await at.fold() == expected and report.state == "LIVE" and report.lag == 0
+
+    await at.until(is_healed)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +196,7 @@ async def test_subject_purged_while_live_is_deleted_within_a_look(at: Kit, monke
         await at.is_state("LIVE")
         await at.js.purge_stream(f"KV_{at.bucket}", subject=f"$KV.{at.bucket}.gone")
         await healed(at, {"kept": b"1"})
-    assert at.gaps() == []
+    assert await at.gaps() == []
     assert counts.resynced == 1
 
 
@@ -208,9 +210,9 @@ async def test_whole_purge_while_live_is_told_within_a_look_and_reading_goes_on(
         await at.js.purge_stream(f"KV_{at.bucket}")
         await healed(at, {})
         await at.reaches(await bucket.put("a", b"3"))
-    assert at.fold() == {"a": b"3"}
-    assert at.gaps() == []  # everything that was purged had been read
-    assert at.ops()[2:] == [(Op.DELETE, b"a"), (Op.DELETE, b"b"), (Op.PUT, b"a")]
+    assert await at.fold() == {"a": b"3"}
+    assert await at.gaps() == []  # everything that was purged had been read
+    assert (await at.ops())[2:] == [(Op.DELETE, b"a"), (Op.DELETE, b"b"), (Op.PUT, b"a")]
 
 
 async def test_purge_while_ingest_was_away_is_seen_with_nothing_written_after(at: Kit) -> None:
@@ -221,14 +223,14 @@ async def test_purge_while_ingest_was_away_is_seen_with_nothing_written_after(at
     await at.js.purge_stream(f"KV_{at.bucket}", subject=f"$KV.{at.bucket}.gone")
     async with at.ingest():
         await healed(at, {"kept": b"1"})
-    assert at.revision == 2
+    assert await at.revision() == 2
     await at.js.purge_stream(f"KV_{at.bucket}")
     async with at.ingest():
         await healed(at, {})
-        assert at.revision == 2
+        assert await at.revision() == 2
         await at.reaches(await bucket.put("new", b"3"))
-    assert at.fold() == {"new": b"3"}
-    assert at.gaps() == []
+    assert await at.fold() == {"new": b"3"}
+    assert await at.gaps() == []
 
 
 async def test_keys_that_expire_without_markers_are_deleted_within_a_look(at: Kit) -> None:
@@ -239,10 +241,10 @@ async def test_keys_that_expire_without_markers_are_deleted_within_a_look(at: Ki
         for number in range(10):
             await bucket.put(f"k{number}", b"x")
         await at.reaches(11)
-        while set(at.fold()) != {"hot"}:
+        while set(await at.fold()) != {"hot"}:
             await at.reaches(await bucket.put("hot", b"again"))
         await healed(at, {})
-    assert at.gaps() == []
+    assert await at.gaps() == []
 
 
 async def test_keys_that_came_and_expired_between_two_looks_are_deleted(at: Kit) -> None:
@@ -262,7 +264,7 @@ async def test_key_that_leaves_while_another_comes_is_found_where_its_age_says_s
     async with at.ingest(look_s=LOOK_S):
         await at.reaches(await bucket.put("first", b"x"))
         number = 0
-        while "first" in at.fold():
+        while "first" in await at.fold():
             number += 1
             await at.reaches(await bucket.put(f"k{number}", b"x"))
         await healed(at, {})
@@ -276,7 +278,7 @@ async def test_keys_evicted_by_a_limit_while_live_are_deleted(at: Kit) -> None:
         for number in range(8):
             await at.reaches(await bucket.put(f"k{number}", b"x"))
         await healed(at, {"k5": b"x", "k6": b"x", "k7": b"x"})
-    assert at.gaps() == []
+    assert await at.gaps() == []
 
 
 async def test_revisions_purged_before_they_were_read_are_told_without_a_later_one(at: Kit) -> None:
@@ -286,19 +288,19 @@ async def test_revisions_purged_before_they_were_read_are_told_without_a_later_o
         await at.reaches(await bucket.put("a", b"1"))
         await at.is_state("LIVE")
         # Nothing is taken while the store waits: more than the window is written, and purged.
-        at.link.gate.clear()
+        at.link.applies_open.clear()
         for number in range(6_000):
             await at.client.publish(f"$KV.{at.bucket}.k{number}", b"x")
         while (await at.js.stream_info(f"KV_{at.bucket}")).state.last_seq < 6_001:
             await at.client.flush()
         await at.js.purge_stream(f"KV_{at.bucket}")
-        at.link.gate.set()
+        at.link.applies_open.set()
         await at.reaches(6_001)
         await healed(at, {})
-    read = {int.from_bytes(record.version, "big") for record in at.records if record.op == Op.PUT}
-    told = {revision for first, last, _ in gap_ranges(at) for revision in range(first, last + 1)}
+    read = {int.from_bytes(record.version, "big") for record in await at.records() if record.op == Op.PUT}
+    told = {revision for first, last, _ in await gap_ranges(at) for revision in range(first, last + 1)}
     assert read | told == set(range(1, 6_002))
-    assert {reason for _, _, reason in gap_ranges(at)} <= {GapReason.SOURCE_GAP}
+    assert {reason for _, _, reason in await gap_ranges(at)} <= {GapReason.SOURCE_GAP}
 
 
 async def test_hot_keys_make_no_resync_and_hardly_a_comparison(at: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +316,7 @@ async def test_hot_keys_make_no_resync_and_hardly_a_comparison(at: Kit, monkeypa
         await at.is_state("LIVE")
     assert counts.resynced == 0
     assert counts.compared <= 1 + counts.looked // DOUBT_LOOKS
-    assert at.fold() == {f"hot{number}": b"%d" % (197 + (number + 1) % 3) for number in range(3)}
+    assert await at.fold() == {f"hot{number}": b"%d" % (197 + (number + 1) % 3) for number in range(3)}
 
 
 async def test_key_that_came_and_left_between_looks_is_found_in_the_end(at: Kit) -> None:

@@ -18,8 +18,8 @@ from eddyline.ingest.role import IngestRole
 from eddyline.store.artifacts.local import LocalShelf
 from eddyline.store.storage.fs import RealFs
 from tests.support.artifacts import exported, fold_of, imported
-from tests.support.ingest_kit import HEARTBEAT_MS
 from tests.support.real_store import real_store, threaded
+from tests.support.source_kit import HEARTBEAT_MS
 from tests.support.store import kv_topic
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ async def test_values_there_before_and_put_after_the_start_arrive_in_order(at: K
         await at.is_state("LIVE")
         last = await bucket.put("a", b"3")
         await at.reaches(last)
-    assert [(record.key, record.data) for record in at.records] == [(b"a", b"1"), (b"b", b"2"), (b"a", b"3")]
-    assert at.fold() == {"a": b"3", "b": b"2"}
+    assert [(record.key, record.data) for record in await at.records()] == [(b"a", b"1"), (b"b", b"2"), (b"a", b"3")]
+    assert await at.fold() == {"a": b"3", "b": b"2"}
 
 
 async def test_version_is_the_revision_and_time_the_servers(at: Kit) -> None:
@@ -32,8 +32,8 @@ async def test_version_is_the_revision_and_time_the_servers(at: Kit) -> None:
     await at.make_source()
     async with at.ingest():
         await at.reaches(revision)
-    assert at.records[0].version == revision.to_bytes(8, "big")
-    assert at.records[0].source_ts_ns > 1_700_000_000 * 10**9
+    assert (await at.records())[0].version == revision.to_bytes(8, "big")
+    assert (await at.records())[0].source_ts_ns > 1_700_000_000 * 10**9
     assert message.seq == revision
 
 
@@ -43,7 +43,7 @@ async def test_empty_bucket_is_live_at_once_and_takes_the_first_value(at: Kit) -
     async with at.ingest():
         await at.is_state("LIVE")
         await at.reaches(await bucket.put("a", b"1"))
-    assert at.fold() == {"a": b"1"}
+    assert await at.fold() == {"a": b"1"}
 
 
 async def test_delete_purge_and_an_empty_value_are_told_apart(at: Kit) -> None:
@@ -57,10 +57,10 @@ async def test_delete_purge_and_an_empty_value_are_told_apart(at: Kit) -> None:
         last = await bucket.put("empty", b"")
         await at.reaches(last)
     # A purge takes the key's history at the source with it, read or not.
-    assert at.ops()[-3:] == [(Op.DELETE, b"deleted"), (Op.PURGE, b"purged"), (Op.PUT, b"empty")]
-    assert at.fold() == {"empty": b""}
-    assert [record.data for record in at.records[-3:]] == [None, None, b""]
-    assert all(record.meta == () for record in at.records)
+    assert (await at.ops())[-3:] == [(Op.DELETE, b"deleted"), (Op.PURGE, b"purged"), (Op.PUT, b"empty")]
+    assert await at.fold() == {"empty": b""}
+    assert [record.data for record in (await at.records())[-3:]] == [None, None, b""]
+    assert all(record.meta == () for record in await at.records())
 
 
 async def test_expiry_with_a_marker_is_a_purge(at: Kit) -> None:
@@ -71,7 +71,7 @@ async def test_expiry_with_a_marker_is_a_purge(at: Kit) -> None:
     await at.make_source()
     async with at.ingest():
         await at.reaches(last.seq)
-    assert at.ops() == [(Op.PURGE, b"marked"), (Op.DELETE, b"removed"), (Op.PURGE, b"purged")]
+    assert await at.ops() == [(Op.PURGE, b"marked"), (Op.DELETE, b"removed"), (Op.PURGE, b"purged")]
 
 
 async def test_headers_become_meta_without_nats_own(at: Kit) -> None:
@@ -81,7 +81,7 @@ async def test_headers_become_meta_without_nats_own(at: Kit) -> None:
     await at.make_source()
     async with at.ingest():
         await at.reaches(last.seq)
-    assert at.records[0].meta == (MetaEntry("Trace", b"t 1"), MetaEntry("lower", b""))
+    assert (await at.records())[0].meta == (MetaEntry("Trace", b"t 1"), MetaEntry("lower", b""))
 
 
 async def test_repeated_headers_and_keys_that_are_not_utf8_come_through(at: Kit) -> None:
@@ -100,12 +100,12 @@ async def test_repeated_headers_and_keys_that_are_not_utf8_come_through(at: Kit)
     await at.make_source()
     async with at.ingest():
         await at.reaches(2)
-    assert at.records[0].key == b"\xff\xfe"
-    assert at.records[0].meta == (MetaEntry("A", b"1"), MetaEntry("A", b"2"), MetaEntry("a", b"3"))
+    assert (await at.records())[0].key == b"\xff\xfe"
+    assert (await at.records())[0].meta == (MetaEntry("A", b"1"), MetaEntry("A", b"2"), MetaEntry("a", b"3"))
     async with at.ingest():
         await at.reaches(await bucket.put("again", b"3"))
         await at.is_state("LIVE")
-    assert b"\xff\xfe" in at.topic.fold
+    assert b"\xff\xfe" in await at.entries()
 
 
 async def test_keys_that_clients_refuse_are_taken_as_they_are(at: Kit) -> None:
@@ -122,7 +122,7 @@ async def test_keys_that_clients_refuse_are_taken_as_they_are(at: Kit) -> None:
     async with at.ingest():
         await at.reaches(last.seq + 1)
         await at.is_state("LIVE")
-    assert set(at.fold()) == {*keys, "last"}
+    assert set(await at.fold()) == {*keys, "last"}
 
 
 async def test_a_message_too_large_for_a_record_stops_the_source_behind_what_was_before(at: Kit) -> None:
@@ -133,9 +133,9 @@ async def test_a_message_too_large_for_a_record_stops_the_source_behind_what_was
     await at.make_source()
     async with at.ingest():
         await at.is_state("OVERSIZE")
-        assert "1100 bytes" in at.source.report.reason
-    assert at.fold() == {"before": b"1"}
-    assert at.revision == 1
+        assert "1100 bytes" in (await at.source()).report.reason
+    assert await at.fold() == {"before": b"1"}
+    assert await at.revision() == 1
 
 
 async def test_many_messages_are_gathered_into_few_batches_while_one_is_on_its_way(at: Kit) -> None:
@@ -143,18 +143,18 @@ async def test_many_messages_are_gathered_into_few_batches_while_one_is_on_its_w
     await at.make_source()
     async with at.ingest():
         await at.is_state("LIVE")
-        at.link.gate.clear()
+        at.link.applies_open.clear()
         await at.js.publish(f"$KV.{at.bucket}.k", b"first")
-        await at.link.until(lambda: at.link.applying == 1)
+        await at.until(lambda: at.link.applying == 1)
         for number in range(2_500):
             await at.client.publish(f"$KV.{at.bucket}.k{number}", b"x" * 100)
         await at.client.flush()
         await at.js.stream_info(f"KV_{at.bucket}")
-        at.link.gate.set()
+        at.link.applies_open.set()
         await at.reaches(2_501)
-    sizes = at.topic.batch_sizes
+    sizes = at.link.batch_sizes
     assert sizes[0] == 1
     assert max(sizes) <= CHUNK_RECORDS_MAX
     assert len(sizes) < 50
     assert sum(sizes) == 2_501
-    assert [int.from_bytes(record.version, "big") for record in at.records] == list(range(1, 2_502))
+    assert [int.from_bytes(record.version, "big") for record in await at.records()] == list(range(1, 2_502))

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from eddyline.core.clock import SystemClock
 from eddyline.core.errors import EddylineError, InvalidArgument, SourceExists, TopicHasSource
 from eddyline.core.source import SourceDefinition
 from eddyline.core.topic import TopicConfig
 from eddyline.ingest.creation import check_definition, create_source
-from tests.support.memory_link import MemoryLink
+from tests.support.store import sim_store
 
 CERTS = SourceDefinition("certs", "certs", "CERTS")
 
 
 async def test_equal_definition_is_answered_as_done() -> None:
-    link = MemoryLink(SystemClock())
-    made = await create_source(link, CERTS, TopicConfig())
-    assert await create_source(link, CERTS, TopicConfig(idempotency_window_ms=5)) == made
-    assert list(link.topics) == ["certs"]
+    async with sim_store() as link:
+        made = await create_source(link, CERTS, TopicConfig())
+        assert await create_source(link, CERTS, TopicConfig(idempotency_window_ms=5)) == made
+        assert [topic.name for topic in await link.list_topics("", "", 9)] == ["certs"]
 
 
 @pytest.mark.parametrize(
@@ -30,11 +29,12 @@ async def test_equal_definition_is_answered_as_done() -> None:
     ],
 )
 async def test_refused_source_leaves_no_topic(refused: SourceDefinition, error: type[EddylineError]) -> None:
-    link = MemoryLink(SystemClock())
-    await create_source(link, CERTS, TopicConfig())
-    with pytest.raises(error):
-        await create_source(link, refused, TopicConfig())
-    assert (list(link.topics), list(link.sources)) == (["certs"], ["certs"])
+    async with sim_store() as link:
+        await create_source(link, CERTS, TopicConfig())
+        with pytest.raises(error):
+            await create_source(link, refused, TopicConfig())
+        assert [topic.name for topic in await link.list_topics("", "", 9)] == ["certs"]
+        assert [source.definition for source in await link.list_sources()] == [CERTS]
 
 
 @pytest.mark.parametrize("bucket", ["", "a.b", "b" * 256])

@@ -145,7 +145,7 @@ async def test_b06_purge_is_a_delete_that_cuts_the_history(at: Kit) -> None:
         purged = await kv_writer.purge(target(at.bucket, wait=True))
     (left,) = await bucket.history("k")
     assert (left.operation, left.revision) == ("PURGE", purged.revision)
-    assert at.fold() == {}
+    assert await at.fold() == {}
     assert purged.applied == (at.bucket,)
 
 
@@ -252,7 +252,7 @@ async def test_b14_keys_that_others_wrote_are_read_whatever_they_are(at: Kit) ->
     await at.make_source()
     async with writer(at) as kv_writer:
         await kv_writer.put(target(at.bucket, b"a/b", wait=True), b"2")
-    assert at.fold() == {"a:b": b"1", "a~b": b"1", "é": b"1", "a/b": b"2"}
+    assert await at.fold() == {"a:b": b"1", "a~b": b"1", "é": b"1", "a/b": b"2"}
 
 
 async def test_a_time_to_live_needs_a_bucket_that_allows_it_and_a_second(at: Kit) -> None:

@@ -28,7 +28,7 @@ async def own_server(folder: Path) -> AsyncIterator[tuple[NatsServer, Kit, Inges
     server = NatsServer(folder)
     server.start()
     try:
-        async with kit(server.url, "b") as at:
+        async with kit(server.url, folder, "b") as at:
             await at.make_bucket()
             await at.make_source()
             async with at.ingest() as role:
@@ -74,7 +74,7 @@ async def test_a_server_that_hangs_in_the_write_leaves_it_unknown_and_it_may_be_
             await publisher.publish(bucket, "$KV.b.k", b"1", {"Nats-Expected-Stream": "KV_b"}, timeout_s=0.3)
         server.thaw()
         await at.reaches(1)
-        assert at.fold() == {"k": b"1"}
+        assert await at.fold() == {"k": b"1"}
 
 
 async def test_a_server_killed_in_the_write_leaves_it_unknown_at_once(tmp_path: Path) -> None:
@@ -127,12 +127,12 @@ async def test_a_write_that_is_not_applied_in_time_says_its_revision(at: Kit) ->
     await at.make_source()
     async with at.ingest() as role:
         await at.is_state("LIVE")
-        at.link.gate.clear()
+        at.link.applies_open.clear()
         with pytest.raises(ApplyPending) as pending:
             await role.writer.put(target(at.bucket, wait=True, s=0.3), b"1")
         assert pending.value.revision == 1
         assert pending.value.metadata["source"] == at.bucket
-        at.link.gate.set()
+        at.link.applies_open.set()
         await at.reaches(1)
     assert (await bucket.status()).values == 1, "written once"
 
@@ -142,15 +142,15 @@ async def test_a_store_that_goes_away_while_waited_for_is_waited_for(at: Kit) ->
     await at.make_source()
     async with at.ingest() as role, asyncio.TaskGroup() as group:
         await at.is_state("LIVE")
-        at.link.gate.clear()
+        at.link.applies_open.clear()
         waiting = group.create_task(role.writer.put(target(at.bucket, wait=True), b"1"))
-        await at.link.until(lambda: at.link.applying > 0)
-        at.link.down = True
-        at.link.gate.set()
-        looks = at.link.looks
-        await at.link.until(lambda: at.link.looks > looks + 1)
+        await at.until(lambda: at.link.applying > 0)
+        at.link.away = True
+        at.link.applies_open.set()
+        looks = at.link.source_looks
+        await at.until(lambda: at.link.source_looks > looks + 1)
         assert not waiting.done()
-        at.link.down = False
+        at.link.away = False
     assert waiting.result().applied == (at.bucket,)
 
 
@@ -159,12 +159,12 @@ async def test_a_source_deleted_while_waited_for_ends_the_wait(at: Kit) -> None:
     await at.make_source()
     async with at.ingest() as role:
         await at.is_state("LIVE")
-        at.link.gate.clear()
+        at.link.applies_open.clear()
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(pending_reason(role, at.bucket))
-            await at.link.until(lambda: at.link.applying > 0)
+            await at.until(lambda: at.link.applying > 0)
             await at.link.delete_source(at.bucket)
-            at.link.gate.set()
+            at.link.applies_open.set()
         assert "no source" in waiting.result()
 
 
@@ -182,16 +182,16 @@ async def test_waiters_of_one_source_share_their_looks_and_do_not_poll(at: Kit) 
     await at.make_source()
     async with at.ingest() as role:
         await at.is_state("LIVE")
-        at.link.gate.clear()
+        at.link.applies_open.clear()
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(role.writer.put(target(at.bucket, b"%d" % number, wait=True), b"1"))
                 for number in range(50)
             ]
-            await at.link.until(lambda: at.link.applying > 0 and at.link.looks > 0)
-            at.link.gate.set()
+            await at.until(lambda: at.link.applying > 0 and at.link.source_looks > 0)
+            at.link.applies_open.set()
         assert {task.result().revision for task in tasks} == set(range(1, 51))
-        assert at.link.looks < 100
+        assert at.link.source_looks < 100
         assert not role.writer._applied._watched
 
 
@@ -200,15 +200,15 @@ async def test_a_caller_that_leaves_leaves_nothing_behind(at: Kit) -> None:
     await at.make_source()
     async with at.ingest() as role:
         await at.is_state("LIVE")
-        at.link.gate.clear()
+        at.link.applies_open.clear()
         async with asyncio.TaskGroup() as group:
             first = group.create_task(role.writer.put(target(at.bucket, b"a", wait=True), b"1"))
             second = group.create_task(role.writer.put(target(at.bucket, b"b", wait=True), b"1"))
-            await at.link.until(lambda: at.link.applying > 0 and at.link.looks > 0)
+            await at.until(lambda: at.link.applying > 0 and at.link.source_looks > 0)
             first.cancel()
             await asyncio.wait((first,))
             # Who looked for both is gone; the other goes on by itself.
-            at.link.gate.set()
+            at.link.applies_open.set()
         assert second.result().applied == (at.bucket,)
         assert not role.writer._applied._watched
         assert (role.writer._writes._taken, role.writer._bytes._taken, role.writer._waits._taken) == (0, 0, 0)
@@ -220,7 +220,7 @@ async def test_a_write_that_nats_does_not_permit_is_a_definite_refusal_at_once(t
     server = NatsServer(tmp_path, config=users)
     server.start()
     try:
-        async with kit(f"nats://a:a@{server.address}", "b") as at:
+        async with kit(f"nats://a:a@{server.address}", tmp_path, "b") as at:
             await at.make_bucket()
             async with at.ingest() as role, asyncio.timeout(4):
                 await role.connection.wait_connected()
@@ -237,7 +237,7 @@ async def test_a_bucket_of_another_jetstream_domain_is_written_through_it(tmp_pa
     server = NatsServer(tmp_path, config="jetstream { domain: hub }\n")
     server.start()
     try:
-        async with kit(server.url, "b") as at:
+        async with kit(server.url, tmp_path, "b") as at:
             await at.make_bucket()
             async with at.ingest(nats_domain="hub") as role:
                 await role.connection.wait_connected()

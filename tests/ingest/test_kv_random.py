@@ -82,7 +82,7 @@ async def test_each_write_ends_as_compare_and_set_says(at: Kit, seed: int) -> No
         for number in range(ROUNDS):
             await step(at, rng.choice((one, two)).writer, model, rng, number)
         await at.reaches(model.last)
-    assert at.fold() == {key.decode(): value for key, value in model.values.items()}
+    assert await at.fold() == {key.decode(): value for key, value in model.values.items()}
     live = {}
     for key in model.values:
         entry = await bucket.get(key.decode())

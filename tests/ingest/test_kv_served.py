@@ -41,7 +41,7 @@ async def store(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
 async def served(nats_server: NatsServer, store: str, request: pytest.FixtureRequest) -> AsyncIterator[ServedIngest]:
     bucket = re.sub(r"[^A-Za-z0-9_]", "_", request.node.name)[:60]
     async with served_ingest(nats_server.url, store, bucket) as made:
-        await made.at.make_bucket()
+        await made.make_bucket()
         yield made
 
 
@@ -50,7 +50,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 async def test_b22_a_write_that_was_waited_for_is_read_and_never_an_older_one(served: ServedIngest) -> None:
     await served.copies()
-    bucket, client = served.at.bucket, served.client
+    bucket, client = served.bucket, served.client
     for number in range(20):
         value = b"%d" % number
         written = await client.kv.put(bucket, b"k", value, wait_applied=True)
@@ -62,7 +62,7 @@ async def test_b22_a_write_that_was_waited_for_is_read_and_never_an_older_one(se
 
 async def test_b22_the_version_of_a_write_is_what_a_read_waits_for(served: ServedIngest, store: str) -> None:
     await served.copies()
-    bucket = served.at.bucket
+    bucket = served.bucket
     async with grpc.aio.insecure_channel(store) as channel:
         fold = fold_pb2_grpc.FoldServiceStub(channel)
         for number in range(10):
@@ -74,7 +74,7 @@ async def test_b22_the_version_of_a_write_is_what_a_read_waits_for(served: Serve
 
 async def test_every_call_and_its_refusals_come_back_typed(served: ServedIngest) -> None:
     await served.copies()
-    bucket, kv = served.at.bucket, served.client.kv
+    bucket, kv = served.bucket, served.client.kv
     created = await kv.create(bucket, b"k", b"1", wait_applied=True)
     with pytest.raises(KeyExists) as exists:
         await kv.create(bucket, b"k", b"2")
@@ -97,13 +97,13 @@ async def test_every_call_and_its_refusals_come_back_typed(served: ServedIngest)
 
 async def test_a_delete_of_a_key_that_was_never_there_is_waited_for_too(served: ServedIngest) -> None:
     await served.copies()
-    written = await served.client.kv.delete(served.at.bucket, b"never", wait_applied=True)
-    assert written.applied_sources == (served.at.bucket,)
-    assert await served.client.get(served.at.bucket, b"never") is None
+    written = await served.client.kv.delete(served.bucket, b"never", wait_applied=True)
+    assert written.applied_sources == (served.bucket,)
+    assert await served.client.get(served.bucket, b"never") is None
 
 
 async def test_several_sources_are_all_waited_for_or_the_one_named(served: ServedIngest) -> None:
-    bucket = served.at.bucket
+    bucket = served.bucket
     one, two = f"{bucket}-1"[-60:], f"{bucket}-2"[-60:]
     await served.copies(one)
     await served.copies(two)
@@ -117,7 +117,7 @@ async def test_several_sources_are_all_waited_for_or_the_one_named(served: Serve
 
 
 async def test_a_key_that_the_source_leaves_out_is_waited_for_by_position(served: ServedIngest) -> None:
-    bucket = served.at.bucket
+    bucket = served.bucket
     await served.copies(key_prefixes=(b"mine.",))
     written = await served.client.kv.put(bucket, b"other.k", b"1", wait_applied=True, timeout_s=5)
     assert written.applied_sources == (bucket,)
@@ -129,7 +129,7 @@ async def test_a_key_that_the_source_leaves_out_is_waited_for_by_position(served
 
 
 async def test_a_paused_source_is_named_with_its_state(served: ServedIngest) -> None:
-    bucket = served.at.bucket
+    bucket = served.bucket
     await served.copies()
     await served.client.sources.pause(bucket)
     await served.is_status("PAUSED")
@@ -141,7 +141,7 @@ async def test_a_paused_source_is_named_with_its_state(served: ServedIngest) -> 
 
 
 async def test_a_stream_copied_by_its_name_is_no_copy_of_a_bucket(served: ServedIngest) -> None:
-    bucket = served.at.bucket
+    bucket = served.bucket
     await served.client.sources.create(bucket, stream=f"KV_{bucket}")
     with pytest.raises(BucketNotCopied):
         await served.client.kv.put(bucket, b"k", b"1", wait_applied=True)
@@ -149,12 +149,12 @@ async def test_a_stream_copied_by_its_name_is_no_copy_of_a_bucket(served: Served
 
 async def test_waiting_without_a_source_writes_nothing(served: ServedIngest) -> None:
     with pytest.raises(BucketNotCopied):
-        await served.client.kv.put(served.at.bucket, b"k", b"1", wait_applied=True)
-    assert (await served.client.kv.put(served.at.bucket, b"k", b"1")).revision == 1
+        await served.client.kv.put(served.bucket, b"k", b"1", wait_applied=True)
+    assert (await served.client.kv.put(served.bucket, b"k", b"1")).revision == 1
 
 
 async def test_a_call_that_is_over_before_it_is_applied_answers_within_its_deadline(served: ServedIngest) -> None:
-    bucket = served.at.bucket
+    bucket = served.bucket
     # Somebody holds the source who copies nothing.
     await ensure_topic(served.role.ownership.link, bucket, Kind.KV, TopicConfig())
     await served.role.ownership.link.put_source(SourceDefinition(name=bucket, topic=bucket, bucket=bucket))
@@ -173,7 +173,7 @@ async def test_a_call_that_is_over_before_it_is_applied_answers_within_its_deadl
 async def test_a_deadline_in_the_proto_is_the_callers(served: ServedIngest) -> None:
     async with grpc.aio.insecure_channel(served.address) as channel:
         stub = kv_pb2_grpc.KvServiceStub(channel)
-        request = kv_pb2.PutEntryRequest(bucket=served.at.bucket, key=b"k", value=b"1")
+        request = kv_pb2.PutEntryRequest(bucket=served.bucket, key=b"k", value=b"1")
         answer = await stub.PutEntry(request)
     assert answer.written.revision == 1
     assert list(answer.written.applied_sources) == []

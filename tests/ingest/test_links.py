@@ -11,10 +11,11 @@ import pytest
 from eddyline.ingest.progress import Progress
 from eddyline.ingest.rpc.status import ingest_status
 from tests.ingest.test_outage import revisions, started
-from tests.support.ingest_kit import HEARTBEAT_MS, kit
+from tests.support.ingest_kit import kit
 from tests.support.leaf_node import leaf_node
 from tests.support.nats_server import NatsServer
 from tests.support.route_proxy import RouteProxy
+from tests.support.source_kit import HEARTBEAT_MS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,16 +49,16 @@ async def test_idle_source_stays_live_while_its_heartbeats_come(at: Kit) -> None
     async with at.ingest() as role:
         await at.is_state("LIVE")
         since = role.ownership.held[at.bucket].progress
-        await at.link.until(lambda: since.since_ms > 6 * HEARTBEAT_MS)
-    assert [report.state for report in at.source.reports][-1] == "LIVE"
-    assert "RECOVERING" not in [report.state for report in at.source.reports]
+        await at.until(lambda: since.since_ms > 6 * HEARTBEAT_MS)
+    assert at.states()[-1] == "LIVE"
+    assert "RECOVERING" not in at.states()
 
 
 async def test_server_restarted_three_times_at_once_leaves_one_consumer_and_a_whole_fold(tmp_path: Path) -> None:
     server = NatsServer(tmp_path)
     server.start()
     try:
-        async with kit(server.url, "b") as at:
+        async with kit(server.url, tmp_path, "b") as at:
             bucket = await started(at)
             for number in range(300):
                 await at.client.publish(f"$KV.b.k{number}", b"x")
@@ -72,7 +73,7 @@ async def test_server_restarted_three_times_at_once_leaves_one_consumer_and_a_wh
                 await at.reaches(await bucket.put("after", b"1"))
                 await at.is_state("LIVE")
                 assert len(await at.consumers()) == 1
-            assert revisions(at) == list(range(1, 302))
+            assert await revisions(at) == list(range(1, 302))
             assert await at.consumers() == []
     finally:
         server.stop()
@@ -84,19 +85,19 @@ async def test_outage_of_more_tries_than_clients_have_is_gone_on_with(
     server = NatsServer(tmp_path)
     server.start()
     try:
-        async with kit(server.url, "b") as at:
+        async with kit(server.url, tmp_path, "b") as at:
             bucket = await started(at)
             async with at.ingest() as role:
                 await at.reaches(await bucket.put("a", b"1"))
                 monkeypatch.setattr("eddyline.ingest.connection.RECONNECT_S_MIN", 0.001)
                 monkeypatch.setattr("eddyline.ingest.connection.RECONNECT_S_MAX", 0.002)
                 server.kill()
-                await at.link.until(lambda: role.connection._attempts > TRIES, seconds=20)
+                await at.until(lambda: role.connection._attempts > TRIES, seconds=20)
                 assert not role.readiness.ready
                 assert role.readiness.reason == "NATS_UNREACHABLE"
                 server.start()
+                await at.until(lambda: role.readiness.ready)
                 await at.is_state("LIVE")
-                assert role.readiness.ready
                 await asyncio.wait_for(at.reconnected.wait(), 5)
                 await at.reaches(await bucket.put("a", b"2"))
     finally:
@@ -107,7 +108,7 @@ async def test_empty_bucket_over_a_restart_takes_its_first_key(tmp_path: Path) -
     server = NatsServer(tmp_path)
     server.start()
     try:
-        async with kit(server.url, "b") as at:
+        async with kit(server.url, tmp_path, "b") as at:
             bucket = await started(at)
             async with at.ingest():
                 await at.is_state("LIVE")
@@ -117,7 +118,7 @@ async def test_empty_bucket_over_a_restart_takes_its_first_key(tmp_path: Path) -
                 await at.is_state("LIVE")
                 await asyncio.wait_for(at.reconnected.wait(), 5)
                 await at.reaches(await bucket.put("first", b"1"))
-            assert at.fold() == {"first": b"1"}
+            assert await at.fold() == {"first": b"1"}
     finally:
         server.stop()
 
@@ -139,8 +140,8 @@ async def test_link_that_flaps_fifty_times_leaves_one_consumer(at: Kit, monkeypa
             await at.reaches(await bucket.put("last", b"x"))
             await at.is_state("LIVE")
             assert len(await at.consumers()) <= 2
-            await at.link.until(lambda: role.readiness.ready)
-    assert revisions(at) == list(range(1, FLAPS + 2))
+            await at.until(lambda: role.readiness.ready)
+    assert await revisions(at) == list(range(1, FLAPS + 2))
     assert await at.consumers() == []
 
 
@@ -166,7 +167,7 @@ async def test_fifty_sources_that_start_under_a_writer_are_live_with_all_that_wa
         try:
             await at.make_sources(50)
             async with at.ingest():
-                await at.link.until(lambda: len(live) >= 50, seconds=20)
+                await at.until(lambda: len(live) >= 50, seconds=20)
         finally:
             stop.set()
     assert len(live) == 50
@@ -190,16 +191,16 @@ async def test_each_leg_has_a_word_of_its_own(at: Kit) -> None:
             link.cut()
             await at.is_state("RECOVERING")
             assert told(role) == (False, "NATS_UNREACHABLE", False)
-            at.link.down = True
+            at.link.away = True
             await bucket.put("a", b"2")
-            await at.link.until(lambda: "STORE_UNREACHABLE" in role.readiness.reason)
+            await at.until(lambda: "STORE_UNREACHABLE" in role.readiness.reason)
             assert told(role) == (False, "NATS_UNREACHABLE STORE_UNREACHABLE", False)
             link.mend()
-            await at.link.until(lambda: role.readiness.nats_connected)
+            await at.until(lambda: role.readiness.nats_connected)
             assert told(role) == (False, "STORE_UNREACHABLE", True)
-            at.link.down = False
+            at.link.away = False
             await at.reaches(2)
-            await at.link.until(lambda: role.readiness.ready)
+            await at.until(lambda: role.readiness.ready)
             assert told(role) == (True, "", True)
 
 
@@ -211,7 +212,7 @@ def told(role: IngestRole) -> tuple[bool, str, bool]:
 
 async def test_bucket_of_a_hub_is_copied_through_a_leaf_node_with_a_domain(tmp_path: Path) -> None:
     async with leaf_node(tmp_path) as (hub, leaf):
-        async with kit(hub, "b") as at:
+        async with kit(hub, tmp_path, "b") as at:
             bucket = await started(at)
             await bucket.put("a", b"1")
             at.url = leaf
@@ -223,7 +224,7 @@ async def test_bucket_of_a_hub_is_copied_through_a_leaf_node_with_a_domain(tmp_p
                 assert role.connection.client.connected_url is not None
                 assert role.connection.client.connected_url.geturl() == leaf
                 assert len(await at.consumers()) == 1
-            assert revisions(at)[:2] == [1, 2]
+            assert (await revisions(at))[:2] == [1, 2]
             assert await at.consumers() == []
         async with await nats.connect(leaf) as client:
             # The leaf's own JetStream has no such bucket: without the domain nothing would be found there.

@@ -77,13 +77,13 @@ async def test_lag_is_told_while_the_store_does_not_take_it(at: Kit) -> None:
     await at.make_source()
     async with at.ingest() as role:
         await at.reaches(await bucket.put("a", b"1"))
-        at.link.gate.clear()
+        at.link.applies_open.clear()
         await bucket.put("a", b"2")
-        await at.link.until(lambda: at.link.applying > 0)
+        await at.until(lambda: at.link.applying > 0)
         seen = await now(role)
         assert seen.value(telemetry.INGEST_SOURCE_LAG, source=at.bucket) == 1
         assert seen.value(telemetry.INGEST_SOURCE_LAG_SECONDS, source=at.bucket) > 0
-        at.link.gate.set()
+        at.link.applies_open.set()
         await at.reaches(2)
 
 
@@ -97,13 +97,14 @@ async def test_purge_counts_its_resync_its_deletes_and_its_gap(at: Kit) -> None:
     await at.js.purge_stream(f"KV_{at.bucket}")
     async with at.ingest() as role:
         await at.is_state("LIVE")
-        deleted = len(at.records) - len(at.gaps()) - 2
+        gaps = len(await at.gaps())
+        deleted = len(await at.records()) - gaps - 2
         assert deleted == 2
         assert await counts(role, at.bucket) == {
-            telemetry.INGEST_APPLIED_RECORDS: deleted + len(at.gaps()),
+            telemetry.INGEST_APPLIED_RECORDS: deleted + gaps,
             telemetry.INGEST_CONSUMERS: 1,
             telemetry.INGEST_RESYNCS: 1,
-            telemetry.INGEST_GAPS: len(at.gaps()),
+            telemetry.INGEST_GAPS: gaps,
             telemetry.INGEST_SYNTHETIC_DELETES: deleted,
         }
 
@@ -132,7 +133,7 @@ async def test_sources_beyond_the_bound_are_counted_and_not_listed(at: Kit, monk
     await at.make_bucket()
     await at.make_sources(3)
     async with at.ingest() as role:
-        await at.link.until(lambda: len(role.ownership.held) == 3)
+        await at.until(lambda: len(role.ownership.held) == 3)
         seen = await now(role)
         assert set(seen.series(telemetry.INGEST_SOURCE_LAG)) == {(f"{at.bucket}.0",), (f"{at.bucket}.1",)}
         assert seen.value(telemetry.INGEST_LEASES) == 3

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 
 from eddyline.core.errors import ClusterMismatch
 from eddyline.core.record import Op
-from eddyline.core.source import SourceDefinition
+from eddyline.core.source import LEASE_MS_MIN, SourceDefinition
+from eddyline.core.topic import TopicConfig
+from eddyline.ingest.creation import create_source
 from eddyline.ingest.names import consumer_name, name_prefix
+from eddyline.ingest.position import Position, decode_position
 from eddyline.ingest.rpc.status import ingest_status
 from tests.support.ingest_kit import kit
 from tests.support.nats_server import NatsServer
@@ -32,16 +35,16 @@ async def started(at: Kit) -> KeyValue:
     return bucket
 
 
-def revisions(at: Kit) -> list[int]:
+async def revisions(at: Kit) -> list[int]:
     """Revision of every record but gaps."""
-    return [int.from_bytes(record.version, "big") for record in at.records if record.op != Op.GAP]
+    return [int.from_bytes(record.version, "big") for record in await at.records() if record.op != Op.GAP]
 
 
 async def test_server_killed_and_started_again_is_gone_on_with(tmp_path: Path) -> None:
     server = NatsServer(tmp_path)
     server.start()
     try:
-        async with kit(server.url, "b") as at:
+        async with kit(server.url, tmp_path, "b") as at:
             bucket = await started(at)
             async with at.ingest() as role:
                 await at.reaches(await bucket.put("a", b"1"))
@@ -56,7 +59,7 @@ async def test_server_killed_and_started_again_is_gone_on_with(tmp_path: Path) -
                     at.reconnected.clear()
                     await at.reaches(await bucket.put("a", b"%d" % number))
                 assert len(await at.consumers()) == 1
-            assert [record.data for record in at.records] == [b"1", b"2", b"3"]
+            assert [record.data for record in await at.records()] == [b"1", b"2", b"3"]
             assert await at.consumers() == []
     finally:
         server.stop()
@@ -65,13 +68,17 @@ async def test_server_killed_and_started_again_is_gone_on_with(tmp_path: Path) -
 async def test_ingest_waits_for_a_server_that_comes_later(tmp_path: Path) -> None:
     server = NatsServer(tmp_path)
     server.start()
-    async with kit(server.url, "b") as at:
+    async with kit(server.url, tmp_path, "b") as at:
         bucket = await started(at)
         last = await bucket.put("a", b"1")
         server.stop()
         try:
             async with at.ingest() as role:
-                await at.link.until(lambda: at.source.report.reason.startswith("not connected to NATS"))
+
+                async def is_said() -> bool:
+                    return (await at.source()).report.reason.startswith("not connected to NATS")
+
+                await at.until(is_said)
                 assert not role.readiness.ready
                 server.start()
                 await at.reaches(last)
@@ -83,14 +90,14 @@ async def test_server_that_hangs_is_noticed_by_its_missing_heartbeat(tmp_path: P
     server = NatsServer(tmp_path)
     server.start()
     try:
-        async with kit(server.url, "b") as at:
+        async with kit(server.url, tmp_path, "b") as at:
             bucket = await started(at)
             async with at.ingest():
                 await at.reaches(await bucket.put("a", b"1"))
                 await at.is_state("LIVE")
                 server.freeze()
                 await at.is_state("RECOVERING", seconds=3)
-                assert "no heartbeat" in at.source.report.reason
+                assert "no heartbeat" in (await at.source()).report.reason
                 server.thaw()
                 await at.is_state("LIVE")
                 await at.reaches(await bucket.put("a", b"2"))
@@ -111,7 +118,26 @@ async def test_consumer_deleted_at_the_server_is_made_anew(at: Kit) -> None:
         await at.is_state("LIVE")
         assert len(await at.consumers()) == 1
         assert await at.consumers() != [name]
-    assert revisions(at) == [1, 2]
+    assert await revisions(at) == [1, 2]
+
+
+async def test_a34_consumers_begin_by_sequence_alone_and_go_on_by_it(at: Kit) -> None:
+    bucket = await started(at)
+    for number in range(3):
+        await bucket.put("a", b"%d" % number)
+    await at.js.purge_stream(f"KV_{at.bucket}", seq=3)  # up to there, exclusive
+    async with at.ingest():
+        await at.reaches(3)
+        await at.is_state("LIVE")
+        (first,) = await at.js.consumers_info(f"KV_{at.bucket}")
+        await at.js.delete_consumer(f"KV_{at.bucket}", first.name)
+        await at.reaches(await bucket.put("a", b"3"))
+        await at.is_state("LIVE")
+        (second,) = await at.js.consumers_info(f"KV_{at.bucket}")
+    assert (first.config.opt_start_time, first.config.opt_start_seq) == (None, 3)
+    assert second.config.opt_start_time is None
+    assert second.config.opt_start_seq == 4
+    assert await revisions(at) == [3, 4]
 
 
 async def test_no_consumer_is_left_after_a_stop(at: Kit) -> None:
@@ -120,7 +146,7 @@ async def test_no_consumer_is_left_after_a_stop(at: Kit) -> None:
         await at.reaches(await bucket.put("a", b"1"))
         assert len(await at.consumers()) == 1
     assert await at.consumers() == []
-    assert at.source.holder == ""
+    assert (await at.source()).holder == ""
 
 
 async def test_leftover_consumers_of_older_leases_are_swept_and_others_left(at: Kit) -> None:
@@ -143,14 +169,14 @@ async def test_store_that_is_away_delays_and_doubles_nothing(at: Kit) -> None:
     bucket = await started(at)
     async with at.ingest() as role:
         await at.reaches(await bucket.put("a", b"1"))
-        at.link.down = True
+        at.link.away = True
         await bucket.put("a", b"2")
         last = await bucket.put("a", b"3")
         await asyncio.wait_for(_unready(role.readiness.changed, lambda: role.readiness.ready), 5)
         assert role.readiness.reason == "STORE_UNREACHABLE"
-        at.link.down = False
+        at.link.away = False
         await at.reaches(last)
-    assert revisions(at) == [1, 2, 3]
+    assert await revisions(at) == [1, 2, 3]
 
 
 async def _unready(changed: asyncio.Event, ready: object) -> None:
@@ -164,11 +190,11 @@ async def test_batch_applied_without_an_answer_is_not_applied_twice(at: Kit) -> 
     bucket = await started(at)
     async with at.ingest():
         await at.is_state("LIVE")
-        at.link.lose_answers = 2
+        at.link.answers_to_lose = 2
         await at.reaches(await bucket.put("a", b"1"))
         await at.reaches(await bucket.put("b", b"2"))
         await at.reaches(await bucket.put("c", b"3"))
-    assert revisions(at) == [1, 2, 3]
+    assert await revisions(at) == [1, 2, 3]
 
 
 async def test_another_stored_position_is_taken_over(at: Kit) -> None:
@@ -176,10 +202,12 @@ async def test_another_stored_position_is_taken_over(at: Kit) -> None:
     async with at.ingest():
         await at.reaches(await bucket.put("a", b"1"))
         await at.is_state("LIVE")
-        at.source.position = b""
+        position = decode_position((await at.source()).position)
+        assert position is not None
+        await at.move(Position(position.created_ns, 0).encode())
         last = await bucket.put("b", b"2")
         await at.reaches(last)
-    assert revisions(at) == [1, 1, 2]
+    assert await revisions(at) == [1, 1, 2]
 
 
 async def test_two_replicas_share_no_source_and_one_takes_over_from_the_other(at: Kit) -> None:
@@ -191,11 +219,16 @@ async def test_two_replicas_share_no_source_and_one_takes_over_from_the_other(at
             assert list(first.ownership.held) == [at.bucket]
             assert second.ownership.held == {}
             # The first is cut off and somebody else is given the source: its fence is stale from now on.
-            at.source.deadline_s = 0.0
-            await at.link.acquire_lease(at.bucket, holder="third", lease_ms=50)
-            await at.link.until(lambda: at.source.fence >= 3 and at.source.holder in ("one", "two"))
+            await at.store.release_lease(at.bucket, fence=(await at.source()).fence)
+            third = await at.store.acquire_lease(at.bucket, holder="third", lease_ms=LEASE_MS_MIN)
+
+            async def is_taken_over() -> bool:
+                source = await at.source()
+                return source.fence > third.fence and source.holder in ("one", "two")
+
+            await at.until(is_taken_over)
             await at.reaches(await bucket.put("a", b"3"))
-    assert revisions(at) == [1, 2, 3]
+    assert await revisions(at) == [1, 2, 3]
     assert await at.consumers() == []
 
 
@@ -203,22 +236,25 @@ async def test_source_deleted_while_it_is_copied_ends(at: Kit) -> None:
     bucket = await started(at)
     async with at.ingest() as role:
         await at.reaches(await bucket.put("a", b"1"))
-        source = at.source
+        source = await at.source()
         await at.link.delete_source(at.bucket)
-        await at.link.until(lambda: role.ownership.held == {})
+        await at.until(lambda: role.ownership.held == {})
         assert source.position
         assert await at.consumers() == []
 
 
 async def test_one_defect_does_not_end_the_other_sources(at: Kit) -> None:
     bucket = await started(at)
-    await at.link.create_topic("broken", at.topic.info.kind, at.topic.info.config)
-    await at.link.put_source(SourceDefinition(name="broken", topic="broken", bucket=at.bucket))
-    at.link.sources["broken"].position = b"not a position of ours"
+    await create_source(at.store, SourceDefinition(name="broken", topic="broken", bucket=at.bucket), TopicConfig())
+    await at.move(b"not a position of ours", source="broken")
+
+    async def is_told() -> bool:
+        report = (await at.store.get_source("broken")).report
+        return report.state == "RECOVERING" and "cannot read" in report.reason
+
     async with at.ingest() as role:
         await at.reaches(await bucket.put("a", b"1"))
-        await at.link.until(lambda: at.link.sources["broken"].report.state == "RECOVERING")
-        assert "cannot read" in at.link.sources["broken"].report.reason
+        await at.until(is_told)
         assert set(role.ownership.held) == {"broken", at.bucket}
 
 

@@ -101,9 +101,9 @@ class Life:
             case "toggle":
                 await self.toggle()
             case "blink":
-                at.link.down = not at.link.down
+                at.link.away = not at.link.away
             case "lose":
-                at.link.lose_answers = 1
+                at.link.answers_to_lose = 1
             case "drop":
                 for name in await at.consumers():
                     await at.js.delete_consumer(f"KV_{at.bucket}", name)
@@ -126,8 +126,8 @@ async def settled(life: Life) -> IngestRole:
     """A replica that has taken in all that happened; it starts behind the stream's end, so it compares key sets."""
     at = life.at
     await life.stack.aclose()
-    at.link.down = False
-    at.link.lose_answers = 0
+    at.link.away = False
+    at.link.answers_to_lose = 0
     while (await at.js.stream_info(f"KV_{at.bucket}", subjects_filter=f"$KV.{at.bucket}.{SHORT}>")).state.subjects:
         await at.client.flush()
     last = await life.bucket.put("end", b"")
@@ -137,9 +137,9 @@ async def settled(life: Life) -> IngestRole:
     return role
 
 
-def check_order(at: Kit) -> None:
+async def check_order(at: Kit) -> None:
     """What came from messages is in the order of its revisions, each once."""
-    revisions = [int.from_bytes(record.version, "big") for record in at.records if record.source_ts_ns]
+    revisions = [int.from_bytes(record.version, "big") for record in await at.records() if record.source_ts_ns]
     assert all(first < second for first, second in itertools.pairwise(revisions))
 
 
@@ -148,7 +148,7 @@ async def test_fold_ends_as_the_bucket(seed: int, tmp_path: Path) -> None:
     server = NatsServer(tmp_path)
     server.start()
     try:
-        async with kit(server.url, "b") as at:
+        async with kit(server.url, tmp_path, "b") as at:
             bucket = await at.make_bucket(history=(1, 3, 64)[seed % 3], limit_marker_ttl=1 if seed % 2 else None)
             life = Life(at, bucket, server, seed)
             await at.make_source()
@@ -159,15 +159,15 @@ async def test_fold_ends_as_the_bucket(seed: int, tmp_path: Path) -> None:
             comparison = await role.comparer.compare(definition, name="compare", settle_s=2, limit=10)
             assert comparison.differences == (), f"seed {seed}"
             assert comparison.fold_count == comparison.bucket_count
-            check_order(at)
+            await check_order(at)
             assert len(await at.consumers()) == 1
             # Every live key of the fold is the bucket's newest value.
-            for key, record in at.topic.fold.items():
+            for key, record in (await at.entries()).items():
                 entry = await life.bucket.get(key.decode())
                 assert (entry.value or b"") == record.data
             with pytest.raises(KeyNotFoundError):
                 await life.bucket.get("never")
-            assert all(record.op != Op.APPEND for record in at.records)
+            assert all(record.op != Op.APPEND for record in await at.records())
             await life.stack.aclose()
             assert await at.consumers() == []
     finally:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from eddyline.core.clock import SystemClock
 from eddyline.core.errors import StoreUnreachable
 from eddyline.core.settings import SettingsError
 from eddyline.core.source import SourceDefinition
 from eddyline.core.topic import Kind, TopicConfig
 from eddyline.ingest.sources_file import ensure_sources, parse_sources
-from tests.support.memory_link import MemoryLink
+from tests.support.cut_link import CutLink
+from tests.support.store import sim_store
 
 TWO = """
 [[source]]
@@ -59,23 +59,23 @@ def test_what_is_wrong_is_said_with_its_place(text: str, words: str) -> None:
 
 
 async def test_missing_sources_and_topics_are_made_and_present_ones_left() -> None:
-    link = MemoryLink(SystemClock())
-    definitions = parse_sources(TWO, "f")
-    for _ in range(2):
-        await ensure_sources(link, definitions, "f")
-    assert [info.definition for info in await link.list_sources()] == definitions
-    assert link.topics["routes"].info.kind is Kind.KV
+    async with sim_store() as link:
+        definitions = parse_sources(TWO, "f")
+        for _ in range(2):
+            await ensure_sources(link, definitions, "f")
+        assert [info.definition for info in await link.list_sources()] == definitions
+        assert (await link.get_topic("routes")).kind is Kind.KV
 
 
 async def test_a_difference_names_both_sides() -> None:
-    link = MemoryLink(SystemClock())
-    await ensure_sources(link, parse_sources(TWO, "f"), "f")
-    other = parse_sources(TWO.replace("ROUTES-1", "ROUTES-2"), "f")
-    with pytest.raises(SettingsError) as refusal:
-        await ensure_sources(link, other, "f")
-    assert "bucket ROUTES-2 to topic routes" in str(refusal.value)
-    assert "bucket ROUTES-1 to topic routes" in str(refusal.value)
-    assert "delete the source and give the new one a topic of its own" in str(refusal.value)
+    async with sim_store() as link:
+        await ensure_sources(link, parse_sources(TWO, "f"), "f")
+        other = parse_sources(TWO.replace("ROUTES-1", "ROUTES-2"), "f")
+        with pytest.raises(SettingsError) as refusal:
+            await ensure_sources(link, other, "f")
+        assert "bucket ROUTES-2 to topic routes" in str(refusal.value)
+        assert "bucket ROUTES-1 to topic routes" in str(refusal.value)
+        assert "delete the source and give the new one a topic of its own" in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -88,25 +88,26 @@ async def test_a_difference_names_both_sides() -> None:
     ],
 )
 async def test_a_difference_that_an_update_mends_names_the_update(asked: str, there: str, way_out: str) -> None:
-    link = MemoryLink(SystemClock())
-    await ensure_sources(link, parse_sources(TWO + there, "f"), "f")
-    with pytest.raises(SettingsError) as refusal:
-        await ensure_sources(link, parse_sources(TWO + asked, "f"), "f")
-    assert way_out in str(refusal.value)
+    async with sim_store() as link:
+        await ensure_sources(link, parse_sources(TWO + there, "f"), "f")
+        with pytest.raises(SettingsError) as refusal:
+            await ensure_sources(link, parse_sources(TWO + asked, "f"), "f")
+        assert way_out in str(refusal.value)
 
 
 async def test_a_topic_that_cannot_be_a_sources_is_named() -> None:
-    link = MemoryLink(SystemClock())
-    await link.create_topic("certs", Kind.LOG, TopicConfig())
-    with pytest.raises(SettingsError, match="certs is a LOG"):
-        await ensure_sources(link, parse_sources(TWO, "f"), "f")
+    async with sim_store() as link:
+        await link.create_topic("certs", Kind.LOG, TopicConfig())
+        with pytest.raises(SettingsError, match="certs is a LOG"):
+            await ensure_sources(link, parse_sources(TWO, "f"), "f")
 
 
 async def test_a_store_that_is_away_is_no_difference() -> None:
-    link = MemoryLink(SystemClock())
-    link.down = True
-    with pytest.raises(StoreUnreachable):
-        await ensure_sources(link, parse_sources(TWO, "f"), "f")
+    async with sim_store() as store:
+        link = CutLink(store)
+        link.cut()
+        with pytest.raises(StoreUnreachable):
+            await ensure_sources(link, parse_sources(TWO, "f"), "f")
 
 
 def test_every_setting_of_a_source_can_be_said() -> None:

@@ -12,10 +12,15 @@ from eddyline.core.record import Op
 from eddyline.core.source import SourceDefinition
 from eddyline.core.topic import Kind, TopicConfig
 from eddyline.ingest.creation import LETTERS_CONFIG, check_definition, create_source
+from eddyline.ingest.dead_letters import LETTERS_AT_ONCE
 from eddyline.ingest.filters import Filter
+from tests.support.cut_link import CutLink
 
 if TYPE_CHECKING:
     from tests.support.source_kit import SourceKit
+
+
+RECEIVED_MESSAGES, OVERRUN_MESSAGES = 5, 6_000
 
 
 async def make_stream(sources: SourceKit, name: str, **config: object) -> None:
@@ -25,6 +30,12 @@ async def make_stream(sources: SourceKit, name: str, **config: object) -> None:
 async def publish(sources: SourceKit, subject: str, data: bytes, **headers: str) -> int:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return (await sources.js.publish(subject, data, headers=named or None)).seq
+
+
+async def delivered(sources: SourceKit, stream: str) -> int:
+    """Revision up to which NATS has sent messages to the one consumer of a stream."""
+    (consumer,) = await sources.js.consumers_info(stream)
+    return consumer.delivered.stream_seq if consumer.delivered is not None else 0
 
 
 async def test_stream_becomes_a_log_with_subject_headers_and_message_id(sources: SourceKit, bucket_name: str) -> None:
@@ -124,6 +135,68 @@ async def test_stream_made_again_goes_on_at_its_beginning_with_the_rest_told(
 
         await sources.until(is_copied)
         await sources.is_state("s", "LIVE")
+    assert await sources.gaps("t") == [(2, 0)], "what the old stream had behind revision 1 nobody knows"
+
+
+async def test_what_a_stream_made_again_had_dropped_before_it_was_read_is_told(
+    sources: SourceKit, bucket_name: str
+) -> None:
+    await make_stream(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", stream=bucket_name, on_recreated="RESYNC"))
+    async with sources.ingest():
+        await sources.reaches("s", await publish(sources, f"{bucket_name}.a", b"old"))
+    await sources.js.delete_stream(bucket_name)
+    await make_stream(sources, bucket_name, max_msgs=2)
+    for number in range(5):
+        last = await publish(sources, f"{bucket_name}.a", b"%d" % number)
+    async with sources.ingest():
+        await sources.reaches("s", last)
+        await sources.is_state("s", "LIVE")
+    assert [row.data for row in await sources.rows("t")] == [b"old", b"3", b"4"]
+    assert await sources.gaps("t") == [(2, 0), (1, 3)]
+
+
+@pytest.mark.parametrize("kind", ["bucket", "stream"])
+async def test_what_was_received_before_an_overrun_is_applied_before_the_source_stops(
+    sources: SourceKit, bucket_name: str, kind: str
+) -> None:
+    stream = bucket_name if kind == "stream" else f"KV_{bucket_name}"
+    if kind == "stream":
+        await make_stream(sources, bucket_name, max_msgs=3)
+        definition, prefix = SourceDefinition("s", "t", stream=bucket_name, on_expired="STOP"), f"{bucket_name}."
+    else:
+        await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=4))
+        config = (await sources.js.stream_info(stream)).config
+        await sources.js.update_stream(config.evolve(max_msgs=3, discard="old"))
+        definition, prefix = SourceDefinition("s", "t", bucket_name, on_expired="STOP"), f"$KV.{bucket_name}."
+    await sources.define(definition)
+    link = CutLink(sources.link)
+    async with sources.ingest(link=link):
+        await sources.is_state("s", "LIVE")
+        link.applies_open.clear()
+        for number in range(RECEIVED_MESSAGES):  # gathered one by one, while the first waits for the store
+            last = (await sources.js.publish(f"{prefix}k{number}", b"x")).seq
+
+            async def is_sent(revision: int = last) -> bool:
+                return await delivered(sources, stream) == revision
+
+            await sources.until(is_sent)
+        for number in range(RECEIVED_MESSAGES, OVERRUN_MESSAGES):
+            await sources.client.publish(f"{prefix}k{number}", b"x")
+        await sources.client.flush()
+        await sources.js.account_info()
+        link.applies_open.set()
+        await sources.is_state("s", "CURSOR_EXPIRED")
+        reason = (await sources.link.get_source("s")).report.reason
+    applied = await sources.revision("s")
+    assert applied >= RECEIVED_MESSAGES
+    assert reason.startswith(f"revisions {applied + 1} to ")
+    assert [int.from_bytes(row.version, "big") for row in await sources.rows("t")] == list(range(1, applied + 1))
+    assert await sources.gaps("t") == []
+    await sources.link.control_source("s", resync=True)
+    async with sources.ingest():
+        await sources.reaches("s", OVERRUN_MESSAGES)
+    assert await sources.gaps("t") == [(applied + 1, OVERRUN_MESSAGES - 3)]
 
 
 async def test_filters_of_a_stream_copy_what_they_name_once(sources: SourceKit, bucket_name: str) -> None:
@@ -160,6 +233,51 @@ async def test_filters_of_a_bucket_hold_for_copies_deletes_and_resyncs(sources: 
         assert (comparison.difference_count, comparison.bucket_count) == (0, 4)
     assert await sources.fold("t") == {b"certs.a": b"2", b"certs.b": b"1", b"certs.c": b"3", b"routes.x": b"1"}
     assert len(await sources.rows("t")) == 5
+
+
+async def test_a26_rollup_under_a_filter_of_two_prefixes_skips_nothing(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=64))
+    await sources.define(SourceDefinition("s", "t", bucket_name, key_prefixes=(b"a.", b"b.")))
+    link = CutLink(sources.link)
+    async with sources.ingest(link=link):
+        await sources.is_state("s", "LIVE")
+        await bucket.put("b.held", b"0")
+        link.applies_open.clear()  # what an acknowledgement that is held is to others
+        await bucket.put("b.held", b"1")
+        await sources.until(lambda: link.applying == 1)
+        for number in range(20):
+            for key in ("a.rolled", "b.kept", "other"):
+                await bucket.put(key, b"%d" % number)
+            if number % 5 == 4:
+                rollup = {"Nats-Rollup": "sub"}
+                last = (await sources.js.publish(f"$KV.{bucket_name}.a.rolled", b"up", headers=rollup)).seq
+        link.applies_open.set()
+        await sources.reaches("s", last)
+        await sources.is_state("s", "LIVE")
+        assert (await sources.link.get_source("s")).report.lag == 0
+    rows = await sources.rows("t")
+    assert [row.data for row in rows if row.key == b"b.kept"] == [b"%d" % number for number in range(20)]
+    assert await sources.fold("t") == {b"b.held": b"1", b"a.rolled": b"up", b"b.kept": b"19"}
+    assert await sources.gaps("t") == []
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"history": 1}, "it keeps 1 revision of a key, 64 are the most"),
+        ({"history": 64, "ttl": 60}, "messages expire without markers"),
+        ({"history": 64}, ""),
+    ],
+)
+async def test_b02_bucket_that_may_lose_revisions_is_warned_of(
+    sources: SourceKit, bucket_name: str, config: dict[str, int], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, **config))  # type: ignore[arg-type]
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    async with sources.ingest():
+        await sources.is_state("s", "LIVE")
+    warned = [record for record in caplog.records if record.getMessage() == "source may miss revisions"]
+    assert [vars(record)["fields"]["reason"] for record in warned] == ([said] if said else [])
 
 
 async def test_overrun_of_a_filtered_source_is_seen(sources: SourceKit, bucket_name: str) -> None:
@@ -200,6 +318,44 @@ async def test_message_that_does_not_fit_becomes_a_dead_letter_once(sources: Sou
     assert letter.data == b"misfit"
     assert (said["revision"], said["source"]) == (b"2", b"s")
     assert b"100 headers" in said["reason"]
+
+
+async def test_dead_letters_of_a_burst_are_on_their_way_together_and_stored_once(
+    sources: SourceKit, bucket_name: str
+) -> None:
+    await make_stream(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", stream=bucket_name, dead_letter_topic="letters"))
+    headers = {f"H{number}": "x" for number in range(100)}  # more than a record has
+    count = 2 * LETTERS_AT_ONCE + 1
+    link = CutLink(sources.link)
+    link.applies_open.clear()
+    link.appends_open.clear()
+    link.answers_to_lose = 5
+
+    async def are_sent() -> bool:
+        return await delivered(sources, bucket_name) == count + 1
+
+    async def are_stored() -> bool:
+        return len(await sources.rows("letters")) >= count
+
+    async with sources.ingest(link=link):
+        await publish(sources, f"{bucket_name}.fits", b"first")
+        await sources.until(lambda: link.applying == 1)
+        for number in range(count):  # gathered while the first waits for the store
+            last = (await sources.js.publish(f"{bucket_name}.k", b"%d" % number, headers=headers)).seq
+        await sources.until(are_sent)
+        link.applies_open.set()
+        await sources.until(lambda: link.appending == LETTERS_AT_ONCE)
+        link.applies_open.clear()
+        link.appends_open.set()
+        await sources.until(are_stored)
+        await sources.until(lambda: link.applying == 1)
+    assert await sources.revision("s") == 1
+    async with sources.ingest():  # meets all of them again
+        await sources.reaches("s", last)
+    stored = [int(row.data or b"") for row in await sources.rows("letters")]
+    assert sorted(stored) == list(range(count))
+    assert await sources.gaps("t") == [(number, number) for number in range(2, last + 1)]
 
 
 async def test_dead_letters_go_on_where_their_topic_was_deleted(sources: SourceKit, bucket_name: str) -> None:

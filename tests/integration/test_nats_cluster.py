@@ -80,13 +80,13 @@ class Scene:
         """Wait until what is written from now on arrives."""
         await self.load.writes(1, seconds=HEALED_S)
         last = max(self.load.acknowledged)
-        await self.at.link.until(lambda: self.at.revision >= last, seconds=HEALED_S)
+        await self.at.until(lambda: self.at.is_at(last), seconds=HEALED_S)
 
 
 @asynccontextmanager
-async def scene(cluster: NatsCluster) -> AsyncIterator[Scene]:
+async def scene(cluster: NatsCluster, folder: Path) -> AsyncIterator[Scene]:
     """Everything runs while the body does its damage; then what must hold is checked."""
-    async with kit(cluster.url, BUCKET) as at:
+    async with kit(cluster.url, folder, BUCKET) as at:
         await eventually(lambda: _made(at), "the bucket was not made")
         await wait_current(at.js, STREAM)
         await at.make_source()
@@ -97,19 +97,19 @@ async def scene(cluster: NatsCluster) -> AsyncIterator[Scene]:
                 yield Scene(cluster, at, load, role)
                 await load.writes(WRITES, seconds=HEALED_S)
             last = await load.last()
-            await at.link.until(lambda: at.revision >= last, seconds=HEALED_S)
+            await at.until(lambda: at.is_at(last), seconds=HEALED_S)
             await at.is_state("LIVE")
             await wait_current(at.js, STREAM)
             await eventually(lambda: _compared_equal(at, role), "the fold is not equal to the bucket")
-            check_copied_once(at, load)
+            await check_copied_once(at, load)
             await eventually(lambda: _consumers(at, 1), "not one consumer", seconds=CONSUMERS_GONE_S)
         await eventually(lambda: _consumers(at, 0), "consumers are left", seconds=CONSUMERS_GONE_S)
-        assert at.gaps() == []
+        assert await at.gaps() == []
 
 
 async def _compared_equal(at: Kit, role: IngestRole) -> bool:
     try:
-        compared = await role.comparer.compare(at.source.definition, name="compare", settle_s=5, limit=10)
+        compared = await role.comparer.compare((await at.source()).definition, name="compare", settle_s=5, limit=10)
     except NatsUnreachable:  # an election
         return False
     return compared.differences == () and compared.fold_count == compared.bucket_count
@@ -124,8 +124,8 @@ async def _made(at: Kit) -> bool:
     return True
 
 
-async def test_stream_leader_killed_under_load(cluster: NatsCluster) -> None:
-    async with scene(cluster) as here:
+async def test_stream_leader_killed_under_load(cluster: NatsCluster, tmp_path: Path) -> None:
+    async with scene(cluster, tmp_path) as here:
         for _ in range(2):
             leader = await here.leader()
             cluster.node(leader).kill()
@@ -133,8 +133,8 @@ async def test_stream_leader_killed_under_load(cluster: NatsCluster) -> None:
             await cluster.restart(leader)
 
 
-async def test_each_server_killed_and_restarted_in_turn(cluster: NatsCluster) -> None:
-    async with scene(cluster) as here:
+async def test_each_server_killed_and_restarted_in_turn(cluster: NatsCluster, tmp_path: Path) -> None:
+    async with scene(cluster, tmp_path) as here:
         for node in cluster.nodes:
             node.kill()
             await here.catches_up()
@@ -142,8 +142,8 @@ async def test_each_server_killed_and_restarted_in_turn(cluster: NatsCluster) ->
             await wait_current(here.at.js, STREAM)
 
 
-async def test_all_servers_killed_at_once(cluster: NatsCluster) -> None:
-    async with scene(cluster) as here:
+async def test_all_servers_killed_at_once(cluster: NatsCluster, tmp_path: Path) -> None:
+    async with scene(cluster, tmp_path) as here:
         for node in cluster.nodes:
             node.kill()
         for node in cluster.nodes:
@@ -152,16 +152,16 @@ async def test_all_servers_killed_at_once(cluster: NatsCluster) -> None:
         await here.catches_up()
 
 
-async def test_stream_leader_hangs(cluster: NatsCluster) -> None:
-    async with scene(cluster) as here:
+async def test_stream_leader_hangs(cluster: NatsCluster, tmp_path: Path) -> None:
+    async with scene(cluster, tmp_path) as here:
         leader = await here.leader()
         cluster.node(leader).freeze()
         await here.catches_up()
         cluster.node(leader).thaw()
 
 
-async def test_server_that_ingest_is_connected_to_hangs(cluster: NatsCluster) -> None:
-    async with scene(cluster) as here:
+async def test_server_that_ingest_is_connected_to_hangs(cluster: NatsCluster, tmp_path: Path) -> None:
+    async with scene(cluster, tmp_path) as here:
         name = here.connected_to()
         cluster.node(name).freeze()
         await here.catches_up()
@@ -169,8 +169,8 @@ async def test_server_that_ingest_is_connected_to_hangs(cluster: NatsCluster) ->
 
 
 @pytest.mark.parametrize("whose", ["leader", "ingest", "other"])
-async def test_one_server_cut_off_from_the_others(cluster: NatsCluster, whose: str) -> None:
-    async with scene(cluster) as here:
+async def test_one_server_cut_off_from_the_others(cluster: NatsCluster, tmp_path: Path, whose: str) -> None:
+    async with scene(cluster, tmp_path) as here:
         leader, ours = await here.leader(), here.connected_to()
         others = [node.name for node in cluster.nodes if node.name not in (leader, ours)]
         name = {"leader": leader, "ingest": ours, "other": others[0]}[whose]
@@ -184,9 +184,9 @@ async def test_one_server_cut_off_from_the_others(cluster: NatsCluster, whose: s
         await here.catches_up()
 
 
-async def test_server_cut_off_together_with_our_consumer_is_left(cluster: NatsCluster) -> None:
+async def test_server_cut_off_together_with_our_consumer_is_left(cluster: NatsCluster, tmp_path: Path) -> None:
     # Its heartbeats go on, so that only the looks at the stream tell.
-    async with scene(cluster) as here:
+    async with scene(cluster, tmp_path) as here:
         ours = here.connected_to()
         await eventually(lambda: _consumer_is_at(here.at, ours), "no consumer came to be there", seconds=HEALED_S)
         await _writer_elsewhere(here, ours)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 from typing import TYPE_CHECKING
 
 from eddyline.core.batch import Batch
 from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.core.record import Op, Record
+from tests.support.manual_clock import settle
 from tests.support.store import all_rows, append, kv_topic, log_topic
 from tests.support.store_server import passing_time, served_store
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from eddyline.store.link import LocalLink
 
 HALF_DAY_S = 12 * 3600.0
-ROUNDS_MAX = 2000
+PATIENCE_S = 40.0
 
 
 class Payloads:
@@ -54,12 +56,12 @@ async def erased(link: LocalLink, name: str) -> list[EraseProgress]:
 
 
 async def rounds_until(link: LocalLink, condition: Callable[[], bool]) -> None:
-    """Let the store work until `condition` holds."""
-    for _ in range(ROUNDS_MAX):
-        if condition():
-            return
-        assert await link._parts.maintenance.round()
-    raise AssertionError("it never came to hold")
+    """Let the store work until `condition` holds. Bound by time: a round waits for no thread that erases, and on a busy
+    machine thousands pass before it has its turn."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            assert await link._parts.maintenance.round()
+            await settle(1)
 
 
 async def fill(link: LocalLink, payloads: Payloads, name: str, *, kv: bool, secret: bool = True) -> None:

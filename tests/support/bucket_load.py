@@ -90,9 +90,9 @@ async def loaded(at: Kit, *, rate: float = 200.0) -> AsyncIterator[BucketLoad]:
             load.stop.set()
 
 
-def check_copied_once(at: Kit, load: BucketLoad) -> None:
+async def check_copied_once(at: Kit, load: BucketLoad) -> None:
     """Each acknowledged revision is there once, in order, as it was written."""
-    copied = [record for record in at.records if record.source_ts_ns]
+    copied = [record for record in await at.records() if record.source_ts_ns]
     revisions = [int.from_bytes(record.version, "big") for record in copied]
     assert revisions == sorted(set(revisions)), "revisions came again or out of order"
     found = {

@@ -1,13 +1,22 @@
-"""Certificates of a test's own, made by the openssl command."""
+"""Certificates of a test's own: an authority, and what it signs."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trustme import Blob
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,42 +28,29 @@ class Certificate:
 
 
 class Authority:
-    """An authority that signs for a test. Needs the openssl command; without it the test is skipped."""
+    """An authority that signs for a test; `folder` is made."""
 
     def __init__(self, folder: Path) -> None:
-        if shutil.which("openssl") is None:
-            pytest.skip("no openssl command")
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self.own = self._files("ca")
-        _openssl(*_new_key(self.own.key), "-x509", "-days", "1", "-subj", "/CN=ca", "-out", str(self.own.certificate))
+        self._authority = trustme.CA()
+        self.own = self._written("ca", self._authority.cert_pem, self._authority.private_key_pem)
 
     def sign(self, name: str) -> Certificate:
         """A certificate for 127.0.0.1 and localhost."""
-        files = self._files(name)
-        request, more = self._folder / f"{name}.csr", self._folder / f"{name}.ext"
-        more.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
-        _openssl(*_new_key(files.key), "-subj", f"/CN={name}", "-out", str(request))
-        signer = ("-CA", str(self.own.certificate), "-CAkey", str(self.own.key), "-CAcreateserial")
-        ends = ("-days", "1", "-extfile", str(more), "-out", str(files.certificate))
-        _openssl("x509", "-req", "-in", str(request), *signer, *ends)
-        return files
+        signed = self._authority.issue_cert("127.0.0.1", "localhost", common_name=name)
+        (certificate,) = signed.cert_chain_pems
+        return self._written(name, certificate, signed.private_key_pem)
 
-    def _files(self, name: str) -> Certificate:
-        return Certificate(self._folder / f"{name}.pem", self._folder / f"{name}.key")
+    def _written(self, name: str, certificate: Blob, key: Blob) -> Certificate:
+        files = Certificate(self._folder / f"{name}.pem", self._folder / f"{name}.key")
+        certificate.write_to_path(str(files.certificate))
+        key.write_to_path(str(files.key))
+        return files
 
 
 def encrypt_key(certificate: Certificate, to: Path) -> Path:
     """The key under a passphrase."""
-    _openssl("ec", "-in", str(certificate.key), "-aes256", "-passout", "pass:hush", "-out", str(to))
+    key = load_pem_private_key(certificate.key.read_bytes(), password=None)
+    to.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, BestAvailableEncryption(b"hush")))
     return to
-
-
-def _new_key(path: Path) -> tuple[str, ...]:
-    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
-    return ("req", *curve, "-nodes", "-keyout", str(path))
-
-
-def _openssl(*arguments: str) -> None:
-    done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

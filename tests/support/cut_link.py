@@ -1,4 +1,4 @@
-"""A store in process whose wire can be cut: what delivery sees of a store that goes away and comes back."""
+"""A store in process whose wire can be cut: what another role sees of a store that goes away and comes back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from eddyline.core.errors import EddylineError, StoreUnreachable
 from eddyline.core.read import ALL_RECORDS
@@ -22,8 +22,17 @@ if TYPE_CHECKING:
     from eddyline.core.topic import Kind, TopicConfig, TopicInfo
 
 
+class Reported(NamedTuple):
+    """What the holder of a lease said of its source."""
+
+    source: str
+    fence: int
+    report: SourceReport
+
+
 class CutLink:
-    """A `StoreLink` over another one. Counts what is asked; `cut` and `mend` the wire, or only `cut_follow` once."""
+    """A `StoreLink` over another one. Counts what is asked; `cut` and `mend` the wire, or only `cut_follow` once; reads,
+    batches and appends wait while theirs is not open."""
 
     def __init__(self, link: StoreLink) -> None:
         self._link = link
@@ -35,6 +44,24 @@ class CutLink:
         self.pages_until_cut: int | None = None
         self.reads_open = asyncio.Event()
         self.reads_open.set()
+        self.applies_open = asyncio.Event()
+        self.applies_open.set()
+        self.applying = 0
+        """Batches on their way."""
+        self.failed_count = 0
+        """Batches that did not get through."""
+        self.appends_open = asyncio.Event()
+        self.appends_open.set()
+        self.appending = 0
+        """Appends on their way."""
+        self.answers_to_lose = 0
+        """So many batches and appends are applied, and their answers lost."""
+        self.batch_sizes: list[int] = []
+        """Records of each batch that was applied."""
+        self.source_looks = 0
+        """How often a source was asked for."""
+        self.reports: list[Reported] = []
+        """What holders said that got through, without repeats of a state."""
 
     def cut(self) -> None:
         """From now on nothing gets through."""
@@ -144,18 +171,39 @@ class CutLink:
     async def apply_batch(
         self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None
     ) -> AppendResult:
-        self.check()
-        return await self._link.apply_batch(source, fence=fence, previous=previous, new=new, batch=batch)
+        self.applying += 1
+        try:
+            await self.applies_open.wait()
+            self.failed_count += self.away
+            self.check()
+            result = await self._link.apply_batch(source, fence=fence, previous=previous, new=new, batch=batch)
+        finally:
+            self.applying -= 1
+        self.batch_sizes.append(batch.count if batch is not None else 0)
+        if self.answers_to_lose:
+            self.answers_to_lose -= 1
+            raise StoreUnreachable("the answer was lost")
+        return result
 
     async def append(self, topic: str, batch: Batch, *, idempotency_key: str = "") -> AppendResult:
-        self.check()
-        return await self._link.append(topic, batch, idempotency_key=idempotency_key)
+        self.appending += 1
+        try:
+            await self.appends_open.wait()
+            self.check()
+            result = await self._link.append(topic, batch, idempotency_key=idempotency_key)
+        finally:
+            self.appending -= 1
+        if self.answers_to_lose:
+            self.answers_to_lose -= 1
+            raise StoreUnreachable("the answer was lost")
+        return result
 
     async def put_source(self, definition: SourceDefinition) -> tuple[SourceInfo, bool]:
         self.check()
         return await self._link.put_source(definition)
 
     async def get_source(self, name: str) -> SourceInfo:
+        self.source_looks += 1
         self.check()
         return await self._link.get_source(name)
 
@@ -181,7 +229,12 @@ class CutLink:
 
     async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> Renewal:
         self.check()
-        return await self._link.renew_lease(source, fence=fence, report=report)
+        renewal = await self._link.renew_lease(source, fence=fence, report=report)
+        said = Reported(source, fence, report)
+        mine = [other for other in self.reports if other.source == source]
+        if not mine or (mine[-1].fence, mine[-1].report.state) != (fence, report.state):
+            self.reports.append(said)
+        return renewal
 
     async def release_lease(self, source: str, *, fence: int) -> None:
         self.check()

@@ -1,73 +1,52 @@
-"""Ingest in the test's loop: a real NATS server, the role's own parts, and a store in memory."""
+"""Ingest with one bucket in the test's loop: a real NATS server, the role's own parts, a real store behind a wire to cut."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from random import Random
 from typing import TYPE_CHECKING, Final
 
-import nats
 from nats.js.api import KeyValueConfig
 
-from eddyline.core.clock import SystemClock, SystemHost
-from eddyline.core.health import HealthBoard
-from eddyline.core.record import Op
-from eddyline.core.settings import CommonSettings
+from eddyline.core.gap import encode_gap
+from eddyline.core.record import Gap, Op, Record
 from eddyline.core.source import SourceDefinition
-from eddyline.core.topic import Kind, TopicConfig
 from eddyline.ingest.audit import LOOK_S
-from eddyline.ingest.config import IngestSettings
-from eddyline.ingest.creation import ensure_topic
-from eddyline.ingest.position import decode_position, revision_of
-from eddyline.ingest.role import IngestRole
-from tests.support.memory_link import MemoryLink
+from tests.support.cut_link import CutLink
+from tests.support.source_kit import LEASE_MS, source_kit
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
 
     from nats.aio.client import Client
     from nats.js.client import JetStreamContext
     from nats.js.kv import KeyValue
 
-    from eddyline.core.record import Record
-    from tests.support.memory_link import MemorySource, MemoryTopic
+    from eddyline.core.source import SourceInfo
+    from eddyline.ingest.role import IngestRole
+    from eddyline.store.link import LocalLink
+    from tests.support.source_kit import SourceKit
 
-LEASE_MS: Final = 600
-HEARTBEAT_MS: Final = 200
+LEASE_MS_LONG: Final = 60_000
 
 
 class Kit:
-    """One bucket's name, a writer of it, and the store it is copied into, under source and topic of the same name."""
+    """One bucket's name, a writer of it, and the store it is copied into, under source and topic of the same name.
 
-    def __init__(self, url: str, client: Client, bucket: str) -> None:
-        self.url = url
-        self.client = client
-        self.js: JetStreamContext = client.jetstream()
+    `link` is ingest's way to the store, which a test may cut; what is asserted is read from `store` itself.
+    """
+
+    def __init__(self, sources: SourceKit, bucket: str, reconnected: asyncio.Event) -> None:
+        self._sources = sources
+        self.url = sources.url
+        self.client: Client = sources.client
+        self.js: JetStreamContext = sources.js
         self.bucket = bucket
-        self.link = MemoryLink(SystemClock())
-        self.reconnected = asyncio.Event()
+        self.store: LocalLink = sources.link
+        self.link = CutLink(sources.link)
+        self.reconnected = reconnected
         """The writer lost its connection and has another one."""
-
-    @property
-    def topic(self) -> MemoryTopic:
-        """The topic."""
-        return self.link.topics[self.bucket]
-
-    @property
-    def source(self) -> MemorySource:
-        """The source."""
-        return self.link.sources[self.bucket]
-
-    @property
-    def revision(self) -> int:
-        """Revision that the stored position says."""
-        return revision_of(decode_position(self.source.position))
-
-    @property
-    def records(self) -> list[Record]:
-        """Every record, gaps too."""
-        return self.topic.records
 
     async def make_bucket(
         self, *, history: int = 64, ttl: float | None = None, limit_marker_ttl: float | None = None, replicas: int = 1
@@ -80,91 +59,103 @@ class Kit:
 
     async def make_source(self) -> None:
         """The source and its topic."""
-        await ensure_topic(self.link, self.bucket, Kind.KV, TopicConfig())
-        await self.link.put_source(SourceDefinition(name=self.bucket, topic=self.bucket, bucket=self.bucket))
+        await self._sources.define(SourceDefinition(name=self.bucket, topic=self.bucket, bucket=self.bucket))
 
     async def make_sources(self, count: int) -> None:
         """So many more sources of the bucket, each with a topic of its own."""
         for number in range(count):
             name = f"{self.bucket}.{number}"
-            await ensure_topic(self.link, name, Kind.KV, TopicConfig())
-            await self.link.put_source(SourceDefinition(name=name, topic=name, bucket=self.bucket))
+            await self._sources.define(SourceDefinition(name=name, topic=name, bucket=self.bucket))
 
     @asynccontextmanager
     async def ingest(
         self, *, holder: str = "one", lease_ms: int = LEASE_MS, look_s: float = LOOK_S, nats_domain: str = ""
     ) -> AsyncIterator[IngestRole]:
         """An ingest replica, from start to stop."""
-        settings = IngestSettings(
-            nats_url=self.url, nats_domain=nats_domain, holder=holder, lease_ms=lease_ms, heartbeat_ms=HEARTBEAT_MS
-        )
-        role = IngestRole(
-            self.link,
-            settings=settings,
-            common=CommonSettings(),
-            clock=SystemClock(),
-            rng=Random(1),
-            host=SystemHost(),
-            health=HealthBoard(),
-            look_s=look_s,
-        )
-        for source in self.link.sources.values():
-            source.reported_fence = 0
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(role.run())
-            try:
-                yield role
-            finally:
-                running.cancel()
+        self.link.reports.clear()
+        self._sources.url = self.url
+        async with self._sources.ingest(
+            holder=holder, lease_ms=lease_ms, look_s=look_s, nats_domain=nats_domain, link=self.link
+        ) as role:
+            yield role
+
+    async def until(self, holds: Callable[[], bool | Awaitable[bool]], *, seconds: float = 10.0) -> None:
+        """Wait until something holds."""
+        try:
+            await self._sources.until(holds, seconds=seconds)
+        except TimeoutError:
+            raise AssertionError(f"did not come about: {await self.store.list_sources()}") from None
 
     async def reaches(self, revision: int) -> None:
         """Wait until everything up to `revision` is applied."""
-        await self.link.until(lambda: self.revision >= revision)
+        await self.until(lambda: self.is_at(revision))
+
+    async def is_at(self, revision: int) -> bool:
+        """True = everything up to `revision` is applied."""
+        return await self.revision() >= revision
 
     async def is_state(self, state: str, *, seconds: float = 10.0) -> None:
         """Wait until the holder of the newest lease says that the source is in `state`."""
-        source = self.source
-        await self.link.until(
-            lambda: source.report.state == state and source.reported_fence == source.fence > 0, seconds=seconds
-        )
+
+        async def holds() -> bool:
+            source = await self.source()
+            said = [reported for reported in self.link.reports if reported.source == self.bucket]
+            return bool(said) and said[-1].fence == source.fence and source.report.state == state
+
+        await self.until(holds, seconds=seconds)
+
+    def states(self) -> list[str]:
+        """What holders said of the source since the last replica was started, without repeats."""
+        return [reported.report.state for reported in self.link.reports if reported.source == self.bucket]
+
+    async def move(self, position: bytes, *, source: str = "") -> None:
+        """Have the store keep another position, as if somebody with the newest lease had said so."""
+        name = source or self.bucket
+        info = await self.store.get_source(name)
+        fence = info.fence or (await self.store.acquire_lease(name, holder="test", lease_ms=LEASE_MS_LONG)).fence
+        await self.store.apply_batch(name, fence=fence, previous=info.position, new=position, batch=None)
+        if not info.fence:
+            await self.store.release_lease(name, fence=fence)
 
     async def consumers(self) -> list[str]:
         """Names of the stream's consumers, by the server."""
         return sorted(info.name for info in await self.js.consumers_info(f"KV_{self.bucket}"))
 
-    def fold(self) -> dict[str, bytes | None]:
+    async def source(self) -> SourceInfo:
+        """The source."""
+        return await self.store.get_source(self.bucket)
+
+    async def revision(self) -> int:
+        """Revision that the stored position says."""
+        return await self._sources.revision(self.bucket)
+
+    async def records(self) -> list[Record]:
+        """Every record, gaps too."""
+        items = await self._sources.items(self.bucket)
+        return [
+            Record(op=Op.GAP, seq=item.seq, data=encode_gap(item)) if isinstance(item, Gap) else item for item in items
+        ]
+
+    async def fold(self) -> dict[str, bytes | None]:
         """The live values."""
-        return {key.decode(): record.data for key, record in self.topic.fold.items()}
+        return {key.decode(): record.data for key, record in (await self.entries()).items()}
 
-    def ops(self) -> list[tuple[int, bytes | None]]:
+    async def entries(self) -> dict[bytes, Record]:
+        """The live entries."""
+        return await self._sources.entries(self.bucket)
+
+    async def ops(self) -> list[tuple[int, bytes | None]]:
         """Op and key of every record."""
-        return [(record.op, record.key) for record in self.records]
+        return [(record.op, record.key) for record in await self.records()]
 
-    def gaps(self) -> list[Record]:
-        """The gap records."""
-        return [record for record in self.records if record.op == Op.GAP]
+    async def gaps(self) -> list[Gap]:
+        """What was told as lost."""
+        return [item for item in await self._sources.items(self.bucket) if isinstance(item, Gap)]
 
 
 @asynccontextmanager
-async def kit(url: str, bucket: str) -> AsyncIterator[Kit]:
+async def kit(url: str, directory: Path, bucket: str) -> AsyncIterator[Kit]:
     """A kit for one test; `url` may name several servers with commas."""
-    reconnected: list[asyncio.Event] = []
-
-    async def note() -> None:
-        for event in reconnected:
-            event.set()
-
-    client = await nats.connect(
-        url.split(","),
-        max_reconnect_attempts=-1,
-        reconnect_time_wait=0.05,
-        connect_timeout=2,
-        ping_interval=1,  # a server that hangs is left within seconds
-        reconnected_cb=note,
-    )
-    try:
-        made = Kit(url, client, bucket)
-        reconnected.append(made.reconnected)
-        yield made
-    finally:
-        await client.close()
+    reconnected = asyncio.Event()
+    async with source_kit(url, directory, reconnected=reconnected) as sources:
+        yield Kit(sources, bucket, reconnected)

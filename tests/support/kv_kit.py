@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
+from nats.js.api import KeyValueConfig
 from nats.js.errors import NotFoundError
 
 from eddyline.client.connect import Client
@@ -21,11 +22,14 @@ from eddyline.core.settings import CommonSettings
 from eddyline.ingest.config import IngestSettings
 from eddyline.ingest.kv import Target
 from eddyline.ingest.role import SERVICES, IngestRole, add_services
-from tests.support.ingest_kit import HEARTBEAT_MS, LEASE_MS, kit
 from tests.support.processes import free_address
+from tests.support.source_kit import HEARTBEAT_MS, LEASE_MS, nats_writer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from nats.aio.client import Client as NatsClient
+    from nats.js.kv import KeyValue
 
     from tests.support.ingest_kit import Kit
 
@@ -53,24 +57,30 @@ async def gone(at: Kit, key: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ServedIngest:
-    """An ingest that serves over gRPC, its role, a client of it and of the store, and a writer of the bucket."""
+    """An ingest that serves over gRPC, its role, a client of it and of the store, and a bucket's name with a client of
+    NATS."""
 
     address: str
     role: IngestRole
     client: Client
-    at: Kit
+    bucket: str
+    nats: NatsClient
+
+    async def make_bucket(self) -> KeyValue:
+        """The bucket."""
+        return await self.nats.jetstream().create_key_value(KeyValueConfig(bucket=self.bucket, history=64))
 
     async def copies(self, name: str = "", *, key_prefixes: tuple[bytes, ...] = ()) -> None:
         """Have the bucket copied, and wait until it is."""
-        source = name or self.at.bucket
-        await self.client.sources.create(source, bucket=self.at.bucket, key_prefixes=key_prefixes)
+        source = name or self.bucket
+        await self.client.sources.create(source, bucket=self.bucket, key_prefixes=key_prefixes)
         await self.is_status("LIVE", source)
 
     async def is_status(self, status: str, source: str = "") -> None:
         """Wait until the store has heard that a source is so."""
         async with asyncio.timeout(10):
             # The source is another task's, behind two processes: there is no event to wait for.
-            while (await self.client.sources.get(source or self.at.bucket)).status != status:  # noqa: ASYNC110
+            while (await self.client.sources.get(source or self.bucket)).status != status:  # noqa: ASYNC110
                 await asyncio.sleep(LOOK_S)
 
 
@@ -79,7 +89,7 @@ async def served_ingest(url: str, store: str, bucket: str) -> AsyncIterator[Serv
     """An ingest of the store at an address, from start to stop."""
     common = CommonSettings(store_addresses=(store,), ingest_addresses=(free_address(),))
     clock, host = SystemClock(), SystemHost()
-    async with kit(url, bucket) as at, open_channel(store) as channel:
+    async with nats_writer(url) as writer, open_channel(store) as channel:
         link = GrpcLink(channel, cluster_id=common.cluster_id)
         server = make_server(common.ingest_addresses[0])
         settings = IngestSettings(nats_url=url, holder=bucket, lease_ms=LEASE_MS, heartbeat_ms=HEARTBEAT_MS)
@@ -100,7 +110,7 @@ async def served_ingest(url: str, store: str, bucket: str) -> AsyncIterator[Serv
                 running = group.create_task(role.run())
                 await role.connection.wait_connected()
                 try:
-                    yield ServedIngest(address, role, client, at)
+                    yield ServedIngest(address, role, client, bucket, writer)
                 finally:
                     running.cancel()
         finally:

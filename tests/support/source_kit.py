@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import nats
 
-from eddyline.core.batch import Batch
 from eddyline.core.clock import SystemClock, SystemHost, sleep
-from eddyline.core.gap import gap_of
 from eddyline.core.health import HealthBoard
-from eddyline.core.record import Op
+from eddyline.core.record import Gap, Record
 from eddyline.core.server import make_server
 from eddyline.core.settings import CommonSettings
 from eddyline.core.topic import TopicConfig
@@ -31,14 +29,13 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.js.client import JetStreamContext
 
-    from eddyline.core.record import Record
     from eddyline.core.source import SourceDefinition
     from eddyline.core.store_link import StoreLink
     from eddyline.store.link import LocalLink
 
 LEASE_MS: Final = 600
 HEARTBEAT_MS: Final = 200
-LOOK_AGAIN_S: Final = 0.02
+LOOK_AGAIN_S: Final = 0.005
 
 
 class SourceKit:
@@ -59,7 +56,9 @@ class SourceKit:
         self,
         *,
         holder: str = "one",
+        lease_ms: int = LEASE_MS,
         look_s: float = LOOK_S,
+        nats_domain: str = "",
         verify_interval_ms: int = VERIFY_INTERVAL_MS,
         verify_repair: bool = False,
         link: StoreLink | None = None,
@@ -67,8 +66,9 @@ class SourceKit:
         """An ingest replica, from start to stop; `link` = its own way to the store."""
         settings = IngestSettings(
             nats_url=self.url,
+            nats_domain=nats_domain,
             holder=holder,
-            lease_ms=LEASE_MS,
+            lease_ms=lease_ms,
             heartbeat_ms=HEARTBEAT_MS,
             verify_interval_ms=verify_interval_ms,
             verify_repair=verify_repair,
@@ -101,10 +101,13 @@ class SourceKit:
         finally:
             await server.stop(0)
 
-    async def until(self, holds: Callable[[], Awaitable[bool]], *, seconds: float = 10.0) -> None:
+    async def until(self, holds: Callable[[], bool | Awaitable[bool]], *, seconds: float = 10.0) -> None:
         """Wait until something holds."""
         async with asyncio.timeout(seconds):
-            while not await holds():
+            while True:
+                held = holds()
+                if held if isinstance(held, bool) else await held:
+                    return
                 await sleep(SystemClock(), LOOK_AGAIN_S)
 
     async def state(self, source: str) -> str:
@@ -136,50 +139,69 @@ class SourceKit:
 
         await self.until(holds)
 
-    async def rows(self, topic: str) -> list[Record]:
-        """Every record and gap record of a topic's log."""
-        found: list[Record] = []
+    async def items(self, topic: str) -> list[Record | Gap]:
+        """Every record and gap of a topic's log."""
+        found: list[Record | Gap] = []
         after_seq = 0
         while True:
             result = await self.link.read_records(topic, after_seq=after_seq, limit=1_000)
             for item in result.items:
-                if isinstance(item, Batch):
-                    found += item.to_rows()
+                found += [item] if isinstance(item, Gap) else item.to_rows()
             if result.caught_up:
                 return found
             after_seq = result.next_after_seq
 
+    async def rows(self, topic: str) -> list[Record]:
+        """Every record of a topic's log."""
+        return [item for item in await self.items(topic) if isinstance(item, Record)]
+
     async def gaps(self, topic: str) -> list[tuple[int, int]]:
-        """First and last lost revision of each point gap."""
-        after_seq, found = 0, list[tuple[int, int]]()
-        while True:
-            result = await self.link.read_records(topic, after_seq=after_seq, limit=1_000)
-            for item in result.items:
-                if isinstance(item, Batch):
-                    rows = [row for row in item.to_rows() if row.op == Op.GAP]
-                    gaps = [gap_of(row.seq, row.data or b"") for row in rows]
-                else:
-                    gaps = [item]
-                found += [(gap.source_first, gap.source_last) for gap in gaps]
-            if result.caught_up:
-                return found
-            after_seq = result.next_after_seq
+        """First and last lost revision of each gap."""
+        return [(item.source_first, item.source_last) for item in await self.items(topic) if isinstance(item, Gap)]
+
+    async def entries(self, topic: str) -> dict[bytes, Record]:
+        """The fold's entries."""
+        found: dict[bytes, Record] = {}
+        async for page in self.link.range_entries(topic):
+            if page.batch is not None:
+                found |= {row.key or b"": row for row in page.batch.to_rows()}
+        return found
 
     async def fold(self, topic: str) -> dict[bytes, bytes | None]:
         """The live values."""
-        found: dict[bytes, bytes | None] = {}
-        async for page in self.link.range_entries(topic):
-            if page.batch is not None:
-                found |= {row.key or b"": row.data for row in page.batch.to_rows()}
-        return found
+        return {key: row.data for key, row in (await self.entries(topic)).items()}
 
 
 @asynccontextmanager
-async def source_kit(url: str, directory: Path) -> AsyncIterator[SourceKit]:
-    """A kit for one test."""
-    client = await nats.connect(url, max_reconnect_attempts=-1, reconnect_time_wait=0.05)
+async def source_kit(
+    url: str, directory: Path, *, reconnected: asyncio.Event | None = None
+) -> AsyncIterator[SourceKit]:
+    """A kit for one test, see `nats_writer`."""
+    async with (
+        nats_writer(url, reconnected=reconnected) as client,
+        real_store(directory / "store", clock=SystemClock()) as link,
+    ):
+        yield SourceKit(url, client, link)
+
+
+@asynccontextmanager
+async def nats_writer(url: str, *, reconnected: asyncio.Event | None = None) -> AsyncIterator[Client]:
+    """A client that never gives up; `url` may name several servers with commas. `reconnected` is set where it lost its
+    connection and has another one."""
+
+    async def note() -> None:
+        if reconnected is not None:
+            reconnected.set()
+
+    client = await nats.connect(
+        url.split(","),
+        max_reconnect_attempts=-1,
+        reconnect_time_wait=0.05,
+        connect_timeout=2,
+        ping_interval=1,  # a server that hangs is left within seconds
+        reconnected_cb=note,
+    )
     try:
-        async with real_store(directory / "store", clock=SystemClock()) as link:
-            yield SourceKit(url, client, link)
+        yield client
     finally:
         await client.close()

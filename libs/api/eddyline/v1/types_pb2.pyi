@@ -70,7 +70,9 @@ class _GapReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GapReason.V
     GAP_REASON_RECREATED: _GapReason.ValueType  # 1
     """Another topic of the same name: nothing of the old one can be read."""
     GAP_REASON_SOURCE_GAP: _GapReason.ValueType  # 2
-    """The source had lost these revisions before they were read: by its limits, by age or by a purge."""
+    """The source had lost these revisions before they were read: by its limits, by age or by a purge, or as its stream
+    was deleted.
+    """
     GAP_REASON_SUPERSEDED: _GapReason.ValueType  # 3
     """The source had replaced these revisions by newer ones of the same keys: a range before the first one that was
     still there. Single ones further on are passed over in silence, see `SourceDefinition`.
@@ -98,7 +100,9 @@ GAP_REASON_UNSPECIFIED: GapReason.ValueType  # 0
 GAP_REASON_RECREATED: GapReason.ValueType  # 1
 """Another topic of the same name: nothing of the old one can be read."""
 GAP_REASON_SOURCE_GAP: GapReason.ValueType  # 2
-"""The source had lost these revisions before they were read: by its limits, by age or by a purge."""
+"""The source had lost these revisions before they were read: by its limits, by age or by a purge, or as its stream
+was deleted.
+"""
 GAP_REASON_SUPERSEDED: GapReason.ValueType  # 3
 """The source had replaced these revisions by newer ones of the same keys: a range before the first one that was
 still there. Single ones further on are passed over in silence, see `SourceDefinition`.
@@ -426,7 +430,10 @@ class Gap(_message.Message):
     source_first: _builtins.int
     """With SOURCE_GAP and SUPERSEDED: first lost revision of the source's stream, inclusive."""
     source_last: _builtins.int
-    """With SOURCE_GAP and SUPERSEDED: last lost revision of the source's stream, inclusive."""
+    """With SOURCE_GAP and SUPERSEDED: last lost revision of the source's stream, inclusive. 0 beside a `source_first` =
+    not known: the stream was deleted and made again, or rolled back, and what it had from there on nobody can say,
+    perhaps nothing. What follows is of the stream as it is now.
+    """
     def __init__(
         self,
         *,

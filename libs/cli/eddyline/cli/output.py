@@ -163,7 +163,7 @@ def gap_fields(gap: Gap) -> dict[str, Json]:
         fields["seq"] = gap.seq
     if gap.new_epoch:
         fields.update(old_epoch=gap.old_epoch, new_epoch=gap.new_epoch)
-    if gap.source_last:
+    if gap.source_first:
         fields.update(source_first=gap.source_first, source_last=gap.source_last)
     return fields
 
@@ -181,7 +181,10 @@ def gap_line(gap: Gap) -> str:
         return (
             f"     GAP  {gap_name(gap.reason)}: another topic of this name (epoch {gap.old_epoch}, now {gap.new_epoch})"
         )
-    source = f", source revisions {gap.source_first} to {gap.source_last}" if gap.source_last else ""
+    source = ""
+    if gap.source_first:
+        end = f"to {gap.source_last}" if gap.source_last else "on, how many is not known"
+        source = f", source revisions {gap.source_first} {end}"
     return f"     GAP  {gap_name(gap.reason)}: lost {gap.first_seq} to {gap.last_seq}{source}"
 
 

@@ -27,7 +27,7 @@ JSON (-o json), an object a record; what is absent is left out:
   meta             [{"name": "n", "value": "v"}] (or value_base64)
   version          hex; source_ts_ns: time at the source, where a source brought it
 or, for what was lost: gap (the reason), first_seq, last_seq; old_epoch and new_epoch, source_first and source_last
-where they apply."""
+(0 = not known) where they apply."""
 
 
 def add(subparsers: Subparsers) -> None:

@@ -2,8 +2,9 @@
 
     payload = u8 1 (format), u8 reason, u16 identity length, u32 0, u64 first, u64 last, identity     little-endian
 
-With SOURCE_GAP and SUPERSEDED `first` and `last` are revisions of the source's stream, and the `Gap` that readers see
-covers the one seq that its record takes: nothing that had a seq was lost. With UNSYNCED they are the lost seqs.
+With SOURCE_GAP and SUPERSEDED `first` and `last` are revisions of the source's stream, `last` 0 where nobody knows how many
+there were, and the `Gap` that readers see covers the one seq that its record takes: nothing that had a seq was lost. With
+UNSYNCED they are the lost seqs.
 """
 
 from __future__ import annotations
@@ -48,10 +49,12 @@ def gap_of(record_seq: int, data: bytes) -> Gap:
         message = f"a gap payload of {len(data)} bytes, at least {_HEAD.size}"
         raise MalformedColumns(message, field="data", lengthBytes=len(data), leastBytes=_HEAD.size)
     version, reason, identity_length, zero, first, last = _HEAD.unpack_from(data)
-    if version != _FORMAT or zero != 0 or len(data) != _HEAD.size + identity_length or last < first:
+    if version != _FORMAT or zero != 0 or len(data) != _HEAD.size + identity_length:
         raise MalformedColumns("a gap payload does not follow its grammar", field="data")
     identity = data[_HEAD.size :]
     known = reason_of(reason)
+    if last < first and (last or known not in OF_SOURCE):
+        raise MalformedColumns("a gap payload ends before it begins", field="data")
     if known in OF_SOURCE:
         return Gap(
             record_seq, record_seq, known, record_seq, source_identity=identity, source_first=first, source_last=last

@@ -96,7 +96,8 @@ class Record(NamedTuple):
 class Gap(NamedTuple):
     """A lost range: `first_seq` to `last_seq`, both inclusive; 0 to 0 with RECREATED, which has no range.
 
-    `seq` is the one that a gap record itself takes, 0 where none does. `source_*` only with SOURCE_GAP and SUPERSEDED.
+    `seq` is the one that a gap record itself takes, 0 where none does. `source_*` only with SOURCE_GAP and SUPERSEDED;
+    `source_last` 0 beside a `source_first` = nobody knows how many were lost.
     `reason` is a member of `GapReason`, or the number of a later version's.
     """
 

@@ -1,9 +1,11 @@
 """Taking a stream as it is now, whatever the position says: it was made again, was rolled back, or somebody asked for it.
 
-Where the stream is another one, what the old one had and nobody read is told as a gap, as far as it is known; of a bucket,
-keys that are gone get a synthetic DELETE; then the position is of this stream, before its first message, and all of it is
-read. Up to what was its last revision when this began, a message that says what the fold has already is not written
-again (`only_changes`): a bucket that was filled anew with the same values adds nothing, and every other revision is there.
+Where the stream is another one, what the old one had and nobody read is told as a gap: up to the last revision it is known
+to have had, and, since nobody can know of more, one of an unknown end. Of a bucket, keys that are gone get a synthetic
+DELETE; what this stream had dropped already is a gap too; then the position is of this stream, before its first message,
+and all of it is read. Up to what was its last revision when this began, a message that says what the fold has already is
+not written again (`only_changes`): a bucket that was filled anew with the same values adds nothing, and every other
+revision is there.
 Where it is the same stream, the newest message of every key is read up to the position and compared with the fold, what
 differs is written, and keys that are gone are deleted; all behind the position is read as ever.
 
@@ -20,16 +22,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from eddyline.core.batch import Batch
 from eddyline.core.errors import InvalidArgument, NatsUnreachable
 from eddyline.core.meta import encode_meta
 from eddyline.core.record import Gap, GapReason, Op, Record
-from eddyline.ingest.batch import CHANGES_RECORDS_MAX, VERSION_BYTES, gap_record
+from eddyline.ingest.batch import VERSION_BYTES, gap_record
 from eddyline.ingest.consumer import Consumer, ConsumerLost
 from eddyline.ingest.filters import Filter
+from eddyline.ingest.holes import reason_of_loss, source_gap
 from eddyline.ingest.pieces import apply_cut
 from eddyline.ingest.position import Position
-from eddyline.ingest.resync import Resynced, resync, vanished
+from eddyline.ingest.resync import Resynced, apply_changes, resync, vanished
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,20 +71,20 @@ async def accept(given: Acceptance, position: Position) -> Resynced:
     Raises:
         SourceStopped: OVERSIZE. BucketNotFound, NatsUnreachable, and what the store's calls raise. A part may be done then.
     """
-    stream = given.stream
     if not given.is_other:
         return await _accept_same(given, position)
-    rows = [gap_record(_unread(position, given.lost_to))] if given.lost_to > position.revision else []
-    told = f", gap {position.revision + 1}-{given.lost_to}" if rows else ""
-    here = position
-    if rows:
-        here = here.after_changes()
-        await apply_cut(given.forward, Batch.from_rows(rows), here, moves=False)
-    here, deletes = await _delete_vanished(given, here)
+    stream = given.stream
     at = Position(stream.created_ns, max(stream.first_revision - 1, 0), resync_serial=given.resync_serial)
-    at = _other(at, here)
-    await given.forward.apply(None, at)
-    return Resynced(at, f"accepted: {deletes} deletes, reading from {at.revision + 1} what differs{told}")
+    gone = await _vanished(given)
+    version = stream.last_revision.to_bytes(VERSION_BYTES, "big")
+    rows = [gap_record(gap) for gap in _unread(position, given.lost_to)]
+    rows += [Record(op=Op.DELETE, key=key, version=version) for key in gone]
+    if at.revision and stream.created_ns != position.created_ns:
+        rows.append(gap_record(source_gap(stream, 1, at.revision, reason_of_loss(stream))))
+    await apply_changes(given.forward, rows, position, end=at)
+    told = max(given.lost_to, position.revision)
+    lost = f", gap {position.revision + 1}-{told}" if told > position.revision else ""
+    return Resynced(at, f"accepted: {len(gone)} deletes, reading from {at.revision + 1} what differs{lost}")
 
 
 async def _accept_same(given: Acceptance, position: Position) -> Resynced:
@@ -103,34 +105,23 @@ async def _accept_same(given: Acceptance, position: Position) -> Resynced:
     return Resynced(at, f"accepted: {puts} puts" + (f"; {resynced.done}" if resynced.done else ""))
 
 
-async def _delete_vanished(given: Acceptance, here: Position) -> tuple[Position, int]:
-    """Delete what the fold has and the bucket has not; the position then, and how many keys those were."""
-    stream = given.stream
-    if not stream.bucket:
-        return here, 0
+async def _vanished(given: Acceptance) -> list[bytes]:
+    """Keys that the fold has and the bucket has not."""
+    if not given.stream.bucket:
+        return []
     pages = given.link.range_entries(given.definition.topic)
-    gone = await vanished(given.jetstream, stream, pages, takes=Filter(given.definition))
-    version = stream.last_revision.to_bytes(VERSION_BYTES, "big")
-    deletes = [Record(op=Op.DELETE, key=key, version=version) for key in gone]
-    for start in range(0, len(deletes), CHANGES_RECORDS_MAX):
-        here = here.after_changes()
-        batch = Batch.from_rows(deletes[start : start + CHANGES_RECORDS_MAX])
-        await apply_cut(given.forward, batch, here, moves=False)
-    given.forward.counts.synthetic_deletes += len(gone)
-    return here, len(deletes)
+    return await vanished(given.jetstream, given.stream, pages, takes=Filter(given.definition))
 
 
-def _other(position: Position, before: Position) -> Position:
-    """`position`, or one like it where `before` is the same: what follows must differ."""
-    return position if position != before else position.after_changes()
-
-
-def _unread(position: Position, lost_to: int) -> Gap:
-    """What the old stream had behind the position."""
+def _unread(position: Position, lost_to: int) -> list[Gap]:
+    """What the old stream had behind the position: so much is known, and what came after it nobody knows."""
     identity = position.created_ns.to_bytes(8, "little", signed=True)
-    return Gap(
-        0, 0, GapReason.SOURCE_GAP, source_identity=identity, source_first=position.revision + 1, source_last=lost_to
+    unknown = Gap(
+        0, 0, GapReason.SOURCE_GAP, source_identity=identity, source_first=max(position.revision, lost_to) + 1
     )
+    if lost_to <= position.revision:
+        return [unknown]
+    return [unknown._replace(source_first=position.revision + 1, source_last=lost_to), unknown]
 
 
 async def _take_values(given: Acceptance, here: Position, *, through: int) -> tuple[Position, int]:

@@ -114,6 +114,15 @@ class Chunk:
         self.misfits.append(misfit)
         self.nbytes += len(misfit.subject) + len(misfit.data) + len(misfit.headers)
 
+    def cut(self, jump: Jump) -> None:
+        """Leave only what came before a jump of this chunk."""
+        del self.keys[jump.row :], self.data[jump.row :], self.metas[jump.row :], self.ops[jump.row :]
+        del self.revisions[jump.row :], self.times_ns[jump.row :]
+        self.jumps = [other for other in self.jumps if other.after_revision < jump.after_revision]
+        self.misfits = [misfit for misfit in self.misfits if misfit.revision <= jump.after_revision]
+        self.last_revision = jump.after_revision
+        self.last_subject = self.last_data = b""  # not kept: the position has no sample
+
     def keep(self, rows: Sequence[int], through: int) -> None:
         """Drop the rows up to revision `through` that are not among `rows` (ascending). What is placed before a row stays
         before what follows it."""
@@ -131,6 +140,8 @@ class Chunk:
 
     def position(self, created_ns: int, resync_serial: int = 0) -> Position:
         """The position once it is applied."""
+        if not self.last_subject:
+            return Position(created_ns, self.last_revision, resync_serial=resync_serial)
         sample = sample_of(self.last_subject, self.last_data)
         return Position(created_ns, self.last_revision, sample, resync_serial)
 

@@ -5,12 +5,18 @@ record holds, meta = why and where from, the hash of all of it, and its size. In
 revision is missing; a fold keeps what the key had before.
 I1: a letter is stored before the source's position passes its message. Its idempotency key is the message's place: who meets
 the message again within a day (`LETTERS_CONFIG`), after a crash or in a resync, stores no second one.
+
+An append is known again as a whole, by one key: a batch of letters that comes again cut otherwise would store some twice. A
+writer's position would not do either: a resync meets older messages behind newer ones. So each letter is an append of its
+own, and `LETTERS_AT_ONCE` are on their way together, which the store commits as one group: in no order among themselves.
+Memory: those of one chunk.
 Threading: event loop.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import asyncio
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from xxhash import xxh3_128_hexdigest
 
@@ -41,6 +47,16 @@ HEADERS_BYTES_MAX: Final = 8 << 10
 """Of the message's header block, as it came: half of what meta may have."""
 
 ANOTHER: Final = "make room there, or name another topic (`eddyline source update NAME --dead-letter-topic TOPIC`)"
+LETTERS_AT_ONCE: Final = 64
+"""Appends under way: alone each waits for a commit of its own (64 letters of FSYNC: 64 syncs in place of one or two); more
+would be a source's burst on a store that others write too."""
+
+
+class _Letter(NamedTuple):
+    """A letter and its idempotency key."""
+
+    record: Record
+    key: str
 
 
 class DeadLetters:
@@ -69,9 +85,13 @@ class DeadLetters:
         Raises:
             SourceStopped: OVERSIZE: no retry helps, since the topic is of another kind or is written by a source.
         """
-        for misfit in misfits:
-            await self._append(self._letter(stream, misfit), f"{stream.created_ns:x}:{misfit.revision}")
-            self._counts.dead_letters += 1
+        source = xxh3_128_hexdigest(self.definition.name.encode())
+        for start in range(0, len(misfits), LETTERS_AT_ONCE):
+            letters = [
+                _Letter(self._letter(stream, misfit), f"{source}:{stream.created_ns:x}:{misfit.revision}")
+                for misfit in misfits[start : start + LETTERS_AT_ONCE]
+            ]
+            await self._settle(letters)
 
     def _letter(self, stream: Stream, misfit: Misfit) -> Record:
         whole = misfit.headers + misfit.data
@@ -103,21 +123,34 @@ class DeadLetters:
             return False
         return True
 
-    async def _append(self, letter: Record, place: str) -> None:
-        key = f"{xxh3_128_hexdigest(self.definition.name.encode())}:{place}"
+    async def _settle(self, letters: Sequence[_Letter]) -> None:
+        """Append letters at once, those that failed again until none is left."""
         while True:
-            try:
-                await self._link.append(
-                    self.definition.dead_letter_topic, Batch.from_rows([letter]), idempotency_key=key
-                )
+            async with asyncio.TaskGroup() as group:
+                asked = [group.create_task(self._append(letter)) for letter in letters]
+            failed = [(letter, task.result()) for letter, task in zip(letters, asked, strict=True)]
+            letters = [letter for letter, error in failed if error is not None]
+            errors = [error for _, error in failed if error is not None]
+            self._counts.dead_letters += len(asked) - len(errors)
+            if not errors:
                 break
-            except EddylineError as error:
-                is_made_again = isinstance(error, TopicNotFound) and await self._is_made()
-                if not is_made_again and not retried(error):
+            is_made_again = any(isinstance(error, TopicNotFound) for error in errors) and await self._is_made()
+            for error in errors:
+                if not retried(error) and not (is_made_again and isinstance(error, TopicNotFound)):
                     raise SourceStopped("OVERSIZE", f"dead letters: {error.message}; {ANOTHER}") from error
-                self._on_trouble(f"dead letters: {error.message}")
-                wait_s = self._backoff.next_s(at_least_s=int(error.metadata.get("retryAfterMs", "0")) / 1000)
-            await sleep(self._clock, wait_s)
+            self._on_trouble(f"dead letters: {errors[0].message}")
+            asked_s = max(int(error.metadata.get("retryAfterMs", "0")) for error in errors) / 1000
+            await sleep(self._clock, self._backoff.next_s(at_least_s=asked_s))
         if self._backoff.failures:
             self._backoff.reset()
             self._on_trouble("")
+
+    async def _append(self, letter: _Letter) -> EddylineError | None:
+        """Ask once; what came in the way."""
+        try:
+            await self._link.append(
+                self.definition.dead_letter_topic, Batch.from_rows([letter.record]), idempotency_key=letter.key
+            )
+        except EddylineError as error:
+            return error
+        return None

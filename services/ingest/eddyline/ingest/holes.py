@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 
 
 class Holes(NamedTuple):
-    """Gaps of a chunk. `overrun` = messages left unread, and with them perhaps whole keys: key sets are to be compared."""
+    """Gaps of a chunk. `overrun` = messages left unread, and with them perhaps whole keys: key sets are to be compared.
+    `evicted` = the first jump whose messages the stream's limits, its age or a purge took before they were read."""
 
     gaps: tuple[PlacedGap, ...]
     overrun: bool
+    evicted: Jump | None = None
 
 
 NO_HOLES = Holes((), overrun=False)
@@ -38,6 +40,11 @@ def source_gap(stream: Stream, first: int, last: int, reason: GapReason = GapRea
     """Revisions `first` to `last` (inclusive) of the stream are lost."""
     assert 0 < first <= last
     return Gap(0, 0, reason, source_identity=stream.identity, source_first=first, source_last=last)
+
+
+def reason_of_loss(stream: Stream) -> GapReason:
+    """Why revisions before the stream's first one are missing."""
+    return GapReason.SOURCE_GAP if stream.may_evict else GapReason.SUPERSEDED
 
 
 def with_misfits(stream: Stream, chunk: Chunk, gaps: Sequence[PlacedGap]) -> Sequence[PlacedGap]:
@@ -63,25 +70,19 @@ async def find_holes(jetstream: JetStream, stream: Stream, chunk: Chunk) -> Hole
     """
     if not chunk.jumps or not (stream.plain or stream.may_evict):
         return NO_HOLES
-    if stream.plain and stream.history == 0:
-        gaps = (
-            PlacedGap(jump.row, source_gap(stream, jump.after_revision + 1, jump.revision - 1)) for jump in chunk.jumps
-        )
-        return Holes(tuple(gaps), overrun=False)
     if not stream.may_evict:
-        return NO_HOLES
+        return Holes(_told(stream, chunk.jumps), overrun=False) if stream.history == 0 else NO_HOLES
     now = await jetstream.again(stream)
     lost = [jump for jump in chunk.jumps if _is_overrun(jump, now)]
-    return Holes(
-        tuple(
-            PlacedGap(
-                jump.row,
-                source_gap(stream, jump.after_revision + 1, min(jump.revision, now.first_revision) - 1),
-            )
-            for jump in lost
-        ),
-        overrun=bool(lost),
-    )
+    evicted = [jump._replace(revision=min(jump.revision, now.first_revision)) for jump in lost]
+    first = evicted[0] if evicted else None
+    if stream.plain and stream.history == 0:
+        return Holes(_told(stream, chunk.jumps), overrun=False, evicted=first)
+    return Holes(_told(stream, evicted), overrun=bool(evicted), evicted=first)
+
+
+def _told(stream: Stream, jumps: Sequence[Jump]) -> tuple[PlacedGap, ...]:
+    return tuple(PlacedGap(jump.row, source_gap(stream, jump.after_revision + 1, jump.revision - 1)) for jump in jumps)
 
 
 def _is_overrun(jump: Jump, stream: Stream) -> bool:

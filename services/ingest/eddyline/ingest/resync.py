@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.batch import Batch
 from eddyline.core.errors import EddylineError
-from eddyline.core.record import GapReason, Op, Record
+from eddyline.core.record import Op, Record
 from eddyline.ingest.batch import CHANGES_RECORDS_MAX, VERSION_BYTES, gap_record
-from eddyline.ingest.holes import source_gap
+from eddyline.ingest.holes import reason_of_loss, source_gap
 from eddyline.ingest.jetstream import nameable
 from eddyline.ingest.pieces import apply_cut
 from eddyline.ingest.position import Position, revision_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from eddyline.core.read import RangePage
     from eddyline.core.store_link import StoreLink
@@ -73,20 +73,31 @@ async def resync(
     version = resume.to_bytes(VERSION_BYTES, "big")
     rows = [Record(op=Op.DELETE, key=key, version=version) for key in gone]
     if lost:
-        reason = GapReason.SOURCE_GAP if stream.may_evict else GapReason.SUPERSEDED
-        rows.insert(0, gap_record(source_gap(stream, at + 1, resume, reason)))
-    here = position if position is not None else Position(stream.created_ns, 0, resync_serial=resync_serial)
-    for start in range(0, len(rows), CHANGES_RECORDS_MAX):
-        batch = Batch.from_rows(rows[start : start + CHANGES_RECORDS_MAX])
-        is_last = start + CHANGES_RECORDS_MAX >= len(rows)
-        moved = Position(stream.created_ns, resume, resync_serial=here.resync_serial)
-        here = moved if lost and is_last else here.after_changes()
-        await apply_cut(forward, batch, here, moves=False)
-        position = here
-    forward.counts.synthetic_deletes += len(gone)
+        rows.insert(0, gap_record(source_gap(stream, at + 1, resume, reason_of_loss(stream))))
+    if rows:
+        here = position if position is not None else Position(stream.created_ns, 0, resync_serial=resync_serial)
+        end = Position(stream.created_ns, resume, resync_serial=here.resync_serial) if lost else None
+        position = await apply_changes(forward, rows, here, end=end)
     done = [f"{len(gone)} deletes"] if gone else []
     done += [f"gap {at + 1}-{resume}"] if lost else []
     return Resynced(position, "resync: " + ", ".join(done) if done else "")
+
+
+async def apply_changes(
+    forward: Forward, rows: Sequence[Record], here: Position, *, end: Position | None = None
+) -> Position:
+    """Apply records that no message brought, in batches of at most `CHANGES_RECORDS_MAX`; the position then. `here` is the
+    stored position, or the one to begin with; `end`, where it is given, is stored with the last batch.
+
+    Raises:
+        What `Forward.apply` raises; a part of it may be done then.
+    """
+    for start in range(0, len(rows), CHANGES_RECORDS_MAX):
+        is_last = start + CHANGES_RECORDS_MAX >= len(rows)
+        here = end if end is not None and is_last else here.after_changes()
+        await apply_cut(forward, Batch.from_rows(rows[start : start + CHANGES_RECORDS_MAX]), here, moves=False)
+    forward.counts.synthetic_deletes += sum(row.op is Op.DELETE for row in rows)
+    return here
 
 
 async def vanished(

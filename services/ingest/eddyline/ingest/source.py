@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.backoff import Backoff
-from eddyline.core.clock import wait_event
+from eddyline.core.clock import sleep, wait_event
 from eddyline.core.errors import (
     BucketNotFound,
     EddylineError,
@@ -52,7 +52,7 @@ from eddyline.ingest.position import Position, decode_position, revision_of
 from eddyline.ingest.resync import resync
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Sequence
     from random import Random
 
     from eddyline.core.batch import Batch
@@ -227,6 +227,9 @@ class SourceRun:
         resync_serial = self._orders.resync_serial
         verdict = await judge(around.jetstream, self._definition, position, resync_serial=resync_serial)
         stream = verdict.stream
+        if self._attempt_number == 1 and stream.cautions:
+            caution = "; ".join(stream.cautions)
+            log.warning("source may miss revisions", extra=fields(source=self._definition.name, reason=caution))
         if not verdict.is_other:
             self.progress.saw(stream.last_revision)
         if not self._prefix:
@@ -284,14 +287,18 @@ class SourceRun:
 
     async def _connected_or_ordered(self) -> None:
         """Wait until NATS is there. Raises ConsumerLost where other orders come before."""
-        async with asyncio.TaskGroup() as group:
-            connected = group.create_task(self._around.connection.wait_connected())
-            ordered = group.create_task(self._orders.changed.wait())
-            await asyncio.wait((connected, ordered), return_when=asyncio.FIRST_COMPLETED)
-            connected.cancel()
-            ordered.cancel()
+        await self._unless_ordered(self._around.connection.wait_connected())
         if not self._around.connection.connected:
             raise ConsumerLost(ORDERED)
+
+    async def _unless_ordered(self, work: Coroutine[object, object, object]) -> None:
+        """Do something that does not fail, or leave it where other orders come before it is done."""
+        async with asyncio.TaskGroup() as group:
+            working = group.create_task(work)
+            ordered = group.create_task(self._orders.changed.wait())
+            await asyncio.wait((working, ordered), return_when=asyncio.FIRST_COMPLETED)
+            working.cancel()
+            ordered.cancel()
 
     def _lost(self, reason: str) -> None:
         if reason != ORDERED:
@@ -371,16 +378,27 @@ class SourceRun:
                 continue
             self.progress.saw(max(chunk.last_revision, consumer.last_seen_revision))
             holes = await find_holes(self._around.jetstream, stream, chunk)
-            if holes.overrun and self._definition.on_expired == "STOP":
-                lost = holes.gaps[0].gap
-                raise expired(stream, lost.source_first, lost.source_last)
-            await self._dead_letters.keep(stream, chunk.misfits)
-            serial = position.resync_serial if position is not None else self._orders.resync_serial
-            position = chunk.position(stream.created_ns, serial)
-            await apply_cut(self._forward, await self._batch(stream, chunk, holes.gaps), position, moves=True)
-            self.progress.position_revision = position.revision
+            stop = holes.evicted if self._definition.on_expired == "STOP" else None
+            if stop is not None:
+                chunk.cut(stop)
+            if chunk.last_revision > revision_of(position):
+                position = await self._apply(stream, chunk, holes.gaps, position)
+            if stop is not None:
+                raise expired(stream, stop.after_revision + 1, stop.revision - 1)
             if holes.overrun:
                 self._resync_for(f"{stream.origin} dropped revisions before they were read", consumer)
+
+    async def _apply(
+        self, stream: Stream, chunk: Chunk, gaps: Sequence[PlacedGap], position: Position | None
+    ) -> Position:
+        """Apply a chunk with those of `gaps` that lie in it; the position then."""
+        told = [placed for placed in gaps if placed.gap.source_first <= chunk.last_revision]
+        await self._dead_letters.keep(stream, chunk.misfits)
+        serial = position.resync_serial if position is not None else self._orders.resync_serial
+        position = chunk.position(stream.created_ns, serial)
+        await apply_cut(self._forward, await self._batch(stream, chunk, told), position, moves=True)
+        self.progress.position_revision = position.revision
+        return position
 
     async def _batch(self, stream: Stream, chunk: Chunk, gaps: Sequence[PlacedGap]) -> Batch | None:
         """What of a chunk is written; of what a resync takes from another stream only what differs from the fold."""
@@ -435,13 +453,17 @@ class SourceRun:
             while not self._orders.changed.is_set():  # or until the lease ends
                 await self._wait_looking()
             return 0.0
-        await self._look()
+        await self._unless_ordered(self._look())
         return OVERSIZE_LOOK_S
 
     async def _wait_looking(self) -> None:
-        """Wait for other orders, or until the figures of a source that stands still were looked at once more."""
+        """Wait for other orders, or until the figures of a source that stands still were looked at once more. A question
+        that NATS leaves unanswered holds no order up."""
+        await self._unless_ordered(self._look_and_rest())
+
+    async def _look_and_rest(self) -> None:
         await self._look()
-        await wait_event(self._around.clock, self._orders.changed, self._around.look_s)
+        await sleep(self._around.clock, self._around.look_s)
 
     async def _look(self) -> None:
         """See how far the stream is, so that lag is told while nothing is read. What does not answer is asked again.

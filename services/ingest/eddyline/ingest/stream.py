@@ -15,6 +15,8 @@ BUCKET_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,255}")
 """JetStream's own rule for buckets, and the store's bound."""
 STREAM_PATTERN: Final = re.compile(r"[^\s.*>/\\]{1,255}")
 """And for streams."""
+HISTORY_MAX: Final = 64
+"""JetStream's own bound of a bucket's history."""
 NO_BOUND_NS: Final = 0
 MSG_TTL_NS_MIN: Final = 1_000_000_000
 """The shortest time to live that the server takes for one message."""
@@ -61,6 +63,19 @@ class Stream:
     def may_evict(self) -> bool:
         """True = messages may go by limits or age, not only because the same key is written again."""
         return not self.discard_new or self.max_age_ns > 0 or self.msg_ttl
+
+    @property
+    def cautions(self) -> list[str]:
+        """What of its settings lets revisions go before they are read, in words; for people."""
+        found = []
+        if self.bucket and 0 < self.history < HISTORY_MAX:
+            kept = "1 revision" if self.history == 1 else f"{self.history} revisions"
+            found.append(f"it keeps {kept} of a key, {HISTORY_MAX} are the most")
+        if self.limited and not self.discard_new:
+            found.append("its limits evict the oldest messages")
+        if self.max_age_ns and not self.expiry_markers:
+            found.append("messages expire without markers")
+        return found
 
     @property
     def lifetime_ns_min(self) -> int:

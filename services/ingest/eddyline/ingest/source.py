@@ -76,7 +76,8 @@ OVERSIZE_LOOK_S: Final = 30.0
 """How long until it is seen that somebody removed a message that does not fit."""
 GOOD_ATTEMPT_S: Final = 10.0
 """An attempt that was LIVE this long owes its end to something new: the backoff starts over."""
-END_TIMEOUT_S: Final = 2.0
+SWEEP_S_MAX: Final = 2.0
+"""For consumers left behind: one whose NATS server is dead is not deleted before its group has another leader."""
 RAISE_CAP: Final = "raise its cap (`eddyline topic update`)"
 ORDERED: Final = "other orders came"
 """Why a consumer is left where a source is paused or is to resync."""
@@ -236,7 +237,7 @@ class SourceRun:
             topic = await around.link.get_topic(self._definition.topic)
             self._prefix = name_prefix(around.cluster_id, self._definition.name, topic)
         name = consumer_name(self._prefix, self._fence, self._attempt_number)
-        await sweep(around.jetstream, stream.name, self._prefix, fence=self._fence, keep=name)
+        await self._sweep(stream.name, keep=name)
         done = begun
         if verdict.accepts and position is not None:
             position, done = await self._accept(verdict, position, resync_serial, name)
@@ -483,11 +484,14 @@ class SourceRun:
         self.progress.enter("RECOVERING", reason)
 
     async def _leave(self) -> None:
-        """Remove what may be left at NATS; bounded, and never in the way of an end."""
-        if not self._prefix or not self._around.connection.connected:
-            return
+        """Remove what may be left at NATS."""
+        if self._prefix and self._around.connection.connected:
+            await self._sweep(self._stream_name)
+
+    async def _sweep(self, stream_name: str, *, keep: str = "") -> None:
+        """Remove consumers of before; bounded, and never in the way of a beginning or an end."""
         try:
-            async with asyncio.timeout(END_TIMEOUT_S):
-                await sweep(self._around.jetstream, self._stream_name, self._prefix, fence=self._fence)
+            async with asyncio.timeout(SWEEP_S_MAX):
+                await sweep(self._around.jetstream, stream_name, self._prefix, fence=self._fence, keep=keep)
         except (TimeoutError, NatsUnreachable):
-            pass  # the server removes it after its threshold
+            pass  # the server removes them after their threshold

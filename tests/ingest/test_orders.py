@@ -252,8 +252,9 @@ async def test_recreated_bucket_is_taken_by_a_source_whose_policy_says_so(source
     await bucket.put("b", b"1")
     async with sources.ingest():
         await sources.is_state("s", "LIVE")
-        bucket = await make_again(sources, bucket_name)
-        await bucket.put("b", b"1")
+    bucket = await make_again(sources, bucket_name)
+    await bucket.put("b", b"1")
+    async with sources.ingest():
         await sources.until(lambda: _is_fold(sources, {b"b": b"1"}))
         await sources.is_state("s", "LIVE")
     async with sources.ingest():  # and is not compared again

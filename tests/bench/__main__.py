@@ -27,6 +27,7 @@ from tests.bench import (
     p9_recovery,
     p10_segments,
     p12_growth,
+    p13_fairness,
     p14_isolation,
 )
 from tests.bench.harness import machine
@@ -48,6 +49,7 @@ ROWS: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
     "P9": p9_recovery.measure,
     "P10": p10_segments.measure,
     "P12": p12_growth.measure,
+    "P13": p13_fairness.measure,
     "P14": p14_isolation.measure,
 }
 RESULTS = Path(__file__).parent / "results"

@@ -23,7 +23,9 @@ async def test_all_are_there_at_zero_from_the_start() -> None:
     async with served_delivery() as served:
         seen = await now(served)
         check_complete(seen, "delivery")
-        assert {name for name in seen.names if seen.value(name)} == {telemetry.DELIVERY_READY}
+        series = {name: seen.series(name) for name in seen.names}
+        not_zero = {(name, labels) for name, points in series.items() for labels, value in points.items() if value}
+        assert not_zero == {(telemetry.DELIVERY_READY, ()), (telemetry.DELIVERY_PRESSURE_STEP, ("REST",))}
 
 
 async def test_counts_are_what_was_sent() -> None:

@@ -107,7 +107,7 @@ async def test_store_of_another_cluster_is_not_followed_and_asked_slowly(
             await answered.get()
             await store.clock.pass_time(REFUSED_S - 1)
             assert answered.empty()
-            status = delivery_status(role.figures, tails=role.tails, budget=role.budget)
+            status = delivery_status(role.figures, tails=role.tails, budget=role.budget, clock=store.clock)
             assert (status.ready, status.reason) == (False, "CLUSTER_MISMATCH")
             await store.clock.pass_time(1 + RECONNECT_S_MAX)
         running.cancel()

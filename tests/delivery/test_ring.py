@@ -128,3 +128,72 @@ def test_credit_counts_cells_and_an_overhead_a_record() -> None:
     assert item_bytes(batch(1, 10, 20)) == 30 + 2 * 32
     assert item_bytes(Gap(1, 2, GapReason.SOURCE_GAP)) == 64
     assert FRAME_OVERHEAD_BYTES > 0
+
+
+@given(ends=st.lists(st.integers(1, 5), min_size=1, max_size=20), opened=st.integers(0, 5), after=st.integers(0, 120))
+def test_who_is_ahead_of_what_is_open_does_not_go_through_it(ends: list[int], opened: int, after: int) -> None:
+    ring = Ring("t", RingBudget(1 << 20), 1 << 20)
+    ring.reset(1, 0)
+    for count in ends:
+        ring.push(batch(ring.end_seq + 1, *[5] * count), ring.end_seq + count)
+    for _ in range(opened):
+        if ring.has_unopened:
+            ring.open_next()
+    if not ring.has_unopened:
+        return
+    reached = max(after, ring.open_seq)
+    records = ring.open_next(after)
+    if reached >= ring.end_seq:
+        assert (ring.open_seq, ring.unopened_bytes, records) == (ring.end_seq, 0, 0)
+        return
+    frame = ring.after(reached)
+    assert frame is not None
+    assert frame.after_seq <= reached < frame.next_after_seq == ring.open_seq
+    assert records == frame.next_after_seq - frame.after_seq
+    assert ring.unopened_bytes == (ring.end_seq - ring.open_seq) * 37
+
+
+@given(
+    calls=st.lists(st.tuples(st.sampled_from(("push", "gap", "open", "join")), st.integers(1, 3000)), max_size=60),
+    ring_bytes=st.sampled_from((5_000, 1 << 20)),
+)
+def test_frames_are_opened_in_order_and_joined_without_a_change(calls: list[tuple[str, int]], ring_bytes: int) -> None:
+    budget = RingBudget(1 << 24)
+    other = Ring("other", budget, 1 << 20)
+    filled(other, [7])
+    ring = Ring("t", budget, ring_bytes)
+    ring.reset(3, 0)
+    taken = pushed = reader = 0
+    for call, size in calls:
+        before = ring.open_seq
+        if call == "push":
+            ring.push(batch(ring.end_seq + 1, size, size), ring.end_seq + 2)
+        elif call == "gap":
+            ring.push(Gap(ring.end_seq + 1, ring.end_seq + 1, GapReason.SOURCE_GAP), ring.end_seq + 1)
+        elif ring.has_unopened:
+            records = ring.open_next(joined_bytes_max=2 * size if call == "join" else 0)
+            assert before < ring.open_seq <= ring.end_seq
+            if before >= ring.floor_seq:
+                frame = ring.after(before)
+                assert frame is not None
+                assert frame.next_after_seq == ring.open_seq, "a turn opens one frame"
+                if isinstance(frame.item, Gap):
+                    assert records == 0
+                else:
+                    assert frame.item.seq_list() == list(range(before + 1, ring.open_seq + 1))
+                    assert records == frame.item.count
+                    assert records == 2 or item_bytes(frame.item) <= 2 * size
+                    assert ring.encoded(frame, ALL).records == records
+        reader = max(reader, ring.floor_seq)
+        while reader < ring.open_seq:
+            frame = ring.after(reader)
+            assert frame is not None
+            reader = frame.next_after_seq
+        taken, pushed = reader, ring.end_seq
+        assert taken <= pushed
+        held = [frame for frame, owner in budget._frames.items() if owner is ring]
+        assert ring.nbytes == sum(frame.nbytes for frame in held) <= max(ring_bytes, 0)
+        assert budget.nbytes == ring.nbytes + other.nbytes
+        closed = [item_bytes(frame.item) for frame in held if frame.after_seq >= ring.open_seq]
+        assert ring.unopened_bytes == sum(closed)
+        assert ring.has_unopened == (ring.open_seq < ring.end_seq)

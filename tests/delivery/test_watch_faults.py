@@ -310,6 +310,9 @@ async def test_status_tells_the_figures(cluster: ServedDelivery) -> None:
         assert (status.ready, status.role) == (True, cluster_pb2.ROLE_DELIVERY)
         assert (figures.watch_count, figures.topic_count, figures.delivered_count) == (1, 1, 2)
         assert figures.buffered_bytes > 0
+        pressure = figures.pressure
+        assert (pressure.step, pressure.reason) == (cluster_pb2.PRESSURE_STEP_REST, "")
+        assert list(pressure.ready_topic_counts) == [0] * 5
 
 
 MANY = [tail(f"t{number}") for number in range(1001)]

@@ -30,7 +30,8 @@ TOPICS = {
 async def found(world: World, link: LocalLink) -> None:
     """Make the topics."""
     for name, (kind, durability) in TOPICS.items():
-        world.book.made(name, (await link.create_topic(name, kind, TopicConfig(durability, WINDOW_MS))).epoch)
+        config = TopicConfig(durability, WINDOW_MS, priority=world.random.choice((None, -1000, 0, 1000)))
+        world.book.made(name, (await link.create_topic(name, kind, config)).epoch)
 
 
 @pytest.mark.parametrize("seed", seeds(SEEDS))

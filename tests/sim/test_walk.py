@@ -14,20 +14,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.store.fold.memory import SimFold
-from eddyline.store.storage.identity import read_identity
-from eddyline.store.storage.layout import Layout
 from tests.sim.seeds import naming, seeds
+from tests.sim.stops import stop_is_untold
 from tests.support.faulty_fs import FaultyFs
 from tests.support.history import End, History, read_items
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.play import Play
 from tests.support.sim_fs import Crashed, SimFs
-from tests.support.store import settings, sim_store
+from tests.support.store import sim_store
 from tests.support.topic_model import Moment
 from tests.support.wanderer import PASSING, Wanderer
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Callable
 
 pytestmark = pytest.mark.sim
@@ -115,13 +113,7 @@ class Walk:
             if not link.status().read_only_reason:
                 await play.check()
             calls = disk.calls.copy()
-        return link.status().read_only_reason.endswith("FAILED") or self.stop_is_untold(disk, calls)
-
-    def stop_is_untold(self, disk: FaultyFs, calls: Counter[str]) -> bool:
-        """Whether the disk erred since these calls, in the stop, so that the identity does not say how it ended."""
-        erred = any(calls[fault.operation] < fault.call <= disk.calls[fault.operation] for fault in disk.faults)
-        identity = read_identity(self.fs, Layout(settings().directory)) if erred else None
-        return identity is not None and not identity.clean
+        return link.status().read_only_reason.endswith("FAILED") or stop_is_untold(self.fs, disk, calls)
 
     async def read(self, play: Play) -> None:
         """A reader with some cursor, whom everything may have passed over."""

@@ -12,6 +12,7 @@ from eddyline.core.errors import EddylineError, StoreUnreachable
 from eddyline.core.record import Op
 from eddyline.core.wire import answer_from_columns, answer_from_rows, gap_from_pb
 from eddyline.delivery.config import DeliverySettings
+from eddyline.delivery.dispatch import SEND_BYTES_MAX
 from eddyline.delivery.role import DeliveryRole
 from eddyline.delivery.watches import Point, WantedTopic, WatchRequest
 from eddyline.v1 import delivery_pb2 as pb
@@ -29,7 +30,7 @@ SMALL_RING_BYTES = 20_000
 
 
 class Delivery:
-    """A delivery role that dies now and then; `role` is None meanwhile."""
+    """A delivery role that dies now and then; `role` is None meanwhile. Some are under pressure: frames are joined."""
 
     content = True
 
@@ -45,6 +46,7 @@ class Delivery:
             size = random.choice((0, SMALL_RING_BYTES, 16 << 20))
             settings = DeliverySettings(buffer_bytes=size, topic_buffer_bytes=size)
             role = DeliveryRole(self._link, clock=self._world.clock, random=random, settings=settings)
+            role.figures.queued_bytes = random.choice((0, SEND_BYTES_MAX // 2, SEND_BYTES_MAX))
             async with asyncio.TaskGroup() as tasks:
                 running = tasks.create_task(role.run())
                 self.role, self._gone = role, asyncio.Event()

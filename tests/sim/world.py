@@ -18,6 +18,7 @@ from eddyline.core.topic import Durability
 from eddyline.store.fold.fold import FoldFailed
 from eddyline.store.fold.memory import SimFold
 from tests.sim.book import Book
+from tests.sim.stops import stop_is_untold
 from tests.support.faulty_fs import FaultyFs
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.sim_fs import Crashed, SimFs
@@ -127,7 +128,8 @@ class World:
                 if not last and self.random.random() < 0.7:
                     self.fs.crash_at = self.fs.calls + self.random.randrange(1, CRASH_CALLS_MAX)
                 await self._use(link, disk, last=last)
-            clean = not link.status().read_only_reason.endswith("FAILED")
+                calls = disk.calls.copy()
+            clean = not stop_is_untold(self.fs, disk, calls) and not link.status().read_only_reason.endswith("FAILED")
         except FoldFailed:
             fold_failed = True
         except BaseException as error:

@@ -10,7 +10,8 @@ import pytest
 from eddyline.core.batch import Batch
 from eddyline.core.errors import InvalidArgument, TopicNotFound
 from eddyline.core.record import Gap, GapReason
-from eddyline.core.store_link import FollowEnded, FollowItem, FollowLevel, FollowStarted
+from eddyline.core.store_link import FollowChanged, FollowEnded, FollowItem, FollowLevel, FollowStarted
+from eddyline.core.topic import ConfigChange
 from eddyline.store.follow import ANSWERS_MAX, TURN_BYTES_MAX
 from tests.support.manual_clock import settle
 from tests.support.store import append, log_topic, rows, sim_store
@@ -250,3 +251,23 @@ async def test_topic_deleted_with_its_files_before_they_were_read_is_told_as_del
         assert isinstance(started, FollowStarted)
         assert isinstance(ended, FollowEnded)
         assert ended.reason == TopicNotFound.reason
+
+
+async def test_follower_is_told_a_changed_configuration_once() -> None:
+    async with sim_store() as link, link.follow() as follow:
+        await log_topic(link)
+        await follow.grant(CREDIT)
+        await follow.add(7, "log")
+        events = aiter(follow)
+        await take(events, 2)
+        await link.update_topic("log", ConfigChange(priority=3))
+        await link.update_topic("log", ConfigChange(priority=5))
+        (changed,) = await take(events, 1)
+        assert isinstance(changed, FollowChanged)
+        assert (changed.follow_id, changed.topic.config.priority) == (7, 5)
+        await link.update_topic("log", ConfigChange(clear_priority=True))
+        await append(link, "log", rows("a"))
+        changed, item = await take(events, 2)
+        assert isinstance(changed, FollowChanged)
+        assert changed.topic.config.priority is None
+        assert isinstance(item, FollowItem)

@@ -867,6 +867,7 @@ class FollowTopicsResponse(_message.Message):
     ITEM_FIELD_NUMBER: _builtins.int
     LEVEL_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
     follow_id: _builtins.int
     """Number of the topic it is about."""
     @_builtins.property
@@ -885,6 +886,10 @@ class FollowTopicsResponse(_message.Message):
     def ended(self) -> Global___FollowEnded:
         """No more answers for this topic."""
 
+    @_builtins.property
+    def changed(self) -> Global___FollowChanged:
+        """The topic's configuration is another one."""
+
     def __init__(
         self,
         *,
@@ -893,12 +898,13 @@ class FollowTopicsResponse(_message.Message):
         item: Global___FollowItem | None = ...,
         level: Global___FollowLevel | None = ...,
         ended: Global___FollowEnded | None = ...,
+        changed: Global___FollowChanged | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "event", b"event", "item", b"item", "level", b"level", "started", b"started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "ended", b"ended", "event", b"event", "item", b"item", "level", b"level", "started", b"started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "event", b"event", "follow_id", b"follow_id", "item", b"item", "level", b"level", "started", b"started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "ended", b"ended", "event", b"event", "follow_id", b"follow_id", "item", b"item", "level", b"level", "started", b"started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "item", "level", "ended"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "item", "level", "ended", "changed"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -985,6 +991,30 @@ class FollowLevel(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FollowLevel: _TypeAlias = FollowLevel  # noqa: Y015
+
+@_typing.final
+class FollowChanged(_message.Message):
+    """A followed topic's configuration changed. Of several changes in a row only the last may be told."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def topic(self) -> _topic_pb2.Topic:
+        """The topic as it is now."""
+
+    def __init__(
+        self,
+        *,
+        topic: _topic_pb2.Topic | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["topic", b"topic"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowChanged: _TypeAlias = FollowChanged  # noqa: Y015
 
 @_typing.final
 class FollowEnded(_message.Message):

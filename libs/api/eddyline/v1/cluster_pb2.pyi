@@ -19,6 +19,34 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _PressureStep:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PressureStepEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PressureStep.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PRESSURE_STEP_UNSPECIFIED: _PressureStep.ValueType  # 0
+    """Not told."""
+    PRESSURE_STEP_REST: _PressureStep.ValueType  # 1
+    """Nothing: it is 0.2 or less."""
+    PRESSURE_STEP_COALESCE: _PressureStep.ValueType  # 2
+    """A topic's records are gathered for a window of up to 20 ms, and go as one frame."""
+    PRESSURE_STEP_SLOW_B0: _PressureStep.ValueType  # 3
+    """And topics of band B0 have an eighth of their share: it was above 0.8 for half a second, and is not below 0.6 yet."""
+
+class PressureStep(_PressureStep, metaclass=_PressureStepEnumTypeWrapper):
+    """What delivery does about pressure, the milder first. Open set."""
+
+PRESSURE_STEP_UNSPECIFIED: PressureStep.ValueType  # 0
+"""Not told."""
+PRESSURE_STEP_REST: PressureStep.ValueType  # 1
+"""Nothing: it is 0.2 or less."""
+PRESSURE_STEP_COALESCE: PressureStep.ValueType  # 2
+"""A topic's records are gathered for a window of up to 20 ms, and go as one frame."""
+PRESSURE_STEP_SLOW_B0: PressureStep.ValueType  # 3
+"""And topics of band B0 have an eighth of their share: it was above 0.8 for half a second, and is not below 0.6 yet."""
+Global___PressureStep: _TypeAlias = PressureStep  # noqa: Y015
+
 class _MaintenanceStage:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -491,6 +519,7 @@ class DeliveryStatus(_message.Message):
     TOPIC_COUNT_FIELD_NUMBER: _builtins.int
     DELIVERED_COUNT_FIELD_NUMBER: _builtins.int
     BUFFERED_BYTES_FIELD_NUMBER: _builtins.int
+    PRESSURE_FIELD_NUMBER: _builtins.int
     watch_count: _builtins.int
     """Open watch streams."""
     topic_count: _builtins.int
@@ -499,6 +528,10 @@ class DeliveryStatus(_message.Message):
     """Records sent since the start."""
     buffered_bytes: _builtins.int
     """Bytes held for fan-out."""
+    @_builtins.property
+    def pressure(self) -> Global___DeliveryPressure:
+        """How much pressure it is under, and what it does about it. As last sampled: each 100 ms while there is any."""
+
     def __init__(
         self,
         *,
@@ -506,11 +539,88 @@ class DeliveryStatus(_message.Message):
         topic_count: _builtins.int = ...,
         delivered_count: _builtins.int = ...,
         buffered_bytes: _builtins.int = ...,
+        pressure: Global___DeliveryPressure | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pressure", b"pressure"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["buffered_bytes", b"buffered_bytes", "delivered_count", b"delivered_count", "topic_count", b"topic_count", "watch_count", b"watch_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buffered_bytes", b"buffered_bytes", "delivered_count", b"delivered_count", "pressure", b"pressure", "topic_count", b"topic_count", "watch_count", b"watch_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeliveryStatus: _TypeAlias = DeliveryStatus  # noqa: Y015
+
+@_typing.final
+class DeliveryPressure(_message.Message):
+    """Pressure of a delivery process. It costs latency and moves topics against each other, never records or their order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRESSURE_FIELD_NUMBER: _builtins.int
+    READY_PART_FIELD_NUMBER: _builtins.int
+    LATENCY_PART_FIELD_NUMBER: _builtins.int
+    SEND_BYTES_PART_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    STEP_MS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    WINDOW_US_FIELD_NUMBER: _builtins.int
+    READY_TOPIC_COUNTS_FIELD_NUMBER: _builtins.int
+    LONGEST_WAIT_MS_FIELD_NUMBER: _builtins.int
+    SCHEDULING_LATENCY_US_FIELD_NUMBER: _builtins.int
+    QUEUED_BYTES_FIELD_NUMBER: _builtins.int
+    SERVED_RECORD_COUNTS_FIELD_NUMBER: _builtins.int
+    pressure: _builtins.float
+    """The largest of the three parts, 0 to 1."""
+    ready_part: _builtins.float
+    """Topics that wait for their turn, as a part of 64. 0 to 1."""
+    latency_part: _builtins.float
+    """`scheduling_latency_us` as a part of 5 000. 0 to 1."""
+    send_bytes_part: _builtins.float
+    """`queued_bytes` as a part of 256 MiB. 0 to 1."""
+    step: Global___PressureStep.ValueType
+    """What is done about it."""
+    step_ms: _builtins.int
+    """How long it has been at that step, in milliseconds."""
+    reason: _builtins.str
+    """Why it is at that step, in words. Empty = it has been at rest since its start."""
+    window_us: _builtins.int
+    """How far apart two frames of a topic are, in microseconds; what comes between them goes as one. 0 = at once."""
+    longest_wait_ms: _builtins.int
+    """How long the topic has waited that waits longest, in milliseconds. 0 = none waits."""
+    scheduling_latency_us: _builtins.int
+    """How long topics wait for their turn, as a moving average of samples, in microseconds."""
+    queued_bytes: _builtins.int
+    """Bytes given to streams and not yet taken by their transports."""
+    @_builtins.property
+    def ready_topic_counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Topics that wait for their turn in each band, B0 to B4: five numbers."""
+
+    @_builtins.property
+    def served_record_counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Records given since the start to subscriptions whose topic had to wait for its turn, by the band it waited in, B0 to
+        B4: five numbers. What its filter hides from a subscription counts.
+        """
+
+    def __init__(
+        self,
+        *,
+        pressure: _builtins.float = ...,
+        ready_part: _builtins.float = ...,
+        latency_part: _builtins.float = ...,
+        send_bytes_part: _builtins.float = ...,
+        step: Global___PressureStep.ValueType = ...,
+        step_ms: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        window_us: _builtins.int = ...,
+        ready_topic_counts: _abc.Iterable[_builtins.int] | None = ...,
+        longest_wait_ms: _builtins.int = ...,
+        scheduling_latency_us: _builtins.int = ...,
+        queued_bytes: _builtins.int = ...,
+        served_record_counts: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["latency_part", b"latency_part", "longest_wait_ms", b"longest_wait_ms", "pressure", b"pressure", "queued_bytes", b"queued_bytes", "ready_part", b"ready_part", "ready_topic_counts", b"ready_topic_counts", "reason", b"reason", "scheduling_latency_us", b"scheduling_latency_us", "send_bytes_part", b"send_bytes_part", "served_record_counts", b"served_record_counts", "step", b"step", "step_ms", b"step_ms", "window_us", b"window_us"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeliveryPressure: _TypeAlias = DeliveryPressure  # noqa: Y015

@@ -28,7 +28,10 @@ contract_version, pid, uptime_ms, metrics_address (where /metrics is scraped; em
             maintenance_stage, checkpoint, segment_count, segment_bytes, unsegmented_bytes, disk_free_bytes, memory_bytes,
             corrupt_count, wal_shards; while it recovers only replayed_bytes, total_bytes (0 = not known yet)
   ingest    source_count, nats_connected, verification_count, drifted_key_count
-  delivery  watch_count, topic_count, delivered_count, buffered_bytes"""
+  delivery  watch_count, topic_count, delivered_count, buffered_bytes; its pressure: pressure_percent, pressure_step (REST,
+            COALESCE, SLOW_B0), pressure_step_ms, pressure_reason, of which ready_percent, latency_percent,
+            send_bytes_percent; window_us, ready_topic_counts (B0 to B4), longest_wait_ms, scheduling_latency_us,
+            queued_bytes"""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -61,7 +64,8 @@ def shown_duration(milliseconds: int) -> str:
 
 def _row(status: RoleStatus) -> tuple[str, ...]:
     state = "ready" if status.ready else "not ready" if status.reachable else "away"
-    figures = _store_text(dict(status.figures)) if status.role == "store" else _plain_text(status.figures)
+    texts = {"store": _store_text, "delivery": _delivery_text}
+    figures = texts.get(status.role, _plain_text)(dict(status.figures))
     return (
         status.role,
         status.address,
@@ -74,8 +78,27 @@ def _row(status: RoleStatus) -> tuple[str, ...]:
     )
 
 
-def _plain_text(figures: tuple[tuple[str, Figure], ...]) -> str:
-    return "  ".join(f"{name}={value}" for name, value in figures)
+def _plain_text(figures: dict[str, Figure]) -> str:
+    return "  ".join(f"{name}={value}" for name, value in figures.items())
+
+
+def _delivery_text(figures: dict[str, Figure]) -> str:
+    """Delivery's figures for people: of its pressure more only where something is done about it."""
+    if not figures:
+        return ""
+    parts = [
+        f"watches={figures['watch_count']}",
+        f"topics={figures['topic_count']}",
+        f"delivered={figures['delivered_count']}",
+        f"buffered={shown_size(int(figures['buffered_bytes']))}",
+        f"pressure={figures['pressure_percent']} %",
+    ]
+    if figures["pressure_step"] not in ("REST", "UNSPECIFIED"):
+        since = shown_duration(int(figures["pressure_step_ms"]))
+        parts.append(f"{str(figures['pressure_step']).lower()} for {since} ({figures['pressure_reason']})")
+        parts.append(f"ready={figures['ready_topic_counts']}")
+        parts.append(f"longest_wait={figures['longest_wait_ms']} ms")
+    return "  ".join(parts)
 
 
 def _store_text(figures: dict[str, Figure]) -> str:

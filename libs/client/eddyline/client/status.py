@@ -98,15 +98,31 @@ def _figures(answer: cluster_pb2.GetStatusResponse) -> tuple[tuple[str, int | bo
                 ("drifted_key_count", ingest.drifted_key_count),
             )
         case "delivery":
-            delivery = answer.delivery
-            return (
-                ("watch_count", delivery.watch_count),
-                ("topic_count", delivery.topic_count),
-                ("delivered_count", delivery.delivered_count),
-                ("buffered_bytes", delivery.buffered_bytes),
-            )
+            return _delivery_figures(answer.delivery)
         case _:
             return ()
+
+
+def _delivery_figures(delivery: cluster_pb2.DeliveryStatus) -> tuple[tuple[str, int | bool | str], ...]:
+    pressure = delivery.pressure
+    return (
+        ("watch_count", delivery.watch_count),
+        ("topic_count", delivery.topic_count),
+        ("delivered_count", delivery.delivered_count),
+        ("buffered_bytes", delivery.buffered_bytes),
+        ("pressure_percent", round(100 * pressure.pressure)),
+        ("pressure_step", _step_name(pressure.step)),
+        ("pressure_step_ms", pressure.step_ms),
+        ("pressure_reason", pressure.reason),
+        ("ready_percent", round(100 * pressure.ready_part)),
+        ("latency_percent", round(100 * pressure.latency_part)),
+        ("send_bytes_percent", round(100 * pressure.send_bytes_part)),
+        ("window_us", pressure.window_us),
+        ("ready_topic_counts", " ".join(str(count) for count in pressure.ready_topic_counts)),
+        ("longest_wait_ms", pressure.longest_wait_ms),
+        ("scheduling_latency_us", pressure.scheduling_latency_us),
+        ("queued_bytes", pressure.queued_bytes),
+    )
 
 
 def _store_figures(store: cluster_pb2.StoreStatus) -> tuple[tuple[str, int | bool | str], ...]:
@@ -131,6 +147,12 @@ def _store_figures(store: cluster_pb2.StoreStatus) -> tuple[tuple[str, int | boo
         ("corrupt_count", store.corrupt_count),
         ("wal_shards", store.wal_shards),
     )
+
+
+def _step_name(number: cluster_pb2.PressureStep.ValueType) -> str:
+    # An open set, likewise.
+    known = number in cluster_pb2.PressureStep.values()
+    return (cluster_pb2.PressureStep.Name(number) if known else str(number)).removeprefix("PRESSURE_STEP_")
 
 
 def _stage_name(number: cluster_pb2.MaintenanceStage.ValueType) -> str:

@@ -16,7 +16,7 @@ import grpc
 
 from eddyline.core.errors import StoreUnreachable
 from eddyline.core.status import unwrap
-from eddyline.core.store_link import FollowEnded, FollowItem, FollowLevel, FollowStarted
+from eddyline.core.store_link import FollowChanged, FollowEnded, FollowItem, FollowLevel, FollowStarted
 from eddyline.core.wire import item_from_pb
 from eddyline.core.wire_state import topic_info_from_pb
 from eddyline.v1 import apply_pb2
@@ -104,6 +104,8 @@ def event_from_pb(answer: apply_pb2.FollowTopicsResponse) -> FollowEvent | None:
             return FollowLevel(follow_id, answer.level.head_seq)
         case "ended":
             return FollowEnded(follow_id, answer.ended.reason, answer.ended.message)
+        case "changed":
+            return FollowChanged(follow_id, topic_info_from_pb(answer.changed.topic))
         case _:
             return None
 

@@ -70,7 +70,15 @@ class FollowEnded:
     message: str
 
 
-FollowEvent = FollowStarted | FollowItem | FollowLevel | FollowEnded
+@dataclass(frozen=True, slots=True)
+class FollowChanged:
+    """The topic's configuration is another one."""
+
+    follow_id: int
+    topic: TopicInfo
+
+
+FollowEvent = FollowStarted | FollowItem | FollowLevel | FollowEnded | FollowChanged
 
 
 class Follow(Protocol):

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddyline.core import telemetry
-from eddyline.core.metrics import counter, gauge, histogram
+from eddyline.core.metrics import Point, counter, counters, gauge, gauges, histogram, one_of
+from eddyline.delivery.governor import LadderStep
 
 if TYPE_CHECKING:
     from eddyline.core.metrics import Metric
+    from eddyline.delivery.figures import Figures
     from eddyline.delivery.role import DeliveryRole
 
 
@@ -37,4 +39,42 @@ async def delivery_metrics(role: DeliveryRole) -> list[Metric]:
             "From a record's commit at the store to its place in a ring, once a frame.",
             figures.latency,
         ),
+        *_scheduling(figures),
+    ]
+
+
+def _scheduling(figures: Figures) -> list[Metric]:
+    """Turns, bands and pressure."""
+    ruling = figures.ruling
+    band = (telemetry.LABEL_BAND,)
+    return [
+        gauge(telemetry.DELIVERY_PRESSURE, "Pressure as last sampled, 0 to 1.", ruling.pressure),
+        one_of(
+            telemetry.DELIVERY_PRESSURE_STEP,
+            "What is done about it: 1 for that step.",
+            telemetry.LABEL_STEP,
+            (step.name for step in LadderStep),
+            ruling.step.name,
+        ),
+        gauges(
+            telemetry.DELIVERY_READY_TOPICS,
+            "Topics that wait for their turn.",
+            band,
+            (Point(count, (f"B{number}",)) for number, count in enumerate(figures.ready)),
+        ),
+        counters(
+            telemetry.DELIVERY_SERVED_RECORDS,
+            "Records that turns delivered, once for each subscription.",
+            band,
+            (Point(count, (f"B{number}",)) for number, count in enumerate(figures.served_records)),
+        ),
+        counter(telemetry.DELIVERY_TURNS, "Turns of topics.", figures.turn_count),
+        counter(telemetry.DELIVERY_TURN_WAIT_SECONDS, "How long topics waited for their turns.", figures.turn_wait_s),
+        gauge(telemetry.DELIVERY_SCHEDULING_SECONDS, "The same, as a moving average a turn.", figures.latency_s),
+        gauge(
+            telemetry.DELIVERY_LONGEST_WAIT_SECONDS,
+            "How long the topic has waited that waits longest.",
+            figures.longest_wait_s,
+        ),
+        gauge(telemetry.DELIVERY_QUEUED_BYTES, "Bytes under way to subscribers.", figures.queued_bytes),
     ]

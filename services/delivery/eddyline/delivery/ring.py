@@ -1,10 +1,13 @@
 """Rings of recent frames, one a topic: what every level subscriber of the topic is served from.
 
 A subscriber has no queue of its own, only a seq; whoever falls behind the floor of a ring reads the log by its cursor.
+What is pushed is closed at first; the topic's turn opens it, a few frames at a time or joined into one.
 
 I1: a ring's frames are neighbours: each begins where the one before it ends, the first at `floor_seq`, the last ends at
 `end_seq`. I2: what all rings hold, batches and their encodings, is at most the budget's bytes, and one ring's at most its
 own bound; the oldest goes first, the newest too where it alone is larger. I3: a frame is encoded at most once a view.
+I4: `open_seq` is the end of a frame, or below the floor; frames are joined only while they are closed, so nobody has
+taken a part of what is joined.
 Threading: event loop only.
 """
 
@@ -15,12 +18,12 @@ from collections import OrderedDict
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from eddyline.core.batch import Batch
 from eddyline.core.follow_credit import item_bytes
 from eddyline.core.record import Gap
 from eddyline.delivery.encode import Place, item_frame
 
 if TYPE_CHECKING:
-    from eddyline.core.batch import Batch
     from eddyline.delivery.encode import Frame, View
 
 FRAME_OVERHEAD_BYTES: Final = 512
@@ -82,13 +85,22 @@ class Ring:
         self.epoch = 0
         self.floor_seq = 0
         self.end_seq = 0
+        self.open_seq = 0
+        """Up to here it is open to subscribers."""
+        self.unopened_bytes = 0
+        """Bytes by the semantics of the frames above `open_seq`."""
+
+    @property
+    def has_unopened(self) -> bool:
+        """True = there is more than what is open, in the ring or fallen out of it."""
+        return self.open_seq < self.end_seq
 
     def reset(self, epoch: int, seq: int) -> None:
         """Begin anew at `seq` of an epoch."""
         while self._start < len(self._frames):
             self.drop_oldest()
         self.epoch = epoch
-        self.floor_seq = self.end_seq = seq
+        self.floor_seq = self.end_seq = self.open_seq = seq
 
     def push(self, item: Batch | Gap, next_after_seq: int) -> None:
         """Take what follows `end_seq`, up to `next_after_seq`."""
@@ -97,11 +109,37 @@ class Ring:
         self._frames.append(frame)
         self.end_seq = next_after_seq
         self.nbytes += frame.nbytes
+        self.unopened_bytes += frame.nbytes - FRAME_OVERHEAD_BYTES
         self._budget.hold(frame, self)
         self._trim()
 
+    def open_next(self, after_seq: int = 0, *, joined_bytes_max: int = 0) -> int:
+        """Open the next frame for who has all up to `after_seq`, and what is before it. The frame's records.
+
+        With `joined_bytes_max` it is made of so many that they have at most these bytes, at least one."""
+        reached = max(self.open_seq, self.floor_seq, after_seq)
+        if reached >= self.end_seq:
+            self.open_seq, self.unopened_bytes = self.end_seq, 0
+            return 0
+        start = len(self._frames) - 1
+        if self._frames[start].after_seq > reached:
+            start = bisect_right(self._frames, reached, lo=self._start, key=_NEXT_AFTER_SEQ)
+        self._pass_over(start)
+        frame = self._frames[start]
+        if joined_bytes_max and not isinstance(frame.item, Gap):
+            self._join(start, joined_bytes_max)
+        self.open_seq = frame.next_after_seq
+        self.unopened_bytes -= frame.nbytes - FRAME_OVERHEAD_BYTES
+        return 0 if isinstance(frame.item, Gap) else frame.item.count
+
+    def _pass_over(self, stop: int) -> None:
+        """Closed frames before the one at `stop`, which nobody waited for, are open."""
+        while stop > self._start and self._frames[stop - 1].after_seq >= self.open_seq:
+            stop -= 1
+            self.unopened_bytes -= self._frames[stop].nbytes - FRAME_OVERHEAD_BYTES
+
     def after(self, seq: int) -> RingFrame | None:
-        """The frame that has what comes after `seq`; None = nothing yet. `seq` is at the floor or above it."""
+        """The frame that has what comes after `seq`, open or not; None = nothing yet. `seq` is at the floor or above it."""
         assert seq >= self.floor_seq, "below the floor the log is read"
         if seq >= self.end_seq:
             return None
@@ -130,12 +168,40 @@ class Ring:
         self._start += 1
         self.floor_seq = frame.next_after_seq
         self.nbytes -= frame.nbytes
+        if frame.after_seq >= self.open_seq:
+            self.unopened_bytes -= frame.nbytes - FRAME_OVERHEAD_BYTES
         self._budget.release(frame)
         if self._start * 2 > len(self._frames):
             del self._frames[: self._start]
             self._start = 0
         else:
             self._frames[self._start - 1] = _DROPPED
+
+    def _join(self, start: int, bytes_max: int) -> None:
+        """Make one of a closed frame and its neighbours, in its place, so that none is older than it was."""
+        first = self._frames[start]
+        left = bytes_max - (first.nbytes - FRAME_OVERHEAD_BYTES)
+        parts: list[Batch] = []
+        stop = start
+        while stop < len(self._frames) and not isinstance(item := self._frames[stop].item, Gap):
+            if stop > start:
+                left -= self._frames[stop].nbytes - FRAME_OVERHEAD_BYTES
+                if left < 0:
+                    break
+            parts.append(item)
+            stop += 1
+        rest = self._frames[start + 1 : stop]
+        if not rest:
+            return
+        for frame in rest:
+            self._budget.release(frame)
+        gained = sum([frame.nbytes - FRAME_OVERHEAD_BYTES for frame in rest])
+        first.item = Batch.concat(parts)
+        first.next_after_seq = rest[-1].next_after_seq
+        first.nbytes += gained
+        self.nbytes -= FRAME_OVERHEAD_BYTES * len(rest)
+        del self._frames[start + 1 : stop]
+        self._budget.grow(gained)
 
     def _trim(self) -> None:
         while self.nbytes > self._bytes_max:

@@ -44,10 +44,10 @@ class DeliveryRole:
     """One delivery process's parts, and `run`, which makes them go."""
 
     def __init__(self, link: StoreLink, *, clock: Clock, random: Random, settings: DeliverySettings) -> None:
-        self.figures = Figures()
+        self.figures = Figures(start_s=clock.monotonic_s())
         self.budget = RingBudget(settings.buffer_bytes)
         self._wheel = Wheel(clock)
-        self._dispatcher = Dispatcher()
+        self._dispatcher = Dispatcher(clock=clock, figures=self.figures)
         self.fetcher = Fetcher()
         self.tails = Tails(
             link,
@@ -61,7 +61,15 @@ class DeliveryRole:
         )
         self.slots = ScanSlots(clock=clock, wheel=self._wheel)
         feeds = Feeds(
-            link=link, tails=self.tails, fetcher=self.fetcher, slots=self.slots, wheel=self._wheel, random=random
+            link=link,
+            tails=self.tails,
+            fetcher=self.fetcher,
+            slots=self.slots,
+            wheel=self._wheel,
+            random=random,
+            ask=self._dispatcher.ask,
+            sent=self._dispatcher.sent,
+            leave=self._dispatcher.leave,
         )
         self.watches = Watches(feeds, clock=clock, figures=self.figures, watches_max=settings.watches_max)
 
@@ -71,6 +79,7 @@ class DeliveryRole:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.tails.run())
                 tasks.create_task(self._dispatcher.run())
+                tasks.create_task(self._dispatcher.govern())
                 tasks.create_task(self.fetcher.run())
         finally:
             self._wheel.close()
@@ -96,7 +105,7 @@ def add_services(
         cluster_pb2.ROLE_DELIVERY,
         version=version("eddyline-delivery"),
         common=common,
-        status=partial(delivery_status, role.figures, tails=role.tails, budget=role.budget),
+        status=partial(delivery_status, role.figures, tails=role.tails, budget=role.budget, clock=clock),
         clock=clock,
         host=host,
         address=lambda: server.address,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from eddyline.core.cursor import Cursor, Resume, ResumeState
 from eddyline.delivery.encode import caught_up_frame, heartbeat_frame
 from eddyline.delivery.subscription import Phase
+from eddyline.delivery.under_way import Pace
 from eddyline.delivery.wheel import TICK_S
 
 if TYPE_CHECKING:
@@ -52,10 +53,13 @@ class Subscriber:
         self._wake = asyncio.Event()
         self._token_s = clock.monotonic_s()
         self._due = False
+        self._queued_bytes = 0
+        self._pace = Pace()
         self._heartbeat: Deadline | None = None
 
     def add(self, subscription: Subscription) -> None:
         """Take a topic. All are added, and begun, before `frames`."""
+        subscription.keep_pace(self._pace)
         self._topics.append(subscription)
 
     def mark(self, subscription: Subscription) -> None:
@@ -75,6 +79,7 @@ class Subscriber:
         for topic in self._topics:
             self.mark(topic)
         while True:
+            self._count_queued(0)
             if not caught_up and not self._behind:
                 caught_up = True
                 yield self._sent(caught_up_frame(self._token()))
@@ -97,6 +102,7 @@ class Subscriber:
             step = topic.step()
             for frame in step.frames:
                 yield self._sent(frame)
+            topic.sent()
             if step.more:
                 self.mark(topic)
                 if not step.frames:
@@ -107,6 +113,7 @@ class Subscriber:
         """Let go of every topic."""
         if self._heartbeat is not None:
             self._heartbeat.cancel()
+        self._count_queued(0)
         for topic in self._topics:
             topic.close()
 
@@ -119,7 +126,13 @@ class Subscriber:
     def _sent(self, frame: Frame) -> bytes:
         self._figures.delivered_count += frame.records
         self._figures.delivered_bytes += len(frame.data)
+        self._count_queued(len(frame.data))
         return frame.data
+
+    def _count_queued(self, nbytes: int) -> None:
+        """So much of this stream is with its transport now."""
+        self._figures.queued_bytes += nbytes - self._queued_bytes
+        self._queued_bytes = nbytes
 
     def _arm(self, delay_s: float) -> None:
         self._heartbeat = self._wheel.schedule(delay_s, self._beat)

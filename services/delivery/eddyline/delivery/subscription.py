@@ -30,6 +30,7 @@ from eddyline.delivery.encode import (
 )
 from eddyline.delivery.pieces import FRAME_BYTES
 from eddyline.delivery.snapshot import Snapshot
+from eddyline.delivery.under_way import Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from eddyline.delivery.scan_slots import ScanSlots
     from eddyline.delivery.snapshot import SnapshotPart
     from eddyline.delivery.tail import Tails, TopicTail
+    from eddyline.delivery.under_way import Pace
     from eddyline.delivery.wheel import Deadline, Wheel
 
 RETRY_S_MAX: Final = 2.0
@@ -60,6 +62,12 @@ class Feeds:
     slots: ScanSlots
     wheel: Wheel
     random: Random
+    ask: Callable[[TopicTail, Waiter, int], bool]
+    """More of a topic, for one that has all that is open: True = there is, else it is woken when there is."""
+    sent: Callable[[Waiter], None]
+    """What one took is sent."""
+    leave: Callable[[TopicTail, Waiter], None]
+    """One asks no more."""
 
 
 class Phase(Enum):
@@ -107,6 +115,7 @@ class Subscription:
         self.seq = 0
         self._feeds = feeds
         self._wake = wake
+        self._waiter = Waiter(self.wake)
         self._tail = feeds.tails.attach(topic, self.wake)
         self._begin = Begin(Phase.LOG, 0, 0, 0)
         self._old_epoch = 0
@@ -162,8 +171,17 @@ class Subscription:
             return self._log_step()
         return self._ended() if self._tail.ended is not None else _IDLE
 
+    def keep_pace(self, pace: Pace) -> None:
+        """It is of the stream whose pace this is."""
+        self._waiter.pace = pace
+
+    def sent(self) -> None:
+        """The frames of the last step are sent."""
+        self._feeds.sent(self._waiter)
+
     def close(self) -> None:
         """Let go of everything."""
+        self._feeds.leave(self._tail, self._waiter)
         self._feeds.tails.detach(self._tail, self.wake)
         self._drop_fetch()
 
@@ -175,9 +193,12 @@ class Subscription:
             return self._deliver_read(fetched)
         ring = self._tail.ring
         if self.seq >= ring.floor_seq:
-            frame = ring.after(self.seq)
-            if frame is not None:
-                return self._deliver_ring(frame)
+            if self.seq < ring.open_seq or self._feeds.ask(self._tail, self._waiter, self.seq):
+                frame = ring.after(self.seq)
+                if frame is not None:
+                    return self._deliver_ring(frame)
+            if self.seq < ring.end_seq:
+                return _IDLE  # its turn comes
         elif self._tail.ended is None:
             self._fetch_read()
             return _IDLE

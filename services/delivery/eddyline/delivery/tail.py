@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -24,7 +25,7 @@ from eddyline.core.clock import sleep
 from eddyline.core.errors import ClusterMismatch, Code, EddylineError, StoreUnreachable
 from eddyline.core.follow_credit import CREDIT_BYTES_MAX, item_bytes
 from eddyline.core.record import Gap, GapReason
-from eddyline.core.store_link import FollowEnded, FollowItem, FollowStarted
+from eddyline.core.store_link import FollowChanged, FollowEnded, FollowItem, FollowStarted
 from eddyline.core.telemetry import fields
 from eddyline.delivery.pieces import pieces
 from eddyline.delivery.ring import Ring, RingBudget
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from eddyline.core.metrics import Histogram
     from eddyline.core.store_link import Follow, FollowEvent, StoreLink
     from eddyline.core.topic import TopicInfo
+    from eddyline.delivery.under_way import Waiter
     from eddyline.delivery.wheel import Deadline, Wheel
 
 CREDIT_BYTES: Final = 16 << 20
@@ -69,10 +71,21 @@ class TopicTail:
         self.follow_id = follow_id
         self.ring = ring
         self.info: TopicInfo | None = None
+        self.priority: int | None = None
+        """What its configuration says; None = by recency."""
         self.ended: FollowEnded | None = None
         self.settled = asyncio.Event()
         self.listeners: dict[Callable[[], None], None] = {}
-        self.dirty = False
+        self.waiting: dict[Waiter, None] = {}
+        """Those of them that have all that is open, and wait for more."""
+        self.has_news = False
+        """Whether all listeners are to be told something that is no record: it began, ended, or was made anew."""
+        self.is_held = False
+        """Whether its next turn is put off, so that more gathers."""
+        self.served_s = -math.inf
+        """When it last had a turn."""
+        self.consumed_s = -math.inf
+        """When it was last touched: its turn, or a subscriber that came."""
         self.expiry: Deadline | None = None
 
     def error(self) -> EddylineError:
@@ -86,6 +99,8 @@ class TopicTail:
             self.ring.reset(started.topic.epoch, started.after_seq)
             self.info = started.topic
             self.settled.set()
+            self.has_news = True
+        self.priority = started.topic.config.priority
 
     def take(self, event: FollowItem) -> None:
         """Records or a gap go into the ring, cut to frames; what it has already is passed over."""
@@ -93,6 +108,7 @@ class TopicTail:
         if isinstance(item, Gap):
             if item.reason == GapReason.RECREATED:
                 self.ring.reset(item.new_epoch, end_seq)
+                self.has_news = True
                 return
             # whatever range a gap tells: past the head nothing would ever be new again
             end_seq = min(item.own_seq or end_seq, event.head_seq)
@@ -109,6 +125,7 @@ class TopicTail:
     def end(self, ended: FollowEnded) -> None:
         """No more of it."""
         self.ended = ended
+        self.has_news = True
         self.settled.set()
 
     def free(self) -> None:
@@ -154,6 +171,11 @@ class Tails:
     def __len__(self) -> int:
         return len(self._by_id)
 
+    @property
+    def followed(self) -> tuple[TopicTail, ...]:
+        """Every followed topic."""
+        return tuple(self._by_id.values())
+
     def attach(self, topic: str, listener: Callable[[], None]) -> TopicTail:
         """The topic's tail; `listener` is called, by way of the dispatcher, when there is something new."""
         tail = self._by_name.get(topic)
@@ -166,6 +188,7 @@ class Tails:
             tail.expiry.cancel()
             tail.expiry = None
         tail.listeners[listener] = None
+        tail.consumed_s = self._clock.monotonic_s()
         return tail
 
     def detach(self, tail: TopicTail, listener: Callable[[], None]) -> None:
@@ -276,6 +299,9 @@ class Tails:
                 raise error  # the store is going: all topics are added again, none is forgotten
             self._forget(tail)
             tail.end(event)
+        elif isinstance(event, FollowChanged):
+            tail.priority = event.topic.config.priority
+            return
         else:
             return
         self._mark(tail)

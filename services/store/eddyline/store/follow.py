@@ -19,7 +19,7 @@ from eddyline.core.errors import CursorAhead, EddylineError, InvalidArgument, To
 from eddyline.core.follow_credit import CREDIT_BYTES_MAX, item_bytes
 from eddyline.core.read import READ_LIMIT_MAX
 from eddyline.core.record import Gap
-from eddyline.core.store_link import FollowEnded, FollowItem, FollowLevel, FollowStarted
+from eddyline.core.store_link import FollowChanged, FollowEnded, FollowItem, FollowLevel, FollowStarted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -39,7 +39,7 @@ begins to listen."""
 class _Followed:
     """One topic of a stream. `turns` is the queue that it waits in, None where there is nothing to tell of it."""
 
-    __slots__ = ("after_seq", "epoch", "follow_id", "level", "topic", "turns")
+    __slots__ = ("after_seq", "config_version", "epoch", "follow_id", "level", "topic", "turns")
 
     def __init__(self, follow_id: int, topic: Topic, epoch: int, after_seq: int) -> None:
         self.follow_id = follow_id
@@ -47,12 +47,18 @@ class _Followed:
         self.epoch = epoch
         self.after_seq = after_seq
         self.level = False
+        self.config_version = topic.config_version
         self.turns: _Turns | None = None
 
     @property
     def has_unread(self) -> bool:
         """True = a read would give records, or the gap of another epoch."""
         return self.epoch not in (0, self.topic.id) or self.after_seq < self.topic.head_seq
+
+    @property
+    def has_changed(self) -> bool:
+        """True = its configuration is another one than was told."""
+        return self.config_version != self.topic.config_version
 
     def put_off(self) -> None:
         """Take it out of its queue."""
@@ -178,7 +184,7 @@ class LocalFollow:
             return []  # removed, or added anew, while this was read
         followed.epoch = topic.id
         followed.after_seq = result.next_after_seq
-        events: list[FollowEvent] = []
+        events = self._tell_change(followed)
         for item in result.items:
             self._credit -= item_bytes(item)
             cursor = item.own_seq if isinstance(item, Gap) else item.last_seq
@@ -189,13 +195,19 @@ class LocalFollow:
     def _tell(self, followed: _Followed) -> list[FollowEvent]:
         """What is to be said of a topic that has nothing unread."""
         topic = followed.topic
-        events: list[FollowEvent] = []
+        events = self._tell_change(followed)
         if not followed.level:
             followed.level = True
             events.append(FollowLevel(followed.follow_id, topic.head_seq))
         if topic.deleted:
             events += self._end(followed, TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name))
         return events
+
+    def _tell_change(self, followed: _Followed) -> list[FollowEvent]:
+        if not followed.has_changed:
+            return []
+        followed.config_version = followed.topic.config_version
+        return [FollowChanged(followed.follow_id, followed.topic.info())]
 
     def _next(self) -> _Followed | None:
         """The topic whose turn it is: those that need no credit first, then live ones, then those behind."""
@@ -211,7 +223,7 @@ class LocalFollow:
         turns: _Turns | None = None
         if followed.has_unread:
             turns = self._live if followed.level else self._behind
-        elif not followed.level or followed.topic.deleted:
+        elif not followed.level or followed.topic.deleted or followed.has_changed:
             turns = self._tellable
         if turns is not followed.turns:
             followed.put_off()

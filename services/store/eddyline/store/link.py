@@ -152,7 +152,12 @@ class LocalLink:
                 await self._parts.retention.settle(topic)  # what is due by the old settings goes first
                 body = {**config_body(config), "config_version": topic.config_version + 1}
                 frame = control_body(FrameType.CONFIG_UPDATE, topic.id, body, ts_ms=self._stamp(topic))
-                await self._engine.control(frame, lambda _: apply_config(topic, body), topic)
+
+                def committed(_: object) -> None:
+                    apply_config(topic, body)
+                    topic.moved()  # who follows it is told
+
+                await self._engine.control(frame, committed, topic)
                 self._parts.retention.look(topic)
                 await self._parts.retention.settle(topic)
             return topic.info()

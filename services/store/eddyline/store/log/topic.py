@@ -288,7 +288,7 @@ class Topic:
     # who waits ---------------------------------------------------------------------------------------------------
 
     def listen(self, listener: Callable[[Topic], None]) -> None:
-        """Call `listener` whenever the head moves or the topic goes."""
+        """Call `listener` whenever the head moves, the configuration changes or the topic goes."""
         self._listeners[listener] = None
 
     def unlisten(self, listener: Callable[[Topic], None]) -> None:
@@ -296,7 +296,7 @@ class Topic:
         del self._listeners[listener]
 
     def moved(self) -> None:
-        """The head moved, or the topic went: wake who waits for that."""
+        """The head moved, the configuration changed or the topic went: wake who waits for that."""
         if self._waiters:
             waiting = [(seq, event) for seq, event in self._waiters if seq > self.head_seq and not self.deleted]
             for seq, event in self._waiters:

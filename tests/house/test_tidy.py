@@ -84,11 +84,19 @@ def test_tests_take_no_real_time() -> None:
 
 
 def test_no_package_index_or_machine_path_is_named() -> None:
-    hosts = ["pypi" + ".org", "files.python" + "hosted", "registry.npm" + "js", "proxy.gol" + "ang", "/work" + "/"]
+    hosts = [
+        "pypi" + ".org",
+        "files.python" + "hosted",
+        "registry.npm" + "js",
+        "proxy.gol" + "ang",
+        "repo.mav" + "en",
+        "/work" + "/",
+    ]
     found = [
         f"{path.relative_to(ROOT)}: {host}"
         for path in tracked()
-        if path.suffix in {".py", ".md", ".toml", ".txt", ".json", ".yaml", ".yml", ".js", ".in", ""}
+        if path.suffix
+        in {".py", ".md", ".toml", ".txt", ".json", ".yaml", ".yml", ".js", ".go", ".java", ".xml", ".sh", ".in", ""}
         for host in hosts
         if host in path.read_text(encoding="utf-8", errors="replace")
     ]

@@ -1,0 +1,2 @@
+// Package eddylinev1 is generated from the proto files: `go generate` in the module's root puts it here.
+package eddylinev1

@@ -1,0 +1,149 @@
+package eddyline.first;
+
+import com.google.protobuf.ByteString;
+import eddyline.v1.Delivery.StartPoint;
+import eddyline.v1.Delivery.WatchTopic;
+import eddyline.v1.Delivery.WatchTopicsRequest;
+import eddyline.v1.Delivery.WatchTopicsResponse;
+import eddyline.v1.Types.Cursor;
+import eddyline.v1.Types.Record;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * Where a watch stands: what to ask for at a (re)connect, and what each frame means. No calls, no time.
+ *
+ * <p>What {@code request} asks for begins exactly behind the last frame that {@code accept} took, in every topic. The
+ * place is the newest cursor of a topic; one that has had none is at its start or, where there is a token, where the
+ * token says.
+ */
+final class Plan {
+  private final Map<String, Place> places = new LinkedHashMap<>();
+  private final int heartbeatMs;
+  private ByteString token = ByteString.EMPTY;
+
+  Plan(int heartbeatMs) {
+    this.heartbeatMs = heartbeatMs;
+  }
+
+  void startAt(String topic, StartPoint point) {
+    places.put(topic, new Place(point, null));
+  }
+
+  void startAt(Cursor cursor) {
+    places.put(cursor.getTopic(), new Place(null, cursor));
+  }
+
+  /** True = every topic was deleted. */
+  boolean finished() {
+    return places.isEmpty();
+  }
+
+  WatchTopicsRequest request() {
+    var request = WatchTopicsRequest.newBuilder().setResumeToken(token).setHeartbeatMs(heartbeatMs);
+    places.forEach(
+        (topic, place) -> {
+          WatchTopic.Builder wanted = request.addTopicsBuilder().setTopic(topic);
+          if (place.cursor != null) {
+            wanted.setCursor(place.cursor);
+          } else {
+            wanted.setPoint(place.point);
+          }
+        });
+    return request.build();
+  }
+
+  /**
+   * Takes a frame whole; gives what it says, one object a line. A kind of frame that is not known here moves the cursor
+   * like any other and says nothing.
+   */
+  List<Map<String, Object>> accept(WatchTopicsResponse frame) {
+    if (!frame.getResumeToken().isEmpty()) {
+      token = frame.getResumeToken();
+    }
+    if (frame.hasCaughtUp()) {
+      return List.of(Output.object("event", "caught_up"));
+    }
+    Place place = places.get(frame.getTopic());
+    if (place == null) {
+      return List.of();
+    }
+    if (frame.hasTopicDeleted()) {
+      return List.of(gone(frame.getTopic()));
+    }
+    List<Map<String, Object>> said = said(frame, place);
+    // Within a snapshot there is no place: one that is broken off begins anew, with its own snapshot_begin.
+    if (frame.hasCursor() && !place.inSnapshot) {
+      place.cursor = frame.getCursor();
+    }
+    return said;
+  }
+
+  /** A resume found a topic missing: it was deleted meanwhile. Null = it had never been there. */
+  Map<String, Object> drop(String named) {
+    String topic = named.isEmpty() && places.size() == 1 ? places.keySet().iterator().next() : named;
+    Place place = places.get(topic);
+    return place == null || place.cursor == null ? null : gone(topic);
+  }
+
+  /** The token was refused: the cursors stand by themselves. False = there was none. */
+  boolean dropToken() {
+    boolean had = !token.isEmpty();
+    token = ByteString.EMPTY;
+    return had;
+  }
+
+  private static List<Map<String, Object>> said(WatchTopicsResponse frame, Place place) {
+    Map<String, Object> fields = Output.object("topic", frame.getTopic());
+    switch (frame.getFrameCase()) {
+      case ROWS -> {
+        List<Map<String, Object>> records = new ArrayList<>();
+        for (Record record : frame.getRows().getRecordsList()) {
+          var one = Output.object("topic", frame.getTopic());
+          Output.putRecord(one, record);
+          one.put("epoch", frame.getCursor().getEpoch());
+          one.put("in_snapshot", place.inSnapshot);
+          records.add(one);
+        }
+        return records;
+      }
+      case GAP -> Output.putGap(fields, frame.getGap());
+      case SNAPSHOT_BEGIN -> {
+        place.inSnapshot = true;
+        fields.put("event", "snapshot_begin");
+        fields.put("fold_seq", frame.getSnapshotBegin().getFoldSeq());
+      }
+      case SNAPSHOT_END -> {
+        place.inSnapshot = false;
+        fields.put("event", "snapshot_end");
+        fields.put("fold_seq", frame.getSnapshotEnd().getFoldSeq());
+        fields.put("count", frame.getSnapshotEnd().getCount());
+      }
+      default -> {
+        return List.of();
+      }
+    }
+    return List.of(fields);
+  }
+
+  /** A token is of all topics of its stream: without this one it would be refused. */
+  private Map<String, Object> gone(String topic) {
+    places.remove(topic);
+    dropToken();
+    return Output.object("topic", topic, "event", "topic_deleted");
+  }
+
+  /** One topic's: a cursor, or null and the point to start at. */
+  private static final class Place {
+    final StartPoint point;
+    Cursor cursor;
+    boolean inSnapshot;
+
+    Place(StartPoint point, Cursor cursor) {
+      this.point = point;
+      this.cursor = cursor;
+    }
+  }
+}

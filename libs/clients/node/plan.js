@@ -1,0 +1,97 @@
+// Where a watch stands: what to ask for at a (re)connect, and what each frame means. No calls, no time.
+//
+// What `request` asks for begins exactly behind the last frame that `accept` took, in every topic. The place is the
+// newest cursor of a topic; one that has had none is at its start or, where there is a token, where the token says.
+"use strict";
+const { gapFields, recordFields } = require("./output");
+
+const POINTS = { snapshot: "START_POINT_SNAPSHOT", earliest: "START_POINT_EARLIEST" };
+
+class Plan {
+  #places = new Map();
+  #token = Buffer.alloc(0);
+  #heartbeatMs;
+
+  // `starts`: by topic "snapshot", "earliest", or a cursor { topic, epoch, seq }.
+  constructor(starts, heartbeatMs) {
+    for (const [topic, start] of starts) {
+      const cursor = typeof start === "string" ? null : start;
+      this.#places.set(topic, { start, cursor, inSnapshot: false });
+    }
+    this.#heartbeatMs = heartbeatMs;
+  }
+
+  // True = every topic was deleted.
+  get finished() {
+    return this.#places.size === 0;
+  }
+
+  request() {
+    const topics = [];
+    for (const [topic, { start, cursor }] of this.#places) {
+      topics.push(cursor ? { topic, cursor } : { topic, point: POINTS[start] });
+    }
+    return { topics, resume_token: this.#token, heartbeat_ms: this.#heartbeatMs };
+  }
+
+  // Takes a frame whole; gives what it says, one object a line. A kind of frame that is not known here moves the cursor
+  // like any other and says nothing.
+  accept(frame) {
+    if (frame.resume_token.length > 0) this.#token = frame.resume_token;
+    if (frame.frame === "caught_up") return [{ event: "caught_up" }];
+    const topic = frame.topic;
+    const place = this.#places.get(topic);
+    if (!place) return [];
+    const said = this.#saidOf(frame, topic, place);
+    if (frame.frame === "topic_deleted") return [this.#gone(topic)];
+    // Within a snapshot there is no place: one that is broken off begins anew, with its own snapshot_begin.
+    if (frame.cursor && !place.inSnapshot) place.cursor = { ...frame.cursor, topic };
+    return said;
+  }
+
+  // A resume found a topic missing: it was deleted meanwhile. null = it had never been there.
+  drop(name) {
+    const topic = name || (this.#places.size === 1 ? [...this.#places.keys()][0] : "");
+    return this.#places.get(topic)?.cursor ? this.#gone(topic) : null;
+  }
+
+  // The token was refused: the cursors stand by themselves. False = there was none.
+  dropToken() {
+    const had = this.#token.length > 0;
+    this.#token = Buffer.alloc(0);
+    return had;
+  }
+
+  #saidOf(frame, topic, place) {
+    switch (frame.frame) {
+      case "rows":
+        return frame.rows.records.map((record) => ({
+          topic,
+          ...recordFields(record),
+          epoch: Number(frame.cursor?.epoch ?? 0),
+          in_snapshot: place.inSnapshot,
+        }));
+      case "gap":
+        return [{ topic, ...gapFields(frame.gap) }];
+      case "snapshot_begin":
+        place.inSnapshot = true;
+        return [{ topic, event: "snapshot_begin", fold_seq: Number(frame.snapshot_begin.fold_seq) }];
+      case "snapshot_end": {
+        place.inSnapshot = false;
+        const { fold_seq: foldSeq, count } = frame.snapshot_end;
+        return [{ topic, event: "snapshot_end", fold_seq: Number(foldSeq), count: Number(count) }];
+      }
+      default:
+        return [];
+    }
+  }
+
+  // A token is of all topics of its stream: without this one it would be refused.
+  #gone(topic) {
+    this.#places.delete(topic);
+    this.dropToken();
+    return { topic, event: "topic_deleted" };
+  }
+}
+
+module.exports = { Plan };

@@ -1,0 +1,26 @@
+"""The example client in Go, from the proto files alone, against real roles that are killed under it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.example_client_checks import check_calls_and_errors, check_kills, check_script
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+
+async def test_go_appends_gets_and_explains_errors(tmp_path: Path) -> None:
+    await check_calls_and_errors("go", tmp_path)
+
+
+async def test_go_watches_across_kills_of_delivery_and_store(tmp_path: Path) -> None:
+    await check_kills("go", tmp_path)
+
+
+async def test_go_follows_frames_that_no_cluster_of_today_says() -> None:
+    await check_script("go")

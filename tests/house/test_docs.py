@@ -35,6 +35,7 @@ DOCUMENTS = (
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "services/store/FORMAT.md",
+    "libs/client/FORMAT.md",
     *(f"{member}/README.md" for member in MEMBERS),
     "libs/clients/README.md",
     *(f"libs/clients/{language}/README.md" for language in ("node", "go", "java")),

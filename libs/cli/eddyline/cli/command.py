@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from eddyline.cli import (
     append,
     delete,
+    edge,
     find,
     fold,
     fsck,
@@ -67,6 +68,7 @@ VERBS: Final = (
     verify_fold,
     settle_fold,
     fold,
+    edge,
     fsck,
     demo,
     drill,

@@ -15,6 +15,7 @@ from eddyline.client import topics
 from eddyline.client.append_run import AppendRun
 from eddyline.client.append_stream import AppendStream
 from eddyline.client.call import CALL_TIMEOUT_S, Retry, call_once, check_message
+from eddyline.client.cluster_map import ClusterMap, Deliveries
 from eddyline.client.events import Position
 from eddyline.client.fold import get_entries, get_entry_at, key_history, range_entries
 from eddyline.client.fold_artifact import export_fold, import_fold, list_artifacts
@@ -26,7 +27,7 @@ from eddyline.client.status import role_statuses
 from eddyline.client.stream import StreamPlan, stream_log
 from eddyline.client.topology import Channels, find_topology
 from eddyline.client.watch import HEARTBEAT_MS, Watch
-from eddyline.client.watch_plan import WatchPlan, WatchTopic
+from eddyline.client.watch_plan import WatchPlan, wanted_topics
 from eddyline.core.clock import SystemClock
 from eddyline.core.errors import EddylineError
 from eddyline.core.read import ALL_RECORDS, RecordFilter
@@ -35,7 +36,6 @@ from eddyline.core.store_link import AppendResult
 from eddyline.core.wire import record_to_pb
 from eddyline.core.wire_calls import delete_result_from_pb, match_to_pb
 from eddyline.v1 import log_pb2, types_pb2
-from eddyline.v1.delivery_pb2_grpc import DeliveryServiceStub
 from eddyline.v1.fold_pb2_grpc import FoldServiceStub
 from eddyline.v1.log_pb2_grpc import LogServiceStub
 from eddyline.v1.topic_pb2_grpc import TopicServiceStub
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from eddyline.client.status import RoleStatus
     from eddyline.client.stream import StreamEvent
     from eddyline.client.topology import Topology
-    from eddyline.client.watch_plan import Start
+    from eddyline.client.watch_plan import Start, WatchTopic
     from eddyline.core.artifact import Artifact, ArtifactProgress, FoldExported, FoldImported
     from eddyline.core.clock import Clock
     from eddyline.core.deletion import DeleteResult, EraseProgress
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from eddyline.core.read import EntryPage, SeqFound
     from eddyline.core.record import Gap, Record
     from eddyline.core.topic import ConfigChange, Kind, TopicConfig, TopicInfo
-    from eddyline.v1 import delivery_pb2
 
 START: Final = Position(epoch=0, seq=0)
 DELETE_TIMEOUT_S: Final = 300.0
@@ -88,7 +87,7 @@ async def connect(
     try:
         addresses = [part.strip() for part in address.split(",") if part.strip()]
         topology = await find_topology(channels, addresses, retry=retry, timeout_s=timeout_s)
-        yield Client(topology, channels=channels, clock=system_clock, random_source=jitter)
+        yield Client(topology, channels=channels, clock=system_clock, random_source=jitter, seeds=addresses)
     finally:
         await channels.close()
 
@@ -96,12 +95,25 @@ async def connect(
 class Client:
     """One cluster. Made by `connect`."""
 
-    def __init__(self, topology: Topology, *, channels: Channels, clock: Clock, random_source: random.Random) -> None:
-        self.topology = topology
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        channels: Channels,
+        clock: Clock,
+        random_source: random.Random,
+        seeds: Sequence[str] = (),
+    ) -> None:
+        self._cluster = ClusterMap(topology, channels=channels, clock=clock, seeds=seeds)
         self._channels = channels
         self._clock = clock
         self._random = random_source
         self._retry = Retry(clock, random_source=random_source)
+
+    @property
+    def topology(self) -> Topology:
+        """Where the roles are, as it was last heard of."""
+        return self._cluster.topology
 
     @property
     def sources(self) -> Sources:
@@ -348,13 +360,12 @@ class Client:
         Raises:
             EddylineError: InvalidArgument, InvalidName; when read: TopicNotFound, NotKv, CursorAhead, DataCorrupt.
         """
-        named = [topics] if isinstance(topics, str | WatchTopic) else topics
-        wanted = [
-            topic if isinstance(topic, WatchTopic) else WatchTopic(topic, start, tuple(key_prefixes)) for topic in named
-        ]
+        wanted = wanted_topics(topics, start=start, key_prefixes=key_prefixes)
+        deliveries = Deliveries(self._cluster, random_source=self._random)
         return Watch(
             WatchPlan(wanted, heartbeat_ms=heartbeat_ms),
-            open_call=self._open_watch,
+            open_call=deliveries.open_call,
+            before_retry=deliveries.before_retry,
             clock=self._clock,
             random_source=self._random,
             heartbeat_ms=heartbeat_ms,
@@ -474,12 +485,6 @@ class Client:
     def _store(self, topic: str) -> grpc.aio.Channel:
         stores = self.topology.stores
         return self._channels.any_of(stores, shard_of(topic, len(stores)) if stores else 0, "store")
-
-    def _open_watch(
-        self, request: delivery_pb2.WatchTopicsRequest, attempt: int
-    ) -> grpc.aio.UnaryStreamCall[delivery_pb2.WatchTopicsRequest, delivery_pb2.WatchTopicsResponse]:
-        channel = self._channels.any_of(self.topology.deliveries, attempt, "delivery")
-        return DeliveryServiceStub(channel).WatchTopics(request)
 
 
 def _position(after: Position | int) -> Position:

@@ -1,4 +1,7 @@
-"""Reads of the fold: some keys, a range, a key as it was, and its revisions."""
+"""Reads of the fold at the store: some keys, a range, a key as it was, and its revisions.
+
+A fold of one's own (`LocalFold`, of `local_fold.py`) has its name here too.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from eddyline.client.call import CALL_TIMEOUT_S, STREAM_RETRYABLE
+from eddyline.client.local_fold import LocalFold, open_fold, read_fold
 from eddyline.core.errors import KeyNotFound
 from eddyline.core.read import EntryPage, FoldState
 from eddyline.core.status import unwrap
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
     from eddyline.client.call import Retry
     from eddyline.core.record import Gap, Record
     from eddyline.v1.fold_pb2_grpc import FoldServiceStub
+
+__all__ = ["LocalFold", "get_entries", "get_entry_at", "key_history", "open_fold", "range_entries", "read_fold"]
 
 RANGE_TIMEOUT_S: Final = 300.0
 """A range's view lives at most this long at the store."""

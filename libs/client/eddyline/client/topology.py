@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import grpc
+
 from eddyline.core.channel import open_channel
 from eddyline.core.errors import NotReady
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import grpc
+    from collections.abc import Collection, Sequence
 
     from eddyline.client.call import Retry
 
@@ -52,6 +52,12 @@ class Channels:
             raise NotReady(f"the cluster names no {role}")
         return self.to(addresses[attempt % len(addresses)])
 
+    async def drop_all_but(self, addresses: Collection[str]) -> None:
+        """Close channels to other addresses, but for those that are connected: something may be going on there."""
+        for address in [address for address in self._open if address not in addresses]:
+            if self._open[address].get_state() is not grpc.ChannelConnectivity.READY:
+                await self._open.pop(address).close()
+
     async def close(self) -> None:
         """Close all."""
         while self._open:
@@ -74,6 +80,11 @@ async def find_topology(channels: Channels, addresses: Sequence[str], *, retry: 
         return await stub.GetTopology(cluster_pb2.GetTopologyRequest(), timeout=min(left_s, ASK_TIMEOUT_S))
 
     answer = await retry.run(ask, timeout_s=timeout_s)
+    return topology_from_pb(answer)
+
+
+def topology_from_pb(answer: cluster_pb2.GetTopologyResponse) -> Topology:
+    """What a role answered."""
     return Topology(
         cluster_id=answer.cluster_id,
         stores=tuple(shard.address for shard in sorted(answer.shards, key=lambda shard: shard.shard_index)),

@@ -28,7 +28,7 @@ from eddyline.core.status import unwrap
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from types import TracebackType
 
     from eddyline.client.events import Position, TopicGone, WatchEvent
@@ -57,12 +57,14 @@ class Watch:
         open_call: OpenCall,
         clock: Clock,
         random_source: random.Random,
+        before_retry: Callable[[], Awaitable[None]] | None = None,
         heartbeat_ms: int = HEARTBEAT_MS,
         on_retry: Callable[[EddylineError], None] | None = None,
         on_resume: Callable[[], None] | None = None,
     ) -> None:
         self._plan = plan
         self._open_call = open_call
+        self._before_retry = before_retry
         self._clock = clock
         self._backoff = Backoff(random_source, cap_s=RETRY_CAP_S)
         self._silence_s = SILENCE_HEARTBEATS_MAX * heartbeat_ms / 1000
@@ -75,6 +77,8 @@ class Watch:
         self._resuming = False
         self.resume_count = 0
         """How often it went on after a break."""
+        self.heard_s: float | None = None
+        """When the newest frame came, heartbeats too, by the clock's `monotonic_s`; None = none came yet."""
 
     @property
     def positions(self) -> dict[str, Position]:
@@ -105,6 +109,7 @@ class Watch:
                     self._on_resume()
             self._backoff.reset()
             self._defects = 0
+            self.heard_s = self._clock.monotonic_s()
             event = self._plan.accept(frame)
             if event is not None:
                 return event
@@ -126,6 +131,8 @@ class Watch:
 
     async def _next_frame(self) -> delivery_pb2.WatchTopicsResponse:
         if self._call is None:
+            if self._resuming and self._before_retry is not None:
+                await self._before_retry()
             self._call = self._open_call(self._plan.request(), self._backoff.failures)
             self._silent = False
         call = self._call

@@ -51,6 +51,16 @@ class WatchTopic:
     key_prefixes: tuple[bytes, ...] = ()
 
 
+def wanted_topics(
+    topics: str | WatchTopic | Sequence[str | WatchTopic], *, start: Start, key_prefixes: Sequence[bytes]
+) -> list[WatchTopic]:
+    """Topics as they are given; one by its name has the common start and prefixes."""
+    named = [topics] if isinstance(topics, str | WatchTopic) else topics
+    return [
+        topic if isinstance(topic, WatchTopic) else WatchTopic(topic, start, tuple(key_prefixes)) for topic in named
+    ]
+
+
 @dataclass(slots=True)
 class _Place:
     wanted: WatchTopic

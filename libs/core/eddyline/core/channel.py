@@ -24,6 +24,9 @@ RECONNECT_MS_MAX: Final = 1_000
 """Elsewhere 1 s to 120 s: after a restart clients would stay away for up to two minutes. Costs one SYN a second."""
 CONNECT_MS_MAX: Final = 2_000
 """Elsewhere 20 s. How long one attempt to connect may take before the next: far above any round trip."""
+RESOLVE_MS_MIN: Final = 5_000
+"""Elsewhere 30 s: a peer that came back at another address of its name is looked for that much later. Costs a question to
+the resolver each 5 s while nothing answers."""
 WINDOW_BYTES: Final = 512 << 10
 """Elsewhere 64 KiB, which grow with what the link carries (BDP probes) even where nobody reads: a stream that stood still
 took 4 MB, or all of a fold of 60 MB. Fixed, it takes 0.4 MB. 512 KiB carry as much over loopback as the growing window
@@ -40,6 +43,7 @@ CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.initial_reconnect_backoff_ms", RECONNECT_MS_MIN),
     ("grpc.min_reconnect_backoff_ms", CONNECT_MS_MAX),
     ("grpc.max_reconnect_backoff_ms", RECONNECT_MS_MAX),
+    ("grpc.dns_min_time_between_resolutions_ms", RESOLVE_MS_MIN),
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
     # Retries are ours (idempotency keys and positions); gRPC's would keep a copy of every message for them.

@@ -16,6 +16,7 @@ from eddyline.client.watch import DEFECTS_MAX, HEARTBEAT_MS
 from eddyline.core.clock import SystemClock
 from eddyline.core.errors import (
     CursorAhead,
+    Draining,
     EddylineError,
     Internal,
     NotReady,
@@ -31,6 +32,7 @@ from tests.support.scripted_roles import (
     caught_up_frame,
     cursor,
     deleted_frame,
+    going_away_frame,
     rows_frame,
     scripted_server,
     snapshot_begin_frame,
@@ -50,6 +52,13 @@ class NoJitter(random.Random):
 
     def uniform(self, a: float, b: float) -> float:
         return 0.0
+
+
+class First(NoJitter):
+    """Begins at the first replica."""
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        return 0
 
 
 @asynccontextmanager
@@ -245,3 +254,60 @@ async def test_closed_watch_gives_no_more() -> None:
         await take(events, 1)
         await events.aclose()
         assert [event async for event in events] == []
+
+
+async def test_replica_that_goes_away_is_left_for_the_next_one_at_once_and_unheard() -> None:
+    leaving = ScriptedDelivery([WatchScript([rows_frame("a", 1), going_away_frame(b"")], "end")])
+    staying = ScriptedDelivery([WatchScript([rows_frame("a", 2)])])
+    channels, heard = Channels(), list[EddylineError]()
+    async with scripted_server(delivery=leaving) as first, scripted_server(delivery=staying) as second:
+        topology = Topology("test", (first,), (), (first, second))
+        # A clock that stands still: whoever waited would wait for ever.
+        client = Client(topology, channels=channels, clock=ManualClock(), random_source=First(1))
+        async with client.watch("a", start="earliest", on_retry=heard.append) as events, asyncio.timeout(10):
+            assert seqs_of(await take(events, 2)) == [1, 2]
+            assert (events.move_count, events.resume_count) == (1, 0)
+        await channels.close()
+    assert heard == []
+    assert staying.requests[0].topics[0].cursor == cursor("a", 1)
+
+
+async def test_replica_that_brings_nothing_but_its_going_away_is_not_asked_in_circles() -> None:
+    clock = ManualClock()
+    scripts = [WatchScript([going_away_frame(b"")], "end")] * 3
+    async with watching(*scripts, WatchScript([rows_frame("a", 1)]), clock=clock) as (client, delivery):
+        client._random = random.Random(1)  # waits that take time
+        async with client.watch("a", start="earliest") as events, asyncio.TaskGroup() as tasks, asyncio.timeout(10):
+            taking = tasks.create_task(take(events, 1))
+            await pass_time_until(taking, clock, 0.05)
+            assert seqs_of(taking.result()) == [1]
+            assert events.move_count == 3
+    assert len(delivery.requests) == 4
+
+
+async def test_draining_replica_is_not_waited_for() -> None:
+    refusing = ScriptedDelivery([WatchScript([], Draining("going", retryAfterMs=60_000))])
+    other = ScriptedDelivery([WatchScript([rows_frame("a", 1)])])
+    channels = Channels()
+    async with scripted_server(delivery=refusing) as first, scripted_server(delivery=other) as second:
+        topology = Topology("test", (first,), (), (first, second))
+        client = Client(topology, channels=channels, clock=SystemClock(), random_source=First(1))
+        async with client.watch("a", start="earliest") as events, asyncio.timeout(10):
+            assert seqs_of(await take(events, 1)) == [1]
+        await channels.close()
+
+
+async def test_watches_begin_at_a_replica_by_chance() -> None:
+    replicas = [ScriptedDelivery([WatchScript([rows_frame("a", 1)])] * 30) for _ in range(3)]
+    channels = Channels()
+    async with AsyncExitStack() as stack:
+        addresses = tuple([await stack.enter_async_context(scripted_server(delivery=one)) for one in replicas])
+        topology = Topology("test", addresses[:1], (), addresses)
+        client = Client(topology, channels=channels, clock=SystemClock(), random_source=random.Random(5))
+        watches = [client.watch("a") for _ in range(30)]
+        async with asyncio.timeout(10):
+            for watch in watches:
+                await anext(watch)
+                await watch.aclose()
+        await channels.close()
+    assert all(len(one.requests) >= 5 for one in replicas)

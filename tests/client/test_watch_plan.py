@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import pytest
 
-from eddyline.client.events import CaughtUp, Lost, Position, Records, SnapshotBegan, SnapshotEnded, TopicGone
-from eddyline.client.watch_plan import TOPICS_MAX, StartPoint, WatchPlan, WatchTopic
-from eddyline.core.cursor import Cursor, Resume, ResumeState, ResumeTokens, WatchedTopic
+from eddyline.client.events import (
+    CaughtUp,
+    Lost,
+    Position,
+    Records,
+    SnapshotBegan,
+    SnapshotEnded,
+    SnapshotResumed,
+    TopicGone,
+)
+from eddyline.client.watch_plan import TOPICS_MAX, AtRevision, AtTime, StartPoint, WatchPlan, WatchTopic
+from eddyline.core.cursor import Cursor, Resume, ResumeState, ResumeTokens, WatchedTopic, WatchOption
 from eddyline.core.errors import InvalidArgument, InvalidName
 from eddyline.core.record import Gap, GapReason
-from eddyline.v1 import delivery_pb2, types_pb2
+from eddyline.v1 import delivery_pb2, log_pb2, types_pb2
 from tests.support.scripted_roles import (
     caught_up_frame,
     cursor,
     deleted_frame,
+    gap_frame,
+    going_away_frame,
     heartbeat_frame,
+    progress_frame,
     rows_frame,
     snapshot_begin_frame,
     snapshot_end_frame,
+    snapshot_resume_frame,
 )
 
 
@@ -147,3 +160,82 @@ def test_wrong_number_of_topics_is_refused(names: list[str]) -> None:
 def test_bad_name_is_refused() -> None:
     with pytest.raises(InvalidName):
         plan_of("-bad")
+
+
+def test_filters_and_options_are_asked_for_each_time_and_bind_the_token() -> None:
+    wanted = WatchTopic(
+        "a",
+        "tail",
+        (b"k",),
+        tags=("t",),
+        exclude_nodes=("n",),
+        ignore_deletes=True,
+        metadata_only=True,
+        updates_only=True,
+        heals=True,
+    )
+    plan = WatchPlan([wanted], heartbeat_ms=1000, resume_snapshots=True)
+    for _ in range(2):
+        request = plan.request()
+        topic = request.topics[0]
+        assert (list(topic.key_prefixes), list(topic.tags), list(topic.exclude_nodes)) == ([b"k"], ["t"], ["n"])
+        assert topic.ignore_deletes
+        assert topic.metadata_only
+        assert topic.updates_only
+        assert topic.on_gap == log_pb2.GAP_POLICY_HEAL
+        assert request.resume_snapshots
+        plan.accept(rows_frame("a", 1))
+    options = WatchOption.IGNORE_DELETES | WatchOption.METADATA_ONLY | WatchOption.UPDATES_ONLY | WatchOption.HEAL
+    assert wanted.watched() == WatchedTopic("a", (b"k",), ("t",), ("n",), options)
+
+
+def test_time_and_revision_are_asked_for_until_there_is_a_place() -> None:
+    plan = WatchPlan([WatchTopic("a", AtTime(7)), WatchTopic("b", AtRevision(9))], heartbeat_ms=1000)
+    assert [(topic.ts_ms, topic.revision) for topic in plan.request().topics] == [(7, 0), (0, 9)]
+    plan.accept(rows_frame("a", 3))
+    assert plan.request().topics[0].cursor == cursor("a", 3)
+    assert plan.request().topics[1].revision == 9
+
+
+def test_gap_that_is_being_healed_is_asked_for_again_until_the_values_are_complete() -> None:
+    plan = WatchPlan([WatchTopic("a", Position(7, 2), heals=True)], heartbeat_ms=1000)
+    assert isinstance(plan.accept(gap_frame("a", 3, 6, at_seq=2)), Lost)
+    plan.accept(snapshot_begin_frame("a", 10))
+    plan.accept(rows_frame("a", 9, in_snapshot_of=2))
+    assert starts(plan) == {"a": cursor("a", 2)}
+    plan.accept(snapshot_end_frame("a", 10, 1))
+    assert starts(plan) == {"a": cursor("a", 10)}
+
+
+def test_progress_moves_the_place_and_says_nothing() -> None:
+    plan = plan_of("a", start="tail")
+    assert plan.accept(progress_frame("a", 8)) is None
+    assert starts(plan) == {"a": cursor("a", 8)}
+
+
+def test_snapshot_that_goes_on_keeps_its_token() -> None:
+    plan = WatchPlan([WatchTopic("a", "snapshot")], heartbeat_ms=1000, resume_snapshots=True)
+    plan.accept(snapshot_begin_frame("a", 10))
+    plan.accept(heartbeat_frame(b"token"))
+    assert plan.request().resume_token == b"token"
+    assert plan.accept(snapshot_resume_frame("a", 10, b"k")) == SnapshotResumed("a", 10, b"k")
+    event = plan.accept(rows_frame("a", 11))
+    assert isinstance(event, Records)
+    assert event.in_snapshot
+
+
+def test_metadata_comes_with_the_size_of_what_was_left_out() -> None:
+    plan = WatchPlan([WatchTopic("a", "tail", metadata_only=True)], heartbeat_ms=1000)
+    frame = rows_frame("a", 1, 2)
+    for row in frame.rows.records:
+        row.ClearField("data")
+    frame.rows.records[0].data_bytes = 0
+    event = plan.accept(frame)
+    assert isinstance(event, Records)
+    assert event.data_bytes == (0, None)
+
+
+def test_going_away_brings_a_token() -> None:
+    plan = plan_of("a", start="tail")
+    assert plan.accept(going_away_frame(b"token")) is None
+    assert plan.request().resume_token == b"token"

@@ -8,13 +8,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddyline.core.cursor import Cursor, Resume, ResumeState, ResumeTokens, WatchedTopic
+from eddyline.core.cursor import (
+    AFTER_KEY_BYTES_MAX,
+    Cursor,
+    Resume,
+    ResumeState,
+    ResumeTokens,
+    WatchedTopic,
+    WatchOption,
+)
 from eddyline.core.errors import ResumeTokenInvalid, ResumeTokenMismatch
 
 U64 = st.integers(0, 2**64 - 1)
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,20}", fullmatch=True)
+TEXTS = st.lists(st.text(max_size=3), max_size=2).map(tuple)
 WATCHED = st.lists(
-    st.builds(WatchedTopic, NAMES, st.lists(st.binary(max_size=4), max_size=3).map(tuple)),
+    st.builds(
+        WatchedTopic,
+        NAMES,
+        st.lists(st.binary(max_size=4), max_size=3).map(tuple),
+        tags=TEXTS,
+        exclude_nodes=TEXTS,
+        options=st.integers(0, 15).map(WatchOption),
+    ),
     min_size=1,
     max_size=6,
     unique_by=lambda one: one.topic,
@@ -22,12 +38,34 @@ WATCHED = st.lists(
 PLACES = st.one_of(
     st.just((0, 0, ResumeState.START)),
     st.tuples(st.integers(1, 2**64 - 1), U64, st.sampled_from((ResumeState.SNAPSHOT, ResumeState.LOG))),
+    st.tuples(
+        st.integers(1, 2**64 - 1), U64, st.just(ResumeState.KEYS), st.binary(min_size=1, max_size=AFTER_KEY_BYTES_MAX)
+    ),
 )
 ONE = [WatchedTopic("orders", (b"a", b"b"))]
 
 
-def at(topic: str, epoch: int = 5, seq: int = 9, state: ResumeState = ResumeState.LOG) -> Resume:
-    return Resume(Cursor(topic, epoch, seq), state)
+def at(
+    topic: str, epoch: int = 5, seq: int = 9, state: ResumeState = ResumeState.LOG, after_key: bytes = b""
+) -> Resume:
+    return Resume(Cursor(topic, epoch, seq), state, after_key)
+
+
+def turned(one: WatchedTopic) -> WatchedTopic:
+    """The same, written in another order."""
+    return one._replace(
+        key_prefixes=tuple(reversed(one.key_prefixes)),
+        tags=(*reversed(one.tags), *one.tags),
+        exclude_nodes=tuple(reversed(one.exclude_nodes)),
+    )
+
+
+def canonical(watched: list[WatchedTopic]) -> set[object]:
+    """What a token is bound to."""
+    return {
+        (one.topic, frozenset(one.key_prefixes), frozenset(one.tags), frozenset(one.exclude_nodes), one.options)
+        for one in watched
+    }
 
 
 @given(watched=WATCHED, data=st.data())
@@ -36,21 +74,37 @@ def test_a_token_gives_back_every_position_in_whatever_order_the_topics_are_name
 ) -> None:
     positions = {one.topic: at(one.topic, *data.draw(PLACES)) for one in watched}
     token = ResumeTokens(watched).encode(positions)
-    other_order = [
-        WatchedTopic(one.topic, tuple(reversed(one.key_prefixes))) for one in data.draw(st.permutations(watched))
-    ]
+    other_order = [turned(one) for one in data.draw(st.permutations(watched))]
     assert ResumeTokens(other_order).decode(token) == positions
 
 
 @given(watched=WATCHED, other=WATCHED)
 def test_a_token_of_another_watch_is_a_mismatch(watched: list[WatchedTopic], other: list[WatchedTopic]) -> None:
     token = ResumeTokens(watched).encode({one.topic: at(one.topic) for one in watched})
-    same = {one.topic: set(one.key_prefixes) for one in watched} == {one.topic: set(one.key_prefixes) for one in other}
-    if same:
+    if canonical(watched) == canonical(other):
         ResumeTokens(other).decode(token)
     else:
         with pytest.raises(ResumeTokenMismatch):
             ResumeTokens(other).decode(token)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"key_prefixes": (b"a",)},
+        {"tags": ("t",)},
+        {"exclude_nodes": ("t",)},
+        *({"options": option} for option in WatchOption),
+    ],
+    ids=str,
+)
+def test_every_filter_and_option_is_part_of_what_a_token_is_bound_to(changed: dict[str, object]) -> None:
+    token = ResumeTokens([WatchedTopic("orders"), WatchedTopic("other")]).encode(
+        {"orders": at("orders"), "other": at("other")}
+    )
+    orders = WatchedTopic("orders")._replace(**changed)  # type: ignore[arg-type]
+    with pytest.raises(ResumeTokenMismatch):
+        ResumeTokens([orders, WatchedTopic("other")]).decode(token)
 
 
 @given(token=st.binary(max_size=80))
@@ -94,6 +148,16 @@ def test_the_bytes_of_a_token_are_fixed() -> None:
     # Tokens outlive the process that gave them: a change here needs another version.
     token = ResumeTokens(ONE).encode({"orders": at("orders")})
     assert token.hex() == "0130fccdcccb999a820500000000000000090000000000000002"
+    token = ResumeTokens(ONE).encode({"orders": at("orders", state=ResumeState.KEYS, after_key=b"k\xff")})
+    assert token.hex() == "0130fccdcccb999a8205000000000000000900000000000000030200" + "6bff"
+
+
+@pytest.mark.parametrize("key", [b"", b"x" * (AFTER_KEY_BYTES_MAX + 1)], ids=["empty", "long"])
+def test_a_snapshot_key_out_of_its_bounds_is_invalid(key: bytes) -> None:
+    tokens = ResumeTokens(ONE)
+    token = tokens.encode({"orders": at("orders")})
+    with pytest.raises(ResumeTokenInvalid, match="key"):
+        tokens.decode(token[:9] + struct.pack("<QQBH", 5, 9, 3, len(key)) + key)
 
 
 def test_a_thousand_topics_fit() -> None:

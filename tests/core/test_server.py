@@ -182,7 +182,8 @@ async def test_raw_methods_answer_beside_generated_ones_and_their_errors_are_typ
 def test_the_server_takes_the_pings_that_our_clients_send() -> None:
     server, client = dict(SERVER_OPTIONS), dict(CHANNEL_OPTIONS)
     assert server["grpc.keepalive_permit_without_calls"] == client["grpc.keepalive_permit_without_calls"] == 1
-    assert server["grpc.http2.min_recv_ping_interval_without_data_ms"] * 2 <= client["grpc.keepalive_time_ms"]
+    assert server["grpc.http2.min_ping_interval_without_data_ms"] * 2 <= client["grpc.keepalive_time_ms"] <= 10_000
+    assert server["grpc.http2.ping_timeout_ms"] == client["grpc.http2.ping_timeout_ms"] <= 10_000
     assert client["grpc.http2.max_pings_without_data"] == 0
 
 

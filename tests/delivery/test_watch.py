@@ -121,6 +121,7 @@ async def test_prefixes_filter_by_key_and_hidden_records_move_the_cursor(cluster
         await append(cluster.store, "kv", puts(("b/2", "4")))
         await cluster.until(lambda: cluster.role.budget.encoded_count == 2)
         cluster.clock.advance(10)
+        assert (await watch.kind("progress")).cursor.seq == 4
         token = (await watch.kind("heartbeat")).resume_token
     reads = cluster.wire.read_count
     async with cluster.watch(wanted, resume_token=token) as watch:

@@ -127,6 +127,8 @@ class SnapshotWatcher:
         self._world, self._delivery, self.topic = world, delivery, topic
         self._token = b""
         self._building: dict[bytes, int] | None = None
+        self._whole = True
+        self.resumed = 0
         self.values: dict[bytes, int] = {}
         self.seq = 0
         self.snapshots = 0
@@ -147,32 +149,49 @@ class SnapshotWatcher:
         random, book = self._world.random, self._world.book.current(self.topic)
         if book is None:
             return
+        goes_on = self._building is not None and self._token and random.random() < 0.7
         anew = not self.seq or random.random() < 0.3
-        start = Point.SNAPSHOT if anew else Cursor(self.topic, book.epoch, self.seq)
+        start = Point.SNAPSHOT if anew or goes_on else Cursor(self.topic, book.epoch, self.seq)
         left = random.randrange(1, 100)
-        self._building = None
-        request = WatchRequest((WantedTopic(self.topic, start),), columns=True)
+        if not goes_on:
+            self._building, self._token = None, b""
+        request = WatchRequest(
+            (WantedTopic(self.topic, start),), self._token, columns=True, heartbeat_s=0.1, resume_snapshots=True
+        )
         async with role.watches.open(request) as subscriber, aclosing(subscriber.frames()) as frames:
             async for data in frames:
                 self._take(pb.WatchTopicsResponse.FromString(data))
                 left -= 1
                 if left == 0:
                     break
+                if self._building is not None and random.random() < 0.2:
+                    await sleep(self._world.clock, random.uniform(0, 0.2))
 
     def _take(self, frame: pb.WatchTopicsResponse) -> None:
+        if self._building is not None:
+            self._token = frame.resume_token or self._token
         match frame.WhichOneof("frame"):
             case "snapshot_begin":
-                self._building = {}
+                self._building, self._whole = {}, True
+            case "snapshot_resume":
+                assert self._building is not None
+                after_key = frame.snapshot_resume.after_key
+                self._building = {key: seq for key, seq in self._building.items() if key <= after_key}
+                self._whole = False
+                self.resumed += 1
             case "snapshot_end":
                 assert self._building is not None
-                assert len(self._building) == frame.snapshot_end.count
+                assert not self._whole or len(self._building) == frame.snapshot_end.count
+                self._token = b""
                 self.values, self._building = self._building, None
                 self.seq = frame.snapshot_end.fold_seq
                 self.snapshots += 1
             case "rows" | "columns" if self._building is not None:
                 for row in batch_of(frame).to_rows():
                     assert row.key is not None
-                    self._building[row.key] = row.seq
+                    self._building.pop(row.key, None)
+                    if row.op == Op.PUT:
+                        self._building[row.key] = row.seq
             case "rows" | "columns":
                 for row in batch_of(frame).to_rows():
                     assert row.seq == self.seq + 1, f"{self.topic}: {self.seq + 1} was to come, and {row.seq} came"

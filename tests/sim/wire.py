@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.artifact import Artifact, ArtifactProgress, FoldImported
     from eddyline.core.batch import Batch
-    from eddyline.core.read import EntryPage, RangePage, ReadResult, RecordFilter
+    from eddyline.core.read import EntryPage, RangePage, ReadResult, RecordFilter, SeqFound
     from eddyline.core.source import Lease, Renewal, SourceChange, SourceDefinition, SourceInfo, SourceReport
     from eddyline.core.store_link import AppendResult, Follow, FollowEvent
     from eddyline.core.topic import Kind, TopicConfig, TopicInfo
@@ -155,6 +155,14 @@ class SimWire:
                 wait_ms=wait_ms,
                 record_filter=record_filter,
             )
+        )
+
+    async def find_seq(
+        self, topic: str, *, epoch: int = 0, commit_time_ms: int | None = None, source_time_ns: int | None = None
+    ) -> SeqFound:
+        life = self._alive()
+        return await life.call(
+            life.link.find_seq(topic, epoch=epoch, commit_time_ms=commit_time_ms, source_time_ns=source_time_ns)
         )
 
     async def batch_get_entries(self, topic: str, keys: Sequence[bytes], *, min_seq: int = 0) -> EntryPage:

@@ -78,14 +78,16 @@ async def command_on_a_door(door: ScriptedDoor | None, monkeypatch: pytest.Monke
         yield command_at(store.address, monkeypatch)
 
 
-def command_at(address: str, monkeypatch: pytest.MonkeyPatch, *, ingest: str = "127.0.0.1:1") -> Command:
-    """Commands at a store's and an ingest's addresses; delivery is away."""
+def command_at(
+    address: str, monkeypatch: pytest.MonkeyPatch, *, ingest: str = "127.0.0.1:1", delivery: str = "127.0.0.1:1"
+) -> Command:
+    """Commands at a store's and other roles' addresses; those that are not given are away."""
 
     @asynccontextmanager
     async def connect(address: str, **_options: object) -> AsyncIterator[Client]:
         # The store knows its own address only: its topology names the default ones of the other roles.
         channels = Channels()
-        topology = Topology("test", (address,), (ingest,), ("127.0.0.1:1",))
+        topology = Topology("test", (address,), (ingest,), (delivery,))
         try:
             yield Client(topology, channels=channels, clock=SystemClock(), random_source=random.Random(1))
         finally:

@@ -171,12 +171,15 @@ def snapshot(topic: str, *prefixes: bytes) -> pb.WatchTopic:
 
 
 @asynccontextmanager
-async def served_delivery(*, seed: int = 0, **changes: int) -> AsyncIterator[ServedDelivery]:
-    """A running role on a free port, over a new store."""
+async def served_delivery(
+    *, seed: int = 0, stream_age_ms_max: int = 0, **changes: int
+) -> AsyncIterator[ServedDelivery]:
+    """A running role on a free port, over a new store. Its streams get as old as they like: tests make days pass."""
     clock = ManualClock()
     settings = DeliverySettings(
         listen="127.0.0.1:0",
         stop_grace_ms=0,
+        stream_age_ms_max=stream_age_ms_max,
         **changes,  # type: ignore[arg-type]  # of the numbers alone
     )
     async with AsyncExitStack() as stack:

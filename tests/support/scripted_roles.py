@@ -137,6 +137,30 @@ def heartbeat_frame(token: bytes = b"") -> delivery_pb2.WatchTopicsResponse:
     return delivery_pb2.WatchTopicsResponse(heartbeat=delivery_pb2.Heartbeat(ts_ms=1), resume_token=token)
 
 
+def going_away_frame(token: bytes) -> delivery_pb2.WatchTopicsResponse:
+    """A going_away frame."""
+    going = delivery_pb2.GoingAway(reason=delivery_pb2.GOING_AWAY_REASON_DRAINING)
+    return delivery_pb2.WatchTopicsResponse(going_away=going, resume_token=token)
+
+
+def gap_frame(topic: str, first_seq: int, last_seq: int, *, at_seq: int) -> delivery_pb2.WatchTopicsResponse:
+    """A gap frame, with the cursor that it leaves its reader at."""
+    gap = types_pb2.Gap(first_seq=first_seq, last_seq=last_seq, reason=types_pb2.GAP_REASON_CAP)
+    return delivery_pb2.WatchTopicsResponse(topic=topic, cursor=cursor(topic, at_seq), gap=gap)
+
+
+def snapshot_resume_frame(topic: str, fold_seq: int, after_key: bytes) -> delivery_pb2.WatchTopicsResponse:
+    """A snapshot_resume frame."""
+    resume = delivery_pb2.SnapshotResume(fold_seq=fold_seq, after_key=after_key)
+    return delivery_pb2.WatchTopicsResponse(topic=topic, cursor=cursor(topic, 0), snapshot_resume=resume)
+
+
+def progress_frame(topic: str, seq: int) -> delivery_pb2.WatchTopicsResponse:
+    """A progress frame."""
+    progress = delivery_pb2.Progress()
+    return delivery_pb2.WatchTopicsResponse(topic=topic, cursor=cursor(topic, seq), progress=progress)
+
+
 def snapshot_begin_frame(topic: str, fold_seq: int) -> delivery_pb2.WatchTopicsResponse:
     """A snapshot_begin frame."""
     begin = delivery_pb2.SnapshotBegin(fold_seq=fold_seq)

@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from eddyline.v1 import log_pb2 as eddyline_dot_v1_dot_log__pb2
 from eddyline.v1 import types_pb2 as eddyline_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x65\x64\x64yline/v1/delivery.proto\x12\x0b\x65\x64\x64yline.v1\x1a\x17\x65\x64\x64yline/v1/types.proto\"\x93\x01\n\x12WatchTopicsRequest\x12\'\n\x06topics\x18\x01 \x03(\x0b\x32\x17.eddyline.v1.WatchTopic\x12\x14\n\x0cresume_token\x18\x02 \x01(\x0c\x12(\n\x06\x66ormat\x18\x03 \x01(\x0e\x32\x18.eddyline.v1.BatchFormat\x12\x14\n\x0cheartbeat_ms\x18\x04 \x01(\r\"\x8b\x01\n\nWatchTopic\x12\r\n\x05topic\x18\x01 \x01(\t\x12%\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x13.eddyline.v1.CursorH\x00\x12(\n\x05point\x18\x03 \x01(\x0e\x32\x17.eddyline.v1.StartPointH\x00\x12\x14\n\x0ckey_prefixes\x18\x04 \x03(\x0c\x42\x07\n\x05start\"\xd7\x03\n\x13WatchTopicsResponse\x12\r\n\x05topic\x18\x01 \x01(\t\x12#\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x13.eddyline.v1.Cursor\x12(\n\x04rows\x18\x03 \x01(\x0b\x32\x18.eddyline.v1.RecordBatchH\x00\x12-\n\x07\x63olumns\x18\x04 \x01(\x0b\x32\x1a.eddyline.v1.ColumnarBatchH\x00\x12\x1f\n\x03gap\x18\x05 \x01(\x0b\x32\x10.eddyline.v1.GapH\x00\x12\x34\n\x0esnapshot_begin\x18\x06 \x01(\x0b\x32\x1a.eddyline.v1.SnapshotBeginH\x00\x12\x30\n\x0csnapshot_end\x18\x07 \x01(\x0b\x32\x18.eddyline.v1.SnapshotEndH\x00\x12*\n\tcaught_up\x18\x08 \x01(\x0b\x32\x15.eddyline.v1.CaughtUpH\x00\x12+\n\theartbeat\x18\t \x01(\x0b\x32\x16.eddyline.v1.HeartbeatH\x00\x12\x32\n\rtopic_deleted\x18\n \x01(\x0b\x32\x19.eddyline.v1.TopicDeletedH\x00\x12\x14\n\x0cresume_token\x18\x0b \x01(\x0c\x42\x07\n\x05\x66rame\"!\n\rSnapshotBegin\x12\x10\n\x08\x66old_seq\x18\x01 \x01(\x04\".\n\x0bSnapshotEnd\x12\x10\n\x08\x66old_seq\x18\x01 \x01(\x04\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\"\n\n\x08\x43\x61ughtUp\"\x1a\n\tHeartbeat\x12\r\n\x05ts_ms\x18\x01 \x01(\x03\"\x1d\n\x0cTopicDeleted\x12\r\n\x05\x65poch\x18\x01 \x01(\x04*s\n\nStartPoint\x12\x1b\n\x17START_POINT_UNSPECIFIED\x10\x00\x12\x18\n\x14START_POINT_SNAPSHOT\x10\x01\x12\x14\n\x10START_POINT_TAIL\x10\x02\x12\x18\n\x14START_POINT_EARLIEST\x10\x03\x32j\n\x0f\x44\x65liveryService\x12W\n\x0bWatchTopics\x12\x1f.eddyline.v1.WatchTopicsRequest\x1a .eddyline.v1.WatchTopicsResponse\"\x03\x90\x02\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x65\x64\x64yline/v1/delivery.proto\x12\x0b\x65\x64\x64yline.v1\x1a\x15\x65\x64\x64yline/v1/log.proto\x1a\x17\x65\x64\x64yline/v1/types.proto\"\xad\x01\n\x12WatchTopicsRequest\x12\'\n\x06topics\x18\x01 \x03(\x0b\x32\x17.eddyline.v1.WatchTopic\x12\x14\n\x0cresume_token\x18\x02 \x01(\x0c\x12(\n\x06\x66ormat\x18\x03 \x01(\x0e\x32\x18.eddyline.v1.BatchFormat\x12\x14\n\x0cheartbeat_ms\x18\x04 \x01(\r\x12\x18\n\x10resume_snapshots\x18\x05 \x01(\x08\"\xc2\x02\n\nWatchTopic\x12\r\n\x05topic\x18\x01 \x01(\t\x12%\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x13.eddyline.v1.CursorH\x00\x12(\n\x05point\x18\x03 \x01(\x0e\x32\x17.eddyline.v1.StartPointH\x00\x12\x0f\n\x05ts_ms\x18\x05 \x01(\x03H\x00\x12\x12\n\x08revision\x18\x06 \x01(\x04H\x00\x12\x14\n\x0ckey_prefixes\x18\x04 \x03(\x0c\x12\x0c\n\x04tags\x18\x07 \x03(\t\x12\x15\n\rexclude_nodes\x18\x08 \x03(\t\x12\x16\n\x0eignore_deletes\x18\t \x01(\x08\x12\x15\n\rmetadata_only\x18\n \x01(\x08\x12\x14\n\x0cupdates_only\x18\x0b \x01(\x08\x12&\n\x06on_gap\x18\x0c \x01(\x0e\x32\x16.eddyline.v1.GapPolicyB\x07\n\x05start\"\xe8\x04\n\x13WatchTopicsResponse\x12\r\n\x05topic\x18\x01 \x01(\t\x12#\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x13.eddyline.v1.Cursor\x12(\n\x04rows\x18\x03 \x01(\x0b\x32\x18.eddyline.v1.RecordBatchH\x00\x12-\n\x07\x63olumns\x18\x04 \x01(\x0b\x32\x1a.eddyline.v1.ColumnarBatchH\x00\x12\x1f\n\x03gap\x18\x05 \x01(\x0b\x32\x10.eddyline.v1.GapH\x00\x12\x34\n\x0esnapshot_begin\x18\x06 \x01(\x0b\x32\x1a.eddyline.v1.SnapshotBeginH\x00\x12\x30\n\x0csnapshot_end\x18\x07 \x01(\x0b\x32\x18.eddyline.v1.SnapshotEndH\x00\x12*\n\tcaught_up\x18\x08 \x01(\x0b\x32\x15.eddyline.v1.CaughtUpH\x00\x12+\n\theartbeat\x18\t \x01(\x0b\x32\x16.eddyline.v1.HeartbeatH\x00\x12\x32\n\rtopic_deleted\x18\n \x01(\x0b\x32\x19.eddyline.v1.TopicDeletedH\x00\x12)\n\x08progress\x18\x0c \x01(\x0b\x32\x15.eddyline.v1.ProgressH\x00\x12,\n\ngoing_away\x18\r \x01(\x0b\x32\x16.eddyline.v1.GoingAwayH\x00\x12\x36\n\x0fsnapshot_resume\x18\x0e \x01(\x0b\x32\x1b.eddyline.v1.SnapshotResumeH\x00\x12\x14\n\x0cresume_token\x18\x0b \x01(\x0c\x42\x07\n\x05\x66rame\"!\n\rSnapshotBegin\x12\x10\n\x08\x66old_seq\x18\x01 \x01(\x04\".\n\x0bSnapshotEnd\x12\x10\n\x08\x66old_seq\x18\x01 \x01(\x04\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\"5\n\x0eSnapshotResume\x12\x10\n\x08\x66old_seq\x18\x01 \x01(\x04\x12\x11\n\tafter_key\x18\x02 \x01(\x0c\"\n\n\x08Progress\"9\n\tGoingAway\x12,\n\x06reason\x18\x01 \x01(\x0e\x32\x1c.eddyline.v1.GoingAwayReason\"\n\n\x08\x43\x61ughtUp\"\x1a\n\tHeartbeat\x12\r\n\x05ts_ms\x18\x01 \x01(\x03\"\x1d\n\x0cTopicDeleted\x12\r\n\x05\x65poch\x18\x01 \x01(\x04*s\n\nStartPoint\x12\x1b\n\x17START_POINT_UNSPECIFIED\x10\x00\x12\x18\n\x14START_POINT_SNAPSHOT\x10\x01\x12\x14\n\x10START_POINT_TAIL\x10\x02\x12\x18\n\x14START_POINT_EARLIEST\x10\x03*o\n\x0fGoingAwayReason\x12!\n\x1dGOING_AWAY_REASON_UNSPECIFIED\x10\x00\x12\x1e\n\x1aGOING_AWAY_REASON_DRAINING\x10\x01\x12\x19\n\x15GOING_AWAY_REASON_AGE\x10\x02\x32j\n\x0f\x44\x65liveryService\x12W\n\x0bWatchTopics\x12\x1f.eddyline.v1.WatchTopicsRequest\x1a .eddyline.v1.WatchTopicsResponse\"\x03\x90\x02\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,24 +35,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_DELIVERYSERVICE'].methods_by_name['WatchTopics']._loaded_options = None
   _globals['_DELIVERYSERVICE'].methods_by_name['WatchTopics']._serialized_options = b'\220\002\001'
-  _globals['_STARTPOINT']._serialized_start=988
-  _globals['_STARTPOINT']._serialized_end=1103
-  _globals['_WATCHTOPICSREQUEST']._serialized_start=69
-  _globals['_WATCHTOPICSREQUEST']._serialized_end=216
-  _globals['_WATCHTOPIC']._serialized_start=219
-  _globals['_WATCHTOPIC']._serialized_end=358
-  _globals['_WATCHTOPICSRESPONSE']._serialized_start=361
-  _globals['_WATCHTOPICSRESPONSE']._serialized_end=832
-  _globals['_SNAPSHOTBEGIN']._serialized_start=834
-  _globals['_SNAPSHOTBEGIN']._serialized_end=867
-  _globals['_SNAPSHOTEND']._serialized_start=869
-  _globals['_SNAPSHOTEND']._serialized_end=915
-  _globals['_CAUGHTUP']._serialized_start=917
-  _globals['_CAUGHTUP']._serialized_end=927
-  _globals['_HEARTBEAT']._serialized_start=929
-  _globals['_HEARTBEAT']._serialized_end=955
-  _globals['_TOPICDELETED']._serialized_start=957
-  _globals['_TOPICDELETED']._serialized_end=986
-  _globals['_DELIVERYSERVICE']._serialized_start=1105
-  _globals['_DELIVERYSERVICE']._serialized_end=1211
+  _globals['_STARTPOINT']._serialized_start=1491
+  _globals['_STARTPOINT']._serialized_end=1606
+  _globals['_GOINGAWAYREASON']._serialized_start=1608
+  _globals['_GOINGAWAYREASON']._serialized_end=1719
+  _globals['_WATCHTOPICSREQUEST']._serialized_start=92
+  _globals['_WATCHTOPICSREQUEST']._serialized_end=265
+  _globals['_WATCHTOPIC']._serialized_start=268
+  _globals['_WATCHTOPIC']._serialized_end=590
+  _globals['_WATCHTOPICSRESPONSE']._serialized_start=593
+  _globals['_WATCHTOPICSRESPONSE']._serialized_end=1209
+  _globals['_SNAPSHOTBEGIN']._serialized_start=1211
+  _globals['_SNAPSHOTBEGIN']._serialized_end=1244
+  _globals['_SNAPSHOTEND']._serialized_start=1246
+  _globals['_SNAPSHOTEND']._serialized_end=1292
+  _globals['_SNAPSHOTRESUME']._serialized_start=1294
+  _globals['_SNAPSHOTRESUME']._serialized_end=1347
+  _globals['_PROGRESS']._serialized_start=1349
+  _globals['_PROGRESS']._serialized_end=1359
+  _globals['_GOINGAWAY']._serialized_start=1361
+  _globals['_GOINGAWAY']._serialized_end=1418
+  _globals['_CAUGHTUP']._serialized_start=1420
+  _globals['_CAUGHTUP']._serialized_end=1430
+  _globals['_HEARTBEAT']._serialized_start=1432
+  _globals['_HEARTBEAT']._serialized_end=1458
+  _globals['_TOPICDELETED']._serialized_start=1460
+  _globals['_TOPICDELETED']._serialized_end=1489
+  _globals['_DELIVERYSERVICE']._serialized_start=1721
+  _globals['_DELIVERYSERVICE']._serialized_end=1827
 # @@protoc_insertion_point(module_scope)

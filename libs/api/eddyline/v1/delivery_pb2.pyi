@@ -4,6 +4,7 @@ isort:skip_file
 Delivery: topics fanned out to subscribers."""
 
 from collections import abc as _abc
+from eddyline.v1 import log_pb2 as _log_pb2
 from eddyline.v1 import types_pb2 as _types_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -48,6 +49,30 @@ START_POINT_EARLIEST: StartPoint.ValueType  # 3
 """The whole log, from the earliest live record."""
 Global___StartPoint: _TypeAlias = StartPoint  # noqa: Y015
 
+class _GoingAwayReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _GoingAwayReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GoingAwayReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    GOING_AWAY_REASON_UNSPECIFIED: _GoingAwayReason.ValueType  # 0
+    """Not used."""
+    GOING_AWAY_REASON_DRAINING: _GoingAwayReason.ValueType  # 1
+    """The replica is shutting down."""
+    GOING_AWAY_REASON_AGE: _GoingAwayReason.ValueType  # 2
+    """The stream is as old as the replica lets one become, so that load spreads over new replicas."""
+
+class GoingAwayReason(_GoingAwayReason, metaclass=_GoingAwayReasonEnumTypeWrapper):
+    """Why a replica ends a stream. The set is open."""
+
+GOING_AWAY_REASON_UNSPECIFIED: GoingAwayReason.ValueType  # 0
+"""Not used."""
+GOING_AWAY_REASON_DRAINING: GoingAwayReason.ValueType  # 1
+"""The replica is shutting down."""
+GOING_AWAY_REASON_AGE: GoingAwayReason.ValueType  # 2
+"""The stream is as old as the replica lets one become, so that load spreads over new replicas."""
+Global___GoingAwayReason: _TypeAlias = GoingAwayReason  # noqa: Y015
+
 @_typing.final
 class WatchTopicsRequest(_message.Message):
     """Request of WatchTopics."""
@@ -58,6 +83,7 @@ class WatchTopicsRequest(_message.Message):
     RESUME_TOKEN_FIELD_NUMBER: _builtins.int
     FORMAT_FIELD_NUMBER: _builtins.int
     HEARTBEAT_MS_FIELD_NUMBER: _builtins.int
+    RESUME_SNAPSHOTS_FIELD_NUMBER: _builtins.int
     resume_token: _builtins.bytes
     """From an earlier stream over the same topics and filters; takes the place of each topic's `start`. Where a
     `start` is a cursor of the same epoch and newer than the token's, the cursor wins. What came after the token is
@@ -68,6 +94,11 @@ class WatchTopicsRequest(_message.Message):
     heartbeat_ms: _builtins.int
     """At most this time passes between two frames that carry a resume token, in milliseconds: 0 = 10 000, 100 to
     60 000. Busy or not, a heartbeat comes where caught_up has brought none.
+    """
+    resume_snapshots: _builtins.bool
+    """True = a snapshot that the token was within, or that breaks off in mid-stream, goes on where it was, with
+    snapshot_resume. False = it begins anew, with snapshot_begin. So it does in any case where the log lost anything
+    since then, and where `tags`, `exclude_nodes` or `ignore_deletes` are given: what they hide could not be told.
     """
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchTopic]:
@@ -80,10 +111,11 @@ class WatchTopicsRequest(_message.Message):
         resume_token: _builtins.bytes = ...,
         format: _types_pb2.BatchFormat.ValueType = ...,
         heartbeat_ms: _builtins.int = ...,
+        resume_snapshots: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "heartbeat_ms", b"heartbeat_ms", "resume_token", b"resume_token", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "heartbeat_ms", b"heartbeat_ms", "resume_snapshots", b"resume_snapshots", "resume_token", b"resume_token", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -98,18 +130,60 @@ class WatchTopic(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     POINT_FIELD_NUMBER: _builtins.int
+    TS_MS_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
     KEY_PREFIXES_FIELD_NUMBER: _builtins.int
+    TAGS_FIELD_NUMBER: _builtins.int
+    EXCLUDE_NODES_FIELD_NUMBER: _builtins.int
+    IGNORE_DELETES_FIELD_NUMBER: _builtins.int
+    METADATA_ONLY_FIELD_NUMBER: _builtins.int
+    UPDATES_ONLY_FIELD_NUMBER: _builtins.int
+    ON_GAP_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name. Required."""
     point: Global___StartPoint.ValueType
     """At one of these points."""
+    ts_ms: _builtins.int
+    """At a time, in milliseconds since the Unix epoch, 0 or later: the first live record committed at or after it. It
+    is looked up once, when the stream starts. None so late yet = TAIL. Where it is the topic's first live record,
+    what was lost before it is told: nobody knows of which time that was.
+    """
+    revision: _builtins.int
+    """At a revision, 1 or above: the first live record whose `version`, as a number, is at or above it (of a source:
+    NATS's revision; elsewhere the `seq`). It is looked up once, when the stream starts. One above the newest =
+    TAIL, more is CURSOR_AHEAD. Where it is the topic's first live record, what was lost before it is told.
+    """
+    ignore_deletes: _builtins.bool
+    """True = no records of ops DELETE and PURGE."""
+    metadata_only: _builtins.bool
+    """True = records without `data`, in snapshots too; `data_bytes` says how large it is. All else stays."""
+    updates_only: _builtins.bool
+    """True = no values to begin with: SNAPSHOT is TAIL then. With EARLIEST, `ts_ms` or `revision` INVALID_ARGUMENT."""
+    on_gap: _log_pb2.GapPolicy.ValueType
+    """What follows a gap. UNSPECIFIED = TELL. HEAL on a KV topic: the gap, then a snapshot, then the log from its point;
+    until the snapshot's end cursors stay before the gap, so that a stream which breaks off in it is healed anew. A LOG
+    topic has no values to heal by: TELL, whatever is asked.
+    """
     @_builtins.property
     def cursor(self) -> _types_pb2.Cursor:
         """At a cursor: what comes after it. `topic` in it may be empty."""
 
     @_builtins.property
     def key_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Only keys that start with one of these: at most 1 000, each at most 1 KiB. Empty = all, keyless records too."""
+        """Only keys that start with one of these: at most 1 000, each at most 1 KiB. Empty = all, keyless records too.
+        This and the filters below judge each record for itself: a key whose newer value is hidden keeps its old one at
+        the reader. Gaps are never hidden.
+        """
+
+    @_builtins.property
+    def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only records with one of these tags: at most 1 000, each at most 256 bytes. Empty = all."""
+
+    @_builtins.property
+    def exclude_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Not what these nodes wrote: at most 1 000, each at most 128 bytes. Empty = none excluded. Not heeded where the
+        topic's `dedupe_node` was false when the stream started.
+        """
 
     def __init__(
         self,
@@ -117,13 +191,21 @@ class WatchTopic(_message.Message):
         topic: _builtins.str = ...,
         cursor: _types_pb2.Cursor | None = ...,
         point: Global___StartPoint.ValueType = ...,
+        ts_ms: _builtins.int = ...,
+        revision: _builtins.int = ...,
         key_prefixes: _abc.Iterable[_builtins.bytes] | None = ...,
+        tags: _abc.Iterable[_builtins.str] | None = ...,
+        exclude_nodes: _abc.Iterable[_builtins.str] | None = ...,
+        ignore_deletes: _builtins.bool = ...,
+        metadata_only: _builtins.bool = ...,
+        updates_only: _builtins.bool = ...,
+        on_gap: _log_pb2.GapPolicy.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "point", b"point", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "point", b"point", "revision", b"revision", "start", b"start", "ts_ms", b"ts_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "key_prefixes", b"key_prefixes", "point", b"point", "start", b"start", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "exclude_nodes", b"exclude_nodes", "ignore_deletes", b"ignore_deletes", "key_prefixes", b"key_prefixes", "metadata_only", b"metadata_only", "on_gap", b"on_gap", "point", b"point", "revision", b"revision", "start", b"start", "tags", b"tags", "topic", b"topic", "ts_ms", b"ts_ms", "updates_only", b"updates_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["cursor", "point"]  # noqa: Y015
+    _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["cursor", "point", "ts_ms", "revision"]  # noqa: Y015
     _WhichOneofArgType_start: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_start) -> _WhichOneofReturnType_start | None: ...
 
@@ -145,12 +227,15 @@ class WatchTopicsResponse(_message.Message):
     CAUGHT_UP_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     TOPIC_DELETED_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    GOING_AWAY_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_RESUME_FIELD_NUMBER: _builtins.int
     RESUME_TOKEN_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
-    """Topic the frame is about. Empty for heartbeat and caught_up."""
+    """Topic the frame is about. Empty for heartbeat, caught_up and going_away."""
     resume_token: _builtins.bytes
-    """Resumes all topics of this stream. Only with caught_up and heartbeat. What comes after it is sent again by a
-    resume with it alone: keep the newest cursors beside it.
+    """Resumes all topics of this stream. Only with caught_up, heartbeat and going_away. What comes after it is sent again
+    by a resume with it alone: keep the newest cursors beside it.
     """
     @_builtins.property
     def cursor(self) -> _types_pb2.Cursor:
@@ -188,6 +273,18 @@ class WatchTopicsResponse(_message.Message):
     def topic_deleted(self) -> Global___TopicDeleted:
         """The topic was deleted; the other topics go on."""
 
+    @_builtins.property
+    def progress(self) -> Global___Progress:
+        """Everything up to the cursor was sent, or was hidden by the filters."""
+
+    @_builtins.property
+    def going_away(self) -> Global___GoingAway:
+        """The replica ends this stream; the token goes on elsewhere. The last frame."""
+
+    @_builtins.property
+    def snapshot_resume(self) -> Global___SnapshotResume:
+        """A snapshot that broke off goes on. Only where `resume_snapshots` was asked for."""
+
     def __init__(
         self,
         *,
@@ -201,13 +298,16 @@ class WatchTopicsResponse(_message.Message):
         caught_up: Global___CaughtUp | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
         topic_deleted: Global___TopicDeleted | None = ...,
+        progress: Global___Progress | None = ...,
+        going_away: Global___GoingAway | None = ...,
+        snapshot_resume: Global___SnapshotResume | None = ...,
         resume_token: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "columns", b"columns", "cursor", b"cursor", "frame", b"frame", "gap", b"gap", "heartbeat", b"heartbeat", "rows", b"rows", "snapshot_begin", b"snapshot_begin", "snapshot_end", b"snapshot_end", "topic_deleted", b"topic_deleted"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "columns", b"columns", "cursor", b"cursor", "frame", b"frame", "gap", b"gap", "going_away", b"going_away", "heartbeat", b"heartbeat", "progress", b"progress", "rows", b"rows", "snapshot_begin", b"snapshot_begin", "snapshot_end", b"snapshot_end", "snapshot_resume", b"snapshot_resume", "topic_deleted", b"topic_deleted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "columns", b"columns", "cursor", b"cursor", "frame", b"frame", "gap", b"gap", "heartbeat", b"heartbeat", "resume_token", b"resume_token", "rows", b"rows", "snapshot_begin", b"snapshot_begin", "snapshot_end", b"snapshot_end", "topic", b"topic", "topic_deleted", b"topic_deleted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "columns", b"columns", "cursor", b"cursor", "frame", b"frame", "gap", b"gap", "going_away", b"going_away", "heartbeat", b"heartbeat", "progress", b"progress", "resume_token", b"resume_token", "rows", b"rows", "snapshot_begin", b"snapshot_begin", "snapshot_end", b"snapshot_end", "snapshot_resume", b"snapshot_resume", "topic", b"topic", "topic_deleted", b"topic_deleted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["rows", "columns", "gap", "snapshot_begin", "snapshot_end", "caught_up", "heartbeat", "topic_deleted"]  # noqa: Y015
+    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["rows", "columns", "gap", "snapshot_begin", "snapshot_end", "caught_up", "heartbeat", "topic_deleted", "progress", "going_away", "snapshot_resume"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
@@ -246,7 +346,9 @@ class SnapshotEnd(_message.Message):
     fold_seq: _builtins.int
     """Point at which all of its entries were read: the log goes on after it."""
     count: _builtins.int
-    """Number of entries sent."""
+    """Number of entries sent on this stream since snapshot_begin, or since the first snapshot_resume where there was none.
+    Changes that came between entries are not counted.
+    """
     def __init__(
         self,
         *,
@@ -260,6 +362,78 @@ class SnapshotEnd(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SnapshotEnd: _TypeAlias = SnapshotEnd  # noqa: Y015
+
+@_typing.final
+class SnapshotResume(_message.Message):
+    """A snapshot that broke off goes on: keep what it has brought of keys up to `after_key`, and drop what it has brought of
+    keys above. First come the changes of the kept keys since `fold_seq`, as records of any op in `seq` order, then the
+    entries above `after_key`; snapshot_end says the point at which all of it stands.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FOLD_SEQ_FIELD_NUMBER: _builtins.int
+    AFTER_KEY_FIELD_NUMBER: _builtins.int
+    fold_seq: _builtins.int
+    """Point at which the kept entries stand."""
+    after_key: _builtins.bytes
+    """Last key that was brought, inclusive."""
+    def __init__(
+        self,
+        *,
+        fold_seq: _builtins.int = ...,
+        after_key: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_key", b"after_key", "fold_seq", b"fold_seq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SnapshotResume: _TypeAlias = SnapshotResume  # noqa: Y015
+
+@_typing.final
+class Progress(_message.Message):
+    """Everything of one topic up to the frame's cursor was sent, or was hidden by the filters. Comes before a heartbeat, for
+    topics whose cursor moved and no frame has said so: at most one a topic each `heartbeat_ms`.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Progress: _TypeAlias = Progress  # noqa: Y015
+
+@_typing.final
+class GoingAway(_message.Message):
+    """The replica ends the stream, with status OK. Open another at once, with the token that comes with it, best at another
+    replica: nothing is lost and nothing comes twice.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    reason: Global___GoingAwayReason.ValueType
+    """Why."""
+    def __init__(
+        self,
+        *,
+        reason: Global___GoingAwayReason.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GoingAway: _TypeAlias = GoingAway  # noqa: Y015
 
 @_typing.final
 class CaughtUp(_message.Message):

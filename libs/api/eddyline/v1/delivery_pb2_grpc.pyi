@@ -17,11 +17,20 @@ class DeliveryServiceStub:
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     WatchTopics: _aio.UnaryStreamMultiCallable[_delivery_pb2.WatchTopicsRequest, _delivery_pb2.WatchTopicsResponse]
-    """Watches up to 1 000 topics on one stream. Per topic: everything after its start, in order, once, with gaps in
-    the places of what was lost; never an order across topics. Resuming by cursors, or by a token and the
-    cursors that came after it, neither loses nor repeats. A slow reader loses nothing and delays nobody.
+    """Watches up to 1 000 topics on one stream. Per topic: everything after its start that its filters let through, in
+    order, once, with gaps in the places of what was lost; never an order across topics. Resuming by cursors, or by a
+    token and the cursors that came after it, neither loses nor repeats. A slow reader loses nothing and delays nobody.
+    All topics start or none: the first that cannot refuses the stream, and its error names it.
+    Order: within a topic by `seq`, or within a snapshot entries by key; a frame's cursor never covers a record that has
+    not been sent before it or in it. caught_up comes once, after everything up to the heads of the start; progress and
+    heartbeat come behind all that their cursors and tokens cover.
+    Batches: a frame has records of one topic, of whatever appends, at most 64 KiB of them or one record. Its bounds say
+    nothing: an append may be cut to several frames, and several may come in one.
+    End: going_away is the last frame of a stream that the replica ends, with status OK; another replica takes it on by
+    its token at once. A stream ends with OK too when all of its topics were deleted.
     Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV (a snapshot of a topic without fold),
-    CURSOR_AHEAD, RESUME_TOKEN_INVALID, RESUME_TOKEN_MISMATCH, QUOTA_WATCHES, STORE_UNREACHABLE, DATA_CORRUPT.
+    CURSOR_AHEAD, RESUME_TOKEN_INVALID, RESUME_TOKEN_MISMATCH, QUOTA_WATCHES, DRAINING, STORE_UNREACHABLE, FOLD_LOST,
+    DATA_CORRUPT.
     """
 
 class DeliveryServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -33,11 +42,20 @@ class DeliveryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _delivery_pb2.WatchTopicsRequest,
         context: _aio.ServicerContext[_delivery_pb2.WatchTopicsRequest, _abc.AsyncIterator[_delivery_pb2.WatchTopicsResponse]],
     ) -> _abc.AsyncIterator[_delivery_pb2.WatchTopicsResponse]:
-        """Watches up to 1 000 topics on one stream. Per topic: everything after its start, in order, once, with gaps in
-        the places of what was lost; never an order across topics. Resuming by cursors, or by a token and the
-        cursors that came after it, neither loses nor repeats. A slow reader loses nothing and delays nobody.
+        """Watches up to 1 000 topics on one stream. Per topic: everything after its start that its filters let through, in
+        order, once, with gaps in the places of what was lost; never an order across topics. Resuming by cursors, or by a
+        token and the cursors that came after it, neither loses nor repeats. A slow reader loses nothing and delays nobody.
+        All topics start or none: the first that cannot refuses the stream, and its error names it.
+        Order: within a topic by `seq`, or within a snapshot entries by key; a frame's cursor never covers a record that has
+        not been sent before it or in it. caught_up comes once, after everything up to the heads of the start; progress and
+        heartbeat come behind all that their cursors and tokens cover.
+        Batches: a frame has records of one topic, of whatever appends, at most 64 KiB of them or one record. Its bounds say
+        nothing: an append may be cut to several frames, and several may come in one.
+        End: going_away is the last frame of a stream that the replica ends, with status OK; another replica takes it on by
+        its token at once. A stream ends with OK too when all of its topics were deleted.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV (a snapshot of a topic without fold),
-        CURSOR_AHEAD, RESUME_TOKEN_INVALID, RESUME_TOKEN_MISMATCH, QUOTA_WATCHES, STORE_UNREACHABLE, DATA_CORRUPT.
+        CURSOR_AHEAD, RESUME_TOKEN_INVALID, RESUME_TOKEN_MISMATCH, QUOTA_WATCHES, DRAINING, STORE_UNREACHABLE, FOLD_LOST,
+        DATA_CORRUPT.
         """
 
 def add_DeliveryServiceServicer_to_server(servicer: DeliveryServiceServicer, server: _aio.Server) -> None: ...

@@ -169,6 +169,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: the store was told no place for artifacts, or one that cannot keep a pointer safely."""
     ERROR_REASON_ARTIFACTS_UNREACHABLE: _ErrorReason.ValueType  # 74
     """UNAVAILABLE: the place for artifacts cannot be reached or does not answer."""
+    ERROR_REASON_DRAINING: _ErrorReason.ValueType  # 80
+    """UNAVAILABLE: the replica is going away and takes no new streams; ask another, or retry after the given time."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Reasons. Never renamed; the set is open. Each comment begins with the gRPC code."""
@@ -315,4 +317,6 @@ ERROR_REASON_ARTIFACTS_NOT_CONFIGURED: ErrorReason.ValueType  # 73
 """FAILED_PRECONDITION: the store was told no place for artifacts, or one that cannot keep a pointer safely."""
 ERROR_REASON_ARTIFACTS_UNREACHABLE: ErrorReason.ValueType  # 74
 """UNAVAILABLE: the place for artifacts cannot be reached or does not answer."""
+ERROR_REASON_DRAINING: ErrorReason.ValueType  # 80
+"""UNAVAILABLE: the replica is going away and takes no new streams; ask another, or retry after the given time."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

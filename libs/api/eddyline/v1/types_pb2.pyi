@@ -163,6 +163,7 @@ class Record(_message.Message):
     NODE_FIELD_NUMBER: _builtins.int
     META_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    DATA_BYTES_FIELD_NUMBER: _builtins.int
     seq: _builtins.int
     """Output only: 1-based position in the topic, contiguous at assignment, never reused. Unset in an append."""
     ts_ms: _builtins.int
@@ -185,6 +186,10 @@ class Record(_message.Message):
     """Version within one stream identity, 0 to 10 bytes, compared as an unsigned big-endian number. Set by sources
     (NATS's revision in 8 bytes); elsewhere unset in an append, and the `seq` in 8 bytes in answers.
     """
+    data_bytes: _builtins.int
+    """Output only: length of a `data` that was left out because a watch asked for `metadata_only`, in bytes. Unset where
+    the record has none, and everywhere else. Ignored in an append.
+    """
     @_builtins.property
     def meta(self) -> _containers.RepeatedCompositeFieldContainer[Global___MetaEntry]:
         """Named values in order, repeats kept; at most 64 entries and 16 KiB encoded."""
@@ -202,13 +207,16 @@ class Record(_message.Message):
         node: _builtins.str | None = ...,
         meta: _abc.Iterable[Global___MetaEntry] | None = ...,
         version: _builtins.bytes = ...,
+        data_bytes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_data", b"_data", "_key", b"_key", "_node", b"_node", "_tag", b"_tag", "data", b"data", "key", b"key", "node", b"node", "tag", b"tag"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_data", b"_data", "_data_bytes", b"_data_bytes", "_key", b"_key", "_node", b"_node", "_tag", b"_tag", "data", b"data", "data_bytes", b"data_bytes", "key", b"key", "node", b"node", "tag", b"tag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_data", b"_data", "_key", b"_key", "_node", b"_node", "_tag", b"_tag", "data", b"data", "key", b"key", "meta", b"meta", "node", b"node", "op", b"op", "seq", b"seq", "source_ts_ns", b"source_ts_ns", "tag", b"tag", "ts_ms", b"ts_ms", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_data", b"_data", "_data_bytes", b"_data_bytes", "_key", b"_key", "_node", b"_node", "_tag", b"_tag", "data", b"data", "data_bytes", b"data_bytes", "key", b"key", "meta", b"meta", "node", b"node", "op", b"op", "seq", b"seq", "source_ts_ns", b"source_ts_ns", "tag", b"tag", "ts_ms", b"ts_ms", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__data: _TypeAlias = _typing.Literal["data"]  # noqa: Y015
     _WhichOneofArgType__data: _TypeAlias = _typing.Literal["_data", b"_data"]  # noqa: Y015
+    _WhichOneofReturnType__data_bytes: _TypeAlias = _typing.Literal["data_bytes"]  # noqa: Y015
+    _WhichOneofArgType__data_bytes: _TypeAlias = _typing.Literal["_data_bytes", b"_data_bytes"]  # noqa: Y015
     _WhichOneofReturnType__key: _TypeAlias = _typing.Literal["key"]  # noqa: Y015
     _WhichOneofArgType__key: _TypeAlias = _typing.Literal["_key", b"_key"]  # noqa: Y015
     _WhichOneofReturnType__node: _TypeAlias = _typing.Literal["node"]  # noqa: Y015
@@ -217,6 +225,8 @@ class Record(_message.Message):
     _WhichOneofArgType__tag: _TypeAlias = _typing.Literal["_tag", b"_tag"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__data) -> _WhichOneofReturnType__data | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__data_bytes) -> _WhichOneofReturnType__data_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__key) -> _WhichOneofReturnType__key | None: ...
     @_typing.overload
@@ -329,6 +339,7 @@ class ColumnarBatch(_message.Message):
     NODE_FIELD_NUMBER: _builtins.int
     META_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    DATA_BYTES_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """Number of records, 1 to 10 000 in an append."""
     first_seq: _builtins.int
@@ -343,6 +354,10 @@ class ColumnarBatch(_message.Message):
     """One byte a record, the number of its `Op`. Empty = all OP_APPEND (on a KV topic's append: all OP_PUT)."""
     source_ts_ns: _builtins.bytes
     """A signed 64-bit little-endian `source_ts_ns` a record. Empty = none known."""
+    data_bytes: _builtins.bytes
+    """Output only: where a watch asked for `metadata_only`, an unsigned 32-bit little-endian length a record of the `data`
+    that was left out, 0xFFFFFFFF = the record has none. Empty = nothing was left out. Ignored in an append.
+    """
     @_builtins.property
     def key(self) -> Global___BinaryColumn:
         """Keys. Unset = all absent."""
@@ -385,10 +400,11 @@ class ColumnarBatch(_message.Message):
         node: Global___BinaryColumn | None = ...,
         meta: Global___BinaryColumn | None = ...,
         version: Global___BinaryColumn | None = ...,
+        data_bytes: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "key", b"key", "meta", b"meta", "node", b"node", "tag", b"tag", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "data", b"data", "first_seq", b"first_seq", "key", b"key", "meta", b"meta", "node", b"node", "ops", b"ops", "seqs", b"seqs", "source_ts_ns", b"source_ts_ns", "tag", b"tag", "ts_ms", b"ts_ms", "ts_ms_each", b"ts_ms_each", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "data", b"data", "data_bytes", b"data_bytes", "first_seq", b"first_seq", "key", b"key", "meta", b"meta", "node", b"node", "ops", b"ops", "seqs", b"seqs", "source_ts_ns", b"source_ts_ns", "tag", b"tag", "ts_ms", b"ts_ms", "ts_ms_each", b"ts_ms_each", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

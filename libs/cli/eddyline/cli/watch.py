@@ -7,25 +7,43 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from eddyline.cli.failure import EXIT_OK, CommandError
 from eddyline.cli.outage import Outage
-from eddyline.cli.output import gap_fields, gap_line, record_fields, record_line
-from eddyline.cli.verb import add_verb, connected, count
-from eddyline.client.events import CaughtUp, Lost, Position, Records, SnapshotBegan, SnapshotEnded, TopicGone
-from eddyline.client.watch_plan import WatchTopic
+from eddyline.cli.output import gap_fields, gap_line, put_bytes, record_fields, record_line, shown_bytes
+from eddyline.cli.quantity import commit_time_ns
+from eddyline.cli.verb import add_verb, connected, count, limit
+from eddyline.client.events import (
+    CaughtUp,
+    Lost,
+    Position,
+    Records,
+    SnapshotBegan,
+    SnapshotEnded,
+    SnapshotResumed,
+    TopicGone,
+)
+from eddyline.client.watch_plan import AtRevision, AtTime, WatchTopic
 from eddyline.core.topic import Kind
 
 if TYPE_CHECKING:
     import argparse
 
-    from eddyline.cli.output import Output
+    from eddyline.cli.output import Json, Output
     from eddyline.cli.verb import Context, Subparsers
     from eddyline.client.connect import Client
     from eddyline.client.events import WatchEvent
     from eddyline.client.watch_plan import Start
 
+_EXAMPLE: Final = """
+eddyline watch certs routes
+eddyline watch access --start earliest -o json
+eddyline watch certs --key-prefix eu/ --on-gap heal --exclude-node me
+eddyline watch access --at-time 2026-11-28T09:30:00Z --metadata-only"""
 _MORE: Final = """
 
-JSON (-o json): a record as `eddyline read` has it, with topic and in_snapshot; a gap likewise, with topic; or an event:
+JSON (-o json): a record as `eddyline read` has it, with topic and in_snapshot (and data_bytes in place of data with
+--metadata-only); a gap likewise, with topic; or an event:
   {"topic", "event": "snapshot_begin", "fold_seq"}   current values follow: forget what you have of the topic
+  {"topic", "event": "snapshot_resume", "fold_seq", "after_key"}   it broke off and goes on: forget its keys above
+                     after_key; records in it that are no PUT take a key away
   {"topic", "event": "snapshot_end", "fold_seq", "count"}
   {"event": "caught_up"}
   {"topic", "event": "topic_deleted"}
@@ -39,7 +57,7 @@ def add(subparsers: Subparsers) -> None:
         subparsers,
         "watch",
         what="Watch topics: current values first (KV), then every change, across restarts.",
-        example="eddyline watch certs routes\neddyline watch access --start earliest -o json",
+        example=_EXAMPLE,
         run=run,
         more=_MORE,
     )
@@ -52,28 +70,72 @@ def add(subparsers: Subparsers) -> None:
         help="where to begin (default: snapshot for KV topics, tail for logs)",
     )
     parser.add_argument("--after", type=count, metavar="SEQ", help="begin behind this seq instead (of one topic)")
+    parser.add_argument(
+        "--at-time",
+        type=commit_time_ns,
+        metavar="TIME",
+        help="begin at the first record appended at or after it: RFC 3339, or ms since the Unix epoch",
+    )
+    parser.add_argument(
+        "--from-revision",
+        type=limit,
+        metavar="N",
+        help="begin at the first record of this version or a later one (a source's: NATS's revision)",
+    )
     parser.add_argument("--key-prefix", action="append", default=[], metavar="PREFIX", help="repeatable")
+    parser.add_argument("--tag", action="append", default=[], help="only records with it; repeatable")
+    parser.add_argument(
+        "--exclude-node", action="append", default=[], metavar="NODE", help="not what it wrote; repeatable"
+    )
+    parser.add_argument("--ignore-deletes", action="store_true", help="no deletes and purges")
+    parser.add_argument("--metadata-only", action="store_true", help="no data, only how large it is")
+    parser.add_argument("--updates-only", action="store_true", help="no current values, only what comes from now on")
+    parser.add_argument(
+        "--on-gap",
+        choices=("tell", "heal"),
+        default="tell",
+        help="heal = what was lost is followed by the current values, of KV topics (default: tell)",
+    )
 
 
 def contradiction(arguments: argparse.Namespace) -> str:
     """What the arguments say against each other; empty = nothing."""
-    if arguments.after is not None and arguments.start is not None:
-        return "--after and --start both say where to begin"
-    if arguments.after is not None and len(set(arguments.topics)) > 1:
-        return "--after is a seq of one topic; watch the others with another command"
+    starts = {
+        "--start": arguments.start,
+        "--after": arguments.after,
+        "--at-time": arguments.at_time,
+        "--from-revision": arguments.from_revision,
+    }
+    given = [name for name, value in starts.items() if value is not None]
+    if len(given) > 1:
+        return f"{given[0]} and {given[1]} both say where to begin"
+    if arguments.updates_only and given and arguments.start not in ("tail", "snapshot"):
+        return f"--updates-only begins with what comes from now on, {given[0]} somewhere else"
+    for name in ("--after", "--from-revision"):
+        if starts[name] is not None and len(set(arguments.topics)) > 1:
+            return f"{name} is a place in one topic; watch the others with another command"
     return ""
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Watch."""
-    prefixes = tuple(os.fsencode(prefix) for prefix in arguments.key_prefix)
     async with connected(arguments, context) as client:
         wanted = [
-            WatchTopic(name, await _start_of(client, name, arguments), prefixes)
+            WatchTopic(
+                name,
+                await _start_of(client, name, arguments),
+                tuple(os.fsencode(prefix) for prefix in arguments.key_prefix),
+                tags=tuple(arguments.tag),
+                exclude_nodes=tuple(arguments.exclude_node),
+                ignore_deletes=arguments.ignore_deletes,
+                metadata_only=arguments.metadata_only,
+                updates_only=arguments.updates_only,
+                heals=arguments.on_gap == "heal",
+            )
             for name in dict.fromkeys(arguments.topics)
         ]
         outage = Outage(context.output.say_aside)
-        async with client.watch(wanted, on_retry=outage.failed, on_resume=outage.over) as events:
+        async with client.watch(wanted, resume_snapshots=True, on_retry=outage.failed, on_resume=outage.over) as events:
             async for event in events:
                 _say(event, context.output)
     return EXIT_OK
@@ -82,6 +144,13 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
 async def _start_of(client: Client, name: str, arguments: argparse.Namespace) -> Start:
     if arguments.after is not None:
         return Position((await client.get_topic(name)).epoch, arguments.after)
+    if arguments.at_time is not None:
+        # Up to the next whole millisecond: a record of the one before is older than the time.
+        return AtTime(-(-arguments.at_time // 1_000_000))
+    if arguments.from_revision is not None:
+        return AtRevision(arguments.from_revision)
+    if arguments.updates_only:
+        return "tail"
     if arguments.start in ("tail", "earliest"):
         return _STARTS[arguments.start]
     if (await client.get_topic(name)).kind is Kind.KV:
@@ -94,10 +163,16 @@ async def _start_of(client: Client, name: str, arguments: argparse.Namespace) ->
 def _say(event: WatchEvent, output: Output) -> None:
     match event:
         case Records():
-            for record in event.records:
+            sizes = event.data_bytes or (None,) * len(event.records)
+            for record, size in zip(event.records, sizes, strict=True):
                 output.say(
-                    f"{event.topic}  {record_line(record)}",
-                    {"topic": event.topic, **record_fields(record), "in_snapshot": event.in_snapshot},
+                    f"{event.topic}  {record_line(record)}{'' if size is None else f'  ({size} bytes)'}",
+                    {
+                        "topic": event.topic,
+                        **record_fields(record),
+                        **({} if size is None else {"data_bytes": size}),
+                        "in_snapshot": event.in_snapshot,
+                    },
                 )
         case Lost():
             output.say(f"{event.topic}  {gap_line(event.gap)}", {"topic": event.topic, **gap_fields(event.gap)})
@@ -106,6 +181,14 @@ def _say(event: WatchEvent, output: Output) -> None:
                 f"-- {event.topic}: current values at {event.fold_seq}",
                 {"topic": event.topic, "event": "snapshot_begin", "fold_seq": event.fold_seq},
             )
+        case SnapshotResumed():
+            fields: dict[str, Json] = {
+                "topic": event.topic,
+                "event": "snapshot_resume",
+                "fold_seq": event.fold_seq,
+            }
+            put_bytes(fields, "after_key", event.after_key)
+            output.say(f"-- {event.topic}: current values go on behind {shown_bytes(event.after_key)}", fields)
         case SnapshotEnded():
             output.say(
                 f"-- {event.topic}: {event.count} current value{'' if event.count == 1 else 's'}; changes follow",

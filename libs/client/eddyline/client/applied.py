@@ -243,4 +243,5 @@ def _pieces(event: WatchEvent, records_max: int) -> Iterator[WatchEvent]:
         part = event.records[at : at + records_max]
         last = at + records_max >= len(event.records)
         place = event.position if last or event.in_snapshot else event.position._replace(seq=part[-1].seq)
-        yield replace(event, records=part, position=place)
+        sizes = event.data_bytes[at : at + records_max]
+        yield replace(event, records=part, position=place, data_bytes=sizes)

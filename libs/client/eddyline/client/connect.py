@@ -349,13 +349,14 @@ class Client:
         start: Start = "snapshot",
         key_prefixes: Sequence[bytes] = (),
         heartbeat_ms: int = HEARTBEAT_MS,
+        resume_snapshots: bool = False,
         on_retry: Callable[[EddylineError], None] | None = None,
         on_resume: Callable[[], None] | None = None,
     ) -> Watch:
         """Watch topics, for ever, across restarts: nothing is lost and nothing comes twice.
 
-        A topic given by name has the common `start` and `key_prefixes`. `on_retry` hears why a reconnect is
-        needed, each time, `on_resume` that it goes on.
+        A topic given by name has the common `start` and `key_prefixes`. `resume_snapshots`: one that is interrupted goes on
+        where it was, with `SnapshotResumed`. `on_retry` hears why a reconnect is needed, `on_resume` that it goes on.
 
         Raises:
             EddylineError: InvalidArgument, InvalidName; when read: TopicNotFound, NotKv, CursorAhead, DataCorrupt.
@@ -363,7 +364,7 @@ class Client:
         wanted = wanted_topics(topics, start=start, key_prefixes=key_prefixes)
         deliveries = Deliveries(self._cluster, random_source=self._random)
         return Watch(
-            WatchPlan(wanted, heartbeat_ms=heartbeat_ms),
+            WatchPlan(wanted, heartbeat_ms=heartbeat_ms, resume_snapshots=resume_snapshots),
             open_call=deliveries.open_call,
             before_retry=deliveries.before_retry,
             clock=self._clock,

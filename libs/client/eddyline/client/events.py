@@ -18,12 +18,16 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records of one topic, in order. `in_snapshot`: they are current values, by key, not changes by seq."""
+    """Records of one topic, in order. `in_snapshot`: they are current values, by key, not changes by seq.
+
+    `data_bytes`: where the watch is of metadata alone, how large each record's data is, None = it has none.
+    """
 
     topic: str
     records: tuple[Record, ...]
     position: Position
     in_snapshot: bool
+    data_bytes: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,18 @@ class SnapshotBegan:
 
     topic: str
     fold_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotResumed:
+    """A snapshot that was interrupted goes on: keep what it brought of keys up to `after_key`, forget those above.
+
+    Changes of the kept keys come first, as records of any op. Only where the watch was asked to resume snapshots.
+    """
+
+    topic: str
+    fold_seq: int
+    after_key: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,4 +82,4 @@ class TopicGone:
     epoch: int
 
 
-WatchEvent = Records | Lost | SnapshotBegan | SnapshotEnded | CaughtUp | TopicGone
+WatchEvent = Records | Lost | SnapshotBegan | SnapshotResumed | SnapshotEnded | CaughtUp | TopicGone

@@ -2,7 +2,8 @@
 
 Owns one WatchTopics call at a time; `eddyline.client.watch_plan` owns the place. Errors that another try cannot mend
 (a wrong name, no fold, a cursor ahead of the log, corrupt data) are raised; everything else is a reason to reconnect.
-A call that says nothing for three heartbeats is given up, so a role that hangs is left as one that died.
+A call that says nothing for three heartbeats is given up, so a role that hangs is left as one that died. A replica that
+sends its streams elsewhere is left for the next one at once, without a word to the reader.
 Threading: read by one task at a time. A read that is cancelled loses nothing: the next one resumes.
 """
 
@@ -18,6 +19,7 @@ from eddyline.core.backoff import Backoff
 from eddyline.core.clock import sleep
 from eddyline.core.errors import (
     Code,
+    Draining,
     EddylineError,
     NotReady,
     ResumeTokenInvalid,
@@ -75,8 +77,11 @@ class Watch:
         self._closed = False
         self._defects = 0
         self._resuming = False
+        self._fresh = True
         self.resume_count = 0
         """How often it went on after a break."""
+        self.move_count = 0
+        """How often a replica sent it elsewhere."""
         self.heard_s: float | None = None
         """When the newest frame came, heartbeats too, by the clock's `monotonic_s`; None = none came yet."""
 
@@ -107,10 +112,14 @@ class Watch:
                 self.resume_count += 1
                 if self._on_resume is not None:
                     self._on_resume()
-            self._backoff.reset()
-            self._defects = 0
             self.heard_s = self._clock.monotonic_s()
             event = self._plan.accept(frame)
+            if frame.HasField("going_away"):
+                await self._move()
+                continue
+            self._fresh = False
+            self._backoff.reset()
+            self._defects = 0
             if event is not None:
                 return event
         self._drop_call()
@@ -133,8 +142,9 @@ class Watch:
         if self._call is None:
             if self._resuming and self._before_retry is not None:
                 await self._before_retry()
-            self._call = self._open_call(self._plan.request(), self._backoff.failures)
+            self._call = self._open_call(self._plan.request(), self.move_count + self._backoff.failures)
             self._silent = False
+            self._fresh = True
         call = self._call
         timer = self._clock.call_later(self._silence_s, self._give_up)
         try:
@@ -173,8 +183,17 @@ class Watch:
         self._resuming = True
         if self._on_retry is not None:
             self._on_retry(error)
-        await sleep(self._clock, self._backoff.next_s(at_least_s=retry_after_s(error)))
+        # What a draining replica asks to wait is for itself; another one may be there now.
+        at_least_s = 0.0 if isinstance(error, Draining) else retry_after_s(error)
+        await sleep(self._clock, self._backoff.next_s(at_least_s=at_least_s))
         return None
+
+    async def _move(self) -> None:
+        """Go on at the next replica, at once; after a wait where this one brought nothing else, lest it goes in circles."""
+        self._drop_call()
+        self.move_count += 1
+        if self._fresh:
+            await sleep(self._clock, self._backoff.next_s())
 
     def _give_up(self) -> None:
         self._silent = True

@@ -2,8 +2,9 @@
 
 *Invariant:* what `request` asks for begins exactly behind the last frame that `accept` took, in every topic: nothing is
 lost and nothing comes twice. Three sources give the place: the cursor of a topic's own newest frame; for a topic that has
-had none yet (a tail where nothing happened) the newest resume token; and before the first token the start itself. A
-snapshot has no place inside: one that was interrupted starts over, with a new `SnapshotBegan`.
+had none yet (a tail where nothing happened) the newest resume token; and before the first token the start itself. Within a
+snapshot only the token has a place, and only where it was asked for: else one that was interrupted starts over, with a new
+`SnapshotBegan`; and where gaps are healed, behind the same gap again.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from eddyline.client.events import (
     Records,
     SnapshotBegan,
     SnapshotEnded,
+    SnapshotResumed,
     TopicGone,
     WatchEvent,
 )
-from eddyline.core.cursor import ResumeState, ResumeTokens, WatchedTopic
+from eddyline.core.cursor import ResumeState, ResumeTokens, WatchedTopic, WatchOption
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.topic import check_name
 from eddyline.core.wire import gap_from_pb, record_from_pb
-from eddyline.v1 import delivery_pb2, types_pb2
+from eddyline.v1 import delivery_pb2, log_pb2, types_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +35,23 @@ if TYPE_CHECKING:
 TOPICS_MAX: Final = 1_000
 
 StartPoint = Literal["snapshot", "tail", "earliest"]
-Start = StartPoint | Position
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """Start at the first live record committed at or after a time, in milliseconds since the Unix epoch."""
+
+    ts_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtRevision:
+    """Start at the first live record whose version is at or above this revision, from 1."""
+
+    revision: int
+
+
+Start = StartPoint | Position | AtTime | AtRevision
 
 _POINTS: Final = {
     "snapshot": delivery_pb2.START_POINT_SNAPSHOT,
@@ -44,11 +62,54 @@ _POINTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class WatchTopic:
-    """One topic to watch: from where, and which keys (none given = all)."""
+    """One topic to watch: from where, and which records. An empty filter lets all through.
+
+    `metadata_only`: without data. `updates_only`: no values to begin with, "snapshot" is "tail" then. `heals`: what was lost
+    is followed by a snapshot, where the topic has values.
+    """
 
     name: str
     start: Start
     key_prefixes: tuple[bytes, ...] = ()
+    tags: tuple[str, ...] = ()
+    exclude_nodes: tuple[str, ...] = ()
+    ignore_deletes: bool = False
+    metadata_only: bool = False
+    updates_only: bool = False
+    heals: bool = False
+
+    def watched(self) -> WatchedTopic:
+        """What a resume token is bound to."""
+        options = (
+            WatchOption.IGNORE_DELETES * self.ignore_deletes
+            | WatchOption.METADATA_ONLY * self.metadata_only
+            | WatchOption.UPDATES_ONLY * self.updates_only
+            | WatchOption.HEAL * self.heals
+        )
+        return WatchedTopic(self.name, self.key_prefixes, self.tags, self.exclude_nodes, WatchOption(options))
+
+    def asked(self) -> delivery_pb2.WatchTopic:
+        """The request's topic, at its start; a `Position` is the caller's to fill in."""
+        topic = delivery_pb2.WatchTopic(
+            topic=self.name,
+            key_prefixes=self.key_prefixes,
+            tags=self.tags,
+            exclude_nodes=self.exclude_nodes,
+            ignore_deletes=self.ignore_deletes,
+            metadata_only=self.metadata_only,
+            updates_only=self.updates_only,
+            on_gap=log_pb2.GAP_POLICY_HEAL if self.heals else log_pb2.GAP_POLICY_UNSPECIFIED,
+        )
+        match self.start:
+            case AtTime(ts_ms):
+                topic.ts_ms = ts_ms
+            case AtRevision(revision):
+                topic.revision = revision
+            case Position():
+                pass
+            case point:
+                topic.point = _POINTS[point]
+        return topic
 
 
 def wanted_topics(
@@ -72,8 +133,8 @@ class _Place:
 class WatchPlan:
     """The place of one watch in all of its topics."""
 
-    def __init__(self, topics: Sequence[WatchTopic], *, heartbeat_ms: int) -> None:
-        """Begin at each topic's start.
+    def __init__(self, topics: Sequence[WatchTopic], *, heartbeat_ms: int, resume_snapshots: bool = False) -> None:
+        """Begin at each topic's start. `resume_snapshots`: those that are interrupted go on, with `SnapshotResumed`.
 
         Raises:
             InvalidArgument: no topic, too many, or one named twice. InvalidName: a name that breaks the rule.
@@ -85,13 +146,14 @@ class WatchPlan:
             check_name(wanted.name, "topic")
             if wanted.name in self._places:
                 raise InvalidArgument(f"topic {wanted.name!r} is named twice", field="topics")
-            if not isinstance(wanted.start, Position) and wanted.start not in _POINTS:
+            if not isinstance(wanted.start, Position | AtTime | AtRevision) and wanted.start not in _POINTS:
                 raise InvalidArgument(f"a watch starts at {', '.join(_POINTS)} or a Position", field="start")
             place = _Place(wanted)
             if isinstance(wanted.start, Position):
                 place.position = wanted.start
             self._places[wanted.name] = place
         self._heartbeat_ms = heartbeat_ms
+        self._resume_snapshots = resume_snapshots
         self._token = b""
 
     @property
@@ -111,16 +173,19 @@ class WatchPlan:
     def request(self) -> delivery_pb2.WatchTopicsRequest:
         """What to ask for now."""
         request = delivery_pb2.WatchTopicsRequest(
-            resume_token=self._token, format=types_pb2.BATCH_FORMAT_ROWS, heartbeat_ms=self._heartbeat_ms
+            resume_token=self._token,
+            format=types_pb2.BATCH_FORMAT_ROWS,
+            heartbeat_ms=self._heartbeat_ms,
+            resume_snapshots=self._resume_snapshots,
         )
         for name, place in self._places.items():
             if place.gone:
                 continue
-            topic = request.topics.add(topic=name, key_prefixes=place.wanted.key_prefixes)
-            if place.position is not None and not place.in_snapshot:
+            topic = place.wanted.asked()
+            # while a gap is healed the position is the one before it
+            if place.position is not None and (place.wanted.heals or not place.in_snapshot):
                 topic.cursor.CopyFrom(types_pb2.Cursor(topic=name, epoch=place.position.epoch, seq=place.position.seq))
-            elif not isinstance(place.wanted.start, Position):
-                topic.point = _POINTS[place.wanted.start]
+            request.topics.append(topic)
         return request
 
     def accept(self, frame: delivery_pb2.WatchTopicsResponse) -> WatchEvent | None:
@@ -128,10 +193,11 @@ class WatchPlan:
         if frame.resume_token and not any(place.gone for place in self._places.values()):
             self._token = frame.resume_token
         kind = frame.WhichOneof("frame")
-        if kind is None or kind == "heartbeat":
-            return None
-        if kind == "caught_up":
-            return CaughtUp()
+        match kind:
+            case None | "heartbeat" | "going_away":
+                return None
+            case "caught_up":
+                return CaughtUp()
         place = self._places.get(frame.topic)
         if place is None or place.gone:
             return None
@@ -159,7 +225,9 @@ class WatchPlan:
     def _accept_of_topic(
         self,
         place: _Place,
-        kind: Literal["rows", "columns", "gap", "snapshot_begin", "snapshot_end", "topic_deleted"],
+        kind: Literal[
+            "rows", "columns", "gap", "snapshot_begin", "snapshot_resume", "snapshot_end", "topic_deleted", "progress"
+        ],
         frame: delivery_pb2.WatchTopicsResponse,
     ) -> WatchEvent | None:
         name = place.wanted.name
@@ -168,14 +236,23 @@ class WatchPlan:
             case "rows":
                 if not place.in_snapshot:
                     place.position = here
-                records = tuple(record_from_pb(record) for record in frame.rows.records)
-                return Records(name, records, here, place.in_snapshot)
+                rows = frame.rows.records
+                sizes: tuple[int | None, ...] = ()
+                if place.wanted.metadata_only:
+                    sizes = tuple(row.data_bytes if row.HasField("data_bytes") else None for row in rows)
+                return Records(name, tuple(map(record_from_pb, rows)), here, place.in_snapshot, sizes)
             case "gap":
                 place.position = here
                 return Lost(name, gap_from_pb(frame.gap), here)
             case "snapshot_begin":
                 place.in_snapshot = True
                 return SnapshotBegan(name, frame.snapshot_begin.fold_seq)
+            case "snapshot_resume":
+                place.in_snapshot = True
+                return SnapshotResumed(name, frame.snapshot_resume.fold_seq, frame.snapshot_resume.after_key)
+            case "progress":
+                place.position = here
+                return None
             case "snapshot_end":
                 place.in_snapshot = False
                 place.position = here
@@ -196,7 +273,7 @@ class WatchPlan:
         return TopicGone(place.wanted.name, epoch)
 
     def _places_from_token(self) -> None:
-        tokens = ResumeTokens(WatchedTopic(name, place.wanted.key_prefixes) for name, place in self._places.items())
+        tokens = ResumeTokens(place.wanted.watched() for place in self._places.values())
         for name, resume in tokens.decode(self._token).items():
             place = self._places[name]
             if place.position is None and resume.state is ResumeState.LOG:

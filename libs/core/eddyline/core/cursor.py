@@ -3,10 +3,11 @@
 Owns the token's bytes, opaque to clients. Little-endian:
 
     token   u8 1 | u64 fingerprint | entry a topic, in byte order of the topics' names
-    entry   u64 epoch | u64 seq | u8 state (0 = START, 1 = SNAPSHOT, 2 = LOG)
+    entry   u64 epoch | u64 seq | u8 state (0 = START, 1 = SNAPSHOT, 2 = LOG, 3 = KEYS) | with KEYS: u16 length, key
 
-The fingerprint is xxh3_64 (seed 0) over the topics in that order, each as: u16 length, name, u32 number of prefixes,
-and its key prefixes sorted and without repeats, each as u32 length, bytes. So a token fits every request that asks for
+The fingerprint is xxh3_64 (seed 0) over the topics in that order, each as: u16 length, name, its key prefixes, and, only
+where there is one of these, u16 0 (which is no name's length), its tags, its excluded nodes, u8 options. A list is u32
+number, then its values sorted and without repeats, each as u32 length, bytes. So a token fits every request that asks for
 the same, in whatever order it names it.
 Failure: bytes that no `ResumeTokens` made are `ResumeTokenInvalid`; those of another watch are `ResumeTokenMismatch`.
 It is not authenticated: a forged token only moves the forger's own cursor.
@@ -15,7 +16,7 @@ It is not authenticated: a forged token only moves the forger's own cursor.
 from __future__ import annotations
 
 import struct
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import xxhash
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 TOPICS_MAX: Final = 1_000
 TOKEN_VERSION: Final = 1
+AFTER_KEY_BYTES_MAX: Final = 1 << 10
+"""A key's own bound. Sources may bring longer ones: a snapshot that breaks off behind such a key begins anew. 1 000 topics
+that are all within a snapshot make a token of 1 MB."""
 
 _HEADER: Final = struct.Struct("<BQ")
 _ENTRY: Final = struct.Struct("<QQB")
@@ -51,20 +55,35 @@ class ResumeState(IntEnum):
     """Within a snapshot, which begins anew. The seq is the snapshot's point, 0 where it was not known."""
     LOG = 2
     """Reading the log after seq."""
+    KEYS = 3
+    """Within a snapshot, which has brought the keys up to `after_key`, as they are at seq."""
 
 
 class Resume(NamedTuple):
-    """Where one topic of a watch goes on."""
+    """Where one topic of a watch goes on. `after_key` is of KEYS alone, and not empty there."""
 
     cursor: Cursor
     state: ResumeState
+    after_key: bytes = b""
+
+
+class WatchOption(IntFlag):
+    """What a watch wants of a topic beside its filters. The numbers are in fingerprints."""
+
+    IGNORE_DELETES = 1
+    METADATA_ONLY = 2
+    UPDATES_ONLY = 4
+    HEAL = 8
 
 
 class WatchedTopic(NamedTuple):
-    """A topic of a watch with its filter, as far as a token is bound to it."""
+    """A topic of a watch with its filters and options, as far as a token is bound to them."""
 
     topic: str
     key_prefixes: tuple[bytes, ...] = ()
+    tags: tuple[str, ...] = ()
+    exclude_nodes: tuple[str, ...] = ()
+    options: WatchOption = WatchOption(0)
 
 
 class ResumeTokens:
@@ -76,18 +95,17 @@ class ResumeTokens:
         assert 1 <= len(self._names) <= TOPICS_MAX
         assert len(set(self._names)) == len(self._names)
         self._fingerprint = _fingerprint(canonical)
-        self._bytes = _HEADER.size + _ENTRY.size * len(self._names)
 
     def encode(self, positions: Mapping[str, Resume]) -> bytes:
         """Write the token of `positions`, which has every topic of the watch by name."""
-        token = bytearray(self._bytes)
-        _HEADER.pack_into(token, 0, TOKEN_VERSION, self._fingerprint)
-        offset = _HEADER.size
+        token = bytearray(_HEADER.pack(TOKEN_VERSION, self._fingerprint))
         for name in self._names:
-            cursor, state = positions[name]
+            cursor, state, after_key = positions[name]
             assert _fits(cursor.epoch, cursor.seq, state)
-            _ENTRY.pack_into(token, offset, cursor.epoch, cursor.seq, state)
-            offset += _ENTRY.size
+            token += _ENTRY.pack(cursor.epoch, cursor.seq, state)
+            if state is ResumeState.KEYS:
+                assert 0 < len(after_key) <= AFTER_KEY_BYTES_MAX
+                token += _U16.pack(len(after_key)) + after_key
         return bytes(token)
 
     def decode(self, token: bytes) -> dict[str, Resume]:
@@ -97,14 +115,12 @@ class ResumeTokens:
             ResumeTokenInvalid: not made by us.
             ResumeTokenMismatch: of other topics or filters.
         """
-        if len(token) <= _HEADER.size or (len(token) - _HEADER.size) % _ENTRY.size:
+        if len(token) < _HEADER.size:
             raise _invalid("its length is wrong")
         version, fingerprint = _HEADER.unpack_from(token, 0)
         if version != TOKEN_VERSION:
             raise _invalid(f"its version is {version}, known is {TOKEN_VERSION}", version=version)
-        entries = list(_ENTRY.iter_unpack(memoryview(token)[_HEADER.size :]))
-        if len(entries) > TOPICS_MAX or not all(_fits(*entry) for entry in entries):
-            raise _invalid("an entry is none of ours")
+        entries = _entries(token)
         if fingerprint != self._fingerprint:
             raise ResumeTokenMismatch(
                 "the resume token is of other topics or filters; ask for the same ones, or leave it out",
@@ -113,26 +129,62 @@ class ResumeTokens:
         if len(entries) != len(self._names):
             raise _invalid("its number of topics is wrong")
         return {
-            name: Resume(Cursor(name, epoch, seq), ResumeState(state))
-            for name, (epoch, seq, state) in zip(self._names, entries, strict=True)
+            name: Resume(Cursor(name, entry.epoch, entry.seq), ResumeState(entry.state), entry.after_key)
+            for name, entry in zip(self._names, entries, strict=True)
         }
+
+
+class _Entry(NamedTuple):
+    epoch: int
+    seq: int
+    state: int
+    after_key: bytes
+
+
+def _entries(token: bytes) -> list[_Entry]:
+    """The entries of a token. Raises ResumeTokenInvalid."""
+    entries: list[_Entry] = []
+    offset = _HEADER.size
+    while offset < len(token):
+        if len(token) - offset < _ENTRY.size:
+            raise _invalid("its length is wrong")
+        epoch, seq, state = _ENTRY.unpack_from(token, offset)
+        offset += _ENTRY.size
+        after_key = b""
+        if state == ResumeState.KEYS:
+            start = offset + _U16.size
+            size = int.from_bytes(token[offset:start], "little")
+            after_key, offset = token[start : start + size], start + size
+            if not 0 < size <= AFTER_KEY_BYTES_MAX or len(after_key) < size:
+                raise _invalid("a key in it is none of ours")
+        if len(entries) == TOPICS_MAX or not _fits(epoch, seq, state):
+            raise _invalid("an entry is none of ours")
+        entries.append(_Entry(epoch, seq, state, after_key))
+    if not entries:
+        raise _invalid("its length is wrong")
+    return entries
 
 
 def _fingerprint(canonical: list[WatchedTopic]) -> int:
     state = xxhash.xxh3_64()
-    for topic, key_prefixes in canonical:
+    for topic, key_prefixes, tags, exclude_nodes, options in canonical:
         name = topic.encode()
-        prefixes = sorted(set(key_prefixes))
-        state.update(_U16.pack(len(name)) + name + _U32.pack(len(prefixes)))
-        for prefix in prefixes:
-            state.update(_U32.pack(len(prefix)) + prefix)
+        state.update(_U16.pack(len(name)) + name + _packed(key_prefixes))
+        if tags or exclude_nodes or options:
+            state.update(_U16.pack(0) + _packed(tag.encode() for tag in tags))
+            state.update(_packed(node.encode() for node in exclude_nodes) + bytes((options,)))
     return int(state.intdigest())
+
+
+def _packed(values: Iterable[bytes]) -> bytes:
+    distinct = sorted(set(values))
+    return _U32.pack(len(distinct)) + b"".join(_U32.pack(len(value)) + value for value in distinct)
 
 
 def _fits(epoch: int, seq: int, state: int) -> bool:
     if state == ResumeState.START:
         return epoch == 0 and seq == 0
-    return state in (ResumeState.SNAPSHOT, ResumeState.LOG) and epoch != 0
+    return state in (ResumeState.SNAPSHOT, ResumeState.LOG, ResumeState.KEYS) and epoch != 0
 
 
 def _invalid(why: str, **metadata: int) -> ResumeTokenInvalid:

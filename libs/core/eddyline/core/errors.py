@@ -391,6 +391,12 @@ class NotReady(EddylineError):
     code, reason = Code.UNAVAILABLE, "NOT_READY"
 
 
+class Draining(EddylineError):
+    """The replica is going away and takes no new streams. Metadata: retryAfterMs, when one is there again at its address."""
+
+    code, reason = Code.UNAVAILABLE, "DRAINING"
+
+
 class FoldBehind(EddylineError):
     """The fold did not reach the asked point in time. Metadata: foldSeq."""
 

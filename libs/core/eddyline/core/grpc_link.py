@@ -24,6 +24,7 @@ from eddyline.core.status import unwrap
 from eddyline.core.store_link import AppendResult
 from eddyline.core.wire import answer_from_columns, fill_columns, filter_to_pb, items_from_pb, record_from_pb
 from eddyline.core.wire_artifact import artifact_from_pb, import_step_from_pb
+from eddyline.core.wire_calls import seq_found_from_pb
 from eddyline.core.wire_state import (
     fold_state_from_pb,
     policy_from_pb,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.artifact import Artifact, ArtifactProgress, FoldImported
     from eddyline.core.batch import Batch
-    from eddyline.core.read import RecordFilter
+    from eddyline.core.read import RecordFilter, SeqFound
     from eddyline.core.record import Record
     from eddyline.core.source import SourceDefinition, SourceInfo, SourceReport
     from eddyline.core.topic import Kind, TopicConfig, TopicInfo
@@ -199,6 +200,16 @@ class GrpcLink:
             earliest_seq=answer.earliest_seq,
             epoch=answer.epoch,
         )
+
+    async def find_seq(
+        self, topic: str, *, epoch: int = 0, commit_time_ms: int | None = None, source_time_ns: int | None = None
+    ) -> SeqFound:
+        request = log_pb2.FindSeqRequest(topic=topic, epoch=epoch)
+        if commit_time_ms is not None:
+            request.commit_time_ms = commit_time_ms
+        elif source_time_ns is not None:
+            request.source_time_ns = source_time_ns
+        return seq_found_from_pb(await self._call(self._log.FindSeq, request))
 
     async def batch_get_entries(self, topic: str, keys: Sequence[bytes], *, min_seq: int = 0) -> EntryPage:
         request = fold_pb2.BatchGetEntriesRequest(topic=topic, keys=keys, min_seq=min_seq)

@@ -32,20 +32,23 @@ if TYPE_CHECKING:
 CALLS_MAX: Final = 16_384
 """Elsewhere unbounded: a client that forgets its streams takes the process down. 10 000 watch streams and what else
 runs beside them; an idle stream costs 23 KiB. Above it calls are RESOURCE_EXHAUSTED at once."""
-PING_INTERVAL_MS_MIN: Final = 10_000
-"""Elsewhere 5 minutes. Half of what our clients use, so that a late ping close to the next is no offence."""
+PING_INTERVAL_MS_MIN: Final = 5_000
+"""Elsewhere 5 minutes: clients that ping each 10 to 30 s, as ours and most others do, are sent away. Half of the shortest
+of these, so that a late ping close to the next is no offence. Costs 40 bytes a connection each 5 s at worst."""
+CONNECTION_GRACE: Final = 2
+"""How long the streams of a connection that has reached its age may go on, in ages: each ends by its own age before that."""
 
-assert PING_INTERVAL_MS_MIN < KEEPALIVE_MS
+assert PING_INTERVAL_MS_MIN * 2 <= KEEPALIVE_MS
 
 SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MS_MIN),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", PING_INTERVAL_MS_MIN),
     # Elsewhere 1 000 that wait to be taken up, and from there on calls are cancelled by chance: a thousand subscribers
     # that come back at one moment would meet it. What is too much is refused by its number, with a reason.
     ("grpc.server.max_pending_requests", CALLS_MAX),
@@ -78,6 +81,7 @@ class RoleServer:
         new_id: Callable[[], str] = random_id,
         cluster_id: str = "",
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+        connection_age_ms_max: int = 0,
     ) -> None:
         check_loopback(listen)
         self._listen = listen
@@ -85,7 +89,7 @@ class RoleServer:
         self.grpc = TableServer(
             grpc.aio.server(
                 interceptors=(ErrorInterceptor(new_id=new_id), *gates, *interceptors),
-                options=SERVER_OPTIONS,
+                options=(*SERVER_OPTIONS, *_age_options(connection_age_ms_max)),
                 maximum_concurrent_rpcs=CALLS_MAX,
             )
         )
@@ -131,15 +135,24 @@ def make_server(
     new_id: Callable[[], str] = random_id,
     cluster_id: str = "",
     interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+    connection_age_ms_max: int = 0,
 ) -> RoleServer:
     """Make a server for `host:port` (port 0 = a free one). Needs a running loop; binds at `start`.
 
     `cluster_id` = refuse roles of other clusters; "" = take every caller. `interceptors` = the role's own, innermost last.
+    `connection_age_ms_max` = a connection that has become so old (a tenth more or less) takes no new calls, so that its
+    client opens another, wherever the name leads then; 0 = never.
 
     Raises:
         SettingsError: the host is not loopback.
     """
-    return RoleServer(listen, new_id=new_id, cluster_id=cluster_id, interceptors=interceptors)
+    return RoleServer(
+        listen,
+        new_id=new_id,
+        cluster_id=cluster_id,
+        interceptors=interceptors,
+        connection_age_ms_max=connection_age_ms_max,
+    )
 
 
 def check_loopback(listen: str) -> None:
@@ -159,6 +172,15 @@ def check_loopback(listen: str) -> None:
             f"refusing to listen on {listen}: without keys or TLS, which this version does not have, only loopback is"
             " safe (127.0.0.1, [::1] or localhost)"
         )
+
+
+def _age_options(age_ms_max: int) -> tuple[tuple[str, int], ...]:
+    if not age_ms_max:
+        return ()
+    return (
+        ("grpc.max_connection_age_ms", age_ms_max),
+        ("grpc.max_connection_age_grace_ms", age_ms_max * CONNECTION_GRACE),
+    )
 
 
 def _raw_handler(method: RawMethod) -> grpc.RpcMethodHandler[object, bytes]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.artifact import Artifact, ArtifactProgress, FoldImported
     from eddyline.core.batch import Batch
-    from eddyline.core.read import EntryPage, RangePage, ReadResult, RecordFilter
+    from eddyline.core.read import EntryPage, RangePage, ReadResult, RecordFilter, SeqFound
     from eddyline.core.record import Gap
     from eddyline.core.source import Lease, Renewal, SourceChange, SourceDefinition, SourceInfo, SourceReport
     from eddyline.core.topic import Kind, TopicConfig, TopicInfo
@@ -154,6 +154,12 @@ class StoreLink(Protocol):
         record_filter: RecordFilter = ALL_RECORDS,
     ) -> ReadResult:
         """Read the log (0 = defaults of `core.read`). Raises: TopicNotFound, CursorAhead, DataCorrupt."""
+
+    async def find_seq(
+        self, topic: str, *, epoch: int = 0, commit_time_ms: int | None = None, source_time_ns: int | None = None
+    ) -> SeqFound:
+        """The first live record at or after a time: by exactly one of the two. Raises: TopicNotFound, EpochMismatch,
+        DataCorrupt."""
 
     async def batch_get_entries(self, topic: str, keys: Sequence[bytes], *, min_seq: int = 0) -> EntryPage:
         """Live entries of `keys`, in their order. Raises: TopicNotFound, NotKv, FoldBehind."""

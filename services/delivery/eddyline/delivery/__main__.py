@@ -1,7 +1,7 @@
 """The delivery role's process: settings, composition, signals. `python -m eddyline.delivery`.
 
-Life: read the settings; listen; follow the store, whenever it is there; serve; on SIGTERM or SIGINT refuse new calls and
-end the streams (their subscribers resume elsewhere), exit 0. Delivery keeps nothing, so there is nothing to drain.
+Life: read the settings; listen; follow the store, whenever it is there; serve; on SIGTERM or SIGINT refuse new streams, tell
+the open ones to go on elsewhere, end what is left after the grace, exit 0. Delivery keeps nothing, so that is all.
 Standard output has one line, when the role serves, with its address; the log goes to stderr.
 """
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROLE: Final = "delivery"
+LAST_WORDS_S: Final = 1.0
+"""For the statuses of streams that have ended, which are on their way; as a rule it takes a millisecond."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -70,7 +72,7 @@ async def serve(settings: DeliverySettings, common: CommonSettings) -> None:
         channel = await stack.enter_async_context(open_channel(store_address))
         link = GrpcLink(channel, cluster_id=common.cluster_id)
         role = DeliveryRole(link, clock=clock, random=Random(), settings=settings)
-        server = make_server(settings.listen)
+        server = make_server(settings.listen, connection_age_ms_max=settings.stream_age_ms_max)
         metrics = MetricsExport(
             ROLE,
             settings.metrics_listen,
@@ -88,8 +90,12 @@ async def serve(settings: DeliverySettings, common: CommonSettings) -> None:
             sys.stdout.write(f"delivery ready at {address}, store at {store_address}\n")
             sys.stdout.flush()
             await stopping.wait()
-            _LOG.info("stopping")
-            await server.stop(settings.stop_grace_ms / 1000)
+            _LOG.info("stopping", extra=fields(watches=role.figures.watch_count))
+            await server.health.stop()
+            drained = await role.watches.drain(settings.stop_grace_ms / 1000)
+            if not drained:
+                _LOG.warning("streams are cut off", extra=fields(watches=role.figures.watch_count))
+            await server.stop(LAST_WORDS_S if drained else 0)
             for task in running:
                 task.cancel()
     _LOG.info("stopped")

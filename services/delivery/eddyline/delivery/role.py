@@ -71,7 +71,13 @@ class DeliveryRole:
             sent=self._dispatcher.sent,
             leave=self._dispatcher.leave,
         )
-        self.watches = Watches(feeds, clock=clock, figures=self.figures, watches_max=settings.watches_max)
+        self.watches = Watches(
+            feeds,
+            clock=clock,
+            figures=self.figures,
+            watches_max=settings.watches_max,
+            age_s_max=settings.stream_age_ms_max / 1000,
+        )
 
     async def run(self) -> None:
         """Follow the store and fan out, until cancelled."""

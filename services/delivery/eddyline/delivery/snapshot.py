@@ -5,7 +5,7 @@ the log after that seq follows without gap or double. With several key prefixes 
 common and the rest is filtered here. Rejected: a scan a prefix, each at a point of its own, which no single seq
 describes.
 A scan that the store gives up (it lasted too long, or the store went away), or whose slot was taken back, cannot go on
-at the same point: the subscriber begins a new snapshot, which replaces all of the unfinished one.
+at the same point: `snapshot_pass.py` says what becomes of its snapshot.
 
 I1: a scan is open only while its slot is held. I2: at most one page is kept, cut to parts the size of a frame.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from eddyline.core.select import matching
 from eddyline.delivery.pieces import pieces
@@ -40,20 +40,41 @@ class SnapshotPart:
     values: Batch | None
 
 
-class Snapshot:
-    """One pass over a fold, which begins when its slot is held. The reader closes it, unless it came to its end."""
+class Point(NamedTuple):
+    """A fold at one seq of one epoch."""
 
-    def __init__(self, link: StoreLink, topic: str, record_filter: RecordFilter, slot: ScanSlot) -> None:
+    epoch: int
+    seq: int
+
+
+class Snapshot:
+    """One scan of a fold, which begins when its slot is held. The reader closes it, unless it came to its end."""
+
+    def __init__(
+        self,
+        link: StoreLink,
+        topic: str,
+        record_filter: RecordFilter,
+        slot: ScanSlot,
+        *,
+        after_key: bytes = b"",
+        min_seq: int = 0,
+    ) -> None:
         self.slot = slot
         self._filter = record_filter
         self._pages: AsyncIterator[RangePage] = link.range_entries(
-            topic, key_prefix=_common(record_filter.key_prefixes)
+            topic, key_prefix=_common(record_filter.key_prefixes), after_key=after_key, min_seq=min_seq
         )
         self._parts: deque[SnapshotPart] = deque()
         self._epoch = 0
         self._fold_seq = 0
         self.started = False
         self.count = 0
+
+    @property
+    def point(self) -> Point | None:
+        """What its entries are of; None = not known yet."""
+        return Point(self._epoch, self._fold_seq) if self._epoch else None
 
     def take(self) -> SnapshotPart | None:
         """The next part, if it is there; None = `read`."""

@@ -4,10 +4,11 @@ Topics that have something new wait in a queue, each at most once, and take turn
 catches up does not hold the others back. Nothing is fetched while a frame is being sent: a subscriber that does not read
 costs its positions and one frame.
 
-I1: caught_up comes once, after everything up to the heads of the start was sent; heartbeats only between steps. So neither
-ever overtakes a record, and every token says exactly what was sent.
+I1: caught_up comes once, after everything up to the heads of the start was sent; progress, heartbeats and going_away only
+between steps. So none ever overtakes a record, and every token says exactly what was sent.
 I2: a token is due each heartbeat, however busy the stream is, so that a resume with a token alone repeats no more than a
 heartbeat's time; and after each heartbeat a topic has its turn, so that a reader slower than its heartbeats gets on.
+I3: a stream that is to leave says so once, behind the step under way, and ends.
 Threading: event loop only; `frames` is iterated by one task.
 """
 
@@ -17,8 +18,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from eddyline.core.cursor import Cursor, Resume, ResumeState
-from eddyline.delivery.encode import caught_up_frame, heartbeat_frame
+from eddyline.delivery.encode import caught_up_frame, going_away_frame, heartbeat_frame
 from eddyline.delivery.subscription import Phase
 from eddyline.delivery.under_way import Pace
 from eddyline.delivery.wheel import TICK_S
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from eddyline.delivery.figures import Figures
     from eddyline.delivery.subscription import Subscription
     from eddyline.delivery.wheel import Deadline, Wheel
+    from eddyline.v1 import delivery_pb2 as pb
 
 
 class Subscriber:
@@ -56,6 +57,11 @@ class Subscriber:
         self._queued_bytes = 0
         self._pace = Pace()
         self._heartbeat: Deadline | None = None
+        self._leaving: Deadline | None = None
+        self._leave_s = 0.0
+        self._caught_up = False
+        self._over = False
+        self._left_for: pb.GoingAwayReason.ValueType | None = None
 
     def add(self, subscription: Subscription) -> None:
         """Take a topic. All are added, and begun, before `frames`."""
@@ -69,27 +75,39 @@ class Subscriber:
             self._ready.append(subscription)
             self._wake.set()
 
+    def leave_after(self, delay_s: float, reason: pb.GoingAwayReason.ValueType) -> None:
+        """End the stream after a while, 0 = now, with going_away. The earlier of several holds."""
+        if self._left_for is not None:
+            return
+        if delay_s <= 0:
+            self._leave(reason)
+            return
+        earlier, due_s = self._leaving, self._clock.monotonic_s() + delay_s
+        if earlier is not None:
+            if self._leave_s <= due_s:
+                return
+            earlier.cancel()
+        self._leave_s = due_s
+        self._leaving = self._wheel.schedule(delay_s, lambda: self._leave(reason))
+
     async def frames(self) -> AsyncGenerator[bytes, None]:
         """What the stream sends, until every topic is gone or the caller goes away. Raises what ends it."""
         self._behind = {topic for topic in self._topics if not topic.level}
         self._token_s = self._clock.monotonic_s()
         self._arm(self._heartbeat_s)
-        caught_up = False
         self._left = len(self._topics)
         for topic in self._topics:
             self.mark(topic)
         while True:
             self._count_queued(0)
-            if not caught_up and not self._behind:
-                caught_up = True
-                yield self._sent(caught_up_frame(self._token()))
-            if self._due:
-                self._due = False
-                self._arm(self._heartbeat_s)
-                yield self._sent(heartbeat_frame(self._clock.now_ms(), self._token()))
-                if not self._ready:
-                    continue  # it may have been long in sending, and the next one due meanwhile
+            signs = self._signs()
+            for frame in signs:
+                yield self._sent(frame)
+            if self._over:
+                return
             if not self._ready:
+                if signs:
+                    continue  # they may have been long in sending, and the next heartbeat due meanwhile
                 if self._left == 0:
                     return
                 self._wake.clear()
@@ -111,11 +129,33 @@ class Subscriber:
 
     def close(self) -> None:
         """Let go of every topic."""
-        if self._heartbeat is not None:
-            self._heartbeat.cancel()
+        for deadline in (self._heartbeat, self._leaving):
+            if deadline is not None:
+                deadline.cancel()
         self._count_queued(0)
         for topic in self._topics:
             topic.close()
+
+    def _leave(self, reason: pb.GoingAwayReason.ValueType) -> None:
+        self._left_for = reason
+        self._wake.set()
+
+    def _signs(self) -> list[Frame]:
+        """What is to be said between steps now. Nothing is given between these, so that one token holds for them."""
+        signs: list[Frame] = []
+        if not self._caught_up and not self._behind:
+            self._caught_up = True
+            signs.append(caught_up_frame(self._token()))
+        if self._left_for is not None:
+            self._over = True
+            signs.append(going_away_frame(self._left_for, self._token()))
+        elif self._due:
+            self._due = False
+            self._arm(self._heartbeat_s)
+            told = (topic.progress() for topic in self._topics)
+            signs += (frame for frame in told if frame is not None)
+            signs.append(heartbeat_frame(self._clock.now_ms(), self._token()))
+        return signs
 
     def _settle(self, topic: Subscription) -> None:
         if topic.level:
@@ -148,9 +188,4 @@ class Subscriber:
 
     def _token(self) -> bytes:
         self._token_s = self._clock.monotonic_s()
-        return self._tokens.encode({topic.topic: _resume(topic) for topic in self._topics})
-
-
-def _resume(topic: Subscription) -> Resume:
-    state = ResumeState.SNAPSHOT if topic.phase is Phase.SNAPSHOT else ResumeState.LOG
-    return Resume(Cursor(topic.topic, topic.epoch, topic.seq), state)
+        return self._tokens.encode({topic.topic: topic.resume for topic in self._topics})

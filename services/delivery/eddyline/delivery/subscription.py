@@ -1,7 +1,8 @@
 """A subscription: one topic of one subscriber, as a position and a phase.
 
-SNAPSHOT reads the fold at one point, as soon as it has a scan slot, LOG takes frames from the topic's ring, GONE has said
-that the topic was deleted. A position below the ring's floor reads the log by its cursor until it meets the ring again.
+SNAPSHOT brings the current values (`snapshot_pass.py`), LOG takes frames from the topic's ring, GONE has said that the topic
+was deleted. A position below the ring's floor reads the log by its cursor until it meets the ring again. Where gaps are
+healed, one that is met in LOG leads to SNAPSHOT; the cursors that are told stay before the gap until its end.
 
 I1: `seq` of `epoch` is exactly what the subscriber was given; it moves with each frame, and past what its filter hides.
 I2: nothing but a position is kept for a subscriber, and at most one answer fetched for it. I3: the tail alone says when a
@@ -16,40 +17,29 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eddyline.core.backoff import Backoff
-from eddyline.core.errors import Code, EddylineError, TopicNotFound
-from eddyline.core.read import READ_LIMIT_MAX, ReadResult
+from eddyline.core.cursor import Cursor, Resume, ResumeState
+from eddyline.core.errors import NotKv, TopicNotFound
+from eddyline.core.read import READ_LIMIT_MAX
 from eddyline.core.record import Gap, GapReason
-from eddyline.delivery.encode import (
-    Frame,
-    Place,
-    item_frame,
-    snapshot_begin_frame,
-    snapshot_end_frame,
-    topic_deleted_frame,
-)
+from eddyline.delivery.encode import Frame, Place, item_frame, progress_frame, topic_deleted_frame
+from eddyline.delivery.fetching import Fetching
 from eddyline.delivery.pieces import FRAME_BYTES
-from eddyline.delivery.snapshot import Snapshot
+from eddyline.delivery.snapshot_pass import SnapshotPass, Sources
 from eddyline.delivery.under_way import Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    from eddyline.core.read import ReadResult
     from eddyline.core.store_link import StoreLink
     from eddyline.delivery.encode import View
     from eddyline.delivery.fetch import Fetcher
     from eddyline.delivery.ring import RingFrame
     from eddyline.delivery.scan_slots import ScanSlots
-    from eddyline.delivery.snapshot import SnapshotPart
     from eddyline.delivery.tail import Tails, TopicTail
     from eddyline.delivery.under_way import Pace
-    from eddyline.delivery.wheel import Deadline, Wheel
-
-RETRY_S_MAX: Final = 2.0
-"""A store that restarts is back in about a second; a fetch every second on average while it is not."""
-
-_PASSING: Final = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.RESOURCE_EXHAUSTED)
+    from eddyline.delivery.wheel import Wheel
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +72,9 @@ class Phase(Enum):
 class Begin:
     """Where a subscription begins. `target_seq` is the head the topic had then: level = there. GONE = it is told so.
 
-    `old_epoch` is not 0 where the subscriber's cursor was of another topic of this name.
+    `old_epoch` is not 0 where the subscriber's cursor was of another topic of this name. `heals` = a gap leads to a
+    snapshot; `resumes` = one that broke off may go on. `after_key`: see `snapshot_pass.py`; with it `seq` is where the
+    keys stand.
     """
 
     phase: Phase
@@ -90,6 +82,9 @@ class Begin:
     seq: int
     target_seq: int
     old_epoch: int = 0
+    heals: bool = False
+    resumes: bool = False
+    after_key: bytes = b""
 
 
 class Step(NamedTuple):
@@ -120,23 +115,23 @@ class Subscription:
         self._begin = Begin(Phase.LOG, 0, 0, 0)
         self._old_epoch = 0
         self._farewell = False
-        self._snapshot: Snapshot | None = None
-        self._given_way = 0
-        self._fetching = False
+        self._told_seq = 0
+        self._fetching = Fetching(feeds.fetcher, wheel=feeds.wheel, random=feeds.random, wake=self.wake)
         self._fetched: ReadResult | None = None
-        self._failure: EddylineError | None = None
-        self._generation = 0
-        self._backoff = Backoff(feeds.random, cap_s=RETRY_S_MAX)
-        self._retry: Deadline | None = None
+        self._pass: SnapshotPass | None = None
 
-    def begin(self, begin: Begin) -> None:
-        """Set where it starts. Before the first step."""
+    def begin(self, begin: Begin, view: View) -> None:
+        """Set where it starts, and what it shows. Before the first step."""
         self._begin = begin
+        self.view = view
         self.phase, self.epoch, self.seq = begin.phase, begin.epoch, begin.seq
         self._old_epoch = begin.old_epoch
+        self._told_seq = begin.seq
         self._farewell = begin.phase is Phase.GONE
         if begin.phase is Phase.GONE:
             self._feeds.tails.detach(self._tail, self.wake)
+        elif begin.phase is Phase.SNAPSHOT:
+            self._pass = self._new_pass(None, after_key=begin.after_key)
 
     @property
     def tail(self) -> TopicTail:
@@ -150,14 +145,28 @@ class Subscription:
             return not self._old_epoch and (self.epoch != self._begin.epoch or self.seq >= self._begin.target_seq)
         return self.phase is Phase.GONE and not self._farewell
 
+    @property
+    def resume(self) -> Resume:
+        """Where it goes on, for a token."""
+        if self._old_epoch:
+            return Resume(Cursor(self.topic, self._old_epoch, 0), ResumeState.LOG)
+        if self._pass is None:
+            return Resume(Cursor(self.topic, self.epoch, self.seq), ResumeState.LOG)
+        if self._pass.after_key:
+            cursor = Cursor(self.topic, self._pass.epoch, self._pass.seq)
+            return Resume(cursor, ResumeState.KEYS, self._pass.after_key)
+        return Resume(Cursor(self.topic, self.epoch, self._pass.seq or self.seq), ResumeState.SNAPSHOT)
+
     def wake(self) -> None:
         """There may be something new: ask for a turn."""
         self._wake(self)
 
     def step(self) -> Step:
         """Take a turn: frames to send, and whether to come again. Raises what ends the stream."""
-        if self._failure is not None:
-            raise self._failure
+        if self._fetching.failure is not None:
+            if not (self._begin.heals and isinstance(self._fetching.failure, NotKv)):
+                raise self._fetching.failure
+            self._give_up_healing()
         if self.phase is Phase.GONE:
             return self._say_deleted() if self._farewell else _IDLE
         ring_epoch = self._tail.ring.epoch
@@ -165,8 +174,8 @@ class Subscription:
             return self._recreated(self._old_epoch, self.epoch)
         if ring_epoch > self.epoch:
             return self._recreated(self.epoch, ring_epoch)
-        if self.phase is Phase.SNAPSHOT:
-            return self._snapshot_step()
+        if self._pass is not None:
+            return self._snapshot_step(self._pass)
         if ring_epoch == self.epoch:
             return self._log_step()
         return self._ended() if self._tail.ended is not None else _IDLE
@@ -178,6 +187,13 @@ class Subscription:
     def sent(self) -> None:
         """The frames of the last step are sent."""
         self._feeds.sent(self._waiter)
+
+    def progress(self) -> Frame | None:
+        """A frame that tells its position, where no frame has."""
+        if self.phase is not Phase.LOG or self._old_epoch or self._told_seq == self.seq:
+            return None
+        self._told_seq = self.seq
+        return progress_frame(Place(self.topic, self.epoch, self.seq))
 
     def close(self) -> None:
         """Let go of everything."""
@@ -205,6 +221,8 @@ class Subscription:
         return self._ended() if self._tail.ended is not None else _IDLE
 
     def _deliver_ring(self, frame: RingFrame) -> Step:
+        if isinstance(frame.item, Gap) and self._begin.heals:
+            return Step((self._heal(frame.item, frame.next_after_seq),), more=True)
         if frame.after_seq == self.seq or isinstance(frame.item, Gap):
             found = self._tail.ring.encoded(frame, self.view)
         else:
@@ -212,7 +230,10 @@ class Subscription:
             rest = frame.item.slice(frame.item.index_after(self.seq), frame.item.count)
             found = item_frame(Place(self.topic, self.epoch, frame.next_after_seq), rest, self.view)
         self.seq = frame.next_after_seq
-        return Step((found,), more=True) if found.data else _MORE
+        if not found.data:
+            return _MORE
+        self._told_seq = self.seq
+        return Step((found,), more=True)
 
     def _deliver_read(self, result: ReadResult) -> Step:
         """Frames of a read below the ring. What its end hides by the filter, the last frame's cursor passes."""
@@ -220,153 +241,106 @@ class Subscription:
         last = len(result.items) - 1
         for index, item in enumerate(result.items):
             own_seq = item.own_seq if isinstance(item, Gap) else item.last_seq
+            if isinstance(item, Gap) and self._begin.heals:
+                frames.append(self._heal(item, own_seq))
+                return Step(tuple(frames), more=True)
             seq = result.next_after_seq if index == last else own_seq
             found = item_frame(Place(self.topic, self.epoch, seq), item, self.view)
+            self.seq = seq
             if found.data:
                 frames.append(found)
+                self._told_seq = seq
         self.seq = result.next_after_seq
         return Step(tuple(frames), more=True)
 
     def _fetch_read(self) -> None:
-        if self._fetching or self._retry is not None:
+        if self._fetching.busy:
             return
-        generation = self._generation
         after_seq, epoch = self.seq, self.epoch
 
-        async def read() -> None:
-            if generation != self._generation:
-                return
-            try:
-                result = await self._feeds.link.read_records(
-                    self.topic,
-                    after_seq=after_seq,
-                    epoch=epoch,
-                    limit=READ_LIMIT_MAX,
-                    max_bytes=FRAME_BYTES,
-                    record_filter=self.view.record_filter,
-                )
-            except EddylineError as error:
-                self._failed(error, generation)
-                return
-            if result.epoch == epoch and result.next_after_seq > after_seq:
-                self._got(result, generation)
-            else:
+        async def read(wanted: Callable[[], bool]) -> bool:
+            if not wanted():
+                return False
+            result = await self._feeds.link.read_records(
+                self.topic,
+                after_seq=after_seq,
+                epoch=epoch,
+                limit=READ_LIMIT_MAX,
+                max_bytes=FRAME_BYTES,
+                record_filter=self.view.record_filter,
+            )
+            if not wanted() or result.epoch != epoch or result.next_after_seq <= after_seq:
                 # another topic of this name, which the tail says in its turn; or a store that is behind the tail
-                self._rest(generation)
+                return False
+            self._fetched = result
+            return True
 
-        self._fetching = True
-        self._feeds.fetcher.submit(read)
+        self._fetching.start(read)
 
     # the fold ----------------------------------------------------------------------------------------------------
 
-    def _snapshot_step(self) -> Step:
-        if self._snapshot is not None and not self._fetching:
-            part = self._snapshot.take()
-            if part is not None:
-                return self._deliver_part(part, self._snapshot.count)
-        if self._tail.ended is not None:
-            return self._ended()
-        self._fetch_part()
-        return _IDLE
+    def _new_pass(self, place: Place | None, *, after_key: bytes = b"") -> SnapshotPass:
+        sources = Sources(self._feeds.link, self._feeds.slots, self._fetching, self.wake, self._begin.resumes)
+        return SnapshotPass(
+            self.topic,
+            self.view,
+            sources,
+            epoch=self.epoch,
+            place=place,
+            seq=self.seq if after_key else 0,
+            after_key=after_key,
+        )
 
-    def _deliver_part(self, part: SnapshotPart, count: int) -> Step:
-        self.epoch = part.epoch
-        frames: list[Frame] = []
-        if part.begins:
-            self.seq = part.fold_seq
-            frames.append(snapshot_begin_frame(Place(self.topic, part.epoch, 0), part.fold_seq))
-        if part.values is not None:
-            # its filter has been applied, and there is no other than by key
-            frames.append(item_frame(Place(self.topic, part.epoch, 0), part.values, self.view))
-        if part.ends:
-            place = Place(self.topic, part.epoch, part.fold_seq)
-            frames.append(snapshot_end_frame(place, part.fold_seq, count))
-            self._snapshot = None
+    def _snapshot_step(self, under_way: SnapshotPass) -> Step:
+        step = under_way.step()
+        if step is None:
+            return self._ended() if self._tail.ended is not None else _IDLE
+        self.epoch = under_way.epoch
+        if step.ended:
+            self.seq = self._told_seq = under_way.seq
+            self._pass = None
             self.phase = Phase.LOG
-        return Step(tuple(frame for frame in frames if frame.data), more=True)
+        return Step(step.frames, more=True)
 
-    def _fetch_part(self) -> None:
-        if self._fetching or self._retry is not None:
-            return
-        if self._snapshot is None:
-            slot = self._feeds.slots.ask(granted=self.wake, taken_back=self._give_way, given_way=self._given_way)
-            self._snapshot = Snapshot(self._feeds.link, self.topic, self.view.record_filter, slot)
-        snapshot, generation = self._snapshot, self._generation
-        if not snapshot.slot.held:
-            return
-
-        async def read() -> None:
-            try:
-                if generation == self._generation:
-                    await snapshot.read()
-                    self._got(None, generation)
-            except EddylineError as error:
-                self._failed(error, generation)
-                await snapshot.close()
-            if generation != self._generation:
-                await snapshot.close()
-
-        snapshot.slot.reading()
-        self._fetching = True
-        self._feeds.fetcher.submit(read)
-
-    def _give_way(self) -> None:
-        """Its subscriber stands still: when it reads on, its snapshot begins anew."""
-        self._given_way += 1
+    def _heal(self, gap: Gap, seq: int) -> Frame:
+        """Tell a gap, and go over to the current values. The cursors stay where they are until these are complete."""
+        place = Place(self.topic, self.epoch, self.seq)
         self._drop_fetch()
-        self.wake()
+        self.phase = Phase.SNAPSHOT
+        self.seq = seq
+        self._pass = self._new_pass(place)
+        return item_frame(place, gap, self.view)
+
+    def _give_up_healing(self) -> None:
+        """The topic was made anew without fold: its log is all there is."""
+        self._fetching.failure = None
+        self._drop_fetch()
+        self.phase = Phase.LOG
+        self._pass = None
 
     # what both share ---------------------------------------------------------------------------------------------
 
-    def _got(self, fetched: ReadResult | None, generation: int) -> None:
-        if generation == self._generation:
-            self._fetching = False
-            self._fetched = fetched
-            self._backoff.reset()
-            self.wake()
-
-    def _failed(self, error: EddylineError, generation: int) -> None:
-        if generation != self._generation:
-            return
-        self._snapshot = None
-        if error.code in _PASSING or isinstance(error, TopicNotFound):
-            # a topic that is not there any more: the tail says so in its turn
-            self._rest(generation, asked_s=int(error.metadata.get("retryAfterMs", "0")) / 1000)
-        else:
-            self._fetching = False
-            self._failure = error
-            self.wake()
-
-    def _rest(self, generation: int, *, asked_s: float = 0.0) -> None:
-        """Fetch again after a while."""
-        if generation == self._generation:
-            self._fetching = False
-            self._retry = self._feeds.wheel.schedule(self._backoff.next_s(at_least_s=asked_s), self._try_again)
-
-    def _try_again(self) -> None:
-        self._retry = None
-        self.wake()
-
     def _drop_fetch(self) -> None:
         """Forget what is fetched or being fetched."""
-        snapshot, self._snapshot = self._snapshot, None
-        if snapshot is not None and not self._fetching:
-            if snapshot.started:
-                self._feeds.fetcher.submit(snapshot.close, is_read=False)
-            else:
-                snapshot.slot.release()
-        self._generation += 1
-        self._fetching = False
+        if self._pass is not None:
+            self._pass.break_off()
+        self._fetching.drop()
         self._fetched = None
-        if self._retry is not None:
-            self._retry.cancel()
-            self._retry = None
 
     def _recreated(self, old_epoch: int, new_epoch: int) -> Step:
+        gap = Gap(0, 0, GapReason.RECREATED, old_epoch=old_epoch, new_epoch=new_epoch)
         self._drop_fetch()
         self._old_epoch = 0
+        if self._begin.heals:
+            place = Place(self.topic, old_epoch, self.seq if self.epoch == old_epoch else 0)
+            self.epoch, self.seq = new_epoch, 0
+            self.phase = Phase.SNAPSHOT
+            self._pass = self._new_pass(place)
+            return Step((item_frame(place, gap, self.view),), more=True)
         self.epoch, self.seq = new_epoch, 0
-        gap = Gap(0, 0, GapReason.RECREATED, old_epoch=old_epoch, new_epoch=new_epoch)
+        self._told_seq = 0
+        if self._pass is not None:
+            self._pass = self._new_pass(None)
         return Step((item_frame(Place(self.topic, new_epoch, 0), gap, self.view),), more=True)
 
     def _ended(self) -> Step:
@@ -384,5 +358,6 @@ class Subscription:
 
     def _say_deleted(self) -> Step:
         self.phase = Phase.GONE
+        self._pass = None
         self._farewell = False
         return Step((topic_deleted_frame(Place(self.topic, self.epoch, self.seq)),))

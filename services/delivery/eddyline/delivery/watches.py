@@ -1,10 +1,10 @@
-"""Watches: how a stream opens. Where each topic starts, against the head it has at that moment.
+"""Watches: how a stream opens and how all of them end. Where each topic starts, against the head it has at that moment.
 
 A stream opens in the order: its topics are attached, so that their rings take what comes from now on; their heads are
-asked for, which are the targets of caught_up; then each start is resolved. So there is no moment between the two in which
-a record could be missed, and a record acknowledged before the call is below the target.
-A topic that a token or a cursor with an epoch shows to have existed, and that is gone, is told as deleted in the stream;
-any other missing topic refuses the stream.
+asked for, which are the targets of caught_up; then each start is resolved (`starts.py`). So there is no moment between the
+two in which a record could be missed, and a record acknowledged before the call is below the target. All topics start, or
+the stream is refused with the error of one that cannot.
+A stream that has become too old, and each one when the replica drains, is told to go on elsewhere, by a token.
 Failure: a store that does not answer within a short try is `StoreUnreachable`; nothing is left behind.
 Threading: event loop only.
 """
@@ -13,88 +13,73 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final
 
 from eddyline.core.clock import sleep, wait_event
-from eddyline.core.cursor import Cursor, Resume, ResumeState, ResumeTokens, WatchedTopic
-from eddyline.core.errors import (
-    Code,
-    CursorAhead,
-    EddylineError,
-    NotKv,
-    QuotaWatches,
-    StoreUnreachable,
-    TopicNotFound,
-)
-from eddyline.core.topic import Kind, TopicInfo
+from eddyline.core.cursor import Resume, ResumeTokens
+from eddyline.core.errors import Code, Draining, EddylineError, QuotaWatches, StoreUnreachable, TopicNotFound
 from eddyline.delivery.encode import view_of
+from eddyline.delivery.starts import Starts
 from eddyline.delivery.subscriber import Subscriber
-from eddyline.delivery.subscription import Begin, Phase, Subscription
+from eddyline.delivery.subscription import Subscription
+from eddyline.delivery.wanted import Point, WantedTopic, WatchRequest
+from eddyline.v1 import delivery_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from eddyline.core.clock import Clock
+    from eddyline.core.topic import TopicInfo
+    from eddyline.delivery.encode import View
     from eddyline.delivery.figures import Figures
     from eddyline.delivery.subscription import Feeds
+
+__all__ = ["Point", "WantedTopic", "WatchRequest", "Watches"]
 
 START_WAIT_S: Final = 5.0
 """Elsewhere none or 20 s. A store that restarts is back within a second or two, and noticed 3 s later at most; a client that
 is refused after that knows more than one that hangs."""
 RETRY_S: Final = 0.2
 HEADS_AT_ONCE: Final = 16
-"""Heads asked for at the same time by one stream: 1 000 topics take about 0.4 s."""
+"""Heads asked for, and starts looked up, at the same time by one stream: 1 000 topics take about 0.4 s."""
+AGE_JITTER: Final = 0.1
+"""A stream's age is its bound by so much more or less: streams that began together do not all end together."""
+LEAVES_A_SECOND: Final = 2_000
+"""How fast a draining replica sends its streams away: what another one of it opens in a second."""
+DRAINING_RETRY_MS: Final = 1_000
+"""When there may be a replica again at the same address: a restart takes about a second."""
 
 _AWAY: Final = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
 
 
-class Point(Enum):
-    """Where a topic starts without a cursor."""
-
-    TAIL = 1
-    SNAPSHOT = 2
-    EARLIEST = 3
-
-
-@dataclass(frozen=True, slots=True)
-class WantedTopic:
-    """One topic of a request: a cursor, or a point where there is none."""
-
-    topic: str
-    start: Cursor | Point
-    key_prefixes: tuple[bytes, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class WatchRequest:
-    """A valid request: 1 to 1 000 topics, each named once."""
-
-    topics: tuple[WantedTopic, ...]
-    resume_token: bytes = b""
-    columns: bool = False
-    heartbeat_s: float = 10.0
-
-
 class Watches:
-    """All watch streams of a process."""
+    """All watch streams of a process. `age_s_max` 0 = they become as old as they like."""
 
-    def __init__(self, feeds: Feeds, *, clock: Clock, figures: Figures, watches_max: int) -> None:
+    def __init__(
+        self, feeds: Feeds, *, clock: Clock, figures: Figures, watches_max: int, age_s_max: float = 0.0
+    ) -> None:
         self._feeds = feeds
         self._clock = clock
         self._figures = figures
         self._watches_max = watches_max
+        self._age_s_max = age_s_max
+        self._starts = Starts(feeds.link)
+        self._open: dict[Subscriber, None] = {}
+        self._draining = False
+        self._drained = asyncio.Event()
 
     @asynccontextmanager
     async def open(self, request: WatchRequest) -> AsyncIterator[Subscriber]:
         """Open a stream; its end closes it.
 
         Raises:
-            ResumeTokenInvalid, ResumeTokenMismatch, QuotaWatches, TopicNotFound, NotKv, CursorAhead, StoreUnreachable.
+            ResumeTokenInvalid, ResumeTokenMismatch, QuotaWatches, Draining, TopicNotFound, NotKv, CursorAhead,
+            StoreUnreachable.
         """
-        tokens = ResumeTokens(WatchedTopic(wanted.topic, wanted.key_prefixes) for wanted in request.topics)
+        tokens = ResumeTokens(wanted.watched() for wanted in request.topics)
         resumes = tokens.decode(request.resume_token) if request.resume_token else {}
+        if self._draining:
+            raise Draining("this replica is going away; ask another", retryAfterMs=DRAINING_RETRY_MS)
         if self._figures.watch_count >= self._watches_max:
             raise QuotaWatches(
                 f"this replica serves at most {self._watches_max} watch streams", limit=self._watches_max
@@ -107,19 +92,39 @@ class Watches:
             wheel=self._feeds.wheel,
             figures=self._figures,
         )
+        self._open[subscriber] = None
+        if self._age_s_max:
+            age_s = self._age_s_max * self._feeds.random.uniform(1 - AGE_JITTER, 1 + AGE_JITTER)
+            subscriber.leave_after(age_s, pb.GOING_AWAY_REASON_AGE)
         try:
             await self._fill(subscriber, request, resumes)
             yield subscriber
         finally:
             subscriber.close()
             self._figures.watch_count -= 1
+            del self._open[subscriber]
+            if self._draining and not self._open:
+                self._drained.set()
+
+    async def drain(self, grace_s: float) -> bool:
+        """Refuse new streams, send those that are open elsewhere, and wait until they have ended, at most `grace_s`.
+
+        The more there are the longer it takes, up to half of the grace. False = some did not end in time.
+        """
+        self._draining = True
+        spread_s = min(len(self._open) / LEAVES_A_SECOND, grace_s / 2)
+        for subscriber in self._open:
+            subscriber.leave_after(self._feeds.random.uniform(0.0, spread_s), pb.GOING_AWAY_REASON_DRAINING)
+        if not self._open:
+            return True
+        return await wait_event(self._clock, self._drained, grace_s)
 
     async def _fill(self, subscriber: Subscriber, request: WatchRequest, resumes: dict[str, Resume]) -> None:
         deadline_s = self._clock.monotonic_s() + START_WAIT_S
         topics: list[Subscription] = []
         stale: list[Subscription] = []
         for wanted in request.topics:
-            view = view_of(wanted.key_prefixes, columns=request.columns)
+            view = _view(wanted, request)
             topic = Subscription(wanted.topic, view, self._feeds, subscriber.mark)
             subscriber.add(topic)
             topics.append(topic)
@@ -129,9 +134,11 @@ class Watches:
         for topic in topics:
             if topic.topic not in found:
                 found[topic.topic] = await self._settled(topic, deadline_s)
-        for wanted, topic in zip(request.topics, topics, strict=True):
-            start = _start(wanted.start, resumes.get(wanted.topic))
-            topic.begin(_begin(wanted.topic, start, found[wanted.topic]))
+        begins = await self._starts.resolve(request, resumes, found)
+        for wanted, topic, begin in zip(request.topics, topics, begins, strict=True):
+            info = found[wanted.topic]
+            excludes = isinstance(info, TopicNotFound) or info.config.dedupe_node
+            topic.begin(begin, _view(wanted, request, excludes=excludes))
 
     async def _settled(self, topic: Subscription, deadline_s: float) -> TopicInfo | TopicNotFound:
         """A topic whose following began after the call came: the store said its head then."""
@@ -179,53 +186,13 @@ class Watches:
             await sleep(self._clock, RETRY_S)
 
 
-def _start(start: Cursor | Point, resume: Resume | None) -> Cursor | Resume | Point:
-    """The token's place, unless the request has a newer cursor of the same epoch."""
-    if resume is None or resume.state is ResumeState.START:
-        return start
-    if isinstance(start, Cursor) and start.epoch == resume.cursor.epoch:
-        # a cursor at a snapshot's own point was given at its end: the snapshot is complete
-        oldest = resume.cursor.seq + (0 if resume.state is ResumeState.SNAPSHOT and resume.cursor.seq else 1)
-        if start.seq >= oldest:
-            return start
-    return resume.cursor if resume.state is ResumeState.LOG else resume
-
-
-def _begin(topic: str, start: Cursor | Resume | Point, found: TopicInfo | TopicNotFound) -> Begin:
-    """Where a subscription begins. Raises TopicNotFound, NotKv, CursorAhead."""
-    if isinstance(found, TopicNotFound):
-        known = start.cursor if isinstance(start, Resume) else start
-        if isinstance(known, Cursor) and known.epoch:
-            return Begin(Phase.GONE, known.epoch, known.seq, 0)
-        raise found
-    match start:
-        case Cursor():
-            return _at_cursor(start, found)
-        case Resume() if found.kind is not Kind.KV:
-            # made anew without fold: its whole log, after a gap
-            return _at_cursor(start.cursor, found)
-        case Resume() | Point.SNAPSHOT:
-            if found.kind is not Kind.KV:
-                raise NotKv(
-                    f"topic {topic} has no fold, so no snapshot; start at a cursor, TAIL or EARLIEST", topic=topic
-                )
-            return Begin(Phase.SNAPSHOT, found.epoch, 0, found.head_seq)
-        case Point.TAIL:
-            return Begin(Phase.LOG, found.epoch, found.head_seq, found.head_seq)
-        case Point.EARLIEST:
-            return Begin(Phase.LOG, found.epoch, 0, found.head_seq)
-        case _:
-            assert_never(start)
-
-
-def _at_cursor(cursor: Cursor, found: TopicInfo) -> Begin:
-    if cursor.epoch not in (0, found.epoch):
-        return Begin(Phase.LOG, found.epoch, 0, found.head_seq, old_epoch=cursor.epoch)
-    if cursor.seq > found.head_seq:
-        raise CursorAhead(
-            f"the head of topic {found.name} is {found.head_seq}, below the cursor {cursor.seq}",
-            topic=found.name,
-            headSeq=found.head_seq,
-            cursorSeq=cursor.seq,
-        )
-    return Begin(Phase.LOG, found.epoch, cursor.seq, found.head_seq)
+def _view(wanted: WantedTopic, request: WatchRequest, *, excludes: bool = True) -> View:
+    """What a stream shows of a topic. `excludes` False = the topic does not hide what nodes wrote."""
+    return view_of(
+        wanted.key_prefixes,
+        columns=request.columns,
+        tags=wanted.tags,
+        exclude_nodes=wanted.exclude_nodes if excludes else (),
+        ignore_deletes=wanted.ignore_deletes,
+        metadata_only=wanted.metadata_only,
+    )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eddyline.core.deletion import DeleteResult, EraseProgress
     from eddyline.core.fold_check import FoldSettled, FoldVerdict, VerifyProgress
     from eddyline.core.match import Match
-    from eddyline.core.read import EntryPage, RangePage, SeqFound
+    from eddyline.core.read import EntryPage, RangePage
     from eddyline.core.record import Gap
     from eddyline.core.source import SourceInfo
     from eddyline.core.topic import ConfigChange, Kind, TopicInfo
@@ -61,15 +61,6 @@ class StoreDoor(StoreLink, Protocol):
 
         Raises:
             InvalidName, TopicNotFound, EpochMismatch, DiskFloor, ReadOnly, CommitUnknown, DataCorrupt.
-        """
-
-    async def find_seq(
-        self, topic: str, *, epoch: int = 0, commit_time_ms: int | None = None, source_time_ns: int | None = None
-    ) -> SeqFound:
-        """The first live record at or after a time: by exactly one of the two.
-
-        Raises:
-            InvalidName, TopicNotFound, EpochMismatch, DataCorrupt.
         """
 
     async def delete_records(

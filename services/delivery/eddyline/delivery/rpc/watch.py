@@ -7,18 +7,19 @@ they are.
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
 from eddyline.core.cursor import Cursor
 from eddyline.core.errors import InvalidArgument
-from eddyline.core.record import KEY_BYTES_MAX
+from eddyline.core.record import KEY_BYTES_MAX, NODE_BYTES_MAX, TAG_BYTES_MAX
 from eddyline.core.topic import check_name
 from eddyline.core.wire import wants_columns
-from eddyline.delivery.watches import Point, WantedTopic, WatchRequest
+from eddyline.delivery.wanted import AtRevision, AtTime, Point, WantedTopic, WatchRequest
 from eddyline.v1 import delivery_pb2 as pb
+from eddyline.v1 import log_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Sequence
 
     from eddyline.delivery.watches import Watches
 
@@ -26,7 +27,7 @@ SERVICE: Final = "eddyline.v1.DeliveryService"
 WATCH_TOPICS: Final = "WatchTopics"
 
 TOPICS_MAX: Final = 1_000
-PREFIXES_MAX: Final = 1_000
+CONDITIONS_MAX: Final = 1_000
 """Elsewhere unbounded: each record is compared with every prefix. 1 000 cost 0.3 ms a batch of 1 000 records."""
 HEARTBEAT_MS_DEFAULT: Final = 10_000
 HEARTBEAT_MS_MIN: Final = 100
@@ -86,41 +87,80 @@ def request_from_pb(request: pb.WatchTopicsRequest) -> WatchRequest:
         resume_token=request.resume_token,
         columns=wants_columns(request.format),
         heartbeat_s=heartbeat_ms / 1000,
+        resume_snapshots=request.resume_snapshots,
     )
 
 
 def _wanted(wanted: pb.WatchTopic, field: str) -> WantedTopic:
     check_name(wanted.topic, f"{field}.topic")
-    if len(wanted.key_prefixes) > PREFIXES_MAX:
+    _check_conditions(wanted.key_prefixes, KEY_BYTES_MAX, f"{field}.key_prefixes")
+    _check_conditions([tag.encode() for tag in wanted.tags], TAG_BYTES_MAX, f"{field}.tags")
+    _check_conditions([node.encode() for node in wanted.exclude_nodes], NODE_BYTES_MAX, f"{field}.exclude_nodes")
+    if wanted.on_gap not in log_pb2.GapPolicy.values():
+        message = f"on_gap {wanted.on_gap} is none of the contract's"
+        raise InvalidArgument(message, field=f"{field}.on_gap", onGap=wanted.on_gap)
+    start = _start(wanted, field)
+    if wanted.updates_only and (start is Point.EARLIEST or isinstance(start, AtTime | AtRevision)):
         raise InvalidArgument(
-            f"a topic has at most {PREFIXES_MAX} key prefixes, not {len(wanted.key_prefixes)}",
-            field=f"{field}.key_prefixes",
-            count=len(wanted.key_prefixes),
-            limit=PREFIXES_MAX,
+            "updates_only begins with what comes from now on; leave out EARLIEST, ts_ms or revision",
+            field=f"{field}.updates_only",
         )
-    for prefix in wanted.key_prefixes:
-        if len(prefix) > KEY_BYTES_MAX:
-            raise InvalidArgument(
-                f"a key prefix has at most {KEY_BYTES_MAX} bytes, not {len(prefix)}",
-                field=f"{field}.key_prefixes",
-                sizeBytes=len(prefix),
-                limitBytes=KEY_BYTES_MAX,
-            )
-    return WantedTopic(wanted.topic, _start(wanted, field), tuple(wanted.key_prefixes))
+    return WantedTopic(
+        wanted.topic,
+        start,
+        tuple(wanted.key_prefixes),
+        tags=tuple(wanted.tags),
+        exclude_nodes=tuple(wanted.exclude_nodes),
+        ignore_deletes=wanted.ignore_deletes,
+        metadata_only=wanted.metadata_only,
+        updates_only=wanted.updates_only,
+        heals=wanted.on_gap == log_pb2.GAP_POLICY_HEAL,
+    )
 
 
-def _start(wanted: pb.WatchTopic, field: str) -> Cursor | Point:
-    if wanted.WhichOneof("start") == "cursor":
-        cursor = wanted.cursor
-        if cursor.topic not in ("", wanted.topic):
-            raise InvalidArgument(
-                f"the cursor is of topic {cursor.topic}, not of {wanted.topic}",
-                field=f"{field}.cursor.topic",
-                cursorTopic=cursor.topic,
-                topic=wanted.topic,
-            )
-        return Cursor(wanted.topic, cursor.epoch, cursor.seq)
-    point = _POINTS.get(wanted.point)
-    if point is None:
-        raise InvalidArgument(f"{wanted.point} is no start point", field=f"{field}.point", point=wanted.point)
-    return point
+def _check_conditions(values: Sequence[bytes], bytes_max: int, field: str) -> None:
+    if len(values) > CONDITIONS_MAX:
+        name = field.rpartition(".")[2]
+        raise InvalidArgument(
+            f"a topic has at most {CONDITIONS_MAX} of {name}, not {len(values)}",
+            field=field,
+            count=len(values),
+            limit=CONDITIONS_MAX,
+        )
+    longest = max(map(len, values), default=0)
+    if longest > bytes_max:
+        raise InvalidArgument(
+            f"one of {field.rpartition('.')[2]} has at most {bytes_max} bytes, not {longest}",
+            field=field,
+            sizeBytes=longest,
+            limitBytes=bytes_max,
+        )
+
+
+def _start(wanted: pb.WatchTopic, field: str) -> Cursor | AtTime | AtRevision | Point:
+    match wanted.WhichOneof("start"):
+        case "cursor":
+            cursor = wanted.cursor
+            if cursor.topic not in ("", wanted.topic):
+                raise InvalidArgument(
+                    f"the cursor is of topic {cursor.topic}, not of {wanted.topic}",
+                    field=f"{field}.cursor.topic",
+                    cursorTopic=cursor.topic,
+                    topic=wanted.topic,
+                )
+            return Cursor(wanted.topic, cursor.epoch, cursor.seq)
+        case "ts_ms":
+            if wanted.ts_ms < 0:
+                raise InvalidArgument(f"ts_ms is 0 or later, not {wanted.ts_ms}", field=f"{field}.ts_ms")
+            return AtTime(wanted.ts_ms)
+        case "revision":
+            if wanted.revision < 1:
+                raise InvalidArgument("a revision is 1 or above", field=f"{field}.revision")
+            return AtRevision(wanted.revision)
+        case "point" | None:
+            point = _POINTS.get(wanted.point)
+            if point is None:
+                raise InvalidArgument(f"{wanted.point} is no start point", field=f"{field}.point", point=wanted.point)
+            return point
+        case other:
+            assert_never(other)

@@ -1,0 +1,140 @@
+"""`eddyline watch` against a store and a delivery of the test's own: what each option asks for, and what is said."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eddyline.cli import watch
+from eddyline.client.events import CaughtUp
+from eddyline.core.batch import Batch
+from eddyline.core.clock import SystemClock, SystemHost
+from eddyline.core.grpc_link import GrpcLink
+from eddyline.core.record import Op, Record
+from eddyline.core.server import make_server
+from eddyline.core.settings import CommonSettings
+from eddyline.core.topic import Kind, TopicConfig
+from eddyline.delivery.config import DeliverySettings
+from eddyline.delivery.role import SERVICES, DeliveryRole, add_services
+from tests.support.command_line import command_at
+from tests.support.store import append
+from tests.support.store_server import CLUSTER_ID, ServedStore, served_store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from eddyline.cli.output import Output
+    from eddyline.client.events import WatchEvent
+    from tests.support.command_line import Command
+
+say_as_ever = watch._say
+
+RECORDS = [
+    Record(op=Op.PUT, key=b"a", data=b"one", tag="red", node="near"),
+    Record(op=Op.PUT, key=b"b", data=b"2", tag="blue", node="far"),
+    Record(op=Op.DELETE, key=b"a", tag="red", node="near"),
+    Record(op=Op.PUT, key=b"c", data=None, tag="red", node="far"),
+]
+
+
+@asynccontextmanager
+async def delivery_of(store: ServedStore) -> AsyncIterator[str]:
+    """A delivery on a free port; its address."""
+    clock = SystemClock()
+    settings = DeliverySettings(listen="127.0.0.1:0")
+    role = DeliveryRole(
+        GrpcLink(store.channel, cluster_id=CLUSTER_ID), clock=clock, random=Random(0), settings=settings
+    )
+    server = make_server(settings.listen)
+    add_services(server, role, common=CommonSettings(), clock=clock, host=SystemHost())
+    address = await server.start(*SERVICES)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(role.run())
+        await role.tails.up.wait()
+        yield address
+        await server.stop(0)
+        running.cancel()
+
+
+class Watching:
+    """A store, and the command beside it. A watch ends when its topic does."""
+
+    def __init__(self, store: ServedStore, command: Command, level: asyncio.Event) -> None:
+        self.store = store
+        self._command = command
+        self._level = level
+
+    async def said(self, *words: str, then: Batch | None = None) -> list[dict[str, object]]:
+        """What `watch t` says up to the end of its topic; `then` is appended once it is level."""
+        async with asyncio.TaskGroup() as tasks, asyncio.timeout(20):
+            running = tasks.create_task(self._command.run("watch", "t", *words))
+            await self._level.wait()
+            if then is not None:
+                await append(self.store.link, "t", then)
+            await self.store.link.delete_topic("t")
+        code, lines = running.result()
+        assert code == 0
+        return lines
+
+
+@pytest.fixture(name="watching")
+async def _watching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watching]:
+    level = asyncio.Event()
+
+    def say(event: WatchEvent, output: Output) -> None:
+        say_as_ever(event, output)
+        if isinstance(event, CaughtUp):
+            level.set()
+
+    monkeypatch.setattr(watch, "_say", say)
+    async with served_store(tmp_path / "store") as store, delivery_of(store) as address:
+        await store.link.create_topic("t", Kind.KV, TopicConfig(cap_records=len(RECORDS)))
+        await append(store.link, "t", Batch.from_rows(RECORDS))
+        yield Watching(store, command_at(store.address, monkeypatch, delivery=address), level)
+
+
+def seqs(lines: list[dict[str, object]]) -> list[object]:
+    return [line["seq"] for line in lines if "op" in line]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--start earliest", [1, 2, 3, 4]),
+        ("--start earliest --tag red", [1, 3, 4]),
+        ("--start earliest --tag red --tag blue --ignore-deletes", [1, 2, 4]),
+        ("--start earliest --exclude-node near", [2, 4]),
+        ("--from-revision 3", [3, 4]),
+        ("--at-time 0", [1, 2, 3, 4]),
+        ("--after 2", [3, 4]),
+        ("--tag red", [4]),
+    ],
+)
+async def test_options_say_what_comes(watching: Watching, words: str, expected: list[int]) -> None:
+    assert seqs(await watching.said(*words.split())) == expected
+
+
+async def test_updates_alone_begin_with_what_comes(watching: Watching) -> None:
+    lines = await watching.said("--updates-only", then=Batch.from_rows(RECORDS[:1]))
+    assert seqs(lines) in ([5], []), "the topic may go first"
+    assert not any(line.get("event") == "snapshot_begin" for line in lines)
+
+
+async def test_metadata_alone_says_how_large_the_data_is(watching: Watching) -> None:
+    lines = await watching.said("--start", "earliest", "--metadata-only")
+    records = [line for line in lines if "op" in line]
+    assert [line.get("data_bytes") for line in records] == [3, 1, None, None]
+    assert not any("data" in line for line in records)
+
+
+async def test_gap_is_healed_where_it_is_asked_for(watching: Watching) -> None:
+    await append(watching.store.link, "t", Batch.from_rows(RECORDS[:2]))
+    lines = await watching.said("--after", "1", "--on-gap", "heal")
+    assert lines[0]["gap"] == "CAP"
+    assert lines[1] == {"topic": "t", "event": "snapshot_begin", "fold_seq": 6}
+    assert [line["key"] for line in lines if "op" in line] == ["a", "b", "c"]

@@ -66,14 +66,18 @@ class Watching:
 
     def __init__(self, store: ServedStore, command: Command, level: asyncio.Event) -> None:
         self.store = store
-        self._command = command
+        self.command = command
         self._level = level
+
+    async def level(self) -> None:
+        """Wait until a watch has said that it is."""
+        await self._level.wait()
 
     async def said(self, *words: str, then: Batch | None = None) -> list[dict[str, object]]:
         """What `watch t` says up to the end of its topic; `then` is appended once it is level."""
         async with asyncio.TaskGroup() as tasks, asyncio.timeout(20):
-            running = tasks.create_task(self._command.run("watch", "t", *words))
-            await self._level.wait()
+            running = tasks.create_task(self.command.run("watch", "t", *words))
+            await self.level()
             if then is not None:
                 await append(self.store.link, "t", then)
             await self.store.link.delete_topic("t")
@@ -138,3 +142,25 @@ async def test_gap_is_healed_where_it_is_asked_for(watching: Watching) -> None:
     assert lines[0]["gap"] == "CAP"
     assert lines[1] == {"topic": "t", "event": "snapshot_begin", "fold_seq": 6}
     assert [line["key"] for line in lines if "op" in line] == ["a", "b", "c"]
+
+
+async def test_explain_says_the_cost_and_who_watches_and_opens_nothing(watching: Watching) -> None:
+    await append(watching.store.link, "t", Batch.from_rows(RECORDS[:2]))
+    code, lines = await watching.command.run("watch", "t", "--after", "1", "--explain")
+    assert code == 0
+    (cost,) = lines
+    assert (cost["event"], cost["after_seq"], cost["head_seq"], cost["record_count"]) == ("cost", 1, 6, 4)
+    gap = cost["gap"]
+    assert isinstance(gap, dict)
+    assert (gap["first_seq"], gap["last_seq"], gap["gap"]) == (2, 2, "CAP")
+    async with asyncio.TaskGroup() as tasks, asyncio.timeout(20):
+        running = tasks.create_task(watching.command.run("watch", "t", "--start", "tail"))
+        await watching.level()
+        _, (cost, stream) = await watching.command.run("watch", "t", "--explain")
+        assert cost["snapshot"] is True
+        assert (stream["event"], stream["seq"], stream["standing"]) == ("open_watch", 6, "LEVEL")
+        _, text = await watching.command.text("watch", "t", "--start", "tail", "--explain")
+        assert "t  nothing is behind: level at 6" in text
+        assert "at 6, LEVEL: has all that there is" in text
+        await watching.store.link.delete_topic("t")
+        await running

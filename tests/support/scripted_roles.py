@@ -44,6 +44,11 @@ class ScriptedDelivery(delivery_pb2_grpc.DeliveryServiceServicer):
         if script.ending == "silence":
             await asyncio.Event().wait()
 
+    async def ExplainWatch(
+        self, request: delivery_pb2.ExplainWatchRequest, context: object
+    ) -> delivery_pb2.ExplainWatchResponse:
+        raise NotYet("not in the script")
+
 
 class UnscriptedLog(log_pb2_grpc.LogServiceServicer):
     """A log of which nothing is scripted; a script takes the place of a call."""

@@ -73,6 +73,46 @@ GOING_AWAY_REASON_AGE: GoingAwayReason.ValueType  # 2
 """The stream is as old as the replica lets one become, so that load spreads over new replicas."""
 Global___GoingAwayReason: _TypeAlias = GoingAwayReason  # noqa: Y015
 
+class _WatchStanding:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WatchStandingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WatchStanding.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WATCH_STANDING_UNSPECIFIED: _WatchStanding.ValueType  # 0
+    """Not used."""
+    WATCH_STANDING_LEVEL: _WatchStanding.ValueType  # 1
+    """It has all that there is."""
+    WATCH_STANDING_SENDING: _WatchStanding.ValueType  # 2
+    """Frames are there for it, and go as its reader takes them."""
+    WATCH_STANDING_WAITING_TURN: _WatchStanding.ValueType  # 3
+    """The topic waits for its turn among others."""
+    WATCH_STANDING_READING: _WatchStanding.ValueType  # 4
+    """It is too far behind for the frames in memory, and reads the log by its cursor."""
+    WATCH_STANDING_SNAPSHOT: _WatchStanding.ValueType  # 5
+    """It brings the current values."""
+    WATCH_STANDING_GONE: _WatchStanding.ValueType  # 6
+    """The topic was deleted."""
+
+class WatchStanding(_WatchStanding, metaclass=_WatchStandingEnumTypeWrapper):
+    """What a topic of a stream is doing. Open set."""
+
+WATCH_STANDING_UNSPECIFIED: WatchStanding.ValueType  # 0
+"""Not used."""
+WATCH_STANDING_LEVEL: WatchStanding.ValueType  # 1
+"""It has all that there is."""
+WATCH_STANDING_SENDING: WatchStanding.ValueType  # 2
+"""Frames are there for it, and go as its reader takes them."""
+WATCH_STANDING_WAITING_TURN: WatchStanding.ValueType  # 3
+"""The topic waits for its turn among others."""
+WATCH_STANDING_READING: WatchStanding.ValueType  # 4
+"""It is too far behind for the frames in memory, and reads the log by its cursor."""
+WATCH_STANDING_SNAPSHOT: WatchStanding.ValueType  # 5
+"""It brings the current values."""
+WATCH_STANDING_GONE: WatchStanding.ValueType  # 6
+"""The topic was deleted."""
+Global___WatchStanding: _TypeAlias = WatchStanding  # noqa: Y015
+
 @_typing.final
 class WatchTopicsRequest(_message.Message):
     """Request of WatchTopics."""
@@ -495,3 +535,231 @@ class TopicDeleted(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TopicDeleted: _TypeAlias = TopicDeleted  # noqa: Y015
+
+@_typing.final
+class ExplainWatchRequest(_message.Message):
+    """Request of ExplainWatch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WATCH_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Open streams that watch this topic, with that topic alone. Empty = all streams."""
+    page_size: _builtins.int
+    """Streams a page: 0 = 100, at most 1 000 (more is taken as 1 000), negative = INVALID_ARGUMENT."""
+    page_token: _builtins.str
+    """From the page before; empty = the first page."""
+    @_builtins.property
+    def watch(self) -> Global___WatchTopicsRequest:
+        """A watch as WatchTopics would take it; it is not opened. Unset = nothing is to be resumed."""
+
+    def __init__(
+        self,
+        *,
+        watch: Global___WatchTopicsRequest | None = ...,
+        topic: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["watch", b"watch"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "topic", b"topic", "watch", b"watch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainWatchRequest: _TypeAlias = ExplainWatchRequest  # noqa: Y015
+
+@_typing.final
+class ExplainWatchResponse(_message.Message):
+    """Answer of ExplainWatch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COSTS_FIELD_NUMBER: _builtins.int
+    WATCHES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """For the next page of `watches`. Empty = this was the last."""
+    @_builtins.property
+    def costs(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchCost]:
+        """What each topic of `watch` would cost, in its order."""
+
+    @_builtins.property
+    def watches(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpenWatch]:
+        """Open streams of this replica, the oldest first."""
+
+    def __init__(
+        self,
+        *,
+        costs: _abc.Iterable[Global___WatchCost] | None = ...,
+        watches: _abc.Iterable[Global___OpenWatch] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["costs", b"costs", "next_page_token", b"next_page_token", "watches", b"watches"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainWatchResponse: _TypeAlias = ExplainWatchResponse  # noqa: Y015
+
+@_typing.final
+class WatchCost(_message.Message):
+    """What one topic of a watch would cost."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    HEAD_SEQ_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    RECORD_COUNT_FIELD_NUMBER: _builtins.int
+    RECORD_BYTES_FIELD_NUMBER: _builtins.int
+    GAP_FIELD_NUMBER: _builtins.int
+    DELETED_FIELD_NUMBER: _builtins.int
+    head_seq: _builtins.int
+    """Head of the topic now."""
+    snapshot: _builtins.bool
+    """True = the current values come first, or go on; how many there are nobody counts. What follows is 0 then."""
+    record_count: _builtins.int
+    """Records between the start and the head, at most: filters hide some."""
+    record_bytes: _builtins.int
+    """Their bytes, about, by the mean size of the topic's live records."""
+    deleted: _builtins.bool
+    """True = the topic was deleted: the stream says so, and ends where it has no other."""
+    @_builtins.property
+    def start(self) -> _types_pb2.Cursor:
+        """Where it would begin: what comes after this is sent. `seq` 0 of a snapshot."""
+
+    @_builtins.property
+    def gap(self) -> _types_pb2.Gap:
+        """What was lost right behind the start, where anything was."""
+
+    def __init__(
+        self,
+        *,
+        start: _types_pb2.Cursor | None = ...,
+        head_seq: _builtins.int = ...,
+        snapshot: _builtins.bool = ...,
+        record_count: _builtins.int = ...,
+        record_bytes: _builtins.int = ...,
+        gap: _types_pb2.Gap | None = ...,
+        deleted: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["gap", b"gap", "start", b"start"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted", b"deleted", "gap", b"gap", "head_seq", b"head_seq", "record_bytes", b"record_bytes", "record_count", b"record_count", "snapshot", b"snapshot", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchCost: _TypeAlias = WatchCost  # noqa: Y015
+
+@_typing.final
+class OpenWatch(_message.Message):
+    """One open watch stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WATCH_ID_FIELD_NUMBER: _builtins.int
+    PEER_FIELD_NUMBER: _builtins.int
+    OPEN_MS_FIELD_NUMBER: _builtins.int
+    LAST_SEND_MS_FIELD_NUMBER: _builtins.int
+    QUEUED_BYTES_FIELD_NUMBER: _builtins.int
+    SENT_COUNT_FIELD_NUMBER: _builtins.int
+    SENT_BYTES_FIELD_NUMBER: _builtins.int
+    SLOW_FIELD_NUMBER: _builtins.int
+    CAUGHT_UP_FIELD_NUMBER: _builtins.int
+    TOPIC_COUNT_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    watch_id: _builtins.int
+    """Number of the stream at this replica, since its start."""
+    peer: _builtins.str
+    """Address of the client, as gRPC has it."""
+    open_ms: _builtins.int
+    """For how long it has been open, in milliseconds."""
+    last_send_ms: _builtins.int
+    """Time since a frame was last given to its transport, in milliseconds."""
+    queued_bytes: _builtins.int
+    """Bytes of the frame that its transport has not taken yet. 0 = the stream waits for records, not for its reader."""
+    sent_count: _builtins.int
+    """Records sent."""
+    sent_bytes: _builtins.int
+    """Bytes sent."""
+    slow: _builtins.bool
+    """True = its reader is slow: others are served without waiting for it."""
+    caught_up: _builtins.bool
+    """True = caught_up was sent."""
+    topic_count: _builtins.int
+    """Topics that it watches."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicStanding]:
+        """Where those stand that are furthest behind, at most 20; the one that was asked for, if one was."""
+
+    def __init__(
+        self,
+        *,
+        watch_id: _builtins.int = ...,
+        peer: _builtins.str = ...,
+        open_ms: _builtins.int = ...,
+        last_send_ms: _builtins.int = ...,
+        queued_bytes: _builtins.int = ...,
+        sent_count: _builtins.int = ...,
+        sent_bytes: _builtins.int = ...,
+        slow: _builtins.bool = ...,
+        caught_up: _builtins.bool = ...,
+        topic_count: _builtins.int = ...,
+        topics: _abc.Iterable[Global___TopicStanding] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "last_send_ms", b"last_send_ms", "open_ms", b"open_ms", "peer", b"peer", "queued_bytes", b"queued_bytes", "sent_bytes", b"sent_bytes", "sent_count", b"sent_count", "slow", b"slow", "topic_count", b"topic_count", "topics", b"topics", "watch_id", b"watch_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenWatch: _TypeAlias = OpenWatch  # noqa: Y015
+
+@_typing.final
+class TopicStanding(_message.Message):
+    """Where one topic of a stream stands."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CURSOR_FIELD_NUMBER: _builtins.int
+    HEAD_SEQ_FIELD_NUMBER: _builtins.int
+    STANDING_FIELD_NUMBER: _builtins.int
+    BAND_FIELD_NUMBER: _builtins.int
+    TURN_WAIT_MS_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    head_seq: _builtins.int
+    """Newest seq of the topic that this replica knows."""
+    standing: Global___WatchStanding.ValueType
+    """What it is doing."""
+    band: _builtins.int
+    """While it waits for its turn: band, 0 (B0) to 4 (B4)."""
+    turn_wait_ms: _builtins.int
+    """While it waits for its turn: for how long, in milliseconds."""
+    next: _builtins.str
+    """What will happen next. For people."""
+    @_builtins.property
+    def cursor(self) -> _types_pb2.Cursor:
+        """Position in the topic: what was given to the transport, or hidden by the filters."""
+
+    def __init__(
+        self,
+        *,
+        cursor: _types_pb2.Cursor | None = ...,
+        head_seq: _builtins.int = ...,
+        standing: Global___WatchStanding.ValueType = ...,
+        band: _builtins.int = ...,
+        turn_wait_ms: _builtins.int = ...,
+        next: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["band", b"band", "cursor", b"cursor", "head_seq", b"head_seq", "next", b"next", "standing", b"standing", "turn_wait_ms", b"turn_wait_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicStanding: _TypeAlias = TopicStanding  # noqa: Y015

@@ -40,6 +40,11 @@ class DeliveryServiceStub:
                 request_serializer=eddyline_dot_v1_dot_delivery__pb2.WatchTopicsRequest.SerializeToString,
                 response_deserializer=eddyline_dot_v1_dot_delivery__pb2.WatchTopicsResponse.FromString,
                 _registered_method=True)
+        self.ExplainWatch = channel.unary_unary(
+                '/eddyline.v1.DeliveryService/ExplainWatch',
+                request_serializer=eddyline_dot_v1_dot_delivery__pb2.ExplainWatchRequest.SerializeToString,
+                response_deserializer=eddyline_dot_v1_dot_delivery__pb2.ExplainWatchResponse.FromString,
+                _registered_method=True)
 
 
 class DeliveryServiceServicer:
@@ -66,6 +71,14 @@ class DeliveryServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainWatch(self, request, context):
+        """Says what a watch would cost before it is opened, and where the streams that this replica serves stand and why.
+        Errors: INVALID_ARGUMENT, PAGE_TOKEN_INVALID; of `watch` those of WatchTopics but QUOTA_WATCHES and DRAINING.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DeliveryServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -73,6 +86,11 @@ def add_DeliveryServiceServicer_to_server(servicer, server):
                     servicer.WatchTopics,
                     request_deserializer=eddyline_dot_v1_dot_delivery__pb2.WatchTopicsRequest.FromString,
                     response_serializer=eddyline_dot_v1_dot_delivery__pb2.WatchTopicsResponse.SerializeToString,
+            ),
+            'ExplainWatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainWatch,
+                    request_deserializer=eddyline_dot_v1_dot_delivery__pb2.ExplainWatchRequest.FromString,
+                    response_serializer=eddyline_dot_v1_dot_delivery__pb2.ExplainWatchResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -103,6 +121,33 @@ class DeliveryService:
             '/eddyline.v1.DeliveryService/WatchTopics',
             eddyline_dot_v1_dot_delivery__pb2.WatchTopicsRequest.SerializeToString,
             eddyline_dot_v1_dot_delivery__pb2.WatchTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainWatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eddyline.v1.DeliveryService/ExplainWatch',
+            eddyline_dot_v1_dot_delivery__pb2.ExplainWatchRequest.SerializeToString,
+            eddyline_dot_v1_dot_delivery__pb2.ExplainWatchResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -32,6 +32,10 @@ class DeliveryServiceStub:
     CURSOR_AHEAD, RESUME_TOKEN_INVALID, RESUME_TOKEN_MISMATCH, QUOTA_WATCHES, DRAINING, STORE_UNREACHABLE, FOLD_LOST,
     DATA_CORRUPT.
     """
+    ExplainWatch: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ExplainWatchRequest, _delivery_pb2.ExplainWatchResponse]
+    """Says what a watch would cost before it is opened, and where the streams that this replica serves stand and why.
+    Errors: INVALID_ARGUMENT, PAGE_TOKEN_INVALID; of `watch` those of WatchTopics but QUOTA_WATCHES and DRAINING.
+    """
 
 class DeliveryServiceServicer(metaclass=_abc_1.ABCMeta):
     """Lets subscribers watch topics. Served by delivery."""
@@ -56,6 +60,16 @@ class DeliveryServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV (a snapshot of a topic without fold),
         CURSOR_AHEAD, RESUME_TOKEN_INVALID, RESUME_TOKEN_MISMATCH, QUOTA_WATCHES, DRAINING, STORE_UNREACHABLE, FOLD_LOST,
         DATA_CORRUPT.
+        """
+
+    @_abc_1.abstractmethod
+    def ExplainWatch(
+        self,
+        request: _delivery_pb2.ExplainWatchRequest,
+        context: _aio.ServicerContext[_delivery_pb2.ExplainWatchRequest, _abc.Awaitable[_delivery_pb2.ExplainWatchResponse]],
+    ) -> _abc.Awaitable[_delivery_pb2.ExplainWatchResponse]:
+        """Says what a watch would cost before it is opened, and where the streams that this replica serves stand and why.
+        Errors: INVALID_ARGUMENT, PAGE_TOKEN_INVALID; of `watch` those of WatchTopics but QUOTA_WATCHES and DRAINING.
         """
 
 def add_DeliveryServiceServicer_to_server(servicer: DeliveryServiceServicer, server: _aio.Server) -> None: ...

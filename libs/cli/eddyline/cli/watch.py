@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final, assert_never
 
+from eddyline.cli.explain import explain
 from eddyline.cli.failure import EXIT_OK, CommandError
 from eddyline.cli.outage import Outage
 from eddyline.cli.output import gap_fields, gap_line, put_bytes, record_fields, record_line, shown_bytes
@@ -36,6 +37,7 @@ _EXAMPLE: Final = """
 eddyline watch certs routes
 eddyline watch access --start earliest -o json
 eddyline watch certs --key-prefix eu/ --on-gap heal --exclude-node me
+eddyline watch access --after 1200 --explain
 eddyline watch access --at-time 2026-11-28T09:30:00Z --metadata-only"""
 _MORE: Final = """
 
@@ -47,6 +49,8 @@ JSON (-o json): a record as `eddyline read` has it, with topic and in_snapshot (
   {"topic", "event": "snapshot_end", "fold_seq", "count"}
   {"event": "caught_up"}
   {"topic", "event": "topic_deleted"}
+  {"topic", "event": "cost", "after_seq", "head_seq", "snapshot", "record_count", "record_bytes", "gap"}   with --explain,
+  {"topic", "event": "open_watch", "delivery", "watch_id", "peer", "seq", "head_seq", "standing", "next", …}   likewise
   {"event": "reconnecting", "reason", "message"}, later {"event": "resumed"}   nothing is missed in between"""
 _STARTS: Final[dict[str, Start]] = {"snapshot": "snapshot", "tail": "tail", "earliest": "earliest"}
 
@@ -96,6 +100,11 @@ def add(subparsers: Subparsers) -> None:
         default="tell",
         help="heal = what was lost is followed by the current values, of KV topics (default: tell)",
     )
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="say what this watch would cost, and where those that are open stand and why; then exit",
+    )
 
 
 def contradiction(arguments: argparse.Namespace) -> str:
@@ -134,6 +143,9 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
             )
             for name in dict.fromkeys(arguments.topics)
         ]
+        if arguments.explain:
+            await explain(client, wanted, context.output)
+            return EXIT_OK
         outage = Outage(context.output.say_aside)
         async with client.watch(wanted, resume_snapshots=True, on_retry=outage.failed, on_resume=outage.over) as events:
             async for event in events:

@@ -125,6 +125,10 @@ class Client:
         """Writes into NATS KV buckets."""
         return Kv(self._channels.any_of(self.topology.ingests, 0, "ingest"))
 
+    def channel_to(self, address: str) -> grpc.aio.Channel:
+        """The channel to one role, for calls that this class has not."""
+        return self._channels.to(address)
+
     async def statuses(self) -> tuple[RoleStatus, ...]:
         """How each role does; one that does not answer is in the list too."""
         return await role_statuses(self._channels, self.topology)

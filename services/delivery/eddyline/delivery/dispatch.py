@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.clock import Clock, Timer
     from eddyline.delivery.figures import Figures
+    from eddyline.delivery.scheduler import Turn
     from eddyline.delivery.tail import TopicTail
     from eddyline.delivery.under_way import Waiter
 
@@ -97,6 +98,10 @@ class Dispatcher:
         tail.waiting.pop(waiter, None)
         if self._under_way.forget(waiter) and self._scheduler:
             self._wake.set()
+
+    def place_of(self, tail: TopicTail) -> Turn[TopicTail] | None:
+        """Where a topic waits for its turn; None = it does not, or is put off until its window is over."""
+        return self._scheduler.place_of(tail, self._clock.monotonic_s())
 
     async def run(self) -> NoReturn:
         """Give turns until cancelled."""

@@ -18,6 +18,7 @@ from eddyline.delivery.dispatch import Dispatcher
 from eddyline.delivery.fetch import Fetcher
 from eddyline.delivery.figures import Figures
 from eddyline.delivery.ring import RingBudget
+from eddyline.delivery.rpc.explain import DeliveryService
 from eddyline.delivery.rpc.status import delivery_status
 from eddyline.delivery.rpc.watch import SERVICE, WATCH_TOPICS, WatchMethod
 from eddyline.delivery.scan_slots import ScanSlots
@@ -44,6 +45,8 @@ class DeliveryRole:
     """One delivery process's parts, and `run`, which makes them go."""
 
     def __init__(self, link: StoreLink, *, clock: Clock, random: Random, settings: DeliverySettings) -> None:
+        self._link = link
+        self._clock = clock
         self.figures = Figures(start_s=clock.monotonic_s())
         self.budget = RingBudget(settings.buffer_bytes)
         self._wheel = Wheel(clock)
@@ -79,6 +82,11 @@ class DeliveryRole:
             age_s_max=settings.stream_age_ms_max / 1000,
         )
 
+    def explains(self) -> DeliveryService:
+        """What it answers by messages."""
+        # its other method is served raw
+        return DeliveryService(self.watches, self._dispatcher, link=self._link, clock=self._clock)  # type: ignore[abstract]
+
     async def run(self) -> None:
         """Follow the store and fan out, until cancelled."""
         try:
@@ -101,8 +109,7 @@ def add_services(
     metrics_address: Callable[[], str] = str,
 ) -> None:
     """Put every service of delivery on `server`. `metrics_address` = where its metrics are scraped; by default nowhere."""
-    generated = delivery_pb2_grpc.DeliveryServiceServicer()  # type: ignore[abstract]  # its method is served raw
-    delivery_pb2_grpc.add_DeliveryServiceServicer_to_server(generated, server.grpc)
+    delivery_pb2_grpc.add_DeliveryServiceServicer_to_server(role.explains(), server.grpc)
     watch = RawMethod(
         WatchMethod(role.watches).answer, delivery_pb2.WatchTopicsRequest.FromString, response_stream=True
     )

@@ -128,6 +128,11 @@ class Scheduler(Generic[Topic]):
         """For how long the one that waits longest has; 0 where none does."""
         return now_s - next(iter(self._entries.values())).since_s if self._entries else 0.0
 
+    def place_of(self, topic: Topic, now_s: float) -> Turn[Topic] | None:
+        """The band in which a topic waits, and for how long it has; None = it does not."""
+        entry = self._entries.get(topic)
+        return Turn(topic, entry.band, now_s - entry.since_s) if entry is not None else None
+
     def push(self, topic: Topic, now_s: float, *, manual: int | None, consumed_s: float) -> bool:
         """Queue a topic; False = it is queued, and keeps its place, its wait and its priority."""
         if topic in self._entries:

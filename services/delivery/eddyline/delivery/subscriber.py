@@ -24,7 +24,7 @@ from eddyline.delivery.under_way import Pace
 from eddyline.delivery.wheel import TICK_S
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Sequence
 
     from eddyline.core.clock import Clock
     from eddyline.core.cursor import ResumeTokens
@@ -39,8 +39,21 @@ class Subscriber:
     """One watch stream; see the module."""
 
     def __init__(
-        self, *, tokens: ResumeTokens, heartbeat_s: float, clock: Clock, wheel: Wheel, figures: Figures
+        self,
+        *,
+        tokens: ResumeTokens,
+        heartbeat_s: float,
+        clock: Clock,
+        wheel: Wheel,
+        figures: Figures,
+        number: int = 0,
+        peer: str = "",
     ) -> None:
+        self.number = number
+        self.peer = peer
+        self.opened_s = self.sent_s = clock.monotonic_s()
+        """When it was opened, and when a frame was last given to its transport."""
+        self.sent_count = self.sent_bytes = 0
         self._tokens = tokens
         # The wheel is up to a tick late, and the contract says: at most.
         self._heartbeat_s = heartbeat_s - TICK_S
@@ -67,6 +80,26 @@ class Subscriber:
         """Take a topic. All are added, and begun, before `frames`."""
         subscription.keep_pace(self._pace)
         self._topics.append(subscription)
+
+    @property
+    def topics(self) -> Sequence[Subscription]:
+        """Its topics."""
+        return self._topics
+
+    @property
+    def queued_bytes(self) -> int:
+        """Of the frame that its transport has not taken yet."""
+        return self._queued_bytes
+
+    @property
+    def slow(self) -> bool:
+        """True = nobody waits for its reader."""
+        return self._pace.slow
+
+    @property
+    def caught_up(self) -> bool:
+        """True = it was told so."""
+        return self._caught_up
 
     def mark(self, subscription: Subscription) -> None:
         """Queue a topic for a turn, unless it is queued."""
@@ -164,6 +197,9 @@ class Subscriber:
             self._left -= 1
 
     def _sent(self, frame: Frame) -> bytes:
+        self.sent_s = self._clock.monotonic_s()
+        self.sent_count += frame.records
+        self.sent_bytes += len(frame.data)
         self._figures.delivered_count += frame.records
         self._figures.delivered_bytes += len(frame.data)
         self._count_queued(len(frame.data))

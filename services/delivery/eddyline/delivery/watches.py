@@ -26,13 +26,13 @@ from eddyline.delivery.wanted import Point, WantedTopic, WatchRequest
 from eddyline.v1 import delivery_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterable, Iterator
 
     from eddyline.core.clock import Clock
     from eddyline.core.topic import TopicInfo
     from eddyline.delivery.encode import View
     from eddyline.delivery.figures import Figures
-    from eddyline.delivery.subscription import Feeds
+    from eddyline.delivery.subscription import Begin, Feeds
 
 __all__ = ["Point", "WantedTopic", "WatchRequest", "Watches"]
 
@@ -65,12 +65,13 @@ class Watches:
         self._age_s_max = age_s_max
         self._starts = Starts(feeds.link)
         self._open: dict[Subscriber, None] = {}
+        self._number = 0
         self._draining = False
         self._drained = asyncio.Event()
 
     @asynccontextmanager
-    async def open(self, request: WatchRequest) -> AsyncIterator[Subscriber]:
-        """Open a stream; its end closes it.
+    async def open(self, request: WatchRequest, *, peer: str = "") -> AsyncIterator[Subscriber]:
+        """Open a stream of the client at `peer`; its end closes it.
 
         Raises:
             ResumeTokenInvalid, ResumeTokenMismatch, QuotaWatches, Draining, TopicNotFound, NotKv, CursorAhead,
@@ -85,12 +86,15 @@ class Watches:
                 f"this replica serves at most {self._watches_max} watch streams", limit=self._watches_max
             )
         self._figures.watch_count += 1
+        self._number += 1
         subscriber = Subscriber(
             tokens=tokens,
             heartbeat_s=request.heartbeat_s,
             clock=self._clock,
             wheel=self._feeds.wheel,
             figures=self._figures,
+            number=self._number,
+            peer=peer,
         )
         self._open[subscriber] = None
         if self._age_s_max:
@@ -105,6 +109,23 @@ class Watches:
             del self._open[subscriber]
             if self._draining and not self._open:
                 self._drained.set()
+
+    @property
+    def opened(self) -> Iterable[Subscriber]:
+        """The open streams, by number."""
+        return self._open
+
+    async def plan(self, request: WatchRequest) -> list[tuple[Begin, TopicInfo | TopicNotFound]]:
+        """Where each topic of a stream would begin, and what it is now. Nothing is opened.
+
+        Raises:
+            As `open`, but QuotaWatches and Draining.
+        """
+        tokens = ResumeTokens(wanted.watched() for wanted in request.topics)
+        resumes = tokens.decode(request.resume_token) if request.resume_token else {}
+        found = await self._ask([wanted.topic for wanted in request.topics], self._clock.monotonic_s() + START_WAIT_S)
+        begins = await self._starts.resolve(request, resumes, found)
+        return [(begin, found[wanted.topic]) for begin, wanted in zip(begins, request.topics, strict=True)]
 
     async def drain(self, grace_s: float) -> bool:
         """Refuse new streams, send those that are open elsewhere, and wait until they have ended, at most `grace_s`.
@@ -122,14 +143,14 @@ class Watches:
     async def _fill(self, subscriber: Subscriber, request: WatchRequest, resumes: dict[str, Resume]) -> None:
         deadline_s = self._clock.monotonic_s() + START_WAIT_S
         topics: list[Subscription] = []
-        stale: list[Subscription] = []
+        stale: list[str] = []
         for wanted in request.topics:
             view = _view(wanted, request)
             topic = Subscription(wanted.topic, view, self._feeds, subscriber.mark)
             subscriber.add(topic)
             topics.append(topic)
             if topic.tail.settled.is_set():
-                stale.append(topic)
+                stale.append(topic.topic)
         found = await self._ask(stale, deadline_s)
         for topic in topics:
             if topic.topic not in found:
@@ -152,8 +173,8 @@ class Watches:
             return error
         raise error
 
-    async def _ask(self, topics: list[Subscription], deadline_s: float) -> dict[str, TopicInfo | TopicNotFound]:
-        """Ask the store for the heads of topics that have been followed for a while, some at a time."""
+    async def _ask(self, topics: list[str], deadline_s: float) -> dict[str, TopicInfo | TopicNotFound]:
+        """Ask the store for the heads of topics, some at a time."""
         found: dict[str, TopicInfo | TopicNotFound] = {}
         failures: list[EddylineError] = []
 
@@ -166,7 +187,7 @@ class Watches:
                 if failures:
                     return
 
-        names = iter([topic.topic for topic in topics])
+        names = iter(topics)
         async with asyncio.TaskGroup() as tasks:
             for _ in range(min(HEADS_AT_ONCE, len(topics))):
                 tasks.create_task(ask(names))

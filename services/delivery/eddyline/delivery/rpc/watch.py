@@ -21,7 +21,11 @@ from eddyline.v1 import log_pb2
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
+    import grpc
+
     from eddyline.delivery.watches import Watches
+
+    Context = grpc.aio.ServicerContext[pb.WatchTopicsRequest, bytes]
 
 SERVICE: Final = "eddyline.v1.DeliveryService"
 WATCH_TOPICS: Final = "WatchTopics"
@@ -47,9 +51,12 @@ class WatchMethod:
     def __init__(self, watches: Watches) -> None:
         self._watches = watches
 
-    async def answer(self, request: pb.WatchTopicsRequest, context: object) -> AsyncGenerator[bytes, None]:
+    async def answer(self, request: pb.WatchTopicsRequest, context: Context) -> AsyncGenerator[bytes, None]:
         """Serve one stream."""
-        async with self._watches.open(request_from_pb(request)) as subscriber, aclosing(subscriber.frames()) as frames:
+        async with (
+            self._watches.open(request_from_pb(request), peer=context.peer()) as subscriber,
+            aclosing(subscriber.frames()) as frames,
+        ):
             async for frame in frames:
                 yield frame
 

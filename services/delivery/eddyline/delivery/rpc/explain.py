@@ -1,0 +1,118 @@
+"""ExplainWatch: a page of the open streams, and what a watch would cost, as messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.errors import PageTokenInvalid
+from eddyline.core.paging import name_after, page_limit, token_after
+from eddyline.core.topic import check_name
+from eddyline.core.wire import gap_to_pb
+from eddyline.delivery.explain import Standing, cost_of, stands_of
+from eddyline.delivery.rpc.watch import request_from_pb
+from eddyline.v1 import delivery_pb2 as pb
+from eddyline.v1 import delivery_pb2_grpc, types_pb2
+
+if TYPE_CHECKING:
+    from eddyline.core.clock import Clock
+    from eddyline.core.store_link import StoreLink
+    from eddyline.delivery.dispatch import Dispatcher
+    from eddyline.delivery.explain import Cost, Stand
+    from eddyline.delivery.subscriber import Subscriber
+    from eddyline.delivery.watches import Watches
+
+_CALL: Final = "ExplainWatch"
+_STANDINGS: Final = {
+    Standing.LEVEL: pb.WATCH_STANDING_LEVEL,
+    Standing.SENDING: pb.WATCH_STANDING_SENDING,
+    Standing.WAITING_TURN: pb.WATCH_STANDING_WAITING_TURN,
+    Standing.READING: pb.WATCH_STANDING_READING,
+    Standing.SNAPSHOT: pb.WATCH_STANDING_SNAPSHOT,
+    Standing.GONE: pb.WATCH_STANDING_GONE,
+}
+
+
+class DeliveryService(delivery_pb2_grpc.DeliveryServiceServicer):
+    """What delivery answers by messages; WatchTopics is served as bytes (`rpc/watch.py`)."""
+
+    def __init__(self, watches: Watches, dispatcher: Dispatcher, *, link: StoreLink, clock: Clock) -> None:
+        self._watches = watches
+        self._dispatcher = dispatcher
+        self._link = link
+        self._clock = clock
+
+    async def ExplainWatch(self, request: pb.ExplainWatchRequest, context: object) -> pb.ExplainWatchResponse:
+        """See the contract."""
+        if request.topic:
+            check_name(request.topic, "topic")
+        limit = page_limit(request.page_size)
+        after = _number_of(name_after(request.page_token, call=_CALL, argument=request.topic))
+        answer = pb.ExplainWatchResponse()
+        if request.HasField("watch"):
+            answer.costs.extend([_cost_to_pb(cost) for cost in await self._costs(request.watch)])
+        for subscriber in self._watches.opened:
+            if subscriber.number <= after:
+                continue
+            stands = stands_of(subscriber, self._dispatcher, request.topic)
+            if request.topic and not stands:
+                continue
+            if len(answer.watches) == limit:
+                last = str(answer.watches[-1].watch_id)
+                answer.next_page_token = token_after(last, call=_CALL, argument=request.topic)
+                break
+            answer.watches.append(self._watch_to_pb(subscriber, stands))
+        return answer
+
+    async def _costs(self, request: pb.WatchTopicsRequest) -> list[Cost]:
+        watch = request_from_pb(request)
+        planned = await self._watches.plan(watch)
+        return [
+            await cost_of(self._link, wanted.topic, begin, found)
+            for wanted, (begin, found) in zip(watch.topics, planned, strict=True)
+        ]
+
+    def _watch_to_pb(self, subscriber: Subscriber, stands: list[Stand]) -> pb.OpenWatch:
+        now_s = self._clock.monotonic_s()
+        return pb.OpenWatch(
+            watch_id=subscriber.number,
+            peer=subscriber.peer,
+            open_ms=round((now_s - subscriber.opened_s) * 1000),
+            last_send_ms=round((now_s - subscriber.sent_s) * 1000),
+            queued_bytes=subscriber.queued_bytes,
+            sent_count=subscriber.sent_count,
+            sent_bytes=subscriber.sent_bytes,
+            slow=subscriber.slow,
+            caught_up=subscriber.caught_up,
+            topic_count=len(subscriber.topics),
+            topics=[_stand_to_pb(stand) for stand in stands],
+        )
+
+
+def _number_of(text: str) -> int:
+    try:
+        return int(text or "0")
+    except ValueError:
+        raise PageTokenInvalid("the page token is not of this call") from None
+
+
+def _stand_to_pb(stand: Stand) -> pb.TopicStanding:
+    return pb.TopicStanding(
+        cursor=types_pb2.Cursor(topic=stand.topic, epoch=stand.epoch, seq=stand.seq),
+        head_seq=stand.head_seq,
+        standing=_STANDINGS[stand.standing],
+        band=stand.band,
+        turn_wait_ms=round(stand.wait_s * 1000),
+        next=stand.standing.value,
+    )
+
+
+def _cost_to_pb(cost: Cost) -> pb.WatchCost:
+    return pb.WatchCost(
+        start=types_pb2.Cursor(topic=cost.topic, epoch=cost.epoch, seq=cost.seq),
+        head_seq=cost.head_seq,
+        snapshot=cost.snapshot,
+        record_count=cost.records,
+        record_bytes=cost.nbytes,
+        gap=gap_to_pb(cost.gap) if cost.gap is not None else None,
+        deleted=cost.deleted,
+    )

@@ -240,3 +240,31 @@ async def test_snapshot_and_log_topics_share_a_stream(cluster: ServedDelivery) -
         await watch.until_kind("caught_up")
         kinds = [frame.WhichOneof("frame") for frame in watch.frames]
         assert kinds == ["snapshot_begin", "rows", "snapshot_end", "caught_up"]
+
+
+async def test_watch_is_level_where_the_newest_records_were_deleted_before_they_came(cluster: ServedDelivery) -> None:
+    await log_topic(cluster.store)
+    await append(cluster.store, "log", rows("a", "b"))
+    async with cluster.watch(at("log", 2)) as watch:
+        await watch.kind("caught_up")
+        cluster.wire.cut()
+        await cluster.until(lambda: not cluster.role.tails.up.is_set())
+        await append(cluster.store, "log", rows("c"))
+        await cluster.store.delete_records("log", before_seq=4)
+        cluster.wire.mend()
+        await cluster.until(cluster.role.tails.up.is_set, passing_s=0.1)
+        async with cluster.watch(at("log", 2)) as other:
+            await other.kind("caught_up")
+        await append(cluster.store, "log", rows("d"))
+        assert await watch.data(1) == [b"d"]
+
+
+async def test_cursor_of_a_later_epoch_is_newer_than_the_token(cluster: ServedDelivery) -> None:
+    await log_topic(cluster.store)
+    async with cluster.watch(earliest("log")) as watch:
+        token = (await watch.kind("caught_up")).resume_token
+    await cluster.store.delete_topic("log")
+    epoch = await log_topic(cluster.store)
+    await append(cluster.store, "log", rows("a", "b"))
+    async with cluster.watch(at("log", 1, epoch), resume_token=token) as watch:
+        assert await watch.data(1) == [b"b"]

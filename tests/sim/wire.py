@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from eddyline.core.errors import StoreUnreachable
 from eddyline.core.read import ALL_RECORDS
-from eddyline.store.rpc.duplex import beside
 from tests.support.sim_fs import Crashed
 
 if TYPE_CHECKING:
@@ -42,6 +41,11 @@ class Life:
 
     async def call(self, call: Awaitable[T]) -> T:
         """What `call` gives, if the store lives so long."""
+        if self._over.is_set():  # what never waits would not be cut
+            close = getattr(call, "close", None)
+            if close is not None:
+                close()
+            raise StoreUnreachable("the store is gone")
 
         async def guarded() -> T:
             try:
@@ -225,11 +229,34 @@ class WireFollow:
 
 
 async def cut_by(breaking: Coroutine[object, object, None], work: Coroutine[object, object, T]) -> T:
-    """Do `work` unless `breaking` raises first. A cancellation at the same moment is not lost, as a task group would."""
+    """Do `work` unless `breaking` raises StoreUnreachable first. A cancellation at the same moment is not lost.
+
+    Rejected: a task of the group that fails. One that does so while its group is left makes the parent count as
+    cancelled from then on, in Python 3.11.
+    """
+    broken: list[StoreUnreachable] = []
+    done: list[T] = []
+    failed: list[Exception] = []
     try:
-        return await beside(breaking, work)
-    except StoreUnreachable:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise asyncio.CancelledError from None
-        raise
+        async with asyncio.timeout(None) as limit, asyncio.TaskGroup() as tasks:
+
+            async def watch() -> None:
+                try:
+                    await breaking
+                except StoreUnreachable as error:
+                    broken.append(error)
+                    limit.reschedule(0)
+
+            watching = tasks.create_task(watch())
+            try:
+                done.append(await work)
+            except Exception as error:  # raised below as itself, not in a group
+                failed.append(error)
+            watching.cancel()
+    except TimeoutError:
+        raise broken[0] from None
+    finally:
+        breaking.close()
+    if failed:
+        raise failed[0]
+    return done[0]

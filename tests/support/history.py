@@ -128,6 +128,7 @@ class TopicHistory:
                 different.append(f"a gap after {end}")
             if not different:
                 model.fold = dict(seen.entries)
+                model.past.recovered(seen.info.head_seq, seen.entries)
                 self.settled, self.events = model, []
                 return
             found.append(f"after {number} of {len(self.events)} ({told} told): {different}")

@@ -72,8 +72,8 @@ class Play:
         for rows in appends:
             now = self.now
             before, lasting = topic.model, topic.settled.kept.config.durability is Durability.FSYNC
-            event = topic.asks(partial(_append, rows, now), lasts=lasting)
-            refused = not _append(rows, now, before)
+            event = topic.asks(partial(append_to, rows, now), lasts=lasting)
+            refused = not append_to(rows, now, before)
             try:
                 ack = await self.link.stage(AppendRequest(topic=topic.name, batch=Batch.from_rows(rows)))
             except TopicFull:
@@ -177,7 +177,8 @@ class Play:
 
     async def checkpoint(self) -> None:
         """Take one now."""
-        await self.link._parts.checkpointer.run()
+        async with self.link._parts.maintenance.between_rounds:
+            await self.link._parts.checkpointer.run()
 
     async def check(self) -> None:
         """Hold the live store against the history."""
@@ -199,8 +200,8 @@ def kv_rows(*pairs: Sequence[str]) -> Rows:
     )
 
 
-def _append(rows: Rows, now: Moment, model: TopicModel) -> bool:
-    """True = it was taken."""
+def append_to(rows: Rows, now: Moment, model: TopicModel) -> bool:
+    """Append to a model. True = it was taken."""
     try:
         model.append(rows, now)
     except Full:

@@ -28,6 +28,27 @@ class Moment(NamedTuple):
     age_ms: int
 
 
+@dataclass(eq=False)
+class Past:
+    """What a topic had at any time; shared by the copies of a model, so it holds what only might have been, too.
+
+    `removed` = seqs deleted on purpose; `lost` = those that power took, with the seq of the gap record that tells it;
+    `erased` = keys taken out of the fold, by the head at that moment; `folds` = the fold as recoveries found it, by the
+    head they found.
+    """
+
+    rows: dict[int, Record] = field(default_factory=dict)
+    removed: set[int] = field(default_factory=set)
+    lost: dict[int, int] = field(default_factory=dict)
+    erased: dict[int, set[bytes]] = field(default_factory=dict)
+    folds: dict[int, dict[bytes, Record]] = field(default_factory=dict)
+
+    def recovered(self, head_seq: int, fold: dict[bytes, Record]) -> None:
+        """What is above the head never was."""
+        self.rows = {seq: row for seq, row in self.rows.items() if seq <= head_seq}
+        self.folds[head_seq] = dict(fold)
+
+
 @dataclass
 class TopicModel:
     """See the module."""
@@ -36,6 +57,7 @@ class TopicModel:
     kept: Retained
     fold: dict[bytes, Record] = field(default_factory=dict)
     last_ts_ms: int = 0
+    past: Past = field(default_factory=Past)
 
     def copy(self) -> TopicModel:
         """An independent one."""
@@ -46,6 +68,7 @@ class TopicModel:
         placed = self.kept.append(records, now.age_ms, max(self.last_ts_ms, now.wall_ms))
         self._stamp(now)
         for row in placed:
+            self.past.rows[row.seq] = row
             if row.key is not None and row.op == Op.PUT:
                 self.fold[row.key] = row
             elif row.key is not None and row.op in (Op.DELETE, Op.PURGE):
@@ -55,13 +78,16 @@ class TopicModel:
     def delete(self, now: Moment, *, before_seq: int = 0, match: Match | None = None) -> Answer:
         """Remove records up to the head on purpose; on a KV topic a key match takes out of the fold too."""
         self._stamp(now)
-        bound_seq = self.kept.head_seq
+        self.kept.settle(now.age_ms)
+        bound_seq, before = self.kept.head_seq, {row.seq for row in self.kept.rows}
         answer = self.kept.delete(now.age_ms, before_seq=before_seq, match=match, bound_seq=bound_seq)
+        self.past.removed |= before - {row.seq for row in self.kept.rows}
         if match is not None and self.kind is Kind.KV and match.field is MatchField.KEY:
             through_seq = min(bound_seq, before_seq - 1) if before_seq else bound_seq
             erased = [key for key, row in self.fold.items() if match.covers(key) and row.seq <= through_seq]
             for key in erased:
                 del self.fold[key]
+            self.past.erased.setdefault(bound_seq, set()).update(erased)
         self.kept.settle(now.age_ms)
         return answer
 
@@ -76,7 +102,10 @@ class TopicModel:
 
     def lose(self, last_seq: int, now: Moment) -> None:
         """Power loss was told: seqs up to `last_seq` hold nothing, and the next one the gap record."""
-        self.kept.lose(last_seq - self.kept.head_seq, now.age_ms, self._stamp(now))
+        lost = [seq for seq in self.past.rows if self.kept.head_seq < seq <= last_seq]
+        gap = self.kept.lose(last_seq - self.kept.head_seq, now.age_ms, self._stamp(now))
+        self.past.lost.update(dict.fromkeys(lost, gap.seq))
+        self.past.rows[gap.seq] = gap
 
     def restart_ephemeral(self, head_seq: int) -> None:
         """All was in memory; seqs go on behind `head_seq`."""

@@ -126,7 +126,7 @@ class WatchTopicsRequest(_message.Message):
     RESUME_SNAPSHOTS_FIELD_NUMBER: _builtins.int
     resume_token: _builtins.bytes
     """From an earlier stream over the same topics and filters; takes the place of each topic's `start`. Where a
-    `start` is a cursor of the same epoch and newer than the token's, the cursor wins. What came after the token is
+    `start` is a cursor newer than the token's, or of a later epoch, the cursor wins. What came after the token is
     sent again by a resume with it alone: keep the newest cursors beside it. Empty = none.
     """
     format: _types_pb2.BatchFormat.ValueType

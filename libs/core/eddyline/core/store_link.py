@@ -55,7 +55,7 @@ class FollowItem:
 
 @dataclass(frozen=True, slots=True)
 class FollowLevel:
-    """Level with the head; once after catching up."""
+    """Level with the head: after catching up, and again where the newest records were deleted before they were told."""
 
     follow_id: int
     head_seq: int

@@ -166,9 +166,11 @@ class Starts:
 
 
 def _start(wanted: WantedTopic, resume: Resume | None) -> Start:
-    """The token's place, unless the request has a newer cursor of the same epoch."""
+    """The token's place, unless the request has a newer cursor: of a later epoch, or further on in the same one."""
     start = Point.TAIL if wanted.updates_only and wanted.start is Point.SNAPSHOT else wanted.start
     if resume is None or resume.state is ResumeState.START:
+        return start
+    if isinstance(start, Cursor) and start.epoch > resume.cursor.epoch:
         return start
     if isinstance(start, Cursor) and start.epoch == resume.cursor.epoch:
         # a cursor at a snapshot's own point was given at its end: the snapshot is complete

@@ -111,6 +111,8 @@ class Subscription:
         self._feeds = feeds
         self._wake = wake
         self._waiter = Waiter(self.wake)
+        self.was_followed = topic in feeds.tails
+        """Somebody else had its tail made: what that says may be older than this subscription."""
         self._tail = feeds.tails.attach(topic, self.wake)
         self._begin = Begin(Phase.LOG, 0, 0, 0)
         self._old_epoch = 0
@@ -350,8 +352,10 @@ class Subscription:
             raise error
         self._drop_fetch()
         self._feeds.tails.detach(self._tail, self.wake)
-        if 0 < self._tail.ring.epoch < self.epoch:
-            # it was the tail of an older topic of this name
+        tail_epoch = self._tail.ring.epoch
+        if tail_epoch < self.epoch and (tail_epoch or self.was_followed):
+            # it was the tail of an older topic of this name, or ended before there was this one
+            self.was_followed = self.topic in self._feeds.tails
             self._tail = self._feeds.tails.attach(self.topic, self.wake)
             return _MORE
         return self._say_deleted()

@@ -21,11 +21,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from eddyline.core.backoff import Backoff
+from eddyline.core.batch import Batch
 from eddyline.core.clock import sleep
 from eddyline.core.errors import ClusterMismatch, Code, EddylineError, StoreUnreachable
 from eddyline.core.follow_credit import CREDIT_BYTES_MAX, item_bytes
 from eddyline.core.record import Gap, GapReason
-from eddyline.core.store_link import FollowChanged, FollowEnded, FollowItem, FollowStarted
+from eddyline.core.store_link import FollowChanged, FollowEnded, FollowItem, FollowLevel, FollowStarted
 from eddyline.core.telemetry import fields
 from eddyline.delivery.pieces import pieces
 from eddyline.delivery.ring import Ring, RingBudget
@@ -122,6 +123,11 @@ class TopicTail:
         for piece in pieces(item):
             self.ring.push(piece, end_seq if piece.last_seq == item.last_seq else piece.last_seq)
 
+    def level(self, head_seq: int) -> None:
+        """There is nothing more up to the head: what had the seqs below it was deleted."""
+        if self.info is not None and head_seq > self.ring.end_seq:
+            self.ring.push(Batch.from_rows([]), head_seq)
+
     def end(self, ended: FollowEnded) -> None:
         """No more of it."""
         self.ended = ended
@@ -175,6 +181,10 @@ class Tails:
     def followed(self) -> tuple[TopicTail, ...]:
         """Every followed topic."""
         return tuple(self._by_id.values())
+
+    def __contains__(self, topic: str) -> bool:
+        """True = the store is asked to follow it, or has been."""
+        return topic in self._by_name
 
     def attach(self, topic: str, listener: Callable[[], None]) -> TopicTail:
         """The topic's tail; `listener` is called, by way of the dispatcher, when there is something new."""
@@ -299,6 +309,8 @@ class Tails:
                 raise error  # the store is going: all topics are added again, none is forgotten
             self._forget(tail)
             tail.end(event)
+        elif isinstance(event, FollowLevel):
+            tail.level(event.head_seq)
         elif isinstance(event, FollowChanged):
             tail.priority = event.topic.config.priority
             return

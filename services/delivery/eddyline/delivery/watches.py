@@ -149,7 +149,7 @@ class Watches:
             topic = Subscription(wanted.topic, view, self._feeds, subscriber.mark)
             subscriber.add(topic)
             topics.append(topic)
-            if topic.tail.settled.is_set():
+            if topic.was_followed:
                 stale.append(topic.topic)
         found = await self._ask(stale, deadline_s)
         for topic in topics:
@@ -162,7 +162,7 @@ class Watches:
             topic.begin(begin, _view(wanted, request, excludes=excludes))
 
     async def _settled(self, topic: Subscription, deadline_s: float) -> TopicInfo | TopicNotFound:
-        """A topic whose following began after the call came: the store said its head then."""
+        """A topic that nobody had asked the store to follow when the call came: it said its head after that."""
         tail = topic.tail
         if not await wait_event(self._clock, tail.settled, deadline_s - self._clock.monotonic_s()):
             raise StoreUnreachable("the store does not answer")

@@ -183,12 +183,16 @@ class LocalFollow:
         if not self._follows(followed):
             return []  # removed, or added anew, while this was read
         followed.epoch = topic.id
+        told_seq = followed.after_seq
         followed.after_seq = result.next_after_seq
         events = self._tell_change(followed)
         for item in result.items:
             self._credit -= item_bytes(item)
             cursor = item.own_seq if isinstance(item, Gap) else item.last_seq
             events.append(FollowItem(followed.follow_id, item, cursor, result.head_seq))
+            told_seq = cursor
+        if told_seq < followed.after_seq:
+            followed.level = False  # the newest records were deleted: that it is level tells how far
         self._queue(followed)
         return events
 

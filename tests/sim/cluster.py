@@ -1,0 +1,230 @@
+"""A whole cluster on one loop: a store on a simulated disk, a wire with weather, a delivery role that dies, subscribers.
+
+The store walks as `tests.sim.test_walk` has it, with everything it is asked for in its history, and a source that writes by
+positions; meanwhile subscribers watch. Time passes between the steps only. At the end faults stop, everybody becomes
+level within a bounded time, every view is judged, and nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from eddyline.delivery.tail import LINGER_S
+from eddyline.store.fold.memory import SimFold
+from tests.sim.cluster_writer import ClusterWriter
+from tests.sim.subscriber import Cluster, Subscriber
+from tests.sim.view import Head, Judge, Truth
+from tests.sim.watchers import Delivery
+from tests.sim.weather import StormyWire
+from tests.support.faulty_fs import FaultyFs
+from tests.support.history import End, History
+from tests.support.manual_clock import ManualClock, settle
+from tests.support.play import Play
+from tests.support.sim_fs import Crashed, SimFs
+from tests.support.store import sim_store
+from tests.support.topic_model import Moment
+from tests.support.wanderer import PASSING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from eddyline.store.link import LocalLink
+
+LIVES: Final = 6
+STEPS_MIN: Final = 5
+STEPS_MAX: Final = 40
+SUBSCRIBERS: Final = (5, 20)
+TICK_S: Final = 0.02
+TURNS_A_TICK: Final = 4
+PATIENCE_S: Final = 120.0
+TRACE_LINES: Final = 30
+
+
+class WholeCluster(Cluster):
+    """See the module."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.random, self.clock = Random(seed), ManualClock()
+        self.fs, self.fold = SimFs(seed), SimFold(seed)
+        self.history, self.writer = History(), ClusterWriter(Random(f"{seed} writer"))
+        self.wire = StormyWire(self.clock, Random(f"{seed} wire"))
+        self.delivery = Delivery(self, self.wire)
+        count = self.random.randint(*SUBSCRIBERS)
+        self.subscribers = [Subscriber(self, Random(f"{seed} {one}"), f"s{one}") for one in range(count)]
+        self.resting = False
+        self.judged = False
+        self.crashes = 0
+        self.records = self.gaps = self.snapshots = self.levels = 0
+        self._age_ms = 0
+        self._link: LocalLink | None = None
+        self._heads: dict[str, Head] = {}
+        self._trace: deque[str] = deque(maxlen=TRACE_LINES)
+
+    def heads(self) -> Mapping[str, Head]:
+        if self._link is not None:
+            infos = [topic.info() for topic in self._link._table.page("", "", 1_000)]
+            self._heads = {info.name: Head(info.epoch, info.head_seq) for info in infos}
+        return self._heads
+
+    async def go(self) -> None:
+        """All lives, the rest after them, and the judgement. Raises AssertionError."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                role = tasks.create_task(self.delivery.live())
+                reading = [tasks.create_task(one.live()) for one in self.subscribers]
+                end: End = "clean"
+                for life in range(LIVES):
+                    end = await self._live(end, last=life == LIVES - 1)
+                for task in reading:
+                    task.cancel()
+                await self._left_behind()
+                role.cancel()
+                self.clock.advance(0)
+            self._judge()
+        except BaseException as error:
+            error.add_note("\n".join(self._trace))
+            raise
+
+    # the store ---------------------------------------------------------------------------------------------------
+
+    async def _live(self, end: End, *, last: bool) -> End:
+        """One life of the store, the last one with the rest; how it ended."""
+        random = self.random
+        if not last and random.random() < 0.3:
+            self.fs.crash_at = self.fs.calls + random.randrange(1, 150)
+        stopped = False
+        try:
+            stopped = await self._use(end, last=last)
+        except OSError:
+            stopped = True
+        except BaseException as error:
+            if not self.fs.crashed or not only_crashes(error):
+                raise
+        self._link = None
+        self.crashes += self.fs.crashed
+        ended: End = "kill" if self.fs.crashed or stopped else "clean"
+        if end == "power" and not self.judged:
+            ended = "power"
+        power, seed = random.random() < 0.5, random.getrandbits(32)
+        if power:
+            self.fs, self.fold = self.fs.reboot("power", seed=seed), self.fold.power()
+            ended = "power" if ended == "kill" else ended
+        else:
+            self.fs, self.fold = self.fs.reboot("kill", seed=seed), self.fold.kill()
+        self._say(f"the store ended: {ended}")
+        if self.judged:  # a start that failed may have dated a gap
+            await self._pass(random.choice((0, random.uniform(0, 3))))
+        return ended
+
+    async def _use(self, end: End, *, last: bool) -> bool:
+        random, disk, self.judged = self.random, FaultyFs(self.fs), False
+        self.writer.begin()
+        async with sim_store(
+            disk,
+            self.fold,
+            self.clock,
+            boot_id=self.fs.boot_id,
+            seal_records=6,
+            seal_age_ms=1_000,
+            checkpoint_bytes=3_000,
+            checkpoint_interval_ms=2_000,
+        ) as link:
+            now = Moment(self.clock.now_ms(), self.clock.now_ms())
+            await self.history.judge(link, end, now)
+            self.judged = True
+            play = Play(link, self.history, self.clock)
+            if not last and random.random() < 0.5:
+                self.fs.crash_at = self.fs.calls + random.randrange(1, 600)
+            with self.wire.plugged(link):
+                self._link = link
+                try:
+                    failed = await self._walk(play, disk, last=last)
+                    if last:
+                        await self._rest(play)
+                finally:
+                    self.heads()
+                    self._link = None
+            calls = disk.calls.copy()
+        erred = any(calls[fault.operation] < fault.call <= disk.calls[fault.operation] for fault in disk.faults)
+        return failed or erred or bool(link.status().read_only_reason)
+
+    async def _walk(self, play: Play, disk: FaultyFs, *, last: bool) -> bool:
+        """Steps, and time between them; True = the disk has failed."""
+        random = self.random
+        for _ in range(random.randrange(STEPS_MIN, STEPS_MAX)):
+            if not last and random.random() < 0.01:
+                disk.next_fault(random.choice(("pwritev", "fdatasync")), error=5)
+            try:
+                self._say(await self.writer.take_step(play))
+            except PASSING as error:
+                self._say(f"step: {error.reason}")
+                await self._pass(random.uniform(0, 2))
+                return True
+            await self._pass(random.choice((0, 0, 0.05, random.uniform(0, 1), random.uniform(0, 1))))
+        if play.link.status().read_only_reason:
+            return True
+        await play.check()
+        return False
+
+    async def _rest(self, play: Play) -> None:
+        """Faults stop; everybody becomes level."""
+        self.wire.calm = self.delivery.calm = self.resting = True
+        start_s = self.clock.monotonic_s()
+        while not self._is_level():
+            still = [one for one in self.subscribers if not one.level]
+            assert self.clock.monotonic_s() < start_s + PATIENCE_S, f"stuck: {still}, heads {self.heads()}"
+            await self._pass(0.5)
+        await play.check()
+        self._age_ms = play.now.age_ms
+        self._say(f"level after {self.clock.monotonic_s() - start_s:.1f} s")
+
+    def _is_level(self) -> bool:
+        return not self.heads() or all(one.level for one in self.subscribers)
+
+    async def _pass(self, seconds: float) -> None:
+        """Time goes on."""
+        for _ in range(round(seconds / TICK_S)):
+            self.clock.advance(TICK_S)
+            await settle(TURNS_A_TICK)
+
+    def _say(self, what: str) -> None:
+        self._trace.append(f"{self.clock.monotonic_s():8.2f} {what}")
+
+    # the end -----------------------------------------------------------------------------------------------------
+
+    async def _left_behind(self) -> None:
+        """Nothing is, when everybody has gone. The store is away by now."""
+        await self._pass(LINGER_S + 5)
+        role = self.delivery.role
+        assert role is not None
+        assert role.figures.watch_count == 0, "a stream is counted, and nobody has it"
+        assert (role.slots.held_count, role.slots.waiting_count) == (0, 0), "scan slots are held by nobody"
+        assert len(role.tails) == 0, "topics are followed for nobody"
+        assert role.budget.nbytes == 0, "frames are held for nobody"
+
+    def _judge(self) -> None:
+        topics: dict[int, Truth] = {}
+        for topic in self.history.topics:
+            if topic.epoch:
+                past, kept = topic.settled.past, topic.model.kept
+                kept.settle(self._age_ms)
+                topics[topic.epoch] = Truth(topic.kind, topic.gone, kept.evict_floor, past, sorted(past.rows))
+        for subscriber in self.subscribers:
+            for view in subscriber.views:
+                judge = Judge(view, topics)
+                judge.go()
+                self.records += judge.count
+                self.gaps += judge.gaps
+                self.snapshots += judge.snapshots
+                self.levels += judge.levels
+
+
+def only_crashes(error: BaseException) -> bool:
+    """Whether it is nothing but the machine's death."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(only_crashes(part) for part in error.exceptions)
+    return isinstance(error, Crashed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +21,10 @@ from eddyline.core.kv_errors import (
     ValueTooLarge,
 )
 from eddyline.core.record import SOURCE_DATA_META_BYTES_MAX
+from eddyline.core.source import SourceDefinition
+from eddyline.core.topic import TopicConfig
 from eddyline.ingest import kv
+from eddyline.ingest.creation import create_source
 from tests.support.kv_kit import gone, target
 
 if TYPE_CHECKING:
@@ -330,6 +334,30 @@ async def test_no_such_bucket(at: Kit) -> None:
             await kv_writer.put(target(at.bucket), b"1")
         with pytest.raises(InvalidArgument):
             await kv_writer.put(target("a.b"), b"1")
+
+
+async def test_key_that_no_source_takes_is_not_waited_for_nor_written(at: Kit) -> None:
+    bucket = await at.make_bucket()
+    definition = SourceDefinition(at.bucket, at.bucket, at.bucket, key_prefixes=(b"mine.",))
+    await create_source(at.store, definition, TopicConfig())
+    await create_source(
+        at.store, replace(definition, name="rest", topic="rest", key_prefixes=(b"a.", b"b.")), TopicConfig()
+    )
+    async with writer(at) as kv_writer:
+        for source in ("", at.bucket):
+            with pytest.raises(BucketNotCopied) as raised:
+                await kv_writer.put(target(at.bucket, b"theirs.k", wait=True, source=source), b"1")
+            assert f"{at.bucket} takes mine.*" in raised.value.message
+            assert ("rest takes a.*, b.*" in raised.value.message) == (source == "")
+            assert "nothing was written" in raised.value.message
+        with pytest.raises(BucketNotCopied):
+            await kv_writer.put(target(at.bucket, b"a.k", wait=True, source=at.bucket), b"1")
+        assert (await bucket.status()).values == 0
+        async with at.ingest():
+            written = await kv_writer.put(target(at.bucket, b"mine.k", wait=True), b"1")
+            assert written.applied == (at.bucket,)
+            written = await kv_writer.put(target(at.bucket, b"b.k", wait=True), b"1")
+            assert written.applied == ("rest",)
 
 
 async def test_waiting_for_nobody_is_refused_before_anything_is_written(at: Kit) -> None:

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING
 import nkeys  # type: ignore[import-untyped]  # no py.typed in it
 import pytest
 
+from eddyline.cli.failure import what_to_do
 from eddyline.core.clock import SystemClock
+from eddyline.core.errors import NatsUnreachable
 from eddyline.core.settings import SettingsError, masked
 from eddyline.ingest.config import PREFIX, IngestSettings
 from eddyline.ingest.connection import Connection
 from eddyline.ingest.nats_access import nats_access
+from eddyline.ingest.readiness import Readiness
 from tests.support.certificates import Authority, encrypt_key
 from tests.support.nats_accounts import Accounts, Key, credentials, new_accounts
 from tests.support.nats_server import NatsServer
@@ -47,8 +50,12 @@ async def served(folder: Path, config: str) -> AsyncIterator[NatsServer]:
 
 
 @asynccontextmanager
-async def connection(settings: IngestSettings) -> AsyncIterator[Connection]:
-    made = Connection(nats_access(settings), name="test", clock=SystemClock(), rng=Random(1), on_change=lambda: None)
+async def connection(settings: IngestSettings, readiness: Readiness | None = None) -> AsyncIterator[Connection]:
+    def tell() -> None:
+        if readiness is not None:
+            readiness.nats(made.connected, refused=made.refused)
+
+    made = Connection(nats_access(settings), name="test", clock=SystemClock(), rng=Random(1), on_change=tell)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(made.run())
         try:
@@ -136,6 +143,54 @@ async def test_user_and_password_of_the_url_are_percent_decoded_and_not_dialled(
         assert await let_in(settings)
         assert await let_in(IngestSettings(nats_url=f"me%40here:{PASSWORD_IN_URL}@{server.address}"))
         assert "Authorization" in await refused(IngestSettings(nats_url=server.url))
+
+
+async def test_refused_credentials_are_said_once_and_to_whoever_asks(
+    tmp_path: Path, accounts: Accounts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eddyline.ingest.connection.RECONNECT_S_MAX", 0.1)
+    file = tmp_path / "user.creds"
+    file.write_bytes(new_accounts().user())  # of another operator
+    readiness = Readiness()
+    async with served(tmp_path / "nats", accounts.config) as server:
+        settings = IngestSettings(nats_url=server.url, nats_creds_file=str(file))
+        async with connection(settings, readiness) as made:
+            with caplog.at_level(logging.DEBUG, logger="eddyline.ingest.connection"):
+                async with asyncio.timeout(20):
+                    while said(caplog, "Authorization") < 10:  # noqa: ASYNC110 - tries of nats-py's own tasks
+                        await asyncio.sleep(0)
+            warned = [
+                one for one in caplog.records if one.levelno >= logging.WARNING and one.name.endswith("connection")
+            ]
+            texts = [str(vars(one)["fields"]["error"]) for one in warned]
+            assert sum("Authorization" in text for text in texts) == 1
+            assert len(texts) == len(set(texts)) <= 3
+            assert made.refused
+            assert readiness.reason.startswith("NATS_UNREACHABLE (it refuses our credentials)")
+            with pytest.raises(NatsUnreachable) as raised:
+                _ = made.client
+            assert "NATS refuses the credentials of ingest" in raised.value.message
+            with pytest.raises(NatsUnreachable) as raised, made.publishing("x"):
+                pass
+            advice = what_to_do(raised.value)
+            assert "EDDYLINE_INGEST_NATS_CREDS_FILE" in advice
+            assert "<" not in advice
+            file.write_bytes(accounts.user())
+            await asyncio.wait_for(made.wait_connected(), 10)
+            assert not made.refused
+            assert "NATS" not in readiness.reason
+            # Away is not refused, and is said again.
+            lost = made.lost
+            server.kill()
+            await asyncio.wait_for(lost.wait(), 10)
+            await trouble_of(made)
+            assert readiness.reason.startswith("NATS_UNREACHABLE")
+            assert not made.refused
+
+
+def said(caplog: pytest.LogCaptureFixture, words: str) -> int:
+    """How many entries of the connection tell of an error with these words."""
+    return sum(words in str(vars(one).get("fields", {}).get("error", "")) for one in caplog.records)
 
 
 async def test_a_token_of_the_url(tmp_path: Path) -> None:

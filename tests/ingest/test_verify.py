@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -295,6 +296,64 @@ async def test_source_that_stands_still_is_told_as_it_is(sources: SourceKit, buc
         found = (await verdict_of(sources, role)).found
         assert found.differences == (Difference(b"a", Kind.VALUE, 2, 1),)
         assert found.unsettled_count == 0
+
+
+async def test_dead_letters_are_told_apart_and_are_no_drift(
+    sources: SourceKit, bucket_name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eddyline.ingest.verify_schedule.SETTLE_S", SETTLE_S)
+    caplog.set_level(logging.INFO)
+    bucket = await copied(sources, bucket_name, {"a": b"1", "b": b"1", "p.c": b"1"}, dead_letter_topic="letters")
+    headers = {f"H{number}": "x" for number in range(100)}  # more than a record has
+    for key in ("a", "p.new"):
+        await sources.js.publish(f"$KV.{bucket_name}.{key}", b"misfit", headers=headers)
+    long = "l" * 1100
+    await sources.js.publish(f"$KV.{bucket_name}.{long}", b"misfit")
+    last = await bucket.put("b", b"2")
+    async with sources.ingest() as role:
+        await sources.reaches("s", last)
+        await sources.is_state("s", "LIVE")
+        verdict = await verdict_of(sources, role, repair=True)
+        found = verdict.found
+        assert found.differences == (
+            Difference(b"a", Kind.DEAD_LETTER, 4, 1),
+            Difference(long.encode(), Kind.DEAD_LETTER, 6, 0),
+            Difference(b"p.new", Kind.DEAD_LETTER, 5, 0),
+        )
+        assert (found.is_right, found.difference_count, found.dead_letter_count) == (True, 0, 3)
+        assert (found.bucket_count, found.fold_count, found.prefixes) == (5, 3, ())
+        assert (verdict.trouble, verdict.left_count) == ("", 0)
+        assert (await sources.link.get_source("s")).orders.resync_serial == 0, "there was nothing to repair"
+        schedule = role._schedule
+        assert schedule is not None
+        await schedule._verify(role.ownership.held["s"])
+        assert [one.levelname for one in caplog.records if one.getMessage() == "source verified"] == ["INFO"]
+        corrupt_row(sources.link, "t", b"p.c", b"x")
+        found = (await verdict_of(sources, role)).found
+        assert [one.kind for one in found.differences] == [Kind.VALUE, *[Kind.DEAD_LETTER] * 3]
+        assert found.prefixes == (PrefixDrift(b"p.", 2, 1, 1),)
+        found = (await verdict_of(sources, role, limit=1)).found
+        assert [one.kind for one in found.differences] == [Kind.VALUE]
+        caplog.clear()
+        await schedule._verify(role.ownership.held["s"])
+        (entry,) = [vars(one)["fields"] for one in caplog.records if one.getMessage() == "source drifted"]
+        assert (entry["keys"], entry["differences"], entry["dead_letters"]) == ("p.c", 1, 3)
+        verdict = await verdict_of(sources, role, repair=True)
+        assert verdict.repaired
+        await bucket.put("a", b"3")  # it fits again
+        assert (await verdict_of(sources, role)).found.dead_letter_count == 2
+
+
+async def test_misfit_that_the_source_has_not_met_is_a_difference(sources: SourceKit, bucket_name: str) -> None:
+    await copied(sources, bucket_name, {"a": b"1"}, dead_letter_topic="letters")
+    await sources.link.control_source("s", paused=True)
+    headers = {f"H{number}": "x" for number in range(100)}
+    await sources.js.publish(f"$KV.{bucket_name}.a", b"misfit", headers=headers)
+    async with sources.ingest() as role:
+        await sources.is_state("s", "PAUSED")
+        found = (await verdict_of(sources, role)).found
+        assert found.differences == (Difference(b"a", Kind.VALUE, 2, 1),)
+        assert found.dead_letter_count == 0
 
 
 @pytest.mark.parametrize("stage", [Stage.COUNTS, Stage.HASHES, Stage.KEYS])

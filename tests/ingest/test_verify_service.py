@@ -175,7 +175,10 @@ async def test_command_says_each_finding_and_repairs(
             "unsettled_count": 0,
             "unexamined_count": 0,
             "unconfirmed_count": 0,
+            "dead_letter_count": 0,
             "position_revision": 10,
+            "source_status": "LIVE",
+            "source_reason": "",
         }
         assert len(objects) == 3
 

@@ -87,6 +87,14 @@ class SimWire:
         life = self._alive()
         return await life.call(life.link.create_topic(name, kind, config))
 
+    async def delete_topic(
+        self, name: str, *, if_epoch: int = 0, if_empty: bool = False, if_no_source: bool = False
+    ) -> int:
+        life = self._alive()
+        return await life.call(
+            life.link.delete_topic(name, if_epoch=if_epoch, if_empty=if_empty, if_no_source=if_no_source)
+        )
+
     async def get_topic(self, name: str) -> TopicInfo:
         life = self._alive()
         return await life.call(life.link.get_topic(name))

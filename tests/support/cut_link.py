@@ -86,6 +86,12 @@ class CutLink:
         self.check()
         return await self._link.create_topic(name, kind, config)
 
+    async def delete_topic(
+        self, name: str, *, if_epoch: int = 0, if_empty: bool = False, if_no_source: bool = False
+    ) -> int:
+        self.check()
+        return await self._link.delete_topic(name, if_epoch=if_epoch, if_empty=if_empty, if_no_source=if_no_source)
+
     async def get_topic(self, name: str) -> TopicInfo:
         self.check()
         return await self._link.get_topic(name)

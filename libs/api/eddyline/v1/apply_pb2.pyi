@@ -236,7 +236,9 @@ class SourceState(_message.Message):
     source_last_revision: _builtins.int
     """Last revision of the bucket's stream, as last reported."""
     lag: _builtins.int
-    """Revisions between `source_last_revision` and the position, as last reported."""
+    """Revisions between `source_last_revision` and the position, as last reported; where the source stands in
+    STREAM_RECREATED or CURSOR_AHEAD, the last revision of the stream that is there now.
+    """
     paused: _builtins.bool
     """True = nothing is copied until somebody resumes it."""
     resync_serial: _builtins.int

@@ -150,7 +150,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_REVISION_MISMATCH: _ErrorReason.ValueType  # 63
     """ABORTED: the key's last revision in the bucket is not the expected one."""
     ERROR_REASON_BUCKET_NOT_COPIED: _ErrorReason.ValueType  # 64
-    """FAILED_PRECONDITION: no source copies the bucket, so nothing of it is ever applied."""
+    """FAILED_PRECONDITION: no source copies the bucket, or this key of it, so it is never applied."""
     ERROR_REASON_BUCKET_FULL: _ErrorReason.ValueType  # 65
     """FAILED_PRECONDITION: the bucket, or its account at NATS, has no room."""
     ERROR_REASON_BUCKET_FORBIDS: _ErrorReason.ValueType  # 66
@@ -298,7 +298,7 @@ ERROR_REASON_KEY_EXISTS: ErrorReason.ValueType  # 62
 ERROR_REASON_REVISION_MISMATCH: ErrorReason.ValueType  # 63
 """ABORTED: the key's last revision in the bucket is not the expected one."""
 ERROR_REASON_BUCKET_NOT_COPIED: ErrorReason.ValueType  # 64
-"""FAILED_PRECONDITION: no source copies the bucket, so nothing of it is ever applied."""
+"""FAILED_PRECONDITION: no source copies the bucket, or this key of it, so it is never applied."""
 ERROR_REASON_BUCKET_FULL: ErrorReason.ValueType  # 65
 """FAILED_PRECONDITION: the bucket, or its account at NATS, has no room."""
 ERROR_REASON_BUCKET_FORBIDS: ErrorReason.ValueType  # 66

@@ -66,11 +66,11 @@ class ApplyWait(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     wait_applied: _builtins.bool
     """Waits until the store has applied the write, at most to the call's deadline or 30 s: else DEADLINE_EXCEEDED
-    (`APPLY_PENDING`). A bucket that no source copies is FAILED_PRECONDITION (`BUCKET_NOT_COPIED`), before anything is
+    (`APPLY_PENDING`). A bucket, or a key of it, that no source copies is FAILED_PRECONDITION (`BUCKET_NOT_COPIED`), before anything is
     written. Default: returns when NATS has it.
     """
     source: _builtins.str
-    """Source to wait for; it must copy the bucket. Empty = all sources that do. Without `wait_applied` INVALID_ARGUMENT."""
+    """Source to wait for; it must copy the key. Empty = all sources that do. Without `wait_applied` INVALID_ARGUMENT."""
     def __init__(
         self,
         *,

@@ -40,6 +40,10 @@ class _DifferenceKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Differ
     """Live in the fold, not in the bucket."""
     DIFFERENCE_KIND_VALUE: _DifferenceKind.ValueType  # 3
     """Live in both with other values."""
+    DIFFERENCE_KIND_DEAD_LETTER: _DifferenceKind.ValueType  # 4
+    """The newest message in the bucket fitted into no record and is a dead letter; the fold has what the key had before. No
+    drift: counted in `dead_letter_count`.
+    """
 
 class DifferenceKind(_DifferenceKind, metaclass=_DifferenceKindEnumTypeWrapper):
     """How a key differs. Open set."""
@@ -52,6 +56,10 @@ DIFFERENCE_KIND_SURPLUS: DifferenceKind.ValueType  # 2
 """Live in the fold, not in the bucket."""
 DIFFERENCE_KIND_VALUE: DifferenceKind.ValueType  # 3
 """Live in both with other values."""
+DIFFERENCE_KIND_DEAD_LETTER: DifferenceKind.ValueType  # 4
+"""The newest message in the bucket fitted into no record and is a dead letter; the fold has what the key had before. No
+drift: counted in `dead_letter_count`.
+"""
 Global___DifferenceKind: _TypeAlias = DifferenceKind  # noqa: Y015
 
 class _VerifyStage:
@@ -190,9 +198,13 @@ class Source(_message.Message):
     position_revision: _builtins.int
     """Output only: revision of the bucket's stream up to which everything is applied."""
     last_revision: _builtins.int
-    """Output only: last revision of the bucket's stream, as last seen."""
+    """Output only: last revision of the bucket's stream, as last seen; in STREAM_RECREATED and CURSOR_AHEAD of the stream that
+    is there now, which may be below the position.
+    """
     lag: _builtins.int
-    """Output only: revisions not yet applied, as last seen."""
+    """Output only: revisions not yet applied, as last seen; in STREAM_RECREATED and CURSOR_AHEAD all of the stream that is
+    there now, since the position is not of it.
+    """
     holder: _builtins.str
     """Output only: replica that copies it. Empty = none now."""
     reported_ms: _builtins.int
@@ -662,6 +674,7 @@ class CompareSourceResponse(_message.Message):
     DIFFERENCE_COUNT_FIELD_NUMBER: _builtins.int
     DIFFERENCES_FIELD_NUMBER: _builtins.int
     POSITION_REVISION_FIELD_NUMBER: _builtins.int
+    DEAD_LETTER_COUNT_FIELD_NUMBER: _builtins.int
     bucket_count: _builtins.int
     """Live keys of the bucket."""
     fold_count: _builtins.int
@@ -670,6 +683,10 @@ class CompareSourceResponse(_message.Message):
     """Number of keys that differ. 0 = equal."""
     position_revision: _builtins.int
     """Revision of the bucket's stream that the fold had reached."""
+    dead_letter_count: _builtins.int
+    """Keys whose newest message fitted into no record and became a dead letter. Not in `difference_count`; in `differences`
+    behind all others, as far as the limit goes.
+    """
     @_builtins.property
     def differences(self) -> _containers.RepeatedCompositeFieldContainer[Global___Difference]:
         """The first differences, by key."""
@@ -682,10 +699,11 @@ class CompareSourceResponse(_message.Message):
         difference_count: _builtins.int = ...,
         differences: _abc.Iterable[Global___Difference] | None = ...,
         position_revision: _builtins.int = ...,
+        dead_letter_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_count", b"bucket_count", "difference_count", b"difference_count", "differences", b"differences", "fold_count", b"fold_count", "position_revision", b"position_revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_count", b"bucket_count", "dead_letter_count", b"dead_letter_count", "difference_count", b"difference_count", "differences", b"differences", "fold_count", b"fold_count", "position_revision", b"position_revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -818,6 +836,9 @@ class SourceVerdict(_message.Message):
     REPAIR_TROUBLE_FIELD_NUMBER: _builtins.int
     LEFT_COUNT_FIELD_NUMBER: _builtins.int
     LEFT_FIELD_NUMBER: _builtins.int
+    SOURCE_STATUS_FIELD_NUMBER: _builtins.int
+    SOURCE_REASON_FIELD_NUMBER: _builtins.int
+    DEAD_LETTER_COUNT_FIELD_NUMBER: _builtins.int
     bucket_count: _builtins.int
     """Live keys of the bucket that the source copies."""
     fold_count: _builtins.int
@@ -837,11 +858,20 @@ class SourceVerdict(_message.Message):
     repaired: _builtins.bool
     """True = keys differed, a resync was done, and no key differs any more."""
     repair_trouble: _builtins.str
-    """Why a repair that was asked for could not be waited for, e.g. the source is paused. For people; empty = it was done,
-    or there was nothing to repair.
+    """Why a repair that was asked for was not asked of the holder (the source stands in STREAM_RECREATED, CURSOR_AHEAD or
+    CURSOR_EXPIRED), or could not be waited for, e.g. the source is paused. For people; empty = it was done, or there was
+    nothing to repair.
     """
     left_count: _builtins.int
     """Number of keys that still differ: after the repair where one was done, else `difference_count`."""
+    source_status: Global___SourceStatus.ValueType
+    """State of the source at the end, as its holder reported it."""
+    source_reason: _builtins.str
+    """Why, where it is stopped or in trouble. For people."""
+    dead_letter_count: _builtins.int
+    """Keys whose newest message fitted into no record and became a dead letter. No drift, and not in `difference_count` nor
+    `prefixes`; in `differences` behind all others, as far as the limit goes.
+    """
     @_builtins.property
     def differences(self) -> _containers.RepeatedCompositeFieldContainer[Global___Difference]:
         """The first differences, by key. Of the first 100 000 keys that were seen to differ; others are counted only."""
@@ -870,10 +900,13 @@ class SourceVerdict(_message.Message):
         repair_trouble: _builtins.str = ...,
         left_count: _builtins.int = ...,
         left: _abc.Iterable[Global___Difference] | None = ...,
+        source_status: Global___SourceStatus.ValueType = ...,
+        source_reason: _builtins.str = ...,
+        dead_letter_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_count", b"bucket_count", "difference_count", b"difference_count", "differences", b"differences", "fold_count", b"fold_count", "left", b"left", "left_count", b"left_count", "position_revision", b"position_revision", "prefixes", b"prefixes", "repair_trouble", b"repair_trouble", "repaired", b"repaired", "unconfirmed_count", b"unconfirmed_count", "unexamined_count", b"unexamined_count", "unsettled_count", b"unsettled_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_count", b"bucket_count", "dead_letter_count", b"dead_letter_count", "difference_count", b"difference_count", "differences", b"differences", "fold_count", b"fold_count", "left", b"left", "left_count", b"left_count", "position_revision", b"position_revision", "prefixes", b"prefixes", "repair_trouble", b"repair_trouble", "repaired", b"repaired", "source_reason", b"source_reason", "source_status", b"source_status", "unconfirmed_count", b"unconfirmed_count", "unexamined_count", b"unexamined_count", "unsettled_count", b"unsettled_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -71,7 +71,7 @@ class SourceServiceStub:
     VerifySource: _aio.UnaryStreamMultiCallable[_source_pb2.VerifySourceRequest, _source_pb2.VerifySourceResponse]
     """Audits a source: compares its fold with its bucket by sums first, and key by key only where the sums differ; says how
     far it is, then the verdict. With `repair` the source's holder is told to resync where keys differ, and what is still
-    different then is told too. One verification at a time a replica; up to 16 others wait. Appends and reads go on.
+    different then is told too; a source that its bucket or its policy stopped is left as it is, see `repair_trouble`. One verification at a time a replica; up to 16 others wait. Appends and reads go on.
     Retry: safe.
     Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, NOT_KV (it copies a stream), THROTTLED (too many wait),
     BUCKET_NOT_FOUND, NATS_UNREACHABLE, STORE_UNREACHABLE; of reading the fold TOPIC_NOT_FOUND (deleted meanwhile),
@@ -195,7 +195,7 @@ class SourceServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.AsyncIterator[_source_pb2.VerifySourceResponse]:
         """Audits a source: compares its fold with its bucket by sums first, and key by key only where the sums differ; says how
         far it is, then the verdict. With `repair` the source's holder is told to resync where keys differ, and what is still
-        different then is told too. One verification at a time a replica; up to 16 others wait. Appends and reads go on.
+        different then is told too; a source that its bucket or its policy stopped is left as it is, see `repair_trouble`. One verification at a time a replica; up to 16 others wait. Appends and reads go on.
         Retry: safe.
         Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, NOT_KV (it copies a stream), THROTTLED (too many wait),
         BUCKET_NOT_FOUND, NATS_UNREACHABLE, STORE_UNREACHABLE; of reading the fold TOPIC_NOT_FOUND (deleted meanwhile),

@@ -493,6 +493,7 @@ class DeleteTopicRequest(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     IF_EPOCH_FIELD_NUMBER: _builtins.int
     IF_EMPTY_FIELD_NUMBER: _builtins.int
+    IF_NO_SOURCE_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name. Required."""
     if_epoch: _builtins.int
@@ -501,16 +502,19 @@ class DeleteTopicRequest(_message.Message):
     """Deletes only a topic without live records, of a KV topic one that never had any; else FAILED_PRECONDITION
     (`TOPIC_NOT_EMPTY`).
     """
+    if_no_source: _builtins.bool
+    """Deletes only a topic without a source; else FAILED_PRECONDITION (`TOPIC_HAS_SOURCE`)."""
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
         if_epoch: _builtins.int = ...,
         if_empty: _builtins.bool = ...,
+        if_no_source: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["if_empty", b"if_empty", "if_epoch", b"if_epoch", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["if_empty", b"if_empty", "if_epoch", b"if_epoch", "if_no_source", b"if_no_source", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

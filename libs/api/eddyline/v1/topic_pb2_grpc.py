@@ -114,7 +114,7 @@ class TopicServiceServicer:
         """Deletes a topic with its records, fold, writers and source. Durable when it returns. A topic made under the
         same name afterwards has another epoch. Watchers get `topic_deleted`.
         Retry: the second call is NOT_FOUND; pass `if_epoch` so that a retry cannot hit a successor.
-        Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_NOT_EMPTY, READ_ONLY, COMMIT_UNKNOWN.
+        Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_NOT_EMPTY, TOPIC_HAS_SOURCE, READ_ONLY, COMMIT_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

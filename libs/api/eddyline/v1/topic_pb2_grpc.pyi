@@ -43,7 +43,7 @@ class TopicServiceStub:
     """Deletes a topic with its records, fold, writers and source. Durable when it returns. A topic made under the
     same name afterwards has another epoch. Watchers get `topic_deleted`.
     Retry: the second call is NOT_FOUND; pass `if_epoch` so that a retry cannot hit a successor.
-    Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_NOT_EMPTY, READ_ONLY, COMMIT_UNKNOWN.
+    Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_NOT_EMPTY, TOPIC_HAS_SOURCE, READ_ONLY, COMMIT_UNKNOWN.
     """
     EraseTopic: _aio.UnaryStreamMultiCallable[_topic_pb2.EraseTopicRequest, _topic_pb2.EraseTopicResponse]
     """Makes what was deleted from a topic before the call unrecoverable: rewrites the files that still hold it (segments,
@@ -113,7 +113,7 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         """Deletes a topic with its records, fold, writers and source. Durable when it returns. A topic made under the
         same name afterwards has another epoch. Watchers get `topic_deleted`.
         Retry: the second call is NOT_FOUND; pass `if_epoch` so that a retry cannot hit a successor.
-        Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_NOT_EMPTY, READ_ONLY, COMMIT_UNKNOWN.
+        Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_NOT_EMPTY, TOPIC_HAS_SOURCE, READ_ONLY, COMMIT_UNKNOWN.
         """
 
     @_abc_1.abstractmethod

@@ -19,7 +19,7 @@ _LOOK: Final = "look at it with `eddyline status`"
 _WHAT_TO_DO: Final = {
     "NOT_READY": f"is the cluster up? start one with `eddyline up`; {_LOOK}",
     "STORE_UNREACHABLE": f"the logs are in <data>/logs; {_LOOK}",
-    "NATS_UNREACHABLE": f"the log is <data>/logs/nats.log; {_LOOK}",
+    "NATS_UNREACHABLE": f"is NATS up, where EDDYLINE_INGEST_NATS_URL says? {_LOOK}",
     "TOPIC_NOT_FOUND": "list them with `eddyline topic list`, make it with `eddyline topic create NAME`",
     "SOURCE_NOT_FOUND": "list them with `eddyline source list`",
     "TOPIC_EXISTS": "use it, or delete it with `eddyline topic delete NAME`",
@@ -48,13 +48,17 @@ _WHAT_TO_DO: Final = {
     "KEY_INVALID": "what others wrote is copied whatever it is called; only keys we write follow NATS's rule",
     "KEY_EXISTS": "change it with `eddyline kv update`, or `eddyline kv put` whatever it has",
     "REVISION_MISMATCH": "somebody else wrote it; read it again, then give the revision it has now",
-    "BUCKET_NOT_COPIED": "copy it with `eddyline source create`, or leave out --wait-applied",
+    "BUCKET_NOT_COPIED": "copy it with `eddyline source create` that takes the key, or leave out --wait-applied",
     "BUCKET_FULL": "raise the bucket's limits, or delete keys",
     "WRITE_UNKNOWN": "it may be written: read the key before it is written again",
     "APPLY_PENDING": "it is written: do not repeat it; look at `eddyline source list`",
     "DATA_CORRUPT": "keep the file, and restore the data directory from a copy",
 }
 _BY_METADATA: Final = {
+    "NATS_UNREACHABLE": {
+        "credentials": "put right what EDDYLINE_INGEST_NATS_CREDS_FILE names, which is read at each try, or the user in "
+        "EDDYLINE_INGEST_NATS_URL"
+    },
     "NOT_KV": {
         "source": "a stream's topic is its history: read it with `eddyline read`; `eddyline source get` says how far it is"
     },

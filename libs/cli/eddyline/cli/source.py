@@ -219,6 +219,8 @@ def comparison_text(name: str, result: Comparison) -> str:
     """A comparison for people."""
     verdict = "equal" if result.equal else f"{result.difference_count} keys differ"
     counts = f"bucket {result.bucket_count} keys, fold {result.fold_count}, at revision {result.position_revision}"
+    if result.dead_letter_count:
+        verdict += f", {result.dead_letter_count} more are dead letters"
     lines = [f"{name}: {verdict} ({counts})"]
     for difference in result.differences:
         revisions = f"bucket {difference.bucket_revision}, fold {difference.fold_revision}"
@@ -240,6 +242,7 @@ def _comparison_fields(name: str, result: Comparison) -> dict[str, Json]:
         "bucket_count": result.bucket_count,
         "fold_count": result.fold_count,
         "difference_count": result.difference_count,
+        "dead_letter_count": result.dead_letter_count,
         "position_revision": result.position_revision,
         "differences": differences,
     }

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from eddyline.client.connect import Client
     from eddyline.client.source_check import Difference, SourceProgress
 
+STANDING: Final = ("SOURCE_LOST", "CURSOR_EXPIRED", "STREAM_RECREATED", "CURSOR_AHEAD", "OVERSIZE", "PAUSED")
+"""States in which a source does not copy until something is done about it."""
 PREFIXES_SHOWN: Final = 20
 """To people; programs get all."""
 
@@ -29,12 +31,15 @@ _MORE: Final = """
 
 Counts and hashes of both sides first, then the keys where those differ. Appends and reads go on meanwhile; keys that are
 under way get time to settle. --repair has the source's holder resync where keys differ, and says what is left. Progress
-is on stderr. Exit code 1 if keys differ at the end.
+is on stderr. Exit code 1 if keys differ at the end. Keys whose newest message became a dead letter are told and are no
+drift. A source that stands in STREAM_RECREATED, CURSOR_AHEAD or CURSOR_EXPIRED is not repaired: what its bucket has now is
+taken by `eddyline source resync` alone.
 
 JSON (-o json): {"source", "kind", "key", "bucket_revision", "fold_revision", "left"} a finding (left = after a repair);
 {"source", "prefix", "bucket_count", "fold_count", "difference_count"} a prefix with findings; then source, equal,
 bucket_count, fold_count, difference_count, left_count, repaired, repair_trouble (why there was none), unsettled_count
-(changed at each look), unexamined_count and unconfirmed_count (too many to look at), position_revision. With --all also
+(changed at each look), unexamined_count and unconfirmed_count (too many to look at), dead_letter_count, position_revision,
+source_status and source_reason (as its holder reported it). With --all also
 {"source", "reason", "message"} where one could not be verified, {"source", "skipped"} where it copies a stream."""
 
 
@@ -152,7 +157,10 @@ def _say(output: Output, name: str, verdict: SourceVerdict) -> int:
             "unsettled_count": verdict.unsettled_count,
             "unexamined_count": verdict.unexamined_count,
             "unconfirmed_count": verdict.unconfirmed_count,
+            "dead_letter_count": verdict.dead_letter_count,
             "position_revision": verdict.position_revision,
+            "source_status": verdict.source_status,
+            "source_reason": verdict.source_reason,
         },
     )
     return EXIT_OK if verdict.is_right else EXIT_FAILED
@@ -187,4 +195,9 @@ def _text(verdict: SourceVerdict) -> str:
         told.append(f"about {verdict.unexamined_count} more in groups that differ were not looked at")
     if verdict.unconfirmed_count:
         told.append(f"{verdict.unconfirmed_count} were looked at once")
+    if verdict.dead_letter_count:
+        told.append(f"{verdict.dead_letter_count} are dead letters")
+    if verdict.source_status in STANDING and not verdict.repair_trouble:
+        reason = f": {verdict.source_reason}" if verdict.source_reason else ""
+        told.append(f"the source is {verdict.source_status}{reason}")
     return "; ".join(told)

@@ -21,7 +21,8 @@ VERIFY_TIMEOUT_S: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A key whose fold entry is not what the bucket has: `MISSING`, `SURPLUS` or `VALUE`; revision 0 = not live there."""
+    """A key whose fold entry is not what the bucket has: `MISSING`, `SURPLUS`, `VALUE` or `DEAD_LETTER`, which is no
+    drift; revision 0 = not live there."""
 
     key: bytes
     kind: str
@@ -68,6 +69,9 @@ class SourceVerdict:
     repair_trouble: str
     left_count: int
     left: tuple[Difference, ...]
+    source_status: str = ""
+    source_reason: str = ""
+    dead_letter_count: int = 0
 
     @property
     def is_right(self) -> bool:
@@ -136,10 +140,19 @@ def _verdict(verdict: source_pb2.SourceVerdict) -> SourceVerdict:
         repair_trouble=verdict.repair_trouble,
         left_count=verdict.left_count,
         left=differences_from_pb(verdict.left),
+        source_status=status_name(verdict.source_status),
+        source_reason=verdict.source_reason,
+        dead_letter_count=verdict.dead_letter_count,
     )
 
 
 # Open sets: a newer role may know more.
+def status_name(number: source_pb2.SourceStatus.ValueType) -> str:
+    """A source's state by its name."""
+    known = number in source_pb2.SourceStatus.values()
+    return source_pb2.SourceStatus.Name(number).removeprefix("SOURCE_STATUS_") if known else str(number)
+
+
 def _kind_name(number: source_pb2.DifferenceKind.ValueType) -> str:
     known = number in source_pb2.DifferenceKind.values()
     return source_pb2.DifferenceKind.Name(number).removeprefix("DIFFERENCE_KIND_") if known else str(number)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from eddyline.client.call import CALL_TIMEOUT_S, call_once
-from eddyline.client.source_check import Difference, differences_from_pb, verify_source
+from eddyline.client.source_check import Difference, differences_from_pb, status_name, verify_source
 from eddyline.core.source import SourceDefinition
 from eddyline.core.wire_state import policy_to_pb, source_definition_from_pb, source_definition_to_pb
 from eddyline.v1 import apply_pb2, source_pb2
@@ -44,13 +44,14 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Fold against bucket; `difference_count` counts all, `differences` are the first."""
+    """Fold against bucket; `difference_count` counts all but dead letters, `differences` are the first."""
 
     bucket_count: int
     fold_count: int
     difference_count: int
     differences: tuple[Difference, ...]
     position_revision: int
+    dead_letter_count: int = 0
 
     @property
     def equal(self) -> bool:
@@ -215,6 +216,7 @@ class Sources:
             difference_count=answer.difference_count,
             differences=differences_from_pb(answer.differences),
             position_revision=answer.position_revision,
+            dead_letter_count=answer.dead_letter_count,
         )
 
     def verify(
@@ -234,7 +236,7 @@ def source_from_pb(source: source_pb2.Source) -> Source:
     """A source as it came."""
     return Source(
         definition=source_definition_from_pb(source.definition),
-        status=_status_name(source.status),
+        status=status_name(source.status),
         reason=source.reason,
         position_revision=source.position_revision,
         last_revision=source.last_revision,
@@ -245,9 +247,3 @@ def source_from_pb(source: source_pb2.Source) -> Source:
         paused=source.paused,
         resync_pending=source.resync_pending,
     )
-
-
-def _status_name(number: source_pb2.SourceStatus.ValueType) -> str:
-    # An open set: a newer role may know more.
-    known = number in source_pb2.SourceStatus.values()
-    return source_pb2.SourceStatus.Name(number).removeprefix("SOURCE_STATUS_") if known else str(number)

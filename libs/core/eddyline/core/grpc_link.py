@@ -93,6 +93,14 @@ class GrpcLink:
         answer = await self._call(self._topics.GetTopic, topic_pb2.GetTopicRequest(topic=name))
         return topic_info_from_pb(answer.topic)
 
+    async def delete_topic(
+        self, name: str, *, if_epoch: int = 0, if_empty: bool = False, if_no_source: bool = False
+    ) -> int:
+        request = topic_pb2.DeleteTopicRequest(
+            topic=name, if_epoch=if_epoch, if_empty=if_empty, if_no_source=if_no_source
+        )
+        return (await self._call(self._topics.DeleteTopic, request)).epoch
+
     async def apply_batch(
         self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None
     ) -> AppendResult:

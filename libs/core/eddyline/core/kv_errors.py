@@ -40,9 +40,9 @@ class RevisionMismatch(EddylineError):
 
 
 class BucketNotCopied(EddylineError):
-    """No source copies the bucket, so nothing of it is ever applied. Nothing was written. Metadata: bucket.
+    """No source copies the bucket, or this key of it, so it is never applied. Nothing was written. Metadata: bucket.
 
-    Operator action: create a source, or write without waiting for the store.
+    Operator action: create a source that takes it, or write without waiting for the store.
     """
 
     code, reason = Code.FAILED_PRECONDITION, "BUCKET_NOT_COPIED"

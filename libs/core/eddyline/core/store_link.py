@@ -106,6 +106,14 @@ class StoreLink(Protocol):
     async def get_topic(self, name: str) -> TopicInfo:
         """One topic. Raises: InvalidName, TopicNotFound."""
 
+    async def delete_topic(
+        self, name: str, *, if_epoch: int = 0, if_empty: bool = False, if_no_source: bool = False
+    ) -> int:
+        """Delete a topic with all it has, under conditions that are judged with it; its epoch.
+
+        Raises: TopicNotFound, EpochMismatch, TopicNotEmpty, TopicHasSource, ReadOnly.
+        """
+
     async def apply_batch(
         self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None
     ) -> AppendResult:

@@ -27,6 +27,7 @@ from eddyline.core.kv_errors import ApplyPending, BucketNotCopied
 from eddyline.core.read import RecordFilter
 from eddyline.core.record import Op
 from eddyline.core.topic import check_name
+from eddyline.ingest.filters import Filter, described
 from eddyline.ingest.position import decode_position
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 LOOK_S: Final = 0.5
 """A position that moves without a record (nothing of what came was ours to keep) is seen so late at worst."""
 RETRY_S_MAX: Final = 1.0
+FILTERS_SHOWN: Final = 3
+"""Sources whose filters a refusal names."""
 
 _NOTHING: Final = RecordFilter(ops=(int(Op.APPEND),))
 """Passes no record of a KV topic: only the head is asked for."""
@@ -55,11 +58,11 @@ class Applied:
         self._rng = rng
         self._watched: dict[str, _Watched] = {}
 
-    async def sources_of(self, bucket: str, source: str = "", *, patience_s: float) -> tuple[str, ...]:
-        """Names of the sources that copy `bucket`; only `source`, where one is named.
+    async def sources_of(self, bucket: str, key: bytes, source: str = "", *, patience_s: float) -> tuple[str, ...]:
+        """Names of the sources that copy `key` of `bucket`; only `source`, where one is named.
 
         Raises:
-            InvalidName, SourceNotFound: of the one named. BucketNotCopied: none does, or it copies another one.
+            InvalidName, SourceNotFound: of the one named. BucketNotCopied: none copies the bucket, or this key of it.
             StoreUnreachable: no answer within `patience_s`.
         """
         if source:
@@ -70,10 +73,18 @@ class Applied:
                 infos = (await self._link.get_source(source),) if source else await self._link.list_sources()
         except TimeoutError:
             raise StoreUnreachable("the store gave no answer in time; nothing was written") from None
-        names = tuple(info.definition.name for info in infos if info.definition.bucket == bucket)
-        if not names:
+        copying = [info.definition for info in infos if info.definition.bucket == bucket]
+        if not copying:
             what = f"source {source} does not copy bucket {bucket}" if source else f"no source copies bucket {bucket}"
             raise BucketNotCopied(f"{what}; nothing was written", bucket=bucket, source=source)
+        names = tuple(definition.name for definition in copying if Filter(definition).takes(key))
+        if not names:
+            shown = "; ".join(described(definition) for definition in copying[:FILTERS_SHOWN])
+            raise BucketNotCopied(
+                f"no source copies this key of bucket {bucket} ({shown}); nothing was written",
+                bucket=bucket,
+                source=source,
+            )
         return names
 
     async def wait(self, source: str, *, bucket: str, created_ns: int, revision: int, until_s: float) -> None:

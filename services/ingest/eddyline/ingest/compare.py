@@ -55,6 +55,7 @@ class Kind(IntEnum):
     MISSING = 1
     SURPLUS = 2
     VALUE = 3
+    DEAD_LETTER = 4
 
 
 class Stage(IntEnum):
@@ -86,7 +87,8 @@ class PrefixDrift(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The outcome; `differences` by key, cut to what was asked for. The rest is the contract's."""
+    """The outcome; `differences` by key, those that are dead letters last, cut to what was asked for. The rest is the
+    contract's."""
 
     bucket_count: int
     fold_count: int
@@ -97,10 +99,11 @@ class Comparison:
     unsettled_count: int = 0
     unexamined_count: int = 0
     unconfirmed_count: int = 0
+    dead_letter_count: int = 0
 
     @property
     def is_right(self) -> bool:
-        """True = no key differs, and none was left out."""
+        """True = no key differs but for dead letters, and none was left out."""
         return self.difference_count == 0 and self.unexamined_count == 0
 
 
@@ -272,7 +275,7 @@ class _Run:
                 self._unconfirmed[_kind(*sides)] += 1
 
     async def _outcome(self, settling: Settling) -> Comparison:
-        keys, unsettled_count = settling.settled
+        keys, dead_letters, unsettled_count = settling.settled
         kinds = self._unconfirmed.copy()
         by_prefix: dict[bytes, Counter[Kind]] = {}
         for key in keys:
@@ -280,21 +283,36 @@ class _Run:
             kinds[kind] += 1
             by_prefix.setdefault(self._prefixes.of(key), Counter())[kind] += 1
         fold_count = self._tally.fold.count
+        unlike: dict[bytes, Counter[Kind]] = {}
+        for key in dead_letters:
+            kind = _kind(self._suspects[key].bucket, self._suspects[key].fold)
+            unlike.setdefault(self._prefixes.of(key), Counter())[kind] += 1
+        unlike_missing = sum(map(_missing, unlike.values()))
+        shown = [self._difference(key) for key in keys[: self._limit]]
+        shown += [
+            self._difference(key)._replace(kind=Kind.DEAD_LETTER) for key in dead_letters[: self._limit - len(shown)]
+        ]
         return Comparison(
             # The fold is counted at one point; the bucket has what differs more or less, which settled meanwhile.
-            bucket_count=max(fold_count + _missing(kinds) + self._unexamined_surplus, 0),
+            bucket_count=max(fold_count + _missing(kinds) + unlike_missing + self._unexamined_surplus, 0),
             fold_count=fold_count,
             difference_count=kinds.total(),
-            differences=tuple(self._difference(key) for key in keys[: self._limit]),
+            differences=tuple(shown),
             position_revision=await self._sides.position_revision(),
             prefixes=tuple(
-                PrefixDrift(prefix, max(count + _missing(differing), 0), count, differing.total())
+                PrefixDrift(
+                    prefix,
+                    max(count + _missing(differing + unlike.get(prefix, Counter())), 0),
+                    count,
+                    differing.total(),
+                )
                 for prefix, differing in sorted(by_prefix.items())
                 for count in [self._prefixes.counts.get(prefix, 0)]
             ),
             unsettled_count=unsettled_count,
             unexamined_count=self._unexamined_count,
             unconfirmed_count=self._unconfirmed.total(),
+            dead_letter_count=len(dead_letters),
         )
 
     def _difference(self, key: bytes) -> Difference:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from nats.errors import Error as NatsError
+from nats.errors import UnexpectedEOF
 
 from eddyline.core.clock import sleep
 from eddyline.core.errors import NatsUnreachable
@@ -46,6 +47,13 @@ MUTE_S: Final = 10.0
 """Elsewhere never: a client stays with a server that is cut off until that ends. An election takes up to 9 s, and moving
 during one would only break what is about to work."""
 
+TROUBLES_TOLD_MAX: Final = 16
+"""Elsewhere every try is a line. So many different ones until it stands again; more are for who debugs."""
+
+_REFUSED: Final = re.compile(r"authorization violation|authentication (expired|revoked)", re.IGNORECASE)
+"""What a server says to credentials that it does not take, before it ends the connection."""
+_ENDS: Final = (ConnectionResetError, BrokenPipeError, UnexpectedEOF)
+"""How a connection ends whose reason was said before."""
 _DENIED: Final = re.compile(r'permissions violation for publish to "([^"]*)"')
 
 
@@ -58,7 +66,7 @@ class Publishing:
 
 
 class Connection:
-    """See the module. `run` is its task; `on_change` is called whenever `connected` changes."""
+    """See the module. `run` is its task; `on_change` is called whenever `connected` or `refused` changes."""
 
     def __init__(
         self, access: NatsAccess, *, name: str, clock: Clock, rng: Random, on_change: Callable[[], None]
@@ -71,7 +79,9 @@ class Connection:
         self._client: RawClient | None = None
         self._attempts = 0
         self.trouble = ""
-        """The last error since the connection stood."""
+        """The last error since the connection stood; a refusal of our credentials stays over the end that follows it."""
+        self._told: set[str] = set()
+        """Errors that were said in the log since it came, or broke."""
         self._publishing: dict[str, set[Publishing]] = {}
         """By subject, in lower case: nats-py passes on the server's words so."""
         self._up = asyncio.Event()
@@ -87,6 +97,11 @@ class Connection:
         return self._up.is_set()
 
     @property
+    def refused(self) -> bool:
+        """True = NATS does not take our credentials, as it last said."""
+        return not self.connected and _REFUSED.search(self.trouble) is not None
+
+    @property
     def client(self) -> RawClient:
         """The client of the connection that stands.
 
@@ -94,7 +109,7 @@ class Connection:
             NatsUnreachable: none stands.
         """
         if self._client is None or not self._up.is_set():
-            raise NatsUnreachable("not connected to NATS")
+            raise self._unreachable()
         return self._client
 
     async def wait_connected(self) -> None:
@@ -109,7 +124,7 @@ class Connection:
             NatsUnreachable: no connection stands.
         """
         if not self._up.is_set():
-            raise NatsUnreachable("not connected to NATS")
+            raise self._unreachable()
         one, name = Publishing(), subject.lower()
         self._publishing.setdefault(name, set()).add(one)
         try:
@@ -118,6 +133,11 @@ class Connection:
             self._publishing[name].discard(one)
             if not self._publishing[name]:
                 del self._publishing[name]
+
+    def _unreachable(self) -> NatsUnreachable:
+        if self.refused:
+            return NatsUnreachable(f"NATS refuses the credentials of ingest: {self.trouble}", credentials="refused")
+        return NatsUnreachable(f"not connected to NATS: {self.trouble}" if self.trouble else "not connected to NATS")
 
     def answered(self) -> None:
         """JetStream gave an answer that says something."""
@@ -147,7 +167,7 @@ class Connection:
                     await self._connect(client)
                 await self._over.wait()
             except (NatsError, OSError, TimeoutError) as error:
-                log.warning("nats connect failed", extra=fields(error=str(error)))
+                log.log(self._note(error), "nats connect failed", extra=fields(error=repr(error)))
             finally:
                 self._down()
                 await self._close(client)
@@ -199,6 +219,7 @@ class Connection:
     def _down(self) -> None:
         if self._up.is_set():
             self._up.clear()
+            self._told.clear()
             self.lost.set()
             for ones in self._publishing.values():
                 for one in ones:
@@ -209,6 +230,7 @@ class Connection:
         self._attempts = 0
         self._mute_since_s = None
         self.trouble = ""
+        self._told.clear()
         if not self._up.is_set():
             self.lost = asyncio.Event()
             self._up.set()
@@ -224,14 +246,27 @@ class Connection:
         self._over.set()
 
     async def _on_error(self, error: Exception) -> None:
-        # Each of thousands of tries fails alike: said once, until it is another reason or the connection stands.
         denied = _DENIED.search(str(error))
         for one in self._publishing.get(denied[1], ()) if denied is not None else ():
             one.denied = True
             one.ended.set()
-        level = logging.DEBUG if str(error) == self.trouble else logging.WARNING
-        self.trouble = str(error) or type(error).__name__
-        log.log(level, "nats error", extra=fields(error=repr(error)))
+        log.log(self._note(error), "nats error", extra=fields(error=repr(error)))
+
+    def _note(self, error: Exception) -> int:
+        """Remember an error; the level at which it is said.
+
+        Each of thousands of tries fails alike, in one way or by turns: each way is said once until the connection stands.
+        """
+        text = str(error) or type(error).__name__
+        was_refused = self.refused
+        if not (was_refused and isinstance(error, _ENDS)):
+            self.trouble = text
+        if self.refused != was_refused:
+            self._on_change()
+        if text in self._told or len(self._told) >= TROUBLES_TOLD_MAX:
+            return logging.DEBUG
+        self._told.add(text)
+        return logging.WARNING
 
 
 def _place(url: str) -> str:

@@ -1,15 +1,20 @@
 """Making a source exist, with its topic, for whoever asks: a call or the sources file; and changing one.
 
-I1: what is refused leaves nothing: the source is judged first, and a topic is made only where none of its name is there,
-which nothing but a race or a store that cannot write can then refuse.
+I1: what is refused leaves nothing: the source is judged first, and a topic is made only where none of its name is there.
+Where the store refuses the source all the same, which takes a race, the topics that this call made are deleted again unless
+somebody gave them a source or records meanwhile, as the store judges in one step. Whoever meets a topic and finds it gone
+a moment later makes it anew. A caller that goes away in between, or a store that does, may leave an empty topic.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core import source
 from eddyline.core.errors import (
+    Code,
+    EddylineError,
     InvalidArgument,
     NotKv,
     NotLog,
@@ -24,12 +29,19 @@ from eddyline.ingest.filters import check_filters
 from eddyline.ingest.stream import BUCKET_PATTERN, STREAM_PATTERN
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from eddyline.core.source import SourceChange, SourceDefinition, SourceInfo
     from eddyline.core.store_link import StoreLink
     from eddyline.core.topic import TopicInfo
 
 LETTERS_CONFIG: Final = TopicConfig(idempotency_window_ms=IDEMPOTENCY_WINDOW_MS_MAX)
 """Of a dead-letter topic: elsewhere 2 min. A source may be away for longer before it meets a message again."""
+
+TRIES: Final = 8
+"""Each lost to somebody who made a topic of the name and took it back within one call's time."""
+_UNDECIDED: Final = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.INTERNAL)
+"""Codes of errors after which a source may be there."""
 
 
 def check_definition(definition: SourceDefinition) -> None:
@@ -54,15 +66,47 @@ async def create_source(link: StoreLink, definition: SourceDefinition, config: T
     Raises:
         SourceExists: another definition under its name. As `ensure_topic`; TopicHasSource, TopicNotEmpty.
     """
+    for _ in range(TRIES - 1):
+        try:
+            return await _create_source(link, definition, config)
+        except TopicNotFound:
+            pass  # whoever made it took it back
+    return await _create_source(link, definition, config)
+
+
+async def _create_source(link: StoreLink, definition: SourceDefinition, config: TopicConfig) -> SourceInfo:
+    made: list[TopicInfo] = []
     try:
-        await link.get_source(definition.name)
-    except SourceNotFound:
-        await _check_topics(link, definition)
-        await ensure_topic(link, definition.topic, kind_of(definition), config)
-        if definition.dead_letter_topic:
-            await ensure_topic(link, definition.dead_letter_topic, Kind.LOG, LETTERS_CONFIG)
-    info, _ = await link.put_source(definition)
+        try:
+            await link.get_source(definition.name)
+        except SourceNotFound:
+            await _check_topics(link, definition)
+            await _ensure_topic(link, definition.topic, kind_of(definition), config, made)
+            if definition.dead_letter_topic:
+                await _ensure_topic(link, definition.dead_letter_topic, Kind.LOG, LETTERS_CONFIG, made)
+        info, _ = await link.put_source(definition)
+    except EddylineError as error:
+        if error.code not in _UNDECIDED:
+            await _take_back(link, made)
+        raise
     return info
+
+
+async def _take_back(link: StoreLink, made: Sequence[TopicInfo]) -> None:
+    """Delete topics that were made for a source that is refused, but for those that somebody uses by now.
+
+    Of dead letters nobody but their sources tell; one that takes a topic up in this very moment makes it anew at its first.
+    """
+    named: set[str] = set()
+    if made:
+        with suppress(EddylineError):
+            named = {other.definition.dead_letter_topic for other in await link.list_sources()}
+    for topic in made:
+        if topic.name in named:
+            continue
+        # Where somebody uses it by now, or the store cannot write, the caller hears why the source was refused.
+        with suppress(EddylineError):
+            await link.delete_topic(topic.name, if_epoch=topic.epoch, if_empty=True, if_no_source=True)
 
 
 async def update_source(link: StoreLink, name: str, change: SourceChange) -> SourceInfo:
@@ -142,11 +186,19 @@ async def ensure_topic(link: StoreLink, name: str, kind: Kind, config: TopicConf
     Raises:
         InvalidName, NotKv, NotLog, QuotaTopics, and what tells that the store cannot answer.
     """
+    return await _ensure_topic(link, name, kind, config, [])
+
+
+async def _ensure_topic(
+    link: StoreLink, name: str, kind: Kind, config: TopicConfig, made: list[TopicInfo]
+) -> TopicInfo:
+    """The same; one that is made is added to `made`."""
     try:
         info = await link.get_topic(name)
     except TopicNotFound:
         try:
             info = await link.create_topic(name, kind, config)
+            made.append(info)
         except TopicExists:
             info = await link.get_topic(name)
     _check_kind(info, kind)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SUBJECT_BYTES_MAX: Final = 255
 PREFIX_BYTES_MAX: Final = 1024
+FILTERS_SHOWN: Final = 3
+FILTER_CHARS_SHOWN: Final = 60
 _TOKEN: Final = re.compile(r"[^\s.*>]+")
 
 
@@ -35,6 +37,15 @@ class Filter:
         if self.takes_all or key.startswith(self._prefixes):
             return True
         return self._subjects is not None and self._subjects.fullmatch(key) is not None
+
+
+def described(definition: SourceDefinition) -> str:
+    """A source's name and what it takes, for people: its first filters, cut where there are more."""
+    filters = [prefix.decode(errors="backslashreplace") + "*" for prefix in definition.key_prefixes]
+    filters += definition.subjects
+    shown = ", ".join(one[:FILTER_CHARS_SHOWN] for one in filters[:FILTERS_SHOWN]) or "everything"
+    more = len(filters) - FILTERS_SHOWN
+    return f"{definition.name} takes {shown}" + (f" and {more} more" if more > 0 else "")
 
 
 def check_filters(definition: SourceDefinition) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 StopState = Literal["SOURCE_LOST", "STREAM_RECREATED", "CURSOR_AHEAD", "CURSOR_EXPIRED", "OVERSIZE"]
 """States of `SourceStatus` in which a source stands still until somebody acts."""
 
+STOPPED_BY_POLICY: Final[tuple[StopState, ...]] = ("STREAM_RECREATED", "CURSOR_AHEAD", "CURSOR_EXPIRED")
+"""Of them those which a resync would end by taking what there is now, so that only somebody's order may."""
 TAKEN_BY: Final = "a resync takes what there is now"
 WAY_OUT: Final = "`eddyline source update --dead-letter-topic` sets it aside, or remove it"
 """Of OVERSIZE. Before the place in the reason, which is cut where it is long."""

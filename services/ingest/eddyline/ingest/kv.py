@@ -153,7 +153,9 @@ class KvWriter:
         with self._waits.take(1 if target.wait else 0):
             sources: tuple[str, ...] = ()
             if target.wait:
-                sources = await self._applied.sources_of(target.bucket, target.source, patience_s=target.patience_s)
+                sources = await self._applied.sources_of(
+                    target.bucket, target.key, target.source, patience_s=target.patience_s
+                )
             with self._writes.take(1), self._bytes.take(len(write.value)):
                 bucket, revision = await self._store(write, until_s)
                 created_ns = await self._created_ns(bucket, revision)

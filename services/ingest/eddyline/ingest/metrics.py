@@ -71,7 +71,11 @@ def _source_gauges(listed: dict[str, Progress]) -> Iterator[Metric]:
         "Revision up to which everything is applied.",
         attrgetter("position_revision"),
     )
-    yield each(telemetry.INGEST_SOURCE_LAG, "Revisions not applied yet, as last seen.", attrgetter("lag"))
+    yield each(
+        telemetry.INGEST_SOURCE_LAG,
+        "Revisions not applied yet, as last seen; of a stream made again all of it.",
+        attrgetter("lag"),
+    )
     yield each(
         telemetry.INGEST_SOURCE_LAG_SECONDS,
         "Time since everything that was seen was applied; 0 = it is.",

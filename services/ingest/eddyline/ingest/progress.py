@@ -71,6 +71,8 @@ class Progress:
         self.counts = SourceCounts()
         self._position_revision = 0
         self.last_revision = 0
+        self._other_revision: int | None = None
+        """Last revision of the stream that is there now, where the position is of another one."""
         self._told_revision = 0
         """`last_revision` as last reported."""
         self._level_s = self._reported_s = self._since_s
@@ -95,7 +97,10 @@ class Progress:
 
     @property
     def lag(self) -> int:
-        """Revisions between the stream's last one, as last seen, and the position."""
+        """Revisions between the stream's last one, as last seen, and the position; all of a stream that the position is not
+        of."""
+        if self._other_revision is not None:
+            return self._other_revision
         return max(self.last_revision - self.position_revision, 0)
 
     @property
@@ -156,13 +161,22 @@ class Progress:
 
     def forget(self, position_revision: int, last_revision: int) -> None:
         """It is another stream now, applied so far, and got so far."""
+        self._other_revision = None
         self.last_revision = last_revision
         self.position_revision = position_revision
 
     def saw(self, last_revision: int) -> None:
         """The stream has got so far."""
         self._note_level()  # up to now it was, if it was
+        self._other_revision = None
         self.last_revision = max(self.last_revision, last_revision)
+
+    def saw_other(self, last_revision: int) -> None:
+        """The stream that is there now is not the position's: nothing of it is applied, and it has got so far."""
+        if self._other_revision is None:
+            self._note_level()
+            self.changed.set()
+        self._other_revision = last_revision
 
     def reported(self) -> None:
         """The store took a report."""

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core.errors import ClusterMismatch, Code, StoreUnreachable
+from eddyline.core.errors import ClusterMismatch, Code, NatsUnreachable, StoreUnreachable
 from eddyline.core.telemetry import fields
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class Readiness:
 
     def __init__(self) -> None:
         self.nats_connected = False
+        self._nats_refused = False
         self.store_reached = False
         self._store_trouble = StoreUnreachable.reason
         self.changed = asyncio.Event()
@@ -40,14 +41,15 @@ class Readiness:
         """What is missing; empty where nothing is."""
         missing = []
         if not self.nats_connected:
-            missing.append("NATS_UNREACHABLE")
+            missing.append(NatsUnreachable.reason + (" (it refuses our credentials)" if self._nats_refused else ""))
         if not self.store_reached:
             missing.append(self._store_trouble)
         return " ".join(missing)
 
-    def nats(self, connected: bool) -> None:
-        """The connection to NATS changed."""
+    def nats(self, connected: bool, *, refused: bool = False) -> None:
+        """The connection to NATS changed; `refused` = it does not take our credentials."""
         self.nats_connected = connected
+        self._nats_refused = refused
         self.changed.set()
 
     def store_answered(self) -> None:

@@ -82,7 +82,7 @@ class IngestRole:
             name=f"eddyline ingest {holder}",
             clock=clock,
             rng=rng,
-            on_change=lambda: self.readiness.nats(self.connection.connected),
+            on_change=lambda: self.readiness.nats(self.connection.connected, refused=self.connection.refused),
         )
         jetstream = JetStream(self.connection, domain=settings.nats_domain)
         self.apply_s = Histogram()
@@ -108,7 +108,7 @@ class IngestRole:
         )
         self.comparer = Comparer(link, self.connection, jetstream, clock)
         self.writer = KvWriter(link, self.connection, jetstream, clock=clock, rng=rng)
-        self.verifier = Verifier(self.comparer, link, owner=self.ownership, clock=clock)
+        self.verifier = Verifier(self.comparer, link, jetstream, owner=self.ownership, clock=clock)
         self._schedule = (
             VerifySchedule(
                 self.verifier,

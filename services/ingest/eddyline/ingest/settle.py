@@ -5,6 +5,7 @@ bucket, then the position, then the fold. What is left at the end is
 
 * moving, where its newest message is another one than before: the source has applied what was read, or will;
 * behind, where its newest message is not applied yet by a source that is copying;
+* a dead letter, where its newest message fits into no record, is applied, and the source sets such ones aside;
 * else different.
 
 I1: a key is different only if its newest message stayed the same from before its entry was read until after, and is applied,
@@ -31,21 +32,25 @@ LOOK_INTERVAL_S_MAX: Final = 1.0
 
 
 class Suspect:
-    """A key's two sides as last seen. `revision` = that of its newest message, -1 = not looked at yet."""
+    """A key's two sides as last seen. `revision` = that of its newest message, -1 = not looked at yet; `is_misfit` = no
+    record holds that message."""
 
-    __slots__ = ("applied_to", "bucket", "fold", "revision")
+    __slots__ = ("applied_to", "bucket", "fold", "is_misfit", "revision")
 
     def __init__(self, bucket: Live | None, fold: Live | None) -> None:
         self.bucket = bucket
         self.fold = fold
         self.revision = -1
         self.applied_to = 0
+        self.is_misfit = False
 
 
 class Settled(NamedTuple):
-    """Keys that differ, in order, and the number of those that are neither equal nor different."""
+    """Keys that differ, and those of dead letters, each in order, and the number of those that are neither equal nor
+    different."""
 
     keys: tuple[bytes, ...]
+    dead_letters: tuple[bytes, ...]
     unsettled_count: int
 
 
@@ -57,7 +62,7 @@ class Settling:
         self._suspects = suspects
         self._clock = clock
         self._settle_s = settle_s
-        self.settled = Settled((), 0)
+        self.settled = Settled((), (), 0)
 
     async def steps(self) -> AsyncGenerator[None, None]:
         """Look until all agree, at most `settle_s` and what the last look takes; a step each few keys.
@@ -83,12 +88,15 @@ class Settling:
                 interval_s = min(2 * interval_s, LOOK_INTERVAL_S_MAX)
         is_copying = await self._sides.position_revision() > started_at
         different: list[bytes] = []
+        dead_letters: list[bytes] = []
         for some in _pieces(keys):
             for key, newest in zip(some, await self._sides.newest(some), strict=True):
-                if not self._is_under_way(self._suspects[key], newest, is_copying=is_copying):
-                    different.append(key)
+                suspect = self._suspects[key]
+                if not self._is_under_way(suspect, newest, is_copying=is_copying):
+                    (dead_letters if self._is_dead_letter(suspect) else different).append(key)
             yield
-        self.settled = Settled(tuple(different), len(keys) - len(different))
+        unsettled_count = len(keys) - len(different) - len(dead_letters)
+        self.settled = Settled(tuple(different), tuple(dead_letters), unsettled_count)
 
     async def _look(self, keys: Sequence[bytes]) -> list[bytes]:
         """Read a few keys anew on both sides; those that still differ."""
@@ -96,6 +104,7 @@ class Settling:
             if newest is not None:
                 self._suspects[key].bucket = newest.live
                 self._suspects[key].revision = newest.revision
+                self._suspects[key].is_misfit = newest.is_misfit
         applied_to = await self._sides.position_revision()
         entries = await self._sides.entries(keys)
         left: list[bytes] = []
@@ -106,6 +115,9 @@ class Settling:
             if suspect.bucket != suspect.fold:
                 left.append(key)
         return left
+
+    def _is_dead_letter(self, suspect: Suspect) -> bool:
+        return suspect.is_misfit and self._sides.sets_aside and suspect.revision <= suspect.applied_to
 
     def _is_under_way(self, suspect: Suspect, newest: Newest | None, *, is_copying: bool) -> bool:
         if newest is None:  # nobody can ask for it: an entry newer than what was read is of a later message

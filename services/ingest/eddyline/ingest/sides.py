@@ -21,7 +21,7 @@ from eddyline.core.cells import cells_of
 from eddyline.core.errors import InvalidArgument, NatsUnreachable
 from eddyline.core.record import KEY_BYTES_MAX, Op
 from eddyline.ingest.consumer import Consumer, ConsumerLost
-from eddyline.ingest.decode import TooLarge, parse_headers
+from eddyline.ingest.decode import TooLarge, check_fits, parse_headers
 from eddyline.ingest.filters import Filter
 from eddyline.ingest.jetstream import nameable
 from eddyline.ingest.position import decode_position, revision_of
@@ -61,10 +61,11 @@ class Live:
 
 
 class Newest(NamedTuple):
-    """The newest message of a key: its revision (0 = there is none), and what is live by it."""
+    """The newest message of a key: its revision (0 = there is none), what is live by it, and whether no record holds it."""
 
     revision: int
     live: Live | None
+    is_misfit: bool = False
 
 
 class Sides:
@@ -90,6 +91,11 @@ class Sides:
         self._clock = clock
         self._filter = Filter(definition)
         self._readings = 0
+
+    @property
+    def sets_aside(self) -> bool:
+        """True = what fits into no record becomes a dead letter."""
+        return bool(self._definition.dead_letter_topic)
 
     async def position_revision(self) -> int:
         """Revision up to which everything is applied now."""
@@ -158,7 +164,9 @@ class Sides:
             message = await self._jetstream.last_message(self._stream, subject.decode())
             if message is None or not self._filter.takes(key):
                 return Newest(0, None)
-            return Newest(message["seq"], live_message(_op_of(message["headers"]), message["seq"], message["data"]))
+            revision, headers, data = message["seq"], message["headers"], message["data"]
+            live = live_message(_op_of(headers), revision, data)
+            return Newest(revision, live, _is_misfit(key, headers, data))
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -201,6 +209,14 @@ def keys_and_values(batch: Batch) -> tuple[list[bytes], list[bytes]]:
     keys = [key or b"" for key in batch.keys()]  # noqa: SIM118 - a batch is no mapping
     values = [b""] * batch.count if batch.data is None else [cell or b"" for cell in cells_of(batch.data, batch.count)]
     return keys, values
+
+
+def _is_misfit(key: bytes, headers: bytes, data: bytes) -> bool:
+    try:
+        check_fits(key, data, parse_headers(headers).meta)
+    except TooLarge:
+        return True
+    return False
 
 
 def _op_of(headers: bytes) -> int:

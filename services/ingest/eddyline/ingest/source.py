@@ -39,6 +39,7 @@ from eddyline.core.telemetry import fields
 from eddyline.ingest.accept import Acceptance, accept, only_changes
 from eddyline.ingest.audit import LOOK_S, Audit
 from eddyline.ingest.bootstrap import bootstrap
+from eddyline.ingest.cautions import Cautions
 from eddyline.ingest.consumer import Consumer, ConsumerLost
 from eddyline.ingest.dead_letters import DeadLetters
 from eddyline.ingest.filters import Filter
@@ -110,6 +111,7 @@ class SourceRun:
         self.progress = progress
         self._orders = orders
         self._filter = Filter(definition)
+        self._cautions = Cautions(definition.name)
         self._consumer: Consumer | None = None
         self._prefix = ""
         self._backoff = Backoff(surroundings.rng, cap_s=LOOK_AGAIN_S_MAX)
@@ -228,9 +230,7 @@ class SourceRun:
         resync_serial = self._orders.resync_serial
         verdict = await judge(around.jetstream, self._definition, position, resync_serial=resync_serial)
         stream = verdict.stream
-        if self._attempt_number == 1 and stream.cautions:
-            caution = "; ".join(stream.cautions)
-            log.warning("source may miss revisions", extra=fields(source=self._definition.name, reason=caution))
+        self._cautions.tell(stream)
         if not verdict.is_other:
             self.progress.saw(stream.last_revision)
         if not self._prefix:
@@ -469,7 +469,7 @@ class SourceRun:
     async def _look(self) -> None:
         """See how far the stream is, so that lag is told while nothing is read. What does not answer is asked again.
 
-        Of another stream nothing is told: how far the old one was says what a resync has to call lost.
+        How far the old one was stays known where it is another one now: it says what a resync has to call lost.
         """
         try:
             stream = await self._around.jetstream.source_stream(self._definition)
@@ -479,6 +479,8 @@ class SourceRun:
             return
         if is_ours:
             self.progress.saw(stream.last_revision)
+        else:
+            self.progress.saw_other(stream.last_revision)
 
     def _recover(self, reason: str) -> None:
         self.progress.enter("RECOVERING", reason)

@@ -2,6 +2,8 @@
 
 A repair is a resync, which the source's holder does under its own fence, whichever replica that is; here it is only ordered
 and waited for, and then everything is compared again. A key that differs still is told, and not tried again.
+I1: no repair is ordered of a source that its policy stops: a resync would take what is there now, an empty bucket too. The
+stream is judged here as its holder judges it, right before the order, since what was reported may be older.
 Figures are kept here: every verification counts, whoever asked for it.
 Threading: event loop.
 """
@@ -9,20 +11,22 @@ Threading: event loop.
 from __future__ import annotations
 
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from eddyline.core.clock import sleep
 from eddyline.ingest.compare import Comparison, Stage, VerifyProgress
+from eddyline.ingest.judge import STOPPED_BY_POLICY, TAKEN_BY, SourceStopped, judge
 from eddyline.ingest.position import decode_position
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from eddyline.core.clock import Clock
-    from eddyline.core.source import SourceDefinition, SourceInfo
+    from eddyline.core.source import SourceDefinition, SourceInfo, SourceReport
     from eddyline.core.store_link import StoreLink
     from eddyline.ingest.compare import Comparer
+    from eddyline.ingest.jetstream import JetStream
 
 REPAIR_S_MAX: Final = 300.0
 """The contract's. A resync reads the bucket once, as a comparison does: a million keys take some 20 s."""
@@ -35,6 +39,9 @@ class Owner(Protocol):
 
     def obey(self, info: SourceInfo) -> None:
         """One was given orders."""
+
+    def fresh(self, info: SourceInfo) -> SourceInfo:
+        """One as its holder sees it now, where that is this replica."""
 
     def verified(self, name: str, drift_count: int) -> None:
         """One was verified; so many keys still differ."""
@@ -51,9 +58,13 @@ class Order(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found; `left` = what still differed after a resync, None where none was done. `trouble` = why not."""
+    """What was found; `left` = what still differed after a resync, None where none was done. `trouble` = why not.
+
+    `report` = what the source's holder says of it at the end.
+    """
 
     found: Comparison
+    report: SourceReport
     left: Comparison | None = None
     trouble: str = ""
 
@@ -71,8 +82,11 @@ class Verdict:
 class Verifier:
     """Verifies sources. `verification_count` and `drifted_key_count` = since its making."""
 
-    def __init__(self, comparer: Comparer, link: StoreLink, *, owner: Owner, clock: Clock) -> None:
+    def __init__(
+        self, comparer: Comparer, link: StoreLink, jetstream: JetStream, *, owner: Owner, clock: Clock
+    ) -> None:
         self._comparer = comparer
+        self._jetstream = jetstream
         self._link = link
         self._owner = owner
         self._clock = clock
@@ -95,7 +109,7 @@ class Verifier:
         """The same, with how far it is. Whoever breaks off closes it.
 
         Raises:
-            As `Comparer.steps`; of a repair SourceNotFound, ReadOnly, CommitUnknown.
+            As `Comparer.steps`; SourceNotFound (deleted meanwhile); of a repair ReadOnly, CommitUnknown.
         """
         found: Comparison | None = None
         async with aclosing(self._compare(source, order, "")) as steps:
@@ -109,7 +123,11 @@ class Verifier:
         self.drifted_key_count += found.difference_count
         self._owner.verified(source.name, found.difference_count)
         if not order.repair or found.is_right:
-            yield Verdict(found)
+            yield Verdict(found, (await self._source(source.name)).report)
+            return
+        stopped = await self._stopped(source.name)
+        if stopped is not None:
+            yield Verdict(found, stopped, trouble=_refusal(source.name, stopped))
             return
         repair = _Repair(self._link, self._clock, self._owner, source.name)
         async with aclosing(repair.steps(found.difference_count)) as repairing:
@@ -125,7 +143,26 @@ class Verifier:
                         yield step
             assert left is not None
             self._owner.verified(source.name, left.difference_count)
-        yield Verdict(found, left, repair.trouble)
+        yield Verdict(found, (await self._source(source.name)).report, left, repair.trouble)
+
+    async def _source(self, name: str) -> SourceInfo:
+        return self._owner.fresh(await self._link.get_source(name))
+
+    async def _stopped(self, name: str) -> SourceReport | None:
+        """Which stop of its own making the source stands in, or will; None = none."""
+        info = await self._source(name)
+        report = info.report
+        try:
+            await judge(
+                self._jetstream,
+                info.definition,
+                decode_position(info.position),
+                resync_serial=info.orders.resync_serial,
+            )
+        except SourceStopped as stopped:
+            report = replace(report, state=stopped.state, reason=stopped.reason)
+        # One that stopped in the middle of reading looks right to whoever did not see what left.
+        return report if report.state in STOPPED_BY_POLICY else None
 
     def _compare(
         self, source: SourceDefinition, order: Order, suffix: str
@@ -165,6 +202,12 @@ class _Repair:
             looks += 1
             await sleep(self._clock, LOOK_INTERVAL_S)
             info = await self._link.get_source(self._name)
+
+
+def _refusal(name: str, stopped: SourceReport) -> str:
+    """Why a source that its policy stopped is not repaired, and what does it all the same."""
+    reason = stopped.reason.removesuffix(f"; {TAKEN_BY}")
+    return f"{name} is {stopped.state}: {reason}; `eddyline source resync {name}` takes what is there"
 
 
 def _is_done(info: SourceInfo, serial: int) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from eddyline.core.clock import sleep
 from eddyline.core.errors import EddylineError
 from eddyline.core.telemetry import fields
+from eddyline.ingest.compare import Kind
 from eddyline.ingest.verify import Order
 
 if TYPE_CHECKING:
@@ -110,12 +111,17 @@ def _tell(name: str, verdict: Verdict) -> None:
         "differences": found.difference_count,
         "unsettled": found.unsettled_count,
         "unexamined": found.unexamined_count,
+        "dead_letters": found.dead_letter_count,
         "position": found.position_revision,
     }
     if found.is_right:
         log.info("source verified", extra=fields(**told))
         return
-    keys = [one.key.decode(errors="backslashreplace")[:KEY_CHARS_SHOWN] for one in found.differences[:KEYS_SHOWN]]
+    keys = [
+        one.key.decode(errors="backslashreplace")[:KEY_CHARS_SHOWN]
+        for one in found.differences
+        if one.kind is not Kind.DEAD_LETTER
+    ]
     told |= {"keys": ", ".join(keys), "left": verdict.left_count, "repair": _repair_text(verdict)}
     log.error("source drifted", extra=fields(**told))
 

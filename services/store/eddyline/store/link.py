@@ -114,16 +114,15 @@ class LocalLink:
             await self._parts.retention.settle(topic)
         return [topic.info() for topic in topics if not topic.deleted]
 
-    async def delete_topic(self, name: str, *, if_epoch: int = 0, if_empty: bool = False) -> int:
-        """Delete a topic with all it has; its epoch.
-
-        Raises:
-            TopicNotFound, EpochMismatch, TopicNotEmpty, ReadOnly.
-        """
+    async def delete_topic(
+        self, name: str, *, if_epoch: int = 0, if_empty: bool = False, if_no_source: bool = False
+    ) -> int:
         self._check_open()
         async with self._locks.hold(name):
             topic = self._table.get(name)
             check_epoch(name, topic.id, if_epoch)
+            if if_no_source and topic.source:
+                raise TopicHasSource(f"topic {name} has source {topic.source}", topic=name, source=topic.source)
             if if_empty:
                 await self._parts.retention.settle(topic)
                 # A topic with a fold is empty only where it never had a record: what its log has lost the fold still holds.

@@ -49,13 +49,6 @@ class StoreDoor(StoreLink, Protocol):
     async def list_topics(self, name_prefix: str, after_name: str, limit: int) -> list[TopicInfo]:
         """Up to `limit` topics in byte order of their names, above `after_name`."""
 
-    async def delete_topic(self, name: str, *, if_epoch: int = 0, if_empty: bool = False) -> int:
-        """Delete a topic with all it has; its epoch.
-
-        Raises:
-            TopicNotFound, EpochMismatch, TopicNotEmpty, ReadOnly.
-        """
-
     def erase_topic(self, name: str, *, if_epoch: int = 0) -> AsyncGenerator[EraseProgress, None]:
         """Take what was deleted from a topic before the call off the disk; the last progress, and only it, is `erased`.
 

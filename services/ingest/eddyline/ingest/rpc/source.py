@@ -12,7 +12,7 @@ from eddyline.core.wire_state import source_definition_from_pb, source_definitio
 from eddyline.ingest.creation import check_definition, create_source, kind_of, update_source
 from eddyline.ingest.position import Position, decode_position, revision_of
 from eddyline.ingest.rpc.source_change import change_of
-from eddyline.ingest.rpc.verdict import differences_to_pb, step_to_pb
+from eddyline.ingest.rpc.verdict import differences_to_pb, status_to_pb, step_to_pb
 from eddyline.ingest.verify import Order
 from eddyline.v1 import source_pb2, source_pb2_grpc
 
@@ -31,7 +31,8 @@ DIFFERENCES_DEFAULT: Final = 100
 DIFFERENCES_MAX: Final = 10_000
 
 _LIST: Final = "SourceService.ListSources"
-_STATUS_PREFIX: Final = "SOURCE_STATUS_"
+_OF_ANOTHER: Final = ("STREAM_RECREATED", "CURSOR_AHEAD")
+"""States in which the position is not of the stream that is there: its last revision is what lags, all of it."""
 
 
 class Owner(Protocol):
@@ -141,6 +142,7 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
             difference_count=comparison.difference_count,
             differences=differences_to_pb(comparison.differences),
             position_revision=comparison.position_revision,
+            dead_letter_count=comparison.dead_letter_count,
         )
 
     async def VerifySource(
@@ -160,15 +162,16 @@ def source_to_pb(info: SourceInfo) -> source_pb2.Source:
     position_revision = revision_of(position)
     # The position is the store's own, newer than the report: the bucket had got at least so far.
     last_revision = max(report.last_revision, position_revision)
-    name = _STATUS_PREFIX + report.state
-    known = report.state and name in source_pb2.SourceStatus.keys()  # noqa: SIM118 - an enum wrapper is no mapping
+    lag = last_revision - position_revision
+    if report.state in _OF_ANOTHER:
+        last_revision = lag = report.lag
     return source_pb2.Source(
         definition=source_definition_to_pb(info.definition),
-        status=source_pb2.SourceStatus.Value(name) if known else source_pb2.SOURCE_STATUS_UNSPECIFIED,
+        status=status_to_pb(report.state),
         reason=report.reason,
         position_revision=position_revision,
         last_revision=last_revision,
-        lag=last_revision - position_revision,
+        lag=lag,
         holder=info.holder,
         reported_ms=info.reported_ms,
         head_seq=info.head_seq,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from eddyline.ingest.compare import VerifyProgress
 from eddyline.v1 import source_pb2
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from eddyline.ingest.compare import Difference
     from eddyline.ingest.verify import Verdict
+
+_STATUS_PREFIX: Final = "SOURCE_STATUS_"
 
 
 def step_to_pb(step: VerifyProgress | Verdict) -> source_pb2.VerifySourceResponse:
@@ -51,8 +53,18 @@ def step_to_pb(step: VerifyProgress | Verdict) -> source_pb2.VerifySourceRespons
             repair_trouble=step.trouble,
             left_count=step.left_count,
             left=differences_to_pb(step.left.differences) if step.left is not None else [],
+            source_status=status_to_pb(step.report.state),
+            source_reason=step.report.reason,
+            dead_letter_count=(step.left or found).dead_letter_count,
         )
     )
+
+
+def status_to_pb(state: str) -> source_pb2.SourceStatus.ValueType:
+    """A source's state; "" and a newer one's are UNSPECIFIED."""
+    name = _STATUS_PREFIX + state
+    known = state and name in source_pb2.SourceStatus.keys()  # noqa: SIM118 - an enum wrapper is no mapping
+    return source_pb2.SourceStatus.Value(name) if known else source_pb2.SOURCE_STATUS_UNSPECIFIED
 
 
 def differences_to_pb(differences: Iterable[Difference]) -> list[source_pb2.Difference]:

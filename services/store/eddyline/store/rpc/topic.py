@@ -80,7 +80,12 @@ class TopicServicer(topic_pb2_grpc.TopicServiceServicer):
         self, request: topic_pb2.DeleteTopicRequest, context: object
     ) -> topic_pb2.DeleteTopicResponse:
         door = self._doorway.enter()
-        epoch = await door.delete_topic(request.topic, if_epoch=request.if_epoch, if_empty=request.if_empty)
+        epoch = await door.delete_topic(
+            request.topic,
+            if_epoch=request.if_epoch,
+            if_empty=request.if_empty,
+            if_no_source=request.if_no_source,
+        )
         return topic_pb2.DeleteTopicResponse(epoch=epoch)
 
     async def EraseTopic(

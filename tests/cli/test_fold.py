@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pytest
 
 from eddyline.core.artifact import Artifact, ArtifactProgress, FoldExported, FoldImported
+from eddyline.core.errors import TopicNotFound
 from eddyline.core.read import FoldState
+from eddyline.core.topic import Kind, TopicConfig, TopicInfo
 from tests.support.command_line import command_on_a_door
 from tests.support.scripted_door import ScriptedDoor
-
-if TYPE_CHECKING:
-    import pytest
 
 ARTIFACT = Artifact("one", "t", 7, 9, 3, 100, 5, "store", "nats", b"p1", True)
 
@@ -24,7 +23,7 @@ async def test_export_says_what_is_there_and_what_is_the_latest(monkeypatch: pyt
         code, said = await command.run("fold", "export", "t")
         _, text = await command.text("fold", "export", "t")
     assert (code, said[0]["superseded"], said[0]["latest_name"]) == (0, True, "two")
-    assert (said[0]["name"], said[0]["fold_seq"], said[0]["source_position"]) == ("one", 9, "p1")
+    assert (said[0]["name"], said[0]["fold_seq"], said[0]["source_position"]) == ("one", 9, "7031")
     assert text == "t: exported 3 entries at 9 as one; two is newer, and stays the latest\n"
 
 
@@ -45,5 +44,13 @@ async def test_list_shows_all_and_says_where_there_is_none(monkeypatch: pytest.M
     async with command_on_a_door(door, monkeypatch) as command:
         _, said = await command.run("fold", "list", "t")
         assert [(one["name"], one["latest"]) for one in said] == [("one", True)]
+        _, text = await command.text("fold", "list", "t")
+        assert "MADE " in text
+        assert "1970-01-01 00:00:00.005" in text
+        assert said[0]["created_ms"] == 5
         door.scripts["list_artifacts"] = ()
+        door.scripts["get_topic"] = TopicInfo("t", 7, Kind.KV, TopicConfig(), 9, 5, "", 1, 4, 5, 320, 2)
         assert (await command.text("fold", "list", "t"))[1].startswith("no artifacts; make one")
+        door.scripts["get_topic"] = TopicNotFound("no topic 't'")
+        with pytest.raises(TopicNotFound):
+            await command.text("fold", "list", "t")

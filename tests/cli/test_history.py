@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eddyline.cli.progress import EVERY_S, Progress, share
+from eddyline.cli.progress import EVERY_S, SAME_EVERY_S, Progress, share
 from eddyline.core.batch import Batch
 from eddyline.core.fold_check import FoldSettled, FoldVerdict, VerifyProgress
 from eddyline.core.read import EntryPage, FoldState, SeqFound
@@ -98,6 +98,17 @@ async def test_a_settled_fold_says_what_may_be_missing(monkeypatch: pytest.Monke
         code, said = await command.run("settle-fold", "t", "--yes")
     assert (code, said[0]["settled"], said[0]["fold_seq"]) == (0, False, 9)
     assert door.asked[-1] == ("settle_fold", ("t",), {"if_epoch": 7})
+
+
+def test_the_same_progress_is_not_told_again_soon(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = ManualClock()
+    progress = Progress(clock)
+    for text in ("half", "half", "all"):
+        clock.advance(EVERY_S)
+        progress.tell(text)
+    clock.advance(SAME_EVERY_S)
+    progress.tell("all")
+    assert capsys.readouterr().err.splitlines() == ["eddyline: half", "eddyline: all", "eddyline: all"]
 
 
 def test_progress_is_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:

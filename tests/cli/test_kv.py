@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
 from eddyline.cli.command import parse
 from eddyline.cli.failure import CommandError, failure_line
+from eddyline.cli.kv import _Stop
 from eddyline.cli.output import Output
 from eddyline.cli.verb import Context
 from eddyline.core.clock import SystemClock, SystemHost
@@ -71,6 +73,49 @@ async def test_values_from_everywhere_and_what_is_said(tmp_path: Path, monkeypat
             assert len(await bucket.history("a/b")) == 1
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+async def test_a_wait_that_is_stopped_says_that_the_write_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], output: Literal["text", "json"]
+) -> None:
+    server = NatsServer(tmp_path / "nats")
+    server.start()
+    noted = asyncio.Event()
+
+    class NotedStop(_Stop):
+        def note(self, revision: int) -> None:
+            super().note(revision)
+            noted.set()
+
+    monkeypatch.setattr("eddyline.cli.kv._Stop", NotedStop)
+    try:
+        async with store_server(tmp_path / "store") as store, served_ingest(server.url, store, "b") as served:
+            bucket = await served.make_bucket()
+            await served.copies()
+            await served.client.sources.pause("b")
+            stream = io.StringIO()
+            arguments = parse(["kv", "put", "b", "k", "1", "--wait-applied", "--cluster", served.address])
+            context = Context(Output(output, stream=stream), {}, SystemClock(), SystemHost(), random.Random(1))
+            async with asyncio.TaskGroup() as group:
+                put = group.create_task(arguments.run(arguments, context))
+                await noted.wait()
+                put.cancel()
+            assert put.cancelled()
+            assert (await bucket.get("k")).value == b"1"
+    finally:
+        server.stop()
+    text = "written at revision 1, not applied yet: do not repeat it"
+    if output == "text":
+        assert (stream.getvalue(), capsys.readouterr().err) == ("", f"eddyline: {text}\n")
+        return
+    assert json.loads(stream.getvalue()) == {
+        "bucket": "b",
+        "key": "k",
+        "reason": "APPLY_PENDING",
+        "revision": 1,
+        "message": text,
+    }
 
 
 def test_a_file_that_is_too_long_or_missing_is_refused(tmp_path: Path) -> None:

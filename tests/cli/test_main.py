@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from eddyline.cli import stdin
+from eddyline.cli.cluster import DATA_DEFAULT
 from eddyline.cli.command import parse
 from eddyline.cli.failure import CommandError, failure_line, known_cause
+from eddyline.cli.up import status_command
 from eddyline.core.errors import KeyRequired, NotReady, TopicExists, TopicNotFound
 from tests.support.command_line import command_on_a_store, main
 
@@ -273,3 +275,14 @@ async def test_stopping_a_verb_is_its_cancellation(tmp_path: Path, monkeypatch: 
             following = group.create_task(command.run("read", "log", "--follow"))
             await asyncio.sleep(0)
             following.cancel()
+
+
+def test_filters_of_a_source_are_said_to_widen_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["source", "create", "--help"])
+    assert "a message is copied where any one of them matches" in capsys.readouterr().out
+
+
+def test_the_command_after_up_finds_the_cluster_that_it_started() -> None:
+    assert status_command(Path(DATA_DEFAULT)) == "eddyline status"
+    assert status_command(Path("/tmp/a b")) == "eddyline status --data '/tmp/a b'"

@@ -5,20 +5,11 @@ from __future__ import annotations
 import io
 import json
 
-from eddyline.cli.output import (
-    Output,
-    aligned,
-    gap_fields,
-    gap_line,
-    put_bytes,
-    record_fields,
-    record_line,
-    shown_bytes,
-    shown_time,
-)
+from eddyline.cli.output import Output, aligned, gap_fields, gap_line, put_bytes, record_fields, record_line, shown_time
 from eddyline.cli.source_fields import source_fields
 from eddyline.client.sources import Source
 from eddyline.core.record import Gap, GapReason, MetaEntry, Op, Record
+from eddyline.core.shown import shown_bytes
 from eddyline.core.source import SourceDefinition
 
 
@@ -99,10 +90,12 @@ def test_gap_names_its_range_and_reason() -> None:
         "source_first": 10,
         "source_last": 20,
     }
-    assert "source revisions 10 to 20" in gap_line(gap)
+    assert gap_line(gap) == "     GAP  SOURCE_GAP: source revisions 10 to 20 lost (gap at 5)"
+    assert "source revision 10 lost" in gap_line(gap._replace(source_last=10))
     unknown = gap._replace(source_last=0)
     assert gap_fields(unknown)["source_last"] == 0
-    assert "source revisions 10 on, how many is not known" in gap_line(unknown)
+    assert gap_line(unknown).endswith("source revisions from 10 on, nobody knows how many, lost (gap at 5)")
+    assert gap_line(Gap(3, 4, GapReason.CAP)).endswith("CAP: lost 3 to 4")
     assert "epoch 1, now 2" in gap_line(Gap(0, 0, GapReason.RECREATED, old_epoch=1, new_epoch=2))
 
 

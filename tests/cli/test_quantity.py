@@ -7,7 +7,15 @@ import argparse
 import pytest
 
 from eddyline.cli.command import parse
-from eddyline.cli.quantity import commit_time_ns, duration_ms, shown_size, shown_span, size_bytes, source_time_ns
+from eddyline.cli.quantity import (
+    commit_time_ns,
+    counted,
+    duration_ms,
+    shown_size,
+    shown_span,
+    size_bytes,
+    source_time_ns,
+)
 
 
 @pytest.mark.parametrize(
@@ -102,3 +110,18 @@ def test_a_negative_value_is_a_value_and_refused_as_one(
 
 def test_a_value_that_begins_like_a_number_below_zero_is_appended() -> None:
     assert parse(["append", "t", "-5s", "--key", "-1x"]).values == ["-5s"]
+
+
+def test_one_of_a_thing_is_said_so() -> None:
+    said = [counted(number, what) for number in (0, 1, 2) for what in ("key", "entry", "prefix")]
+    assert said == [
+        "0 keys",
+        "0 entries",
+        "0 prefixes",
+        "1 key",
+        "1 entry",
+        "1 prefix",
+        "2 keys",
+        "2 entries",
+        "2 prefixes",
+    ]

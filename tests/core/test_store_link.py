@@ -243,6 +243,8 @@ async def test_source_refusals(store: LinkedStore) -> None:
         "topic": "kv",
         "askedBucket": "other",
         "askedTopic": "kv",
+        "fields": "bucket",
+        "isSettled": "true",
     }
     with pytest.raises(TopicHasSource):
         await store.link.put_source(replace(CERTS, name="second"))

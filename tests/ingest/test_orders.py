@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -199,6 +200,10 @@ async def test_recreated_bucket_stops_the_source_and_a_resync_takes_it_as_it_is(
         await bucket.put("new", b"3")
         await bucket.delete("deleted")
         await sources.is_state("s", "STREAM_RECREATED")
+        reason = (await sources.link.get_source("s")).report.reason
+        date = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}"
+        assert re.search(f"made again: this one is of {date}, the one that was copied of {date}; ", reason)
+        assert reason.endswith("`eddyline source resync s` takes what there is now")
         assert (await sources.fold("t")).keys() == {b"gone", b"same", b"other", b"deleted"}
         role.ownership.obey(await sources.link.control_source("s", resync=True))
         await sources.is_state("s", "LIVE")
@@ -317,7 +322,9 @@ async def test_revisions_evicted_while_away_are_told_or_stop_the_source(
     async with sources.ingest() as role:
         if policy == "STOP":
             await sources.is_state("s", "CURSOR_EXPIRED")
-            assert (await sources.link.get_source("s")).report.reason.startswith("revisions 2 to 4 left bucket ")
+            assert (await sources.link.get_source("s")).report.reason.startswith(
+                f"revisions 2 to 4 left bucket {bucket_name}, or were overwritten, before they were read; `eddyline"
+            )
             assert await sources.fold("t") == {b"a": b"1"}
             role.ownership.obey(await sources.link.control_source("s", resync=True))
         await sources.is_state("s", "LIVE")

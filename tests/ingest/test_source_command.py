@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
 from nats.js.api import KeyValueConfig, StreamConfig
 
 from eddyline.cli.command import parse
-from eddyline.core.errors import NotKv, SourceNotFound
+from eddyline.cli.failure import failure_line
+from eddyline.core.errors import NotKv, SourceExists, SourceNotFound
 from tests.support.command_line import command_at
 
 if TYPE_CHECKING:
@@ -64,6 +66,69 @@ async def test_a_stream_is_copied_by_the_command(
         with pytest.raises(NotKv):
             await command.text("source", "compare", "orders")
     assert [row.data for row in await sources.rows("orders")] == [b"1"]
+
+
+async def test_a_source_that_is_there_otherwise_names_what_differs_and_what_helps(
+    sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sources.ingest() as role, sources.served(role) as address:
+        command = command_at("127.0.0.1:1", monkeypatch, ingest=address)
+        create = ("source", "create", "certs", "--bucket", bucket_name)
+        await command.run(*create, "--key-prefix", "prod.")
+        with pytest.raises(SourceExists) as refusal:
+            await command.run(*create, "--key-prefix", "test.", "--on-expired", "stop")
+        line = failure_line(refusal.value)
+        assert "it differs in key_prefixes prod., not test., on_expired RESYNC, not STOP" in line
+        assert "delete the source, and create it anew with a topic of its own" in line
+        with pytest.raises(SourceExists) as refusal:
+            await command.run(*create, "--key-prefix", "prod.", "--on-expired", "stop")
+        assert "`eddyline source update NAME` changes that" in failure_line(refusal.value)
+
+
+async def test_a_source_of_a_bucket_that_is_missing_is_made_with_a_note(
+    sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with sources.ingest() as role, sources.served(role) as address:
+        command = command_at("127.0.0.1:1", monkeypatch, ingest=address)
+        create = ("source", "create", "certs", "--bucket", bucket_name)
+        assert (await command.text(*create))[0] == 0
+        note = f"eddyline: NATS has no bucket {bucket_name} yet: copying begins when it has\n"
+        assert capsys.readouterr().err == note
+        code, (made,) = await command.run(*create)
+        assert (code, made["state"], made["reason"]) == (0, "SOURCE_LOST", f"NATS has no bucket {bucket_name}")
+        await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name))
+        await sources.is_state("certs", "LIVE")
+        assert (await command.text(*create))[0] == 0
+        assert capsys.readouterr().err == ""
+
+
+async def test_what_is_done_to_a_source_is_logged(
+    sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name))
+    async with sources.ingest() as role, sources.served(role) as address:
+        command = command_at("127.0.0.1:1", monkeypatch, ingest=address)
+        for _ in range(2):
+            await command.run("source", "create", "certs", "--bucket", bucket_name)
+        await sources.is_state("certs", "LIVE")
+        await command.run("source", "update", "certs", "--on-expired", "stop")
+        await sources.is_state("certs", "LIVE")
+        for verb in ("resync", "pause", "resume"):
+            await command.run("source", verb, "certs")
+        await command.run("source", "delete", "certs", "--yes")
+    told = [(record.getMessage(), vars(record)["fields"]) for record in caplog.records if "fields" in vars(record)]
+    settings = f"topic certs, bucket {bucket_name}, on_expired RESYNC, on_recreated STOP"
+    done = [line for line in told if line[0] in ("source created", "source updated", "source deleted")]
+    assert done == [
+        ("source created", {"source": "certs", "settings": settings}),
+        ("source updated", {"source": "certs", "changes": "on_expired RESYNC -> STOP"}),
+        ("source deleted", {"source": "certs", "settings": settings.replace("RESYNC", "STOP")}),
+    ]
+    reasons = [shown["reason"] for text, shown in told if text == "source state"]
+    assert "settings changed: on_expired RESYNC -> STOP" in reasons
+    orders = [shown["orders"] for text, shown in told if text == "source ordered"]
+    assert orders == ["settings changed: on_expired RESYNC -> STOP", "resync asked for", "paused", "resumed"]
 
 
 async def test_a_stopped_source_is_changed_and_goes_on(

@@ -63,7 +63,7 @@ async def test_recreated_bucket_is_not_taken_by_a_repair(
         code, said = await command.text("verify", "s", "--repair", "--settle-ms", "100")
         assert code == 1
         assert f"3 keys differ, not repaired: s is STREAM_RECREATED: bucket {bucket_name} was deleted and made" in said
-        assert "; `eddyline source resync s` takes what is there (" in said
+        assert "; `eddyline source resync s` takes what there is now (" in said
         code, objects = await command.run("verify", "s", "--settle-ms", "100")
         assert code == 1
         assert objects[-1]["source_status"] == "STREAM_RECREATED"

@@ -56,7 +56,7 @@ async def test_oversize_source_goes_on_when_it_gets_a_dead_letter_topic(sources:
     async with sources.ingest():
         await sources.is_state("s", "OVERSIZE")
         reason = (await sources.link.get_source("s")).report.reason
-        assert "`eddyline source update --dead-letter-topic` sets it aside" in reason
+        assert "`eddyline source update s --dead-letter-topic TOPIC` sets it aside" in reason
         # Said at another replica: the holder learns it with its renewal, long before it would look again by itself.
         await update_source(sources.link, "s", SourceChange(dead_letter_topic="letters"))
         await sources.until(lambda: _reached(sources, last), seconds=LEASE_MS / 1000 + 2)

@@ -142,7 +142,7 @@ async def test_command_says_each_finding_and_repairs(
         await copied(sources, role, bucket_name, 10)
         command = command_at("127.0.0.1:1", monkeypatch, ingest=address)
         code, said = await command.text("verify", "s", *SETTLE)
-        assert (code, said) == (0, "s: equal (bucket 10 keys, fold 10, at revision 10)\n")
+        assert (code, said) == (0, "s: equal (bucket 10 keys, fold 10 keys, at revision 10)\n")
         corrupt_row(sources.link, "t", b"a.k03", b"x")
         corrupt_row(sources.link, "t", b"a.k04", None)
         code, said = await command.text("verify", "s", *SETTLE)
@@ -150,8 +150,8 @@ async def test_command_says_each_finding_and_repairs(
         assert said.splitlines() == [
             "s: VALUE    a.k03  bucket 4, fold 1",
             "s: MISSING  a.k04  bucket 5, fold 0",
-            "s: below a.: 2 differ, bucket 10 keys, fold 9",
-            "s: 2 keys differ (bucket 10 keys, fold 9, at revision 10)",
+            "s: below a.: 2 differ, bucket 10 of 10 keys, fold 9 of 9",
+            "s: 2 keys differ (bucket 10 keys, fold 9 keys, at revision 10)",
         ]
         code, objects = await command.run("verify", "s", "--repair", "--limit", "1", *SETTLE)
         assert code == 0
@@ -179,8 +179,19 @@ async def test_command_says_each_finding_and_repairs(
             "position_revision": 10,
             "source_status": "LIVE",
             "source_reason": "",
+            "left_bucket_count": 10,
+            "left_fold_count": 10,
         }
         assert len(objects) == 3
+        corrupt_row(sources.link, "t", b"surplus", b"x")
+        code, said = await command.text("verify", "s", "--repair", *SETTLE)
+        assert (code, said.splitlines()[1:]) == (
+            0,
+            [
+                "s: keys without a prefix: 1 differ, bucket 0 of 10 keys, fold 1 of 11",
+                "s: 1 key differed (bucket 10 keys, fold 11 keys, at revision 10); repaired: bucket 10 keys, fold 10 keys",
+            ],
+        )
 
 
 async def test_all_sources_are_verified_and_one_that_cannot_be_is_named(
@@ -201,7 +212,7 @@ async def test_all_sources_are_verified_and_one_that_cannot_be_is_named(
         ]
         await sources.link.delete_source("a-missing")
         code, said = await command.text("verify", "--all", *SETTLE)
-        assert (code, said) == (0, "s: equal (bucket 3 keys, fold 3, at revision 3)\n")
+        assert (code, said) == (0, "s: equal (bucket 3 keys, fold 3 keys, at revision 3)\n")
 
 
 async def test_many_prefixes_are_cut_for_people_and_no_sources_said(
@@ -218,10 +229,10 @@ async def test_many_prefixes_are_cut_for_people_and_no_sources_said(
         assert code == 1
         lines = said.splitlines()
         assert lines[0] == "s: SURPLUS  p00.k  bucket 0, fold 1"
-        assert lines[1] == "s: below p00.: 1 differ, bucket 0 keys, fold 1"
+        assert lines[1] == "s: below p00.: 1 differ, bucket 0 of 1 key, fold 1 of 26"
         assert lines[21:] == [
             "s: and 5 prefixes more",
-            "s: 25 keys differ (bucket 1 keys, fold 26, at revision 1)",
+            "s: 25 keys differ (bucket 1 key, fold 26 keys, at revision 1)",
         ]
         _, objects = await command.run("verify", "s", "--limit", "1", *SETTLE)
         assert len(objects) == 27

@@ -66,7 +66,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_TOPIC_EXISTS: _ErrorReason.ValueType  # 18
     """ALREADY_EXISTS: a topic of this name exists."""
     ERROR_REASON_SOURCE_EXISTS: _ErrorReason.ValueType  # 19
-    """ALREADY_EXISTS: a source of this name exists with another definition."""
+    """ALREADY_EXISTS: a source of this name exists with another definition. Metadata: fields (those that differ, with commas);
+    isSettled (true where one of them cannot be updated, else absent).
+    """
     ERROR_REASON_IDEMPOTENCY_CONFLICT: _ErrorReason.ValueType  # 20
     """ALREADY_EXISTS: the idempotency key was used for other content."""
     ERROR_REASON_EPOCH_MISMATCH: _ErrorReason.ValueType  # 21
@@ -214,7 +216,9 @@ ERROR_REASON_BUCKET_NOT_FOUND: ErrorReason.ValueType  # 17
 ERROR_REASON_TOPIC_EXISTS: ErrorReason.ValueType  # 18
 """ALREADY_EXISTS: a topic of this name exists."""
 ERROR_REASON_SOURCE_EXISTS: ErrorReason.ValueType  # 19
-"""ALREADY_EXISTS: a source of this name exists with another definition."""
+"""ALREADY_EXISTS: a source of this name exists with another definition. Metadata: fields (those that differ, with commas);
+isSettled (true where one of them cannot be updated, else absent).
+"""
 ERROR_REASON_IDEMPOTENCY_CONFLICT: ErrorReason.ValueType  # 20
 """ALREADY_EXISTS: the idempotency key was used for other content."""
 ERROR_REASON_EPOCH_MISMATCH: ErrorReason.ValueType  # 21

@@ -32,6 +32,8 @@ class KvServiceStub:
     Every call: when it returns, NATS has the write, as durable as the bucket is. With `wait_applied` the store has
     applied it too, so that every read of the topic sees it or what came after it. Writes of one key are ordered by their
     revisions; calls that overlap may end in either order.
+    With `wait_applied` the revision is told as soon as NATS has the write, in the call's initial metadata
+    `eddyline-written-revision` (decimal): a caller that gives up the wait, and has it, has nothing to repeat.
     A failure is a definite refusal, and nothing was written, but for two: WRITE_UNKNOWN (sent, and no answer came: it may be
     written, now or a little later) and APPLY_PENDING (written, at the revision that its metadata names; waiting for the
     store ended before it was applied). Neither is to be repeated blindly: after WRITE_UNKNOWN read the key first, or
@@ -80,6 +82,8 @@ class KvServiceServicer:
     Every call: when it returns, NATS has the write, as durable as the bucket is. With `wait_applied` the store has
     applied it too, so that every read of the topic sees it or what came after it. Writes of one key are ordered by their
     revisions; calls that overlap may end in either order.
+    With `wait_applied` the revision is told as soon as NATS has the write, in the call's initial metadata
+    `eddyline-written-revision` (decimal): a caller that gives up the wait, and has it, has nothing to repeat.
     A failure is a definite refusal, and nothing was written, but for two: WRITE_UNKNOWN (sent, and no answer came: it may be
     written, now or a little later) and APPLY_PENDING (written, at the revision that its metadata names; waiting for the
     store ended before it was applied). Neither is to be repeated blindly: after WRITE_UNKNOWN read the key first, or
@@ -182,6 +186,8 @@ class KvService:
     Every call: when it returns, NATS has the write, as durable as the bucket is. With `wait_applied` the store has
     applied it too, so that every read of the topic sees it or what came after it. Writes of one key are ordered by their
     revisions; calls that overlap may end in either order.
+    With `wait_applied` the revision is told as soon as NATS has the write, in the call's initial metadata
+    `eddyline-written-revision` (decimal): a caller that gives up the wait, and has it, has nothing to repeat.
     A failure is a definite refusal, and nothing was written, but for two: WRITE_UNKNOWN (sent, and no answer came: it may be
     written, now or a little later) and APPLY_PENDING (written, at the revision that its metadata names; waiting for the
     store ended before it was applied). Neither is to be repeated blindly: after WRITE_UNKNOWN read the key first, or

@@ -839,6 +839,8 @@ class SourceVerdict(_message.Message):
     SOURCE_STATUS_FIELD_NUMBER: _builtins.int
     SOURCE_REASON_FIELD_NUMBER: _builtins.int
     DEAD_LETTER_COUNT_FIELD_NUMBER: _builtins.int
+    LEFT_BUCKET_COUNT_FIELD_NUMBER: _builtins.int
+    LEFT_FOLD_COUNT_FIELD_NUMBER: _builtins.int
     bucket_count: _builtins.int
     """Live keys of the bucket that the source copies."""
     fold_count: _builtins.int
@@ -872,6 +874,10 @@ class SourceVerdict(_message.Message):
     """Keys whose newest message fitted into no record and became a dead letter. No drift, and not in `difference_count` nor
     `prefixes`; in `differences` behind all others, as far as the limit goes.
     """
+    left_bucket_count: _builtins.int
+    """Live keys of the bucket that the source copies, after the repair. 0 where none was done."""
+    left_fold_count: _builtins.int
+    """Live keys of the fold, after the repair. 0 where none was done."""
     @_builtins.property
     def differences(self) -> _containers.RepeatedCompositeFieldContainer[Global___Difference]:
         """The first differences, by key. Of the first 100 000 keys that were seen to differ; others are counted only."""
@@ -903,10 +909,12 @@ class SourceVerdict(_message.Message):
         source_status: Global___SourceStatus.ValueType = ...,
         source_reason: _builtins.str = ...,
         dead_letter_count: _builtins.int = ...,
+        left_bucket_count: _builtins.int = ...,
+        left_fold_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_count", b"bucket_count", "dead_letter_count", b"dead_letter_count", "difference_count", b"difference_count", "differences", b"differences", "fold_count", b"fold_count", "left", b"left", "left_count", b"left_count", "position_revision", b"position_revision", "prefixes", b"prefixes", "repair_trouble", b"repair_trouble", "repaired", b"repaired", "source_reason", b"source_reason", "source_status", b"source_status", "unconfirmed_count", b"unconfirmed_count", "unexamined_count", b"unexamined_count", "unsettled_count", b"unsettled_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_count", b"bucket_count", "dead_letter_count", b"dead_letter_count", "difference_count", b"difference_count", "differences", b"differences", "fold_count", b"fold_count", "left", b"left", "left_bucket_count", b"left_bucket_count", "left_count", b"left_count", "left_fold_count", b"left_fold_count", "position_revision", b"position_revision", "prefixes", b"prefixes", "repair_trouble", b"repair_trouble", "repaired", b"repaired", "source_reason", b"source_reason", "source_status", b"source_status", "unconfirmed_count", b"unconfirmed_count", "unexamined_count", b"unexamined_count", "unsettled_count", b"unsettled_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

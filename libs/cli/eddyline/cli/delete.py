@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.confirm import add_yes, confirm
 from eddyline.cli.failure import EXIT_OK
-from eddyline.cli.output import shown_bytes
+from eddyline.cli.quantity import counted
 from eddyline.cli.verb import add_verb, connected, limit
 from eddyline.core.match import Match, MatchField, MatchKind
+from eddyline.core.shown import shown_bytes
 
 if TYPE_CHECKING:
     import argparse
@@ -75,12 +76,12 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         topic = await client.get_topic(name)
         question = (
             f"delete {_what(arguments.before, match)} from {name}, {topic.kind.name}, "
-            f"{topic.record_count} records, {topic.earliest_seq} to {topic.head_seq}?"
+            f"{counted(topic.record_count, 'record')}, {topic.earliest_seq} to {topic.head_seq}?"
         )
         await confirm(question, arguments)
         # Of the topic that was asked about, not of one made anew meanwhile.
         result = await client.delete_records(name, before_seq=arguments.before, match=match, epoch=topic.epoch)
-    records = "1 record" if result.deleted_count == 1 else f"{result.deleted_count} records"
+    records = counted(result.deleted_count, "record")
     context.output.say(
         f"deleted {records} of {name}; it now has {result.earliest_seq} to {result.head_seq}"
         if result.earliest_seq <= result.head_seq

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK, CommandError
 from eddyline.cli.outage import Outage
-from eddyline.cli.output import Json, record_fields, shown_bytes, shown_time
-from eddyline.cli.quantity import duration_ms, size_bytes
+from eddyline.cli.output import Json, record_fields, shown_time
+from eddyline.cli.quantity import counted, duration_ms, size_bytes
 from eddyline.cli.verb import add_group, add_verb, connected, limit
 from eddyline.client.fold_follow import REFRESH_S, FoldStep, FollowOptions
 from eddyline.client.local_fold import MEMORY_BYTES_MAX, open_fold, read_fold
@@ -18,6 +18,7 @@ from eddyline.core.backoff import Backoff
 from eddyline.core.clock import sleep
 from eddyline.core.errors import NotReady
 from eddyline.core.fs import Locked
+from eddyline.core.shown import shown_bytes
 
 if TYPE_CHECKING:
     import argparse
@@ -171,7 +172,7 @@ async def state(arguments: argparse.Namespace, context: Context) -> int:
     age_s = max(0, context.clock.now_ms() - found.as_of_ms) // 1000
     of = f"{found.topic} at {found.seq}" + (", deleted" if found.deleted else "")
     as_of = f"{shown_time(found.as_of_ms)}, {age_s} s ago" if found.as_of_ms else "never"
-    text = f"{of}: {found.entry_count} live keys; level with the cluster as of {as_of}; {found.file_bytes} bytes"
+    text = f"{of}: {counted(found.entry_count, 'live key')}; level with the cluster as of {as_of}; {found.file_bytes} bytes"
     context.output.say(text, {**_fields(found), "deleted": found.deleted, "file_bytes": found.file_bytes})
     return EXIT_OK
 
@@ -197,7 +198,7 @@ def _read(path: Path) -> LocalFold:
 
 def _say_step(step: FoldStep, fold: LocalFold, context: Context) -> None:
     found = fold.state()
-    text = f"{found.topic} at {found.seq}, {found.entry_count} live keys: {_STEPS[step]}"
+    text = f"{found.topic} at {found.seq}, {counted(found.entry_count, 'live key')}: {_STEPS[step]}"
     context.output.say(text, {"event": step.value, **_fields(found)})
 
 

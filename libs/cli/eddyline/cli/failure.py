@@ -23,7 +23,7 @@ _WHAT_TO_DO: Final = {
     "TOPIC_NOT_FOUND": "list them with `eddyline topic list`, make it with `eddyline topic create NAME`",
     "SOURCE_NOT_FOUND": "list them with `eddyline source list`",
     "TOPIC_EXISTS": "use it, or delete it with `eddyline topic delete NAME`",
-    "SOURCE_EXISTS": "look at it with `eddyline source get NAME`; change it by `eddyline source update`, or delete it",
+    "SOURCE_EXISTS": "look at it with `eddyline source get NAME`; `eddyline source update NAME` changes that",
     "NOT_KV": "only topics made with `--kind kv` have keys; read this one with `eddyline read`",
     "BATCH_TOO_LARGE": "append it in several calls; lines of standard input are an append each",
     "KEY_REQUIRED": 'give one with --key, or "key" in JSON lines',
@@ -61,6 +61,9 @@ _BY_METADATA: Final = {
     },
     "NOT_KV": {
         "source": "a stream's topic is its history: read it with `eddyline read`; `eddyline source get` says how far it is"
+    },
+    "SOURCE_EXISTS": {
+        "isSettled": "no update changes that: delete the source, and create it anew with a topic of its own (--topic)"
     },
     "RECORD_TOO_LARGE": {
         "capRecords": "raise it with `eddyline topic update TOPIC --cap-bytes` or `--cap-records`, or append less at once",

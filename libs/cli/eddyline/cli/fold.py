@@ -6,8 +6,9 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import EXIT_OK, CommandError
-from eddyline.cli.output import Json, put_bytes
+from eddyline.cli.output import Json, shown_time
 from eddyline.cli.progress import Progress, share
+from eddyline.cli.quantity import counted
 from eddyline.cli.verb import add_group, add_verb, connected
 from eddyline.core.artifact import ArtifactProgress, FoldExported, FoldImported
 
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from eddyline.cli.verb import Context, Subparsers
     from eddyline.core.artifact import Artifact
 
-_HEADER: Final = ("ARTIFACT", "SEQ", "ENTRIES", "BYTES", "MADE_MS", "SOURCE", "LATEST")
+_HEADER: Final = ("ARTIFACT", "SEQ", "ENTRIES", "BYTES", "MADE", "SOURCE", "LATEST")
 _FIELDS: Final = (
-    "name, topic, epoch, fold_seq, entry_count, file_bytes, created_ms, store_id, source, source_position, latest"
+    "name, topic, epoch, fold_seq, entry_count, file_bytes, created_ms, store_id, source, source_position (hex), latest"
 )
 _EXPORT: Final = f"""
 
@@ -76,7 +77,9 @@ async def export(arguments: argparse.Namespace, context: Context) -> int:
     if not isinstance(done, FoldExported):
         raise CommandError(f"the store ended the export of {arguments.topic} without a word", "try again")
     artifact = done.artifact
-    text = f"{artifact.topic}: exported {artifact.entry_count} entries at {artifact.fold_seq} as {artifact.name}"
+    text = (
+        f"{artifact.topic}: exported {counted(artifact.entry_count, 'entry')} at {artifact.fold_seq} as {artifact.name}"
+    )
     if done.superseded:
         text += f"; {done.latest} is newer, and stays the latest"
     fields = {**_fields(artifact), "superseded": done.superseded, "latest_name": done.latest}
@@ -95,7 +98,9 @@ async def import_(arguments: argparse.Namespace, context: Context) -> int:
             f"look whether it landed: eddyline topic get {arguments.topic}",
         )
     artifact, head_seq = done.artifact, done.state.fold_seq
-    text = f"{arguments.topic}: imported {artifact.entry_count} entries of {artifact.name}; it is at {head_seq}"
+    text = (
+        f"{arguments.topic}: imported {counted(artifact.entry_count, 'entry')} of {artifact.name}; it is at {head_seq}"
+    )
     if done.position_set:
         text += "; its source goes on from the artifact's position"
     context.output.say(
@@ -114,8 +119,9 @@ async def list_(arguments: argparse.Namespace, context: Context) -> int:
     """List artifacts."""
     async with connected(arguments, context) as client:
         found = await client.list_artifacts(arguments.topic)
-    if not found:
-        context.output.say_text(f"no artifacts; make one with `eddyline fold export {arguments.topic}`")
+        if not found:
+            await client.get_topic(arguments.topic)  # artifacts outlive their topic; nothing of either is no topic
+            context.output.say_text(f"no artifacts; make one with `eddyline fold export {arguments.topic}`")
     context.output.table(_HEADER, [_row(artifact) for artifact in found], [_fields(artifact) for artifact in found])
     return EXIT_OK
 
@@ -139,7 +145,7 @@ def _row(artifact: Artifact) -> tuple[str, ...]:
         str(artifact.fold_seq),
         str(artifact.entry_count),
         str(artifact.file_bytes),
-        str(artifact.created_ms),
+        shown_time(artifact.created_ms),
         artifact.source,
         "yes" if artifact.is_latest else "",
     )
@@ -147,7 +153,7 @@ def _row(artifact: Artifact) -> tuple[str, ...]:
 
 def _fields(artifact: Artifact) -> dict[str, Json]:
     """An artifact as a JSON object."""
-    fields: dict[str, Json] = {
+    return {
         "name": artifact.name,
         "topic": artifact.topic,
         "epoch": artifact.epoch,
@@ -157,7 +163,6 @@ def _fields(artifact: Artifact) -> dict[str, Json]:
         "created_ms": artifact.created_ms,
         "store_id": artifact.store_id,
         "source": artifact.source,
+        "source_position": artifact.source_position.hex(),
         "latest": artifact.is_latest,
     }
-    put_bytes(fields, "source_position", artifact.source_position)
-    return fields

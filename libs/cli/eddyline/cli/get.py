@@ -7,10 +7,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK
-from eddyline.cli.output import record_fields, shown_bytes
+from eddyline.cli.output import record_fields
 from eddyline.cli.quantity import commit_time_ns
 from eddyline.cli.verb import add_verb, connected, count
 from eddyline.core.read import EntryPage
+from eddyline.core.shown import shown_bytes
 
 if TYPE_CHECKING:
     import argparse

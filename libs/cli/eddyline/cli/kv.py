@@ -7,7 +7,9 @@ would harm.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,9 +18,12 @@ from eddyline.cli.output import Json
 from eddyline.cli.quantity import duration_ms
 from eddyline.cli.stdin import stdin_value
 from eddyline.cli.verb import add_group, add_verb, connected, limit
+from eddyline.core.kv_errors import ApplyPending, WriteUnknown
 from eddyline.core.record import SOURCE_DATA_META_BYTES_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from eddyline.cli.verb import Context, RunVerb, Subparsers
     from eddyline.client.kv import Written
 
@@ -27,7 +32,8 @@ TIMEOUT_MS_MAX: Final = 30_000
 """The contract's own bound on a call."""
 _MORE: Final = """
 
-JSON out (-o json): bucket, key, revision, stream_identity (hex), version (hex), applied_sources."""
+JSON out (-o json): bucket, key, revision, stream_identity (hex), version (hex), applied_sources. Where it is
+stopped (Ctrl-C): bucket, key, reason (APPLY_PENDING = written, at revision; WRITE_UNKNOWN = it may be), message."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -74,14 +80,16 @@ async def put(arguments: argparse.Namespace, context: Context) -> int:
     """Put."""
     value = await _value(arguments)
     async with connected(arguments, context) as client:
-        written = await client.kv.put(
-            arguments.bucket,
-            os.fsencode(arguments.key),
-            value,
-            wait_applied=arguments.wait_applied,
-            source=arguments.source,
-            timeout_s=arguments.timeout / 1000,
-        )
+        with _stop_told(arguments, context) as stop:
+            written = await client.kv.put(
+                arguments.bucket,
+                os.fsencode(arguments.key),
+                value,
+                wait_applied=arguments.wait_applied,
+                source=arguments.source,
+                timeout_s=arguments.timeout / 1000,
+                on_written=stop.note,
+            )
     return _say(arguments, context, "put", written)
 
 
@@ -89,15 +97,17 @@ async def create(arguments: argparse.Namespace, context: Context) -> int:
     """Create."""
     value = await _value(arguments)
     async with connected(arguments, context) as client:
-        written = await client.kv.create(
-            arguments.bucket,
-            os.fsencode(arguments.key),
-            value,
-            ttl_ms=arguments.ttl,
-            wait_applied=arguments.wait_applied,
-            source=arguments.source,
-            timeout_s=arguments.timeout / 1000,
-        )
+        with _stop_told(arguments, context) as stop:
+            written = await client.kv.create(
+                arguments.bucket,
+                os.fsencode(arguments.key),
+                value,
+                ttl_ms=arguments.ttl,
+                wait_applied=arguments.wait_applied,
+                source=arguments.source,
+                timeout_s=arguments.timeout / 1000,
+                on_written=stop.note,
+            )
     return _say(arguments, context, "created", written)
 
 
@@ -105,45 +115,80 @@ async def update(arguments: argparse.Namespace, context: Context) -> int:
     """Update."""
     value = await _value(arguments)
     async with connected(arguments, context) as client:
-        written = await client.kv.update(
-            arguments.bucket,
-            os.fsencode(arguments.key),
-            value,
-            expected_revision=arguments.revision,
-            wait_applied=arguments.wait_applied,
-            source=arguments.source,
-            timeout_s=arguments.timeout / 1000,
-        )
+        with _stop_told(arguments, context) as stop:
+            written = await client.kv.update(
+                arguments.bucket,
+                os.fsencode(arguments.key),
+                value,
+                expected_revision=arguments.revision,
+                wait_applied=arguments.wait_applied,
+                source=arguments.source,
+                timeout_s=arguments.timeout / 1000,
+                on_written=stop.note,
+            )
     return _say(arguments, context, "updated", written)
 
 
 async def delete(arguments: argparse.Namespace, context: Context) -> int:
     """Delete."""
     async with connected(arguments, context) as client:
-        written = await client.kv.delete(
-            arguments.bucket,
-            os.fsencode(arguments.key),
-            expected_revision=arguments.revision,
-            wait_applied=arguments.wait_applied,
-            source=arguments.source,
-            timeout_s=arguments.timeout / 1000,
-        )
+        with _stop_told(arguments, context) as stop:
+            written = await client.kv.delete(
+                arguments.bucket,
+                os.fsencode(arguments.key),
+                expected_revision=arguments.revision,
+                wait_applied=arguments.wait_applied,
+                source=arguments.source,
+                timeout_s=arguments.timeout / 1000,
+                on_written=stop.note,
+            )
     return _say(arguments, context, "deleted", written)
 
 
 async def purge(arguments: argparse.Namespace, context: Context) -> int:
     """Purge."""
     async with connected(arguments, context) as client:
-        written = await client.kv.purge(
-            arguments.bucket,
-            os.fsencode(arguments.key),
-            expected_revision=arguments.revision,
-            ttl_ms=arguments.ttl,
-            wait_applied=arguments.wait_applied,
-            source=arguments.source,
-            timeout_s=arguments.timeout / 1000,
-        )
+        with _stop_told(arguments, context) as stop:
+            written = await client.kv.purge(
+                arguments.bucket,
+                os.fsencode(arguments.key),
+                expected_revision=arguments.revision,
+                ttl_ms=arguments.ttl,
+                wait_applied=arguments.wait_applied,
+                source=arguments.source,
+                timeout_s=arguments.timeout / 1000,
+                on_written=stop.note,
+            )
     return _say(arguments, context, "purged", written)
+
+
+class _Stop:
+    """What is known of a write when its verb is stopped."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+
+    def note(self, revision: int) -> None:
+        """NATS has it."""
+        self.revision = revision
+
+
+@contextmanager
+def _stop_told(arguments: argparse.Namespace, context: Context) -> Iterator[_Stop]:
+    """A write; where it is stopped (Ctrl-C), say what became of it."""
+    stop = _Stop()
+    try:
+        yield stop
+    except asyncio.CancelledError:
+        fields: dict[str, Json] = {"bucket": arguments.bucket, "key": arguments.key}
+        if stop.revision:
+            text = f"written at revision {stop.revision}, not applied yet: do not repeat it"
+            fields |= {"reason": ApplyPending.reason, "revision": stop.revision}
+        else:
+            text = "stopped before NATS answered: it may be written; read the key before it is written again"
+            fields |= {"reason": WriteUnknown.reason}
+        context.output.say_aside(text, fields | {"message": text})
+        raise
 
 
 def contradiction(arguments: argparse.Namespace) -> str:

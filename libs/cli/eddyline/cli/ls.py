@@ -6,8 +6,9 @@ import os
 from typing import TYPE_CHECKING
 
 from eddyline.cli.failure import EXIT_OK
-from eddyline.cli.output import record_fields, shown_bytes
+from eddyline.cli.output import record_fields
 from eddyline.cli.verb import add_verb, connected, limit
+from eddyline.core.shown import shown_bytes
 
 if TYPE_CHECKING:
     import argparse

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, TextIO
 
 from eddyline.core.record import GapReason, Op
+from eddyline.core.shown import shown_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -97,37 +98,6 @@ def put_bytes(fields: dict[str, Json], name: str, value: bytes | None) -> None:
         fields[name + "_base64"] = base64.b64encode(value).decode("ascii")
 
 
-def shown_bytes(value: bytes | None, width: int = 0) -> str:
-    """Bytes for people: text as it is, or in quotes and escaped where it is not printable or would be taken for something
-    else; what is not UTF-8 as hex. Different bytes look different; cut to `width` with an ellipsis (0 = whole)."""
-    if value is None:
-        return "-"
-    try:
-        text = _shown_text(value.decode("utf-8"))
-    except UnicodeDecodeError:
-        text = "0x" + value.hex()
-    return text if not width or len(text) <= width else text[: width - 1] + "…"
-
-
-def _shown_text(text: str) -> str:
-    """A text as it is, or quoted as in JSON where it is not printable, looks like hex or nothing, or like such a quote."""
-    if text.isprintable() and text != "-" and not text.startswith("0x") and not _looks_quoted(text):
-        return text
-    quoted = json.dumps(text, ensure_ascii=False)
-    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in quoted)
-
-
-def _looks_quoted(text: str) -> bool:
-    """Whether another text would be shown so."""
-    if not text.startswith('"'):
-        return False
-    try:
-        inner = json.loads(text)
-    except ValueError:
-        return False
-    return isinstance(inner, str) and _shown_text(inner) == text
-
-
 def shown_time(ts_ms: int) -> str:
     """A time for people, UTC, to the millisecond."""
     return datetime.fromtimestamp(ts_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.") + f"{ts_ms % 1000:03d}"
@@ -181,11 +151,22 @@ def gap_line(gap: Gap) -> str:
         return (
             f"     GAP  {gap_name(gap.reason)}: another topic of this name (epoch {gap.old_epoch}, now {gap.new_epoch})"
         )
-    source = ""
     if gap.source_first:
-        end = f"to {gap.source_last}" if gap.source_last else "on, how many is not known"
-        source = f", source revisions {gap.source_first} {end}"
-    return f"     GAP  {gap_name(gap.reason)}: lost {gap.first_seq} to {gap.last_seq}{source}"
+        # A record of the topic tells it: what is lost are revisions of the source, and nothing of the topic.
+        lost = f"{_source_range(gap)} lost (gap at {gap.own_seq})"
+    elif gap.first_seq == gap.last_seq:
+        lost = f"lost {gap.first_seq}"
+    else:
+        lost = f"lost {gap.first_seq} to {gap.last_seq}"
+    return f"     GAP  {gap_name(gap.reason)}: {lost}"
+
+
+def _source_range(gap: Gap) -> str:
+    if not gap.source_last:
+        return f"source revisions from {gap.source_first} on, nobody knows how many,"
+    if gap.source_last == gap.source_first:
+        return f"source revision {gap.source_first}"
+    return f"source revisions {gap.source_first} to {gap.source_last}"
 
 
 def op_name(op: int) -> str:

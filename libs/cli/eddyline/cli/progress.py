@@ -13,19 +13,27 @@ EVERY_S: Final = 2.0
 """Often enough to see that it goes on; an hour's work leaves 1 800 lines in a log."""
 
 
+SAME_EVERY_S: Final = 30.0
+"""What has not changed is no progress; but that it goes on is worth a line now and then."""
+
+
 class Progress:
     """Of one piece of work, from its making on."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._next_s = clock.monotonic_s() + EVERY_S
+        self._said = ""
+        self._said_s = 0.0
 
     def tell(self, text: str) -> None:
         """It is so far; said if it is time."""
         now_s = self._clock.monotonic_s()
-        if now_s >= self._next_s:
-            self._next_s = now_s + EVERY_S
-            tell(text)
+        if now_s < self._next_s or (text == self._said and now_s < self._said_s + SAME_EVERY_S):
+            return
+        self._next_s = now_s + EVERY_S
+        self._said, self._said_s = text, now_s
+        tell(text)
 
 
 def share(done: int, total: int) -> str:

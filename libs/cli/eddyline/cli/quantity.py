@@ -76,6 +76,15 @@ def shown_size(size: int) -> str:
     return f"{size}B"
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things for people; `what` is the word for one: "1 key", "2 keys"."""
+    if number == 1:
+        return f"1 {what}"
+    if what.endswith("y") and what[-2] not in "aeiou":
+        return f"{number} {what[:-1]}ies"
+    return f"{number} {what}es" if what.endswith("x") else f"{number} {what}s"
+
+
 def _trouble(text: str) -> str:
     return "is below 0, and not" if re.match(r"-\.?[0-9]", text) else "is not"
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli import source_update
 from eddyline.cli.confirm import add_yes, confirm
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK
-from eddyline.cli.output import Json, put_bytes, shown_bytes
+from eddyline.cli.output import Json, put_bytes, tell
+from eddyline.cli.quantity import counted
 from eddyline.cli.source_fields import source_fields
 from eddyline.cli.verb import add_group, add_verb, connected, whole_number
-from eddyline.core.errors import SourceNotFound
+from eddyline.core.clock import sleep
+from eddyline.core.errors import EddylineError, SourceNotFound
+from eddyline.core.shown import shown_bytes
 
 if TYPE_CHECKING:
     import argparse
@@ -22,8 +26,19 @@ if TYPE_CHECKING:
 
 _HEADER = ("NAME", "ORIGIN", "TOPIC", "STATE", "POSITION", "LAST", "LAG", "HOLDER", "REASON")
 
+_NOT_LOOKED_AT: Final = ("", "UNSPECIFIED", "CONNECTING")
+
+LOOK_S_MAX: Final = 1.0
+"""For a state to show after a create: a lease is taken at once, and NATS's answer is a round trip."""
+LOOK_INTERVAL_S: Final = 0.05
 SETTLE_MS_MAX: Final = 60_000
 DIFFERENCES_MAX: Final = 10_000
+
+
+_CREATE: Final = """
+
+--key-prefix and --subject widen each other: a message is copied where any one of them matches, and every message where
+none is given. A bucket or stream that NATS does not have yet is copied as soon as it has."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -35,6 +50,7 @@ def add(subparsers: Subparsers) -> None:
         what="Copy a KV bucket into a KV topic, or a stream into a LOG topic. Topics that are missing are made.",
         example="eddyline source create certs --bucket certs --key-prefix prod. --on-recreated resync",
         run=create,
+        more=_CREATE,
     )
     _add_definition(parser)
     source_update.add(verbs)
@@ -94,7 +110,7 @@ def _add_definition(parser: argparse.ArgumentParser) -> None:
         help="copy only these keys or subjects, with `*` and `>` as NATS has them (repeatable)",
     )
     for policy, default, when in (
-        ("--on-expired", "resync", "messages left before they were read"),
+        ("--on-expired", "resync", "messages left, or were overwritten, before they were read"),
         ("--on-recreated", "stop", "the bucket or stream was deleted and made again"),
     ):
         parser.add_argument(
@@ -132,11 +148,27 @@ async def create(arguments: argparse.Namespace, context: Context) -> int:
             on_recreated=arguments.on_recreated.upper(),
             dead_letter_topic=arguments.dead_letter_topic,
         )
+        source = await _looked_at(client, source, context)
     definition = source.definition
     what = f"{definition.origin} to topic {definition.topic}"
     text = f"{definition.name} exists already, unchanged: {what}" if was_there else f"created {definition.name}: {what}"
     context.output.say(text, {**source_fields(source), "created": not was_there})
+    if source.status == "SOURCE_LOST" and not context.output.is_json:
+        waits = source.reason.startswith("NATS has no")
+        tell(f"{source.reason} yet: copying begins when it has" if waits else source.reason)
     return EXIT_OK
+
+
+async def _looked_at(client: Client, source: Source, context: Context) -> Source:
+    """The source once somebody has looked whether it can be copied, or as it is where that takes long."""
+    try:
+        async with asyncio.timeout(LOOK_S_MAX):
+            while source.status in _NOT_LOOKED_AT:
+                await sleep(context.clock, LOOK_INTERVAL_S)
+                source = await client.sources.get(source.definition.name)
+    except (EddylineError, TimeoutError):
+        pass  # it is made, and that was asked
+    return source
 
 
 async def get(arguments: argparse.Namespace, context: Context) -> int:
@@ -217,8 +249,11 @@ async def _exists(client: Client, name: str) -> bool:
 
 def comparison_text(name: str, result: Comparison) -> str:
     """A comparison for people."""
-    verdict = "equal" if result.equal else f"{result.difference_count} keys differ"
-    counts = f"bucket {result.bucket_count} keys, fold {result.fold_count}, at revision {result.position_revision}"
+    verdict = "equal" if result.equal else _differ(result.difference_count)
+    counts = (
+        f"bucket {counted(result.bucket_count, 'key')}, fold {counted(result.fold_count, 'key')}, "
+        f"at revision {result.position_revision}"
+    )
     if result.dead_letter_count:
         verdict += f", {result.dead_letter_count} more are dead letters"
     lines = [f"{name}: {verdict} ({counts})"]
@@ -226,6 +261,10 @@ def comparison_text(name: str, result: Comparison) -> str:
         revisions = f"bucket {difference.bucket_revision}, fold {difference.fold_revision}"
         lines.append(f"  {difference.kind:<8} {shown_bytes(difference.key)}  {revisions}")
     return "\n".join(lines)
+
+
+def _differ(count: int) -> str:
+    return f"{counted(count, 'key')} {'differs' if count == 1 else 'differ'}"
 
 
 def _comparison_fields(name: str, result: Comparison) -> dict[str, Json]:

@@ -35,7 +35,7 @@ def add(verbs: Subparsers) -> None:
     parser.set_defaults(contradiction=_changes_nothing)
     parser.add_argument("name", metavar="NAME")
     for policy, when in (
-        ("--on-expired", "messages left before they were read"),
+        ("--on-expired", "messages left, or were overwritten, before they were read"),
         ("--on-recreated", "the bucket or stream was deleted and made again"),
     ):
         parser.add_argument(policy, choices=("resync", "stop"), help=f"what to do where {when}")

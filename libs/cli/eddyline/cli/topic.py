@@ -9,7 +9,7 @@ from eddyline.cli.confirm import add_yes, confirm
 from eddyline.cli.failure import EXIT_OK, CommandError
 from eddyline.cli.output import Json, shown_time
 from eddyline.cli.progress import Progress, share
-from eddyline.cli.quantity import shown_size, shown_span
+from eddyline.cli.quantity import counted, shown_size, shown_span
 from eddyline.cli.topic_settings import add_settings, change_of, kept_text, settings_fields
 from eddyline.cli.verb import add_group, add_verb, connected, count
 from eddyline.core.deletion import EraseProgress
@@ -151,7 +151,7 @@ async def delete(arguments: argparse.Namespace, context: Context) -> int:
     async with connected(arguments, context) as client:
         topic = await client.get_topic(arguments.name)
         source = f" and its source {topic.source}" if topic.source else ""
-        await confirm(f"delete topic {topic.name}{source}, with {topic.record_count} records?", arguments)
+        await confirm(f"delete topic {topic.name}{source}, with {counted(topic.record_count, 'record')}?", arguments)
         epoch = await client.delete_topic(arguments.name, if_epoch=arguments.if_epoch, if_empty=arguments.if_empty)
     told: dict[str, Json] = {"name": arguments.name, "epoch": epoch, "deleted": True, "source": topic.source}
     context.output.say(f"deleted {arguments.name}{source}", told)

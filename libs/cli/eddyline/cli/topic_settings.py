@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from eddyline.cli.quantity import duration_ms, shown_size, shown_span, size_bytes
+from eddyline.cli.quantity import counted, duration_ms, shown_size, shown_span, size_bytes
 from eddyline.cli.verb import count, whole_number
 from eddyline.core.topic import PRIORITY_MAX, ConfigChange, Discard, Durability
 
@@ -101,7 +101,7 @@ def kept_text(config: TopicConfig) -> str:
     if config.ttl_ms:
         bounds.append(shown_span(config.ttl_ms))
     if config.cap_records:
-        bounds.append(f"{config.cap_records} records")
+        bounds.append(counted(config.cap_records, "record"))
     if config.cap_bytes:
         bounds.append(shown_size(config.cap_bytes))
     if config.discard is Discard.REJECT:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from eddyline.cli.cluster import ROLES
+from eddyline.cli.cluster import DATA_DEFAULT, ROLES
 from eddyline.cli.failure import EXIT_OK
 from eddyline.cli.folder import log_path
 from eddyline.cli.local_cluster import LocalClusterPlan, local_cluster
@@ -74,7 +75,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
             tell=tell,
         ) as cluster:
             say_what_runs(cluster, output)
-            output.say_text("try: eddyline status    Ctrl-C stops it")
+            output.say_text(f"try: {status_command(arguments.data)}    Ctrl-C stops it")
             up.set()
             await asyncio.Event().wait()
     except asyncio.CancelledError:
@@ -130,6 +131,11 @@ def part_event_text(event: PartEvent) -> str:
 def part_event_fields(event: PartEvent) -> dict[str, Json]:
     """An event as a JSON object."""
     return {"event": event.kind, "role": event.name, "pid": event.pid, "detail": event.detail}
+
+
+def status_command(data: Path) -> str:
+    """The command that finds the cluster of a folder."""
+    return "eddyline status" + ("" if data == Path(DATA_DEFAULT) else f" --data {shlex.quote(str(data))}")
 
 
 def _shown_path(path: Path) -> str:

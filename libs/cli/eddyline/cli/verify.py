@@ -6,12 +6,14 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK, CommandError
-from eddyline.cli.output import Json, put_bytes, shown_bytes
+from eddyline.cli.output import Json, put_bytes
 from eddyline.cli.progress import Progress, share
+from eddyline.cli.quantity import counted
 from eddyline.cli.source import DIFFERENCES_MAX, SETTLE_MS_MAX
 from eddyline.cli.verb import add_verb, connected, whole_number
 from eddyline.client.source_check import SourceVerdict
 from eddyline.core.errors import EddylineError
+from eddyline.core.shown import shown_bytes
 
 if TYPE_CHECKING:
     import argparse
@@ -26,6 +28,7 @@ STANDING: Final = ("SOURCE_LOST", "CURSOR_EXPIRED", "STREAM_RECREATED", "CURSOR_
 """States in which a source does not copy until something is done about it."""
 PREFIXES_SHOWN: Final = 20
 """To people; programs get all."""
+NO_PREFIX: Final = "keys without a prefix"
 
 _MORE: Final = """
 
@@ -39,7 +42,8 @@ JSON (-o json): {"source", "kind", "key", "bucket_revision", "fold_revision", "l
 {"source", "prefix", "bucket_count", "fold_count", "difference_count"} a prefix with findings; then source, equal,
 bucket_count, fold_count, difference_count, left_count, repaired, repair_trouble (why there was none), unsettled_count
 (changed at each look), unexamined_count and unconfirmed_count (too many to look at), dead_letter_count, position_revision,
-source_status and source_reason (as its holder reported it). With --all also
+source_status and source_reason (as its holder reported it), left_bucket_count and left_fold_count (after a repair; the other
+counts are those before). A prefix is a key through its first dot; one without findings is not listed. With --all also
 {"source", "reason", "message"} where one could not be verified, {"source", "skipped"} where it copies a stream."""
 
 
@@ -119,10 +123,10 @@ async def _verdict(client: Client, name: str, arguments: argparse.Namespace, pro
 
 def _progress_text(step: SourceProgress) -> str:
     if step.stage == "REPAIR":
-        return f"waiting for the resync of {step.suspect_count} keys"
+        return f"waiting for the resync of {counted(step.suspect_count, 'key')}"
     if step.stage == "COUNTS":
         return "beginning, or waiting for another verification"
-    what = "sums" if step.stage == "HASHES" else f"{step.suspect_count} keys"
+    what = "sums" if step.stage == "HASHES" else counted(step.suspect_count, "key")
     done, total = step.bucket_read + step.fold_read, step.bucket_total + step.fold_total
     return f"{what}, {share(done, total)}, bucket {step.bucket_read} of {step.bucket_total}, fold {step.fold_read}"
 
@@ -138,10 +142,14 @@ def _say(output: Output, name: str, verdict: SourceVerdict) -> int:
             "fold_count": one.fold_count,
             "difference_count": one.difference_count,
         }
-        counts = f"{one.difference_count} differ, bucket {one.bucket_count} keys, fold {one.fold_count}"
-        output.say(f"{name}: below {shown_bytes(one.prefix) or 'no prefix'}: {counts}", fields)
+        counts = (
+            f"{one.difference_count} differ, bucket {one.bucket_count} of {counted(verdict.bucket_count, 'key')}, "
+            f"fold {one.fold_count} of {verdict.fold_count}"
+        )
+        output.say(f"{name}: {f'below {shown_bytes(one.prefix)}' if one.prefix else NO_PREFIX}: {counts}", fields)
     if len(verdict.prefixes) > PREFIXES_SHOWN:
-        output.say_text(f"{name}: and {len(verdict.prefixes) - PREFIXES_SHOWN} prefixes more")
+        more = counted(len(verdict.prefixes) - PREFIXES_SHOWN, "prefix")
+        output.say_text(f"{name}: and {more} more")
     _say_findings(output, name, verdict.left, is_left=True)
     output.say(
         f"{name}: {_text(verdict)}",
@@ -161,6 +169,8 @@ def _say(output: Output, name: str, verdict: SourceVerdict) -> int:
             "position_revision": verdict.position_revision,
             "source_status": verdict.source_status,
             "source_reason": verdict.source_reason,
+            "left_bucket_count": verdict.left_bucket_count,
+            "left_fold_count": verdict.left_fold_count,
         },
     )
     return EXIT_OK if verdict.is_right else EXIT_FAILED
@@ -177,18 +187,19 @@ def _say_findings(output: Output, name: str, differences: Sequence[Difference], 
 
 
 def _text(verdict: SourceVerdict) -> str:
-    counts = f"bucket {verdict.bucket_count} keys, fold {verdict.fold_count}, at revision {verdict.position_revision}"
+    counts = f"{_counts(verdict.bucket_count, verdict.fold_count)}, at revision {verdict.position_revision}"
+    keys, differ = counted(verdict.difference_count, "key"), "differs" if verdict.difference_count == 1 else "differ"
+    after = _counts(verdict.left_bucket_count, verdict.left_fold_count)
     if not verdict.difference_count:
-        said = "not all compared" if verdict.unexamined_count else "equal"
+        told = [f"{'not all compared' if verdict.unexamined_count else 'equal'} ({counts})"]
     elif verdict.repaired:
-        said = f"{verdict.difference_count} keys differed, repaired"
+        told = [f"{keys} differed ({counts})", f"repaired: {after}"]
     elif verdict.repair_trouble:
-        said = f"{verdict.difference_count} keys differ, not repaired: {verdict.repair_trouble}"
-    elif verdict.left_count < verdict.difference_count:
-        said = f"{verdict.difference_count} keys differed, {verdict.left_count} are left after the repair"
+        told = [f"{keys} {differ}, not repaired: {verdict.repair_trouble} ({counts})"]
+    elif verdict.left:
+        told = [f"{keys} differed ({counts})", f"after the repair {verdict.left_count} still: {after}"]
     else:
-        said = f"{verdict.difference_count} keys differ"
-    told = [f"{said} ({counts})"]
+        told = [f"{keys} {differ} ({counts})"]
     if verdict.unsettled_count:
         told.append(f"{verdict.unsettled_count} changed at each look")
     if verdict.unexamined_count:
@@ -201,3 +212,7 @@ def _text(verdict: SourceVerdict) -> str:
         reason = f": {verdict.source_reason}" if verdict.source_reason else ""
         told.append(f"the source is {verdict.source_status}{reason}")
     return "; ".join(told)
+
+
+def _counts(bucket: int, fold: int) -> str:
+    return f"bucket {counted(bucket, 'key')}, fold {counted(fold, 'key')}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from eddyline.cli.explain import explain
 from eddyline.cli.failure import EXIT_OK, CommandError
 from eddyline.cli.outage import Outage
-from eddyline.cli.output import gap_fields, gap_line, put_bytes, record_fields, record_line, shown_bytes
+from eddyline.cli.output import gap_fields, gap_line, put_bytes, record_fields, record_line
 from eddyline.cli.quantity import commit_time_ns
 from eddyline.cli.verb import add_verb, connected, count, limit
 from eddyline.client.events import (
@@ -22,6 +22,7 @@ from eddyline.client.events import (
     TopicGone,
 )
 from eddyline.client.watch_plan import AtRevision, AtTime, WatchTopic
+from eddyline.core.shown import shown_bytes
 from eddyline.core.topic import Kind
 
 if TYPE_CHECKING:

@@ -7,14 +7,26 @@ broke) only the caller knows what a second write would harm.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import grpc
 
 from eddyline.client.call import CALL_TIMEOUT_S, call_once
+from eddyline.core.kv_errors import WriteUnknown
+from eddyline.core.kv_metadata import WRITTEN_REVISION
+from eddyline.core.status import unwrap
 from eddyline.v1 import kv_pb2
 from eddyline.v1.kv_pb2_grpc import KvServiceStub
 
 if TYPE_CHECKING:
-    import grpc
+    from collections.abc import Callable
+
+    from google.protobuf.message import Message
+
+    OnWritten = Callable[[int], None]
+
+_SERVICE: Final = kv_pb2.DESCRIPTOR.services_by_name["KvService"].full_name
+Answer = TypeVar("Answer", bound="Message")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +49,12 @@ class Kv:
     `timeout_s`. Every method raises, as classes of `eddyline.core.errors`: KeyInvalid, BucketNotFound, BucketNotCopied,
     ValueTooLarge, BucketFull, BucketForbids, Throttled, NatsUnreachable (nothing was written); WriteUnknown (nobody
     knows); ApplyPending (written at its `revision`, the wait was too short).
+    `on_written` is called with the revision as soon as NATS has a write that is waited for: who cancels the wait behind it
+    has nothing to repeat.
     """
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._channel = channel
         self._stub = KvServiceStub(channel)
 
     async def put(
@@ -51,9 +66,12 @@ class Kv:
         wait_applied: bool = False,
         source: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
+        on_written: OnWritten | None = None,
     ) -> Written:
         """Write a value, whatever the key had."""
         request = kv_pb2.PutEntryRequest(bucket=bucket, key=key, value=value, wait=_wait(wait_applied, source))
+        if on_written is not None:
+            return _written((await self._told(kv_pb2.PutEntryResponse, request, timeout_s, on_written)).written)
         return _written((await call_once(self._stub.PutEntry(request, timeout=timeout_s))).written)
 
     async def create(
@@ -66,6 +84,7 @@ class Kv:
         wait_applied: bool = False,
         source: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
+        on_written: OnWritten | None = None,
     ) -> Written:
         """Write a value if the key is not live; `ttl_ms` (0 = for ever) is of this revision alone.
 
@@ -75,6 +94,8 @@ class Kv:
         request = kv_pb2.CreateEntryRequest(
             bucket=bucket, key=key, value=value, ttl_ms=ttl_ms, wait=_wait(wait_applied, source)
         )
+        if on_written is not None:
+            return _written((await self._told(kv_pb2.CreateEntryResponse, request, timeout_s, on_written)).written)
         return _written((await call_once(self._stub.CreateEntry(request, timeout=timeout_s))).written)
 
     async def update(
@@ -87,6 +108,7 @@ class Kv:
         wait_applied: bool = False,
         source: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
+        on_written: OnWritten | None = None,
     ) -> Written:
         """Write a value if the key's last revision is the expected one. A time to live does not carry over.
 
@@ -100,6 +122,8 @@ class Kv:
             expected_revision=expected_revision,
             wait=_wait(wait_applied, source),
         )
+        if on_written is not None:
+            return _written((await self._told(kv_pb2.UpdateEntryResponse, request, timeout_s, on_written)).written)
         return _written((await call_once(self._stub.UpdateEntry(request, timeout=timeout_s))).written)
 
     async def delete(
@@ -111,6 +135,7 @@ class Kv:
         wait_applied: bool = False,
         source: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
+        on_written: OnWritten | None = None,
     ) -> Written:
         """Delete a key; older revisions stay in the bucket's history. `expected_revision` 0 = whatever it has.
 
@@ -120,6 +145,8 @@ class Kv:
         request = kv_pb2.DeleteEntryRequest(
             bucket=bucket, key=key, expected_revision=expected_revision, wait=_wait(wait_applied, source)
         )
+        if on_written is not None:
+            return _written((await self._told(kv_pb2.DeleteEntryResponse, request, timeout_s, on_written)).written)
         return _written((await call_once(self._stub.DeleteEntry(request, timeout=timeout_s))).written)
 
     async def purge(
@@ -132,6 +159,7 @@ class Kv:
         wait_applied: bool = False,
         source: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
+        on_written: OnWritten | None = None,
     ) -> Written:
         """Delete a key and its older revisions in the bucket; `ttl_ms` (0 = for ever) is the marker's.
 
@@ -145,7 +173,35 @@ class Kv:
             ttl_ms=ttl_ms,
             wait=_wait(wait_applied, source),
         )
+        if on_written is not None:
+            return _written((await self._told(kv_pb2.PurgeEntryResponse, request, timeout_s, on_written)).written)
         return _written((await call_once(self._stub.PurgeEntry(request, timeout=timeout_s))).written)
+
+    async def _told(
+        self, answer_type: type[Answer], request: Message, timeout_s: float, on_written: OnWritten
+    ) -> Answer:
+        """The answer, and before it what is told of a write that is waited for.
+
+        Called as a stream of one answer, which is the same on the wire: gRPC's Python hands out the metadata of a single
+        answer only together with it.
+        """
+        method = answer_type.DESCRIPTOR.name.removesuffix("Response")
+        call: grpc.aio.UnaryStreamCall[Message, Answer] = self._channel.unary_stream(
+            f"/{_SERVICE}/{method}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=answer_type.FromString,
+        )(request, timeout=timeout_s)
+        try:
+            for name, value in await call.initial_metadata():
+                if name == WRITTEN_REVISION and isinstance(value, str):
+                    on_written(int(value))
+            async for answer in call:
+                return answer
+        except grpc.aio.AioRpcError as error:
+            raise unwrap(error) from None
+        finally:
+            call.cancel()
+        raise WriteUnknown("the call ended without an answer")
 
 
 def _wait(wait_applied: bool, source: str) -> kv_pb2.ApplyWait:

@@ -69,6 +69,8 @@ class SourceVerdict:
     repair_trouble: str
     left_count: int
     left: tuple[Difference, ...]
+    left_bucket_count: int = 0
+    left_fold_count: int = 0
     source_status: str = ""
     source_reason: str = ""
     dead_letter_count: int = 0
@@ -143,6 +145,8 @@ def _verdict(verdict: source_pb2.SourceVerdict) -> SourceVerdict:
         source_status=status_name(verdict.source_status),
         source_reason=verdict.source_reason,
         dead_letter_count=verdict.dead_letter_count,
+        left_bucket_count=verdict.left_bucket_count,
+        left_fold_count=verdict.left_fold_count,
     )
 
 

@@ -142,7 +142,8 @@ class TopicExists(EddylineError):
 
 
 class SourceExists(EddylineError):
-    """A source of this name exists with another definition."""
+    """A source of this name exists with another definition. Metadata: fields (those that differ, with commas), isSettled
+    (only where one of them is settled when a source is made)."""
 
     code, reason = Code.ALREADY_EXISTS, "SOURCE_EXISTS"
 

@@ -43,7 +43,7 @@ from eddyline.ingest.decode import (
     parse_status,
 )
 from eddyline.ingest.filters import Filter
-from eddyline.ingest.judge import WAY_OUT, SourceStopped
+from eddyline.ingest.judge import SourceStopped, oversize
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -317,7 +317,7 @@ class Consumer:
             if self._misfits == "STOP":
                 shown = key[:SHOWN_KEY_BYTES].decode(errors="backslashreplace")
                 place = f"key {shown}, revision {delivery.revision} of {self._stream.origin}"
-                raise SourceStopped("OVERSIZE", f"{error}; {WAY_OUT}: {place}") from error
+                raise oversize(self._metadata.get("eddyline_source", "NAME"), str(error), place) from error
             if self._misfits == "SET_ASIDE":
                 chunk = self._gathered.passes(subject, data, delivery, size=len(data))
                 where = chunk.count, subject, data, headers, delivery.revision, delivery.time_ns

@@ -8,6 +8,7 @@ somebody's order is to take what there is now.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal
 
 from eddyline.ingest.jetstream import nameable
@@ -24,9 +25,11 @@ StopState = Literal["SOURCE_LOST", "STREAM_RECREATED", "CURSOR_AHEAD", "CURSOR_E
 
 STOPPED_BY_POLICY: Final[tuple[StopState, ...]] = ("STREAM_RECREATED", "CURSOR_AHEAD", "CURSOR_EXPIRED")
 """Of them those which a resync would end by taking what there is now, so that only somebody's order may."""
-TAKEN_BY: Final = "a resync takes what there is now"
-WAY_OUT: Final = "`eddyline source update --dead-letter-topic` sets it aside, or remove it"
-"""Of OVERSIZE. Before the place in the reason, which is cut where it is long."""
+
+
+def way_out(source: str) -> str:
+    """Of those which their policy stopped."""
+    return f"`eddyline source resync {source}` takes what there is now"
 
 
 class SourceStopped(Exception):
@@ -36,6 +39,10 @@ class SourceStopped(Exception):
         super().__init__(reason)
         self.state: StopState = state
         self.reason = reason
+
+    def until_resync(self, source: str) -> SourceStopped:
+        """The same, with the command that takes what there is now."""
+        return SourceStopped(self.state, f"{self.reason}; {way_out(source)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,7 @@ async def judge(
             return Verdict(stream, accepts=f"asked for while {stopped.state}", is_other=is_other)
         if stopped.state == "STREAM_RECREATED" and definition.on_recreated == "RESYNC":
             return Verdict(stream, accepts=stopped.reason, is_other=True)
-        raise
+        raise stopped.until_resync(definition.name) from None
     if resync_serial > position.resync_serial:
         return Verdict(stream, accepts="asked for")
     # Also where the stream did not get further: a purge moves no revision.
@@ -97,8 +104,16 @@ async def is_of(jetstream: JetStream, stream: Stream, position: Position) -> boo
 
 def expired(stream: Stream, first: int, last: int) -> SourceStopped:
     """Revisions `first` to `last` left before they were read, and the source's policy is to stop."""
-    lost = f"revisions {first} to {last} left {stream.origin} before they were read"
-    return SourceStopped("CURSOR_EXPIRED", f"{lost}; {TAKEN_BY}")
+    return SourceStopped(
+        "CURSOR_EXPIRED",
+        f"revisions {first} to {last} left {stream.origin}, or were overwritten, before they were read",
+    )
+
+
+def oversize(source: str, why: str, place: str) -> SourceStopped:
+    """A message does not fit. The way out comes before the place, since a long reason is cut."""
+    way_out = f"`eddyline source update {source} --dead-letter-topic TOPIC` sets it aside, or remove it"
+    return SourceStopped("OVERSIZE", f"{why}; {way_out}: {place}")
 
 
 def _check_expiry(definition: SourceDefinition, stream: Stream, position: Position) -> None:
@@ -110,14 +125,14 @@ async def _compare(jetstream: JetStream, stream: Stream, position: Position) -> 
     if stream.created_ns != position.created_ns:
         raise SourceStopped(
             "STREAM_RECREATED",
-            f"{stream.origin} was deleted and made again: its stream was made at {stream.created_ns} ns, "
-            f"the position is of one made at {position.created_ns} ns; {TAKEN_BY}",
+            f"{stream.origin} was deleted and made again: this one is of {_shown_time(stream.created_ns)}, "
+            f"the one that was copied of {_shown_time(position.created_ns)}",
         )
     if stream.last_revision < position.revision:
         raise SourceStopped(
             "CURSOR_AHEAD",
             f"{stream.origin} was rolled back: its last revision is {stream.last_revision}, "
-            f"{position.revision} was applied; {TAKEN_BY}",
+            f"{position.revision} was applied",
         )
     if position.checked:
         message = await jetstream.message_at(stream, position.revision)
@@ -128,5 +143,10 @@ async def _compare(jetstream: JetStream, stream: Stream, position: Position) -> 
                 raise SourceStopped(
                     "CURSOR_AHEAD",
                     f"{stream.origin} was rolled back and written again: revision {position.revision} is not the "
-                    f"message that was applied; {TAKEN_BY}",
+                    f"message that was applied",
                 )
+
+
+def _shown_time(time_ns: int) -> str:
+    """UTC, to the millisecond."""
+    return datetime.fromtimestamp(time_ns // 1_000_000 / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]

@@ -32,7 +32,7 @@ from eddyline.ingest.kv_publish import Publisher, WrongLast
 from eddyline.ingest.stream import BUCKET_PATTERN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from random import Random
 
     from eddyline.core.clock import Clock
@@ -66,7 +66,8 @@ _TTL: Final = "Nats-TTL"
 class Target:
     """What every write says: where to, and whether to wait for the store. `source` empty = all that copy the bucket.
 
-    `patience_s` = how long the whole call may take.
+    `patience_s` = how long the whole call may take. `on_written` is awaited with the revision, once NATS has the write and
+    before the store is waited for; it is not where nothing is.
     """
 
     bucket: str
@@ -74,6 +75,7 @@ class Target:
     patience_s: float
     wait: bool = False
     source: str = ""
+    on_written: Callable[[int], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,8 @@ class KvWriter:
                 )
             with self._writes.take(1), self._bytes.take(len(write.value)):
                 bucket, revision = await self._store(write, until_s)
+                if target.wait and target.on_written is not None:
+                    await target.on_written(revision)
                 created_ns = await self._created_ns(bucket, revision)
             if sources and not created_ns:
                 raise ApplyPending(

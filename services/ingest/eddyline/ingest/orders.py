@@ -7,14 +7,19 @@ Threading: event loop.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from eddyline.core.source import NO_CHANGE, changed_source
+from eddyline.core.source_words import changes_text
+from eddyline.core.telemetry import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eddyline.core.source import SourceChange, SourceDefinition, SourceOrders
+
+log = logging.getLogger(__name__)
 
 
 class Orders:
@@ -26,6 +31,8 @@ class Orders:
         """The source's definition as it is now."""
         self.changed = asyncio.Event()
         """Set when others have come; cleared by whoever acts on it."""
+        self.why = ""
+        """What the last ones were, in words."""
         self.on_change: Callable[[], None] = _nobody
 
     @property
@@ -42,9 +49,23 @@ class Orders:
         """Take what was told."""
         definition = changed_source(self.definition, changeable)
         if (orders, definition) != (self._orders, self.definition):
+            self.why = _words(self._orders, orders, changes_text(self.definition, definition))
             self._orders, self.definition = orders, definition
+            log.info("source ordered", extra=fields(source=definition.name, orders=self.why))
             self.changed.set()
             self.on_change()
+
+
+def _words(before: SourceOrders, after: SourceOrders, changes: str) -> str:
+    """What was asked for."""
+    told = []
+    if after.resync_serial > before.resync_serial:
+        told.append("resync asked for")
+    if after.paused != before.paused:
+        told.append("paused" if after.paused else "resumed")
+    if changes:
+        told.append(f"settings changed: {changes}")
+    return ", ".join(told)
 
 
 def _nobody() -> None:

@@ -164,7 +164,7 @@ class SourceRun:
         """Other orders came: what was received is applied, then the attempt ends. A letter that found no place goes to the
         new one."""
         if not self._orders.paused and self.progress.state in ("PAUSED", "LIVE"):
-            self.progress.enter("CATCHING_UP", detail="resumed" if self.progress.state == "PAUSED" else ORDERED)
+            self.progress.enter("CATCHING_UP", detail=self._orders.why)
         if self._orders.definition.dead_letter_topic:
             self._dead_letters.definition = self._orders.definition
         if self._consumer is not None:
@@ -385,7 +385,8 @@ class SourceRun:
             if chunk.last_revision > revision_of(position):
                 position = await self._apply(stream, chunk, holes.gaps, position)
             if stop is not None:
-                raise expired(stream, stop.after_revision + 1, stop.revision - 1)
+                gone = expired(stream, stop.after_revision + 1, stop.revision - 1)
+                raise gone.until_resync(self._definition.name)
             if holes.overrun:
                 self._resync_for(f"{stream.origin} dropped revisions before they were read", consumer)
 

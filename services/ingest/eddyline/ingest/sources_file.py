@@ -11,12 +11,15 @@ what to do about it.
 
 from __future__ import annotations
 
+import logging
 import tomllib
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import EddylineError, SourceExists
 from eddyline.core.settings import SettingsError
-from eddyline.core.source import SourceDefinition, changed_source
+from eddyline.core.source import SourceDefinition
+from eddyline.core.source_words import definition_text, is_updatable
+from eddyline.core.telemetry import fields
 from eddyline.core.topic import TopicConfig
 from eddyline.ingest.creation import check_definition, create_source
 from eddyline.ingest.forward import retried
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 
     from eddyline.core.source import Policy
     from eddyline.core.store_link import StoreLink
+
+log = logging.getLogger(__name__)
 
 FIELDS: Final = ("name", "bucket", "stream", "topic", "on_expired", "on_recreated", "dead_letter_topic")
 LISTS: Final = ("key_prefixes", "subjects")
@@ -62,9 +67,12 @@ async def ensure_sources(link: StoreLink, definitions: Sequence[SourceDefinition
     Raises:
         SettingsError: a source or topic is there and is another one. StoreUnreachable and its like: try again.
     """
+    known = {info.definition.name for info in await link.list_sources()} if definitions else set()
     for definition in definitions:
         try:
             await create_source(link, definition, TopicConfig())
+            if definition.name not in known:
+                log.info("source created", extra=fields(source=definition.name, settings=definition_text(definition)))
         except SourceExists as error:
             way_out = _way_out(definition, (await link.get_source(definition.name)).definition)
             raise SettingsError(
@@ -79,7 +87,7 @@ async def ensure_sources(link: StoreLink, definitions: Sequence[SourceDefinition
 
 def _way_out(asked: SourceDefinition, known: SourceDefinition) -> str:
     """What an operator does about a difference."""
-    if changed_source(known, asked.changeable) != asked:
+    if not is_updatable(known, asked):
         return "change the file, or delete the source and give the new one a topic of its own"
     words = ["eddyline source update", asked.name]
     if asked.on_expired != known.on_expired:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from eddyline.core.clock import sleep
 from eddyline.ingest.compare import Comparison, Stage, VerifyProgress
-from eddyline.ingest.judge import STOPPED_BY_POLICY, TAKEN_BY, SourceStopped, judge
+from eddyline.ingest.judge import STOPPED_BY_POLICY, SourceStopped, judge, way_out
 from eddyline.ingest.position import decode_position
 
 if TYPE_CHECKING:
@@ -206,8 +206,8 @@ class _Repair:
 
 def _refusal(name: str, stopped: SourceReport) -> str:
     """Why a source that its policy stopped is not repaired, and what does it all the same."""
-    reason = stopped.reason.removesuffix(f"; {TAKEN_BY}")
-    return f"{name} is {stopped.state}: {reason}; `eddyline source resync {name}` takes what is there"
+    reason = stopped.reason.removesuffix(f"; {way_out(name)}")
+    return f"{name} is {stopped.state}: {reason}; {way_out(name)}"
 
 
 def _is_done(info: SourceInfo, serial: int) -> bool:

@@ -26,6 +26,7 @@ from eddyline.core.errors import (
 )
 from eddyline.core.read import ALL_RECORDS
 from eddyline.core.source import Lease, SourceOrders, changed_source, check_definition
+from eddyline.core.source_words import differences, is_updatable
 from eddyline.core.topic import Kind, TopicConfig, check_config, check_name, merged
 from eddyline.store.append import AppendRequest, WriterPosition
 from eddyline.store.figures import StoreFigures
@@ -355,16 +356,7 @@ class LocalLink:
             known = self._sources.find(definition.name)
             if known is not None:
                 if known.definition != definition:
-                    raise SourceExists(
-                        f"source {definition.name} copies {known.definition.origin} to topic "
-                        f"{known.definition.topic}, not {definition.origin} to {definition.topic}"
-                        f"{_other_settings(known.definition, definition)}",
-                        source=definition.name,
-                        bucket=known.definition.bucket,
-                        topic=known.definition.topic,
-                        askedBucket=definition.bucket,
-                        askedTopic=definition.topic,
-                    )
+                    raise exists_otherwise(known.definition, definition)
                 return self._sources.info(known), False
             topic = self._table.get(definition.topic)
             check_takes_source(topic, definition)
@@ -472,11 +464,21 @@ def _there(topic: Topic, answer: T) -> T:
     return answer
 
 
-def _other_settings(known: SourceDefinition, asked: SourceDefinition) -> str:
-    """What else differs, in words."""
-    if known.settings == asked.settings:
-        return ""
-    return f"; it has the settings {known.settings or '{}'}, not {asked.settings or '{}'}"
+def exists_otherwise(there: SourceDefinition, asked: SourceDefinition) -> SourceExists:
+    """Why a source cannot be made: it is there, and is another one."""
+    found = differences(there, asked)
+    said = ", ".join(f"{one.field} {one.there}, not {one.other}" for one in found)
+    settled = {} if is_updatable(there, asked) else {"isSettled": "true"}
+    return SourceExists(
+        f"source {there.name} copies {there.origin} to topic {there.topic}; it differs in {said}",
+        source=there.name,
+        bucket=there.bucket,
+        topic=there.topic,
+        askedBucket=asked.bucket,
+        askedTopic=asked.topic,
+        fields=",".join(one.field for one in found),
+        **settled,
+    )
 
 
 def check_takes_source(topic: Topic, definition: SourceDefinition) -> None:

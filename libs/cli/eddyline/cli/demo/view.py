@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eddyline.cli.output import aligned, op_name, shown_bytes, shown_time
+from eddyline.cli.output import aligned, op_name, shown_time
+from eddyline.core.shown import shown_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, Protocol
 
-from eddyline.core.errors import InvalidArgument
+from eddyline.core.errors import InvalidArgument, SourceNotFound
 from eddyline.core.paging import name_after, page_limit, token_after
+from eddyline.core.source_words import changes_text, definition_text
+from eddyline.core.telemetry import fields
 from eddyline.core.topic import TopicConfig, check_config
 from eddyline.core.wire_state import source_definition_from_pb, source_definition_to_pb, topic_config_from_pb
 from eddyline.ingest.creation import check_definition, create_source, kind_of, update_source
@@ -19,10 +22,12 @@ from eddyline.v1 import source_pb2, source_pb2_grpc
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from eddyline.core.source import SourceInfo
+    from eddyline.core.source import SourceDefinition, SourceInfo
     from eddyline.core.store_link import StoreLink
     from eddyline.ingest.compare import Comparer
     from eddyline.ingest.verify import Verifier
+
+log = logging.getLogger(__name__)
 
 SERVICE: Final = "eddyline.v1.SourceService"
 SETTLE_MS_DEFAULT: Final = 5_000
@@ -70,7 +75,10 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         check_definition(definition)
         config = topic_config_from_pb(request.topic_config) if request.HasField("topic_config") else TopicConfig()
         check_config(config, kind_of(definition), definition.name)
+        is_new = await self._known(definition.name) is None
         info = await create_source(self._link, definition, config)
+        if is_new:
+            log.info("source created", extra=fields(source=definition.name, settings=definition_text(definition)))
         self._owner.look()
         return source_pb2.CreateSourceResponse(source=self._seen(info))
 
@@ -79,6 +87,8 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
     ) -> source_pb2.UpdateSourceResponse:
         known = (await self._link.get_source(request.source)).definition
         info = await update_source(self._link, request.source, change_of(request, known))
+        changes = changes_text(known, info.definition)
+        log.info("source updated", extra=fields(source=request.source, changes=changes or "none"))
         self._owner.obey(info)
         return source_pb2.UpdateSourceResponse(source=self._seen(info))
 
@@ -118,13 +128,23 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         self._owner.obey(info)
         return self._seen(info)
 
+    async def _known(self, name: str) -> SourceDefinition | None:
+        """The source of a name, for the log."""
+        try:
+            return (await self._link.get_source(name)).definition
+        except SourceNotFound:
+            return None
+
     def _seen(self, info: SourceInfo) -> source_pb2.Source:
         return source_to_pb(self._owner.fresh(info))
 
     async def DeleteSource(
         self, request: source_pb2.DeleteSourceRequest, context: object
     ) -> source_pb2.DeleteSourceResponse:
+        known = await self._known(request.source)
         await self._link.delete_source(request.source)
+        if known is not None:
+            log.info("source deleted", extra=fields(source=request.source, settings=definition_text(known)))
         self._owner.drop(request.source)
         return source_pb2.DeleteSourceResponse()
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.source import SourceChange
+from eddyline.core.source_words import shown
 from eddyline.core.wire_state import policy_from_pb, source_definition_from_pb
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def change_of(request: source_pb2.UpdateSourceRequest, known: SourceDefinition) 
         there, wanted = getattr(known, field), getattr(asked, field)
         if wanted and wanted != there:
             raise InvalidArgument(
-                f"{field} of source {known.name} was settled when it was made ({_shown(there)}, not {_shown(wanted)}): "
+                f"{field} of source {known.name} was settled when it was made ({shown(there)}, not {shown(wanted)}): "
                 "make another source, with a topic of its own, and delete this one",
                 field=field,
             )
@@ -44,10 +45,3 @@ def change_of(request: source_pb2.UpdateSourceRequest, known: SourceDefinition) 
         policy_from_pb(request.definition.on_recreated, "on_recreated"),
         letters,
     )
-
-
-def _shown(value: str | tuple[bytes, ...] | tuple[str, ...]) -> str:
-    """A name or filters in a message, cut where they are long."""
-    if not isinstance(value, str):
-        value = ", ".join(part.decode(errors="backslashreplace") if isinstance(part, bytes) else part for part in value)
-    return (value if len(value) <= 300 else value[:300] + "…") or "none"

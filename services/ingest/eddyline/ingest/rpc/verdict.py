@@ -56,6 +56,8 @@ def step_to_pb(step: VerifyProgress | Verdict) -> source_pb2.VerifySourceRespons
             source_status=status_to_pb(step.report.state),
             source_reason=step.report.reason,
             dead_letter_count=(step.left or found).dead_letter_count,
+            left_bucket_count=step.left.bucket_count if step.left is not None else 0,
+            left_fold_count=step.left.fold_count if step.left is not None else 0,
         )
     )
 

@@ -7,7 +7,7 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddyline.delivery.wheel import TICK_S, Wheel
+from eddyline.delivery.wheel import IDLE_MIN, TICK_S, Wheel
 from tests.support.manual_clock import ManualClock
 
 
@@ -63,3 +63,16 @@ def test_deadline_that_schedules_itself_for_now_waits_for_the_next_tick() -> Non
     wheel.schedule(0, again)
     clock.advance(1)
     assert len(fired) <= 1 / TICK_S + 1
+
+
+def test_deadlines_that_were_taken_back_are_not_kept_until_they_were_due() -> None:
+    clock = ManualClock()
+    wheel = Wheel(clock)
+    fired: list[str] = []
+    for number in range(10_000):
+        wheel.schedule(1_800.0 + number, lambda: fired.append("gone")).cancel()
+        if number % 1_000 == 0:
+            wheel.schedule(5.0 + number, lambda: fired.append("kept"))
+    assert sum(map(len, wheel._slots.values())) <= IDLE_MIN + 11
+    clock.advance(20_000.0)
+    assert fired == ["kept"] * 10

@@ -11,7 +11,7 @@ from eddyline.core.batch import Batch
 from eddyline.core.errors import InvalidArgument, TopicNotFound
 from eddyline.core.record import Gap, GapReason
 from eddyline.core.store_link import FollowChanged, FollowEnded, FollowItem, FollowLevel, FollowStarted
-from eddyline.core.topic import ConfigChange
+from eddyline.core.topic import ConfigChange, Durability
 from eddyline.store.follow import ANSWERS_MAX, TURN_BYTES_MAX
 from tests.support.manual_clock import settle
 from tests.support.store import append, log_topic, rows, sim_store
@@ -271,3 +271,16 @@ async def test_follower_is_told_a_changed_configuration_once() -> None:
         assert isinstance(changed, FollowChanged)
         assert changed.topic.config.priority is None
         assert isinstance(item, FollowItem)
+
+
+async def test_topic_deleted_with_its_memory_before_it_was_read_is_told_as_deleted_and_not_as_level() -> None:
+    async with sim_store() as link, link.follow() as follow:
+        await log_topic(link, durability=Durability.EPHEMERAL)
+        await append(link, "log", rows("a", "b"))
+        await follow.add(1, "log", after_seq=0)
+        events = aiter(follow)
+        await take(events, 1)
+        await link.delete_topic("log")
+        await follow.grant(CREDIT)
+        (ended,) = await take(events, 1)
+        assert ended == FollowEnded(1, "TOPIC_NOT_FOUND", "topic log was deleted")

@@ -61,8 +61,12 @@ def unless_deleted(topic: Topic) -> Iterator[None]:
         yield
     except DataCorrupt as error:
         if topic.deleted:
-            raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name) from error
+            raise _deleted(topic) from error
         raise
+
+
+def _deleted(topic: Topic) -> TopicNotFound:
+    return TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name)
 
 
 class StoredLog:
@@ -100,6 +104,8 @@ class StoredLog:
                 return await self._of_segment(segment, seq, may_hold, wanted)
         if topic.memory is not None:
             batch = topic.memory.after(seq)
+            if batch is None and topic.deleted:
+                raise _deleted(topic)  # its memory went with it: not that there was nothing
             return Piece(batch.last_seq, batch) if batch is not None else None
         position = topic.index.position_after(seq)
         if position == len(topic.index):

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.cli.command import parse
+from eddyline.cli.edge import Steps
 from eddyline.cli.failure import CommandError
 from eddyline.cli.output import Output
 from eddyline.cli.verb import Context
 from eddyline.client.fold_file import write_base
+from eddyline.client.fold_follow import FoldStep
 from eddyline.client.fold_frame import Place, Scope
 from eddyline.client.local_fold import open_fold
 from eddyline.core.clock import SystemHost
@@ -102,4 +104,27 @@ def test_a_damaged_file_ends_the_command_with_its_reason(path: Path, capsys: pyt
     data[70] ^= 1
     path.write_bytes(data)
     assert main(["edge", "range", "--file", str(path)]) == 1
-    assert f"DATA_CORRUPT: {path}, offset" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"DATA_CORRUPT: {path}, offset" in said
+    assert "--rebuild" in said
+    assert main(["edge", "follow", "routes", "--file", str(path), "--cluster", "127.0.0.1:9"]) == 1
+    assert "begin anew from the cluster with --rebuild" in capsys.readouterr().err
+
+
+def test_a_bound_that_is_too_small_says_which_options_help(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["edge", "follow", "routes", "--file", str(path), "--memory", "100", "--cluster", "127.0.0.1:9"]
+    assert main(words) == 1
+    said = capsys.readouterr().err
+    assert "MEMORY_FULL" in said
+    assert "--memory" in said
+    assert "in a moment" not in said
+
+
+async def test_a_topic_that_stays_away_is_said_once(path: Path) -> None:
+    stream = io.StringIO()
+    context = Context(Output("json", stream=stream), {}, ManualClock(), SystemHost(), random.Random(1))
+    async with open_fold(path, "routes") as fold:
+        steps = Steps(fold, context)
+        for step in (FoldStep.DELETED, FoldStep.DELETED, FoldStep.LEVEL, FoldStep.DELETED):
+            steps.say(step)
+    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["deleted", "level", "deleted"]

@@ -438,6 +438,22 @@ async def test_only_one_has_it_open_and_anybody_reads_it(path: Path) -> None:
         assert again.state().entry_count == 2
 
 
+async def test_a_link_is_the_file_that_it_leads_to_and_a_second_name_is_refused(path: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.fold"
+    link.symlink_to(path)
+    async with following(link, WatchScript(FIRST)) as fold:
+        await fold.until(lambda: fold.fold.state().level)
+        with pytest.raises(Locked):
+            async with open_fold(path, TOPIC):
+                pass
+    assert link.is_symlink()
+    assert read_fold(path).state().entry_count == 2
+    (tmp_path / "second.fold").hardlink_to(path)
+    with pytest.raises(InvalidArgument, match="a second name"):
+        async with open_fold(path, TOPIC):
+            pass
+
+
 async def test_a_file_of_something_else_is_refused(path: Path) -> None:
     async with following(path, WatchScript(FIRST)) as fold:
         await fold.until(lambda: fold.fold.state().level)

@@ -104,7 +104,7 @@ async def test_python_program_appends_and_watches(tmp_path: Path) -> None:
 
 
 async def test_javascript_program_appends_and_watches(tmp_path: Path) -> None:
-    shutil.copy(ROOT / "tests" / "integration" / "node" / "package.json", tmp_path)
+    shutil.copy(ROOT / "libs" / "clients" / "node" / "package.json", tmp_path)
     (tmp_path / "proto").symlink_to(ROOT / "proto")
     npm = ("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--silent")
     async with asyncio.timeout(INSTALL_SECONDS_MAX), started(*npm, folder=tmp_path) as install:

@@ -16,7 +16,7 @@ from eddyline.client.fold_follow import REFRESH_S, FoldStep, FollowOptions
 from eddyline.client.local_fold import MEMORY_BYTES_MAX, open_fold, read_fold
 from eddyline.core.backoff import Backoff
 from eddyline.core.clock import sleep
-from eddyline.core.errors import NotReady
+from eddyline.core.errors import DataCorrupt, MemoryFull, NotReady
 from eddyline.core.fs import Locked
 from eddyline.core.shown import shown_bytes
 
@@ -121,7 +121,7 @@ async def follow(arguments: argparse.Namespace, context: Context) -> int:
         ) as fold:
             options = FollowOptions(
                 refresh_s=arguments.refresh / 1000,
-                on_step=lambda step: _say_step(step, fold, context),
+                on_step=Steps(fold, context).say,
                 on_retry=outage.failed,
                 on_resume=outage.over,
             )
@@ -135,6 +135,16 @@ async def follow(arguments: argparse.Namespace, context: Context) -> int:
                     await sleep(context.clock, backoff.next_s())
     except Locked as error:
         raise CommandError(str(error), "read it with `eddyline edge get`, or give another --file") from error
+    except DataCorrupt as error:
+        raise CommandError(f"{error.reason}: {error.message}", "begin anew from the cluster with --rebuild") from error
+    except MemoryFull as error:
+        raise CommandError(
+            f"{error.reason}: {error.message}", "give more with --memory, or follow fewer keys with --key-prefix"
+        ) from error
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise CommandError(
+            f"{arguments.file}: {error.strerror}", "give the path of a file, in a folder that is there"
+        ) from error
     except OSError as error:
         raise CommandError(
             f"{arguments.file}: {error.strerror or error}", "look at the disk, then start it again"
@@ -190,16 +200,32 @@ def _add_offline(verbs: Subparsers, name: str, *, what: str, example: str) -> ar
 def _read(path: Path) -> LocalFold:
     try:
         return read_fold(path, memory_bytes_max=_ANY_SIZE)
+    except DataCorrupt as error:
+        raise CommandError(
+            f"{error.reason}: {error.message}", "`eddyline edge follow TOPIC --file FILE --rebuild` makes it anew"
+        ) from error
     except FileNotFoundError:
         raise CommandError(f"{path}: no such file", "`eddyline edge follow TOPIC --file FILE` makes it") from None
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror or error}") from error
 
 
-def _say_step(step: FoldStep, fold: LocalFold, context: Context) -> None:
-    found = fold.state()
-    text = f"{found.topic} at {found.seq}, {counted(found.entry_count, 'live key')}: {_STEPS[step]}"
-    context.output.say(text, {"event": step.value, **_fields(found)})
+class Steps:
+    """What is said of a fold that is followed. A topic that stays away is said once."""
+
+    def __init__(self, fold: LocalFold, context: Context) -> None:
+        self._fold = fold
+        self._context = context
+        self._last: FoldStep | None = None
+
+    def say(self, step: FoldStep) -> None:
+        """Say a step."""
+        last, self._last = self._last, step
+        if step is last is FoldStep.DELETED:
+            return
+        found = self._fold.state()
+        text = f"{found.topic} at {found.seq}, {counted(found.entry_count, 'live key')}: {_STEPS[step]}"
+        self._context.output.say(text, {"event": step.value, **_fields(found)})
 
 
 def _fields(found: LocalFoldState) -> dict[str, Json]:

@@ -157,15 +157,18 @@ async def open_fold(
 ) -> AsyncIterator[LocalFold]:
     """Open the local fold of a topic, or make one, at `path`; of the keys with one of the prefixes (none = all).
 
-    It holds nothing before its first snapshot. `rebuild` = begin without a file that is damaged, rather than refuse it.
+    It holds nothing before its first snapshot. A symbolic link is followed: the file lies where it leads. `rebuild` =
+    begin without a file that is damaged, rather than refuse it.
 
     Raises:
-        InvalidName, InvalidArgument: the file is of another topic or of other keys. Locked: another process has it.
+        InvalidName, InvalidArgument: the file is of another topic or of other keys, or has a second name. Locked: another
+            process has it.
         DataCorrupt: bytes that were on the disk are wrong (metadata: file, offset). NewerFormat: a later version's file.
         MemoryFull: it is larger than is allowed. OSError: of the file system.
     """
     check_name(topic, "topic")
     files = fs if fs is not None else RealFs()
+    path = _only_name(path)
     lock = files.lock(path.with_name(path.name + LOCK_SUFFIX), f"process {SystemHost().pid()}\n".encode())
     try:
         keeper = FoldKeeper(files, path, Scope(topic, tuple(key_prefixes)), memory_bytes_max=memory_bytes_max)
@@ -176,6 +179,18 @@ async def open_fold(
             await keeper.close()
     finally:
         lock.release()
+
+
+def _only_name(path: Path) -> Path:
+    """Where the file really lies: one lock and one rename for whatever leads to it.
+
+    Raises:
+        InvalidArgument: it has a second name, a hard link, under which somebody else could write it.
+    """
+    real = path.resolve()
+    if real.is_file() and real.stat().st_nlink > 1:
+        raise InvalidArgument(f"{path} has a second name (a hard link); a local fold has one", field="path")
+    return real
 
 
 def read_fold(path: Path, *, memory_bytes_max: int = MEMORY_BYTES_MAX, fs: Fs | None = None) -> LocalFold:

@@ -19,6 +19,7 @@ from eddyline.core.clock import sleep, wait_event
 from eddyline.core.cursor import Resume, ResumeTokens
 from eddyline.core.errors import Code, Draining, EddylineError, QuotaWatches, StoreUnreachable, TopicNotFound
 from eddyline.delivery.encode import view_of
+from eddyline.delivery.heads import Heads
 from eddyline.delivery.starts import Starts
 from eddyline.delivery.subscriber import Subscriber
 from eddyline.delivery.subscription import Subscription
@@ -64,6 +65,7 @@ class Watches:
         self._watches_max = watches_max
         self._age_s_max = age_s_max
         self._starts = Starts(feeds.link)
+        self._heads = Heads(feeds.link)
         self._open: dict[Subscriber, None] = {}
         self._number = 0
         self._draining = False
@@ -198,9 +200,7 @@ class Watches:
     async def _head(self, topic: str, deadline_s: float) -> TopicInfo | TopicNotFound:
         while True:
             try:
-                return await self._feeds.link.get_topic(topic)
-            except TopicNotFound as error:
-                return error
+                return await self._heads.ask(topic)
             except EddylineError as error:
                 if error.code not in _AWAY or self._clock.monotonic_s() + RETRY_S > deadline_s:
                     raise

@@ -22,6 +22,7 @@ from eddyline.client.local_fold import open_fold, read_fold
 from eddyline.client.watch_plan import WatchPlan, WatchTopic
 from eddyline.core.fs import RealFs
 from eddyline.v1 import delivery_pb2, types_pb2
+from tests.support.process_figures import resident_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,11 +108,6 @@ async def timed(work: object) -> float:
 def say(what: str, seconds: float, count: int) -> None:
     """A figure."""
     print(f"{what}: {seconds:.2f} s for {count}, {count / seconds:,.0f}/s")
-
-
-def resident_bytes() -> int:
-    """What this process holds of the machine's memory."""
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 if __name__ == "__main__":

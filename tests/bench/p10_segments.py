@@ -22,9 +22,9 @@ from pyarrow import ipc
 
 from eddyline.core.arrow import arrow_schema, to_arrow
 from eddyline.core.batch import Batch
+from eddyline.core.fs import RealFs
 from eddyline.core.record import Record
 from eddyline.store.config import SEAL_RECORDS
-from eddyline.store.storage.fs import RealFs
 from eddyline.store.storage.segment import Compression, SegmentSource
 from eddyline.store.storage.segment_cut import record_batches
 from eddyline.store.storage.segment_read import read_batch, read_footer

@@ -22,6 +22,7 @@ from eddyline.v1 import log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc, types_
 from tests.bench.harness import Figure
 from tests.bench.p1_append import OPTIONS, RECORD_BYTES
 from tests.bench.p1_append import columns as large_columns
+from tests.support.process_figures import processor_s, resident_bytes
 from tests.support.processes import free_address, process, serving
 
 if TYPE_CHECKING:
@@ -108,17 +109,6 @@ async def list_s(channel: grpc.aio.Channel) -> float:
             return time.perf_counter() - started
 
 
-def resident_bytes(pid: int) -> int:
-    """What a process holds."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def cpu_s(pid: int) -> float:
-    """Processor seconds of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 async def measure() -> list[Figure]:
     """The row's figures."""
     figures: list[Figure] = []
@@ -150,9 +140,9 @@ async def measure() -> list[Figure]:
         ):
             await serving(address)
             start_s = time.perf_counter() - started
-            used_s = cpu_s(store.pid)
+            used_s = processor_s(store.pid)
             await asyncio.sleep(5)
-            idle_share = (cpu_s(store.pid) - used_s) / 5
+            idle_share = (processor_s(store.pid) - used_s) / 5
             topic_bytes = (resident_bytes(store.pid) - idle_bytes) / TOPICS
             listed_s = await list_s(channel)
     ratio = topic_bytes / TOPIC_BYTES_MAX

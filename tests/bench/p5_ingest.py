@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import tempfile
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -25,6 +24,7 @@ from eddyline.core.channel import open_channel
 from eddyline.core.grpc_link import GrpcLink
 from eddyline.v1 import apply_pb2, source_pb2, source_pb2_grpc
 from tests.bench.harness import Figure, alternate, until_idle
+from tests.support.process_figures import peak_bytes
 from tests.support.processes import ingest_process, nats_server, process, store_server
 
 if TYPE_CHECKING:
@@ -123,13 +123,3 @@ async def measure() -> list[Figure]:
         Figure("P5", "nats_py_callback", bare, "records/s"),
         Figure("P5", "ingest_peak_memory", peak / (1 << 20), "MiB"),
     ]
-
-
-def peak_bytes(pid: int) -> int:
-    """The most that a process has held of the machine's memory; 0 where the system does not tell."""
-    if sys.platform != "linux":
-        return 0
-    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0

@@ -21,6 +21,7 @@ from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import topic_pb2, topic_pb2_grpc
 from tests.bench.bare_broadcast import write_frames
 from tests.bench.harness import Figure
+from tests.support.process_figures import processor_s, resident_bytes
 from tests.support.processes import delivery_at, free_address, process, store_server
 
 if TYPE_CHECKING:
@@ -50,9 +51,9 @@ async def ours(store: str) -> tuple[float, float]:
     """Bytes a stream, and processor time in ms a second while idle."""
     address = free_address()
     async with delivery_at(address, store) as delivery:
-        before = resident(delivery.pid)
+        before = resident_bytes(delivery.pid)
         async with opened(address):
-            held = (resident(delivery.pid) - before) / STREAMS
+            held = (resident_bytes(delivery.pid) - before) / STREAMS
             used_s = processor_s(delivery.pid)
             await asyncio.sleep(IDLE_S)
             return held, (processor_s(delivery.pid) - used_s) / IDLE_S * 1000
@@ -63,9 +64,9 @@ async def bare(frames: Path) -> float:
     async with process("tests.bench.bare_broadcast", str(frames)) as server:
         assert server.stdout is not None
         address = f"127.0.0.1:{int(await server.stdout.readline())}"
-        before = resident(server.pid)
+        before = resident_bytes(server.pid)
         async with opened(address):
-            return (resident(server.pid) - before) / STREAMS
+            return (resident_bytes(server.pid) - before) / STREAMS
 
 
 async def measure() -> list[Figure]:
@@ -87,15 +88,3 @@ async def measure() -> list[Figure]:
         Figure("P7", "bare_idle_stream", bare_held, "bytes"),
         Figure("P7", "idle_processor_time", busy_ms, "ms/s"),
     ]
-
-
-def resident(pid: int) -> int:
-    """Bytes of the machine's memory that a process holds now."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def processor_s(pid: int) -> float:
-    """Processor time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import os
 import random
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
@@ -25,6 +23,7 @@ from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
 from tests.support.clients import NoJitter
 from tests.support.clients import client_of as store_client_of
 from tests.support.manual_clock import ManualClock
+from tests.support.process_figures import resident_bytes
 from tests.support.processes import free_address
 from tests.support.scripted_roles import ScriptedDelivery, WatchScript, rows_frame, scripted_server
 
@@ -203,11 +202,6 @@ async def test_a_store_that_is_down_costs_whoever_follows_it_no_memory() -> None
         with pytest.raises(Enough):
             await anext(records)
     tries.check()
-
-
-def resident_bytes() -> int:
-    """What this process holds of the machine's memory."""
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_half_an_hour_without_a_cluster_is_not_more_tries_than_were_measured() -> None:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from eddyline.core.fs import write_all
 from eddyline.store.artifacts.job import Job
 from eddyline.store.artifacts.local import LocalShelf
 from eddyline.store.artifacts.manifest import ArtifactFile, Manifest, check_named, encode_manifest, hash_of, topic_key
 from eddyline.store.artifacts.shelf import GRACE_MS
-from eddyline.store.storage.fs import write_all
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.sim_fs import Crashed, SimFs
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from eddyline.core.batch import Batch
 from eddyline.core.clock import SystemClock, SystemHost
+from eddyline.core.fs import RealFs
 from eddyline.core.health import HealthBoard
 from eddyline.core.record import Gap, GapReason
 from eddyline.core.settings import CommonSettings
@@ -16,7 +17,6 @@ from eddyline.ingest.config import IngestSettings
 from eddyline.ingest.position import decode_position, revision_of
 from eddyline.ingest.role import IngestRole
 from eddyline.store.artifacts.local import LocalShelf
-from eddyline.store.storage.fs import RealFs
 from tests.support.artifacts import exported, fold_of, imported
 from tests.support.real_store import real_store, threaded
 from tests.support.source_kit import HEARTBEAT_MS

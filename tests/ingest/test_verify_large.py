@@ -14,6 +14,7 @@ from eddyline.core.source import SourceDefinition
 from eddyline.ingest.compare import Stage, VerifyProgress
 from eddyline.ingest.verify import Order
 from tests.support.drift import corrupt_row
+from tests.support.process_figures import peak_bytes, resident_bytes
 
 if TYPE_CHECKING:
     from eddyline.ingest.role import IngestRole
@@ -40,7 +41,7 @@ async def test_two_hundred_thousand_keys_take_constant_memory(sources: SourceKit
     await fill(sources, bucket_name, count)
     async with sources.ingest() as role:
         await sources.is_state("s", "LIVE", seconds=120)
-        before = resident_bytes("VmRSS")
+        before = resident_bytes()
         begin_peak()
         found = (await role.verifier.verify(await definition(sources), Order("first", 1.0, 10))).found
         assert found.is_right
@@ -50,18 +51,12 @@ async def test_two_hundred_thousand_keys_take_constant_memory(sources: SourceKit
         found = (await role.verifier.verify(await definition(sources), Order("second", 0.2, 3))).found
         assert (found.difference_count, len(found.differences)) == (5, 3)
         assert sum(one.difference_count for one in found.prefixes) == 5
-        assert resident_bytes("VmHWM") - before < GROWTH_BYTES_MAX
+        assert peak_bytes() - before < GROWTH_BYTES_MAX
 
 
 def begin_peak() -> None:
     """What was the most so far is forgotten."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-
-
-def resident_bytes(name: str) -> int:
-    """A figure of this process's memory."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith(name))
 
 
 @pytest.mark.parametrize("side", ["bucket", "fold"])

@@ -14,6 +14,7 @@ from eddyline.core.artifact import FoldExported, FoldImported
 from eddyline.core.errors import EddylineError, TopicNotEmpty
 from eddyline.core.record import Op, Record
 from eddyline.core.topic import Kind
+from tests.support.process_figures import peak_bytes
 from tests.support.processes import free_address, process, serving
 
 pytestmark = pytest.mark.integration
@@ -53,13 +54,6 @@ async def import_(client: Client, topic: str) -> FoldImported:
         done = [step async for step in steps][-1]
     assert isinstance(done, FoldImported)
     return done
-
-
-def peak_bytes(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError("the kernel tells no peak")
 
 
 @pytest.mark.timeout(300)

@@ -13,6 +13,7 @@ import pytest
 
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import delivery_pb2_grpc, log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc, types_pb2
+from tests.support.process_figures import resident_bytes
 from tests.support.processes import delivery_at, free_address, store_server
 
 if TYPE_CHECKING:
@@ -93,9 +94,3 @@ async def test_who_stands_still_costs_the_others_nothing_and_misses_nothing(tmp_
         assert most - before < GROWTH_BYTES_MAX
         for one in (*wide, *narrow):
             await one.close()
-
-
-def resident_bytes(pid: int) -> int:
-    """Of the machine's memory, held by a process now."""
-    pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")

@@ -14,6 +14,7 @@ import pytest
 from eddyline.core.status import unwrap
 from eddyline.store.memory_guard import PROCESS_BYTES
 from eddyline.v1 import log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc, types_pb2
+from tests.support.process_figures import peak_bytes
 from tests.support.processes import free_address, process, serving
 
 if TYPE_CHECKING:
@@ -108,10 +109,3 @@ async def outcome(answer: Awaitable[object]) -> str:
     except grpc.aio.AioRpcError as error:
         return unwrap(error).reason
     return "OK"
-
-
-def peak_bytes(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError("the kernel tells no peak")

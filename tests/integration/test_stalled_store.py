@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,6 +14,7 @@ from nats.js.api import KeyValueConfig
 from eddyline.core.batch import Batch
 from eddyline.core.channel import open_channel
 from eddyline.core.grpc_link import GrpcLink
+from tests.support.process_figures import resident_bytes
 from tests.support.processes import ingest_process, nats_server, store_process
 
 if TYPE_CHECKING:
@@ -103,8 +103,3 @@ async def keys_in(link: StoreLink) -> list[bytes | None]:
             keys += item.keys()
         if result.caught_up:
             return keys
-
-
-def resident_bytes(pid: int) -> int:
-    """What a process holds of the machine's memory."""
-    return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")

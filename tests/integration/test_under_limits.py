@@ -19,7 +19,7 @@ from eddyline.store.fold.fold import VIEWS_MAX
 from eddyline.store.memory_guard import PROCESS_BYTES
 from eddyline.store.rpc.scan_room import CLIENT_SCANS_MAX
 from eddyline.v1 import fold_pb2, fold_pb2_grpc, log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc, types_pb2
-from tests.integration.test_memory_bound import peak_bytes
+from tests.support.process_figures import peak_bytes
 from tests.support.processes import free_address, process, serving
 
 if TYPE_CHECKING:

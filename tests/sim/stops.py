@@ -11,7 +11,7 @@ from tests.support.store import settings
 if TYPE_CHECKING:
     from collections import Counter
 
-    from eddyline.store.storage.fs import Fs
+    from eddyline.core.fs import Fs
     from tests.support.faulty_fs import FaultyFs
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from eddyline.store.storage.fs import File
+    from eddyline.core.fs import File
     from eddyline.store.storage.segment import BatchEntry
 
 BOTH_ENDS = [Place.FRAMES, Place.SEGMENTS, Place.KILLED]

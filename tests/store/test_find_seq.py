@@ -20,7 +20,7 @@ from tests.support.store import append, log_topic, rows, sim_store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eddyline.store.storage.fs import File
+    from eddyline.core.fs import File
     from eddyline.store.storage.segment import BatchEntry
 
 PLAIN = TopicConfig()

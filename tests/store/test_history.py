@@ -19,7 +19,7 @@ from tests.support.store import append, puts
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eddyline.store.storage.fs import File
+    from eddyline.core.fs import File
     from eddyline.store.storage.segment import BatchEntry
 
 PLAIN = TopicConfig()

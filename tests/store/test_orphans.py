@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.errors import DataCorrupt
+from eddyline.core.fs import write_all
 from eddyline.core.topic import Durability
 from eddyline.store.fold.memory import SimFold
 from eddyline.store.orphans import ForeignFile
-from eddyline.store.storage.fs import write_all
 from tests.support.sim_fs import Crashed, SimFs
 from tests.support.store import all_rows, append, log_topic, rows, sim_store, values
 

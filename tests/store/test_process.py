@@ -16,8 +16,8 @@ import grpc
 import pytest
 
 from eddyline.core.channel import open_channel
+from eddyline.core.fs import RealFs
 from eddyline.store.__main__ import main
-from eddyline.store.storage.fs import RealFs
 from eddyline.store.storage.layout import Layout
 from eddyline.v1 import apply_pb2, apply_pb2_grpc, log_pb2, log_pb2_grpc, topic_pb2
 from eddyline.v1.types_pb2 import Record, RecordBatch

@@ -9,6 +9,7 @@ import pytest
 
 from eddyline.core.batch import Batch
 from eddyline.core.errors import CommitUnknown, DataCorrupt, IdempotencyConflict, StaleFence, StalePosition
+from eddyline.core.fs import Locked
 from eddyline.core.gap import encode_gap
 from eddyline.core.record import Gap, GapReason, Op, Record
 from eddyline.core.source import SourceDefinition, SourceReport
@@ -21,7 +22,6 @@ from eddyline.store.log.bodies import topic_body, topic_of
 from eddyline.store.log.table import TopicTable
 from eddyline.store.log.topic import RESERVATION_SEQS
 from eddyline.store.recovery import check_follows
-from eddyline.store.storage.fs import Locked
 from eddyline.store.storage.wal import Location
 from tests.support.history import read_all
 from tests.support.manual_clock import ManualClock

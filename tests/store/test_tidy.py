@@ -22,9 +22,9 @@ from tests.support.store import all_rows, append, kv_topic, log_topic, puts, row
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from eddyline.core.fs import Fs
     from eddyline.store.link import LocalLink
     from eddyline.store.log.topic import Topic
-    from eddyline.store.storage.fs import Fs
 
 A = Match(MatchField.KEY, MatchKind.EQ, b"a")
 

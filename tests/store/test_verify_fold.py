@@ -9,9 +9,9 @@ import pytest
 
 from eddyline.core.errors import DataCorrupt, NotKv, ScanExpired, TooManyScans, TopicNotFound
 from eddyline.core.fold_check import FINDINGS_MAX, FoldVerdict, VerifyProgress
+from eddyline.core.fold_entry import encode_entry
 from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.core.record import Op, Record
-from eddyline.store.fold.entry import encode_entry
 from eddyline.store.fold.fold import FoldWrite
 from eddyline.store.fold.memory import SimFold
 from eddyline.store.fold_check import check_fold_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddyline.core.batch import Batch
+from eddyline.core.fold_entry import encode_entry
 from eddyline.core.record import Op, Record
 from eddyline.ingest.position import decode_position
-from eddyline.store.fold.entry import encode_entry
 from eddyline.store.fold.fold import FoldWrite
 
 if TYPE_CHECKING:

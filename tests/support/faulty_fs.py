@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from eddyline.store.storage.fs import Buffer, File, Fs, Lock
+    from eddyline.core.fs import Buffer, File, Fs, Lock
 
 
 class Fault(NamedTuple):

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from eddyline.core.fs import RealFs
 from eddyline.store.artifacts.shelf import Place
 from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import StoreSettings
@@ -15,7 +16,6 @@ from eddyline.store.fold.scratch import ScratchFold
 from eddyline.store.lifecycle import open_store
 from eddyline.store.machine import Machine, new_workers
 from eddyline.store.memory_plan import memory_plan
-from eddyline.store.storage.fs import RealFs
 from eddyline.store.storage.layout import Layout
 from eddyline.store.workers import InlineWorker, ThreadWorker
 from tests.support.manual_clock import ManualClock
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.clock import Clock
+    from eddyline.core.fs import Fs
     from eddyline.store.artifacts.shelf import Shelf
     from eddyline.store.figures import RecoveryProgress
     from eddyline.store.link import LocalLink
-    from eddyline.store.storage.fs import Fs
     from eddyline.store.workers import Worker
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eddyline.core.batch import Batch
+from eddyline.core.fs import write_all
 from eddyline.core.record import MetaEntry, Op, Record
-from eddyline.store.storage.fs import write_all
 from eddyline.store.storage.segment import SegmentSource
 from eddyline.store.storage.segment_read import read_batch, read_footer
 from eddyline.store.storage.segment_write import BYTES_MAX, ROWS_MAX, write_segment
@@ -17,7 +17,7 @@ from tests.support.sim_fs import SimFs
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from eddyline.store.storage.fs import Fs
+    from eddyline.core.fs import Fs
     from eddyline.store.storage.segment import Compression, Footer
 
 PATH = Path("/seg.arrow")

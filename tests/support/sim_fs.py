@@ -20,14 +20,14 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from eddyline.store.storage.fs import Locked
+from eddyline.core.fs import Locked
 from eddyline.store.workers import SimulatedStop
 from tests.support.sim_tree import Directory, Inode, Survival
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eddyline.store.storage.fs import Buffer, File, Lock
+    from eddyline.core.fs import Buffer, File, Lock
 
 CrashKind: TypeAlias = Literal["kill", "power"]
 

@@ -24,10 +24,10 @@ from tests.support.sim_fs import SimFs
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
+    from eddyline.core.fs import Fs
     from eddyline.core.store_link import AppendResult
     from eddyline.store.fold.fold import Fold
     from eddyline.store.link import LocalLink
-    from eddyline.store.storage.fs import Fs
 
 WAL_FILE_BYTES = 64 << 10
 LASTING = (Durability.DISK, Durability.FSYNC)

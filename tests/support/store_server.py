@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2
 
 from eddyline.core.channel import open_channel
 from eddyline.core.clock import SystemHost
+from eddyline.core.fs import RealFs
 from eddyline.core.server import make_server
 from eddyline.core.settings import CommonSettings
 from eddyline.core.status import unwrap
@@ -28,7 +29,6 @@ from eddyline.store.lifecycle import open_store
 from eddyline.store.machine import Machine, new_workers
 from eddyline.store.memory_plan import memory_plan
 from eddyline.store.rpc.doorway import Doorway
-from eddyline.store.storage.fs import RealFs
 from eddyline.store.storage.layout import Layout
 from eddyline.store.workers import ThreadWorker
 from eddyline.v1 import apply_pb2_grpc, cluster_pb2_grpc, fold_pb2_grpc, log_pb2_grpc, topic_pb2, topic_pb2_grpc
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.errors import EddylineError
+    from eddyline.core.fs import Fs
     from eddyline.store.link import LocalLink
-    from eddyline.store.storage.fs import Fs
     from eddyline.store.workers import Worker
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from eddyline.store.storage.wal import Location, Wal, WalEnd
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from eddyline.core.fs import Fs
     from eddyline.store.storage.frame import Frame
-    from eddyline.store.storage.fs import Fs
 
 DIRECTORY: Final = Path("/wal")
 SHARD: Final = 0

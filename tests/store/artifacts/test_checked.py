@@ -6,10 +6,10 @@ import json
 import shutil
 from typing import TYPE_CHECKING
 
+from eddyline.core.fs import RealFs
 from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.store.artifacts.local import LocalShelf
 from eddyline.store.fsck.command import fsck
-from eddyline.store.storage.fs import RealFs
 from tests.support.artifacts import exported, fold_of, imported
 from tests.support.real_store import real_store
 from tests.support.store import append, kv_topic, puts

@@ -17,12 +17,12 @@ from eddyline.core.errors import (
     TopicNotEmpty,
     TopicNotFound,
 )
+from eddyline.core.fs import RealFs
 from eddyline.store.artifacts import job
 from eddyline.store.artifacts.job import Job
 from eddyline.store.artifacts.local import LocalShelf
 from eddyline.store.artifacts.manifest import topic_key
 from eddyline.store.fold.fold import FoldFailed
-from eddyline.store.storage.fs import RealFs
 from tests.support.artifacts import exported, fold_of, imported
 from tests.support.faulty_fs import Fault, FaultyFs
 from tests.support.real_store import real_store, threaded

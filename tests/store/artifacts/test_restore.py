@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.errors import ArtifactMismatch, CommitUnknown, FoldLost
+from eddyline.core.fs import RealFs
 from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.store.artifacts.local import LocalShelf
 from eddyline.store.fold.fold import FoldFailed
-from eddyline.store.storage.fs import RealFs
 from tests.support.artifacts import exported, fold_of, imported
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.real_store import real_store

@@ -21,11 +21,11 @@ from eddyline.core.errors import (
     TopicNotEmpty,
 )
 from eddyline.core.fold_check import FoldVerdict
+from eddyline.core.fs import RealFs
 from eddyline.core.record import Gap, GapReason, MetaEntry, Op, Record
 from eddyline.core.source import SourceDefinition
 from eddyline.store.artifacts.local import LocalShelf
 from eddyline.store.artifacts.remote import RemoteShelf
-from eddyline.store.storage.fs import RealFs
 from tests.support.artifacts import exported, fold_of, imported
 from tests.support.manual_clock import ManualClock
 from tests.support.real_store import real_store, threaded

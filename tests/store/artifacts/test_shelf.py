@@ -9,6 +9,7 @@ import pytest
 from obstore.store import LocalStore, MemoryStore
 
 from eddyline.core.errors import ArtifactInvalid, ArtifactsNotConfigured, TooManyScans
+from eddyline.core.fs import RealFs
 from eddyline.store.artifacts.job import Job
 from eddyline.store.artifacts.local import LocalShelf
 from eddyline.store.artifacts.manifest import (
@@ -21,7 +22,6 @@ from eddyline.store.artifacts.manifest import (
 )
 from eddyline.store.artifacts.remote import RemoteShelf, open_remote
 from eddyline.store.artifacts.shelf import GRACE_MS
-from eddyline.store.storage.fs import RealFs
 from tests.support.manual_clock import START_MS, ManualClock
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.errors import ArtifactInvalid, ArtifactNotFound
+from eddyline.core.fs import RealFs
 from eddyline.store.artifacts.local import LocalShelf
-from eddyline.store.storage.fs import RealFs
 from tests.support.artifacts import exported, fold_of, imported
 from tests.support.real_store import real_store
 from tests.support.store import append, kv_topic, puts

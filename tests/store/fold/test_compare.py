@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eddyline.core.fold_entry import encode_entry
 from eddyline.core.record import MetaEntry, Op, Record
 from eddyline.store.fold import compare as module
 from eddyline.store.fold.compare import Comparison, Finding, FindingKind, compare
-from eddyline.store.fold.entry import encode_entry
 from eddyline.store.fold.fold import FoldWrite
 from eddyline.store.fold.memory import SimFold
 from eddyline.store.fold.rocksdb import RocksFold

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eddyline.core.batch import Batch
+from eddyline.core.fold_entry import encode_entry
 from eddyline.core.record import MetaEntry, Op, Record
-from eddyline.store.fold.entry import encode_entry
 from eddyline.store.fold.project import entries_of
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.errors import DataCorrupt
+from eddyline.core.fold_entry import encode_entry
 from eddyline.core.record import Op, Record
-from eddyline.store.fold.entry import encode_entry
 from eddyline.store.fold.fold import FoldFailed, FoldStalled, FoldWrite, WriterState
 from eddyline.store.fold.profile import PROFILES, Profile
 from eddyline.store.fold.rocksdb import RocksFold

@@ -16,20 +16,20 @@ import pytest
 from rocksdict import Options, Rdict
 
 from eddyline.core.clock import SystemHost
+from eddyline.core.fold_entry import decode_entry
+from eddyline.core.fs import RealFs
 from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.core.topic import Durability, Kind, TopicConfig
 from eddyline.store.catalog.catalog import BaseEntry
 from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import StoreSettings
 from eddyline.store.fold.dump import dump_batches
-from eddyline.store.fold.entry import decode_entry
 from eddyline.store.fold.fold import FoldWrite
 from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.fsck.command import fsck
 from eddyline.store.lifecycle import open_store
 from eddyline.store.machine import Machine, new_workers
 from eddyline.store.memory_plan import memory_plan
-from eddyline.store.storage.fs import RealFs
 from eddyline.store.storage.identity import read_identity, write_identity
 from eddyline.store.storage.layout import Layout, base_file, wal_numbers
 from eddyline.store.storage.segment import SegmentSource

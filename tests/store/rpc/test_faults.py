@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import grpc
 
 from eddyline.core.errors import ApplyLag, DataCorrupt, Throttled
+from eddyline.core.fs import RealFs
 from eddyline.core.status import unwrap
-from eddyline.store.storage.fs import RealFs
 from eddyline.store.storage.layout import Layout
 from eddyline.v1 import cluster_pb2, fold_pb2, topic_pb2
 from eddyline.v1.log_pb2 import AppendStart, AppendStreamRequest, ReadRecordsRequest

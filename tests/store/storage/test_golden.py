@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from eddyline.core.fs import write_all
 from eddyline.store.storage.frame import FrameType
-from eddyline.store.storage.fs import write_all
 from eddyline.store.storage.identity import Identity, decode_identity, encode_identity
 from eddyline.store.storage.layout import wal_file
 from tests.support.golden import golden

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddyline.core.batch import Batch
+from eddyline.core.fs import write_all
 from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.core.record import Op, Record
 from eddyline.core.source import SourceDefinition
@@ -14,7 +15,6 @@ from eddyline.store.log.bodies import config_of, segment_change_of
 from eddyline.store.log.deletion import decode_delete, decode_evict
 from eddyline.store.storage import frame, identity, segment_footer
 from eddyline.store.storage.frame import CARRIED, FrameType
-from eddyline.store.storage.fs import write_all
 from eddyline.store.storage.layout import Layout, wal_file, wal_numbers
 from eddyline.store.storage.scan import scan
 from eddyline.store.storage.segment_read import read_footer

@@ -15,9 +15,9 @@ from pyarrow import ipc
 
 from eddyline.core.arrow import arrow_schema, to_arrow
 from eddyline.core.batch import Batch
+from eddyline.core.fs import RealFs
 from eddyline.core.meta import encode_meta
 from eddyline.core.record import Op, Record
-from eddyline.store.storage.fs import RealFs
 from eddyline.store.storage.segment import Compression, Footer, SegmentId, SegmentSource
 from eddyline.store.storage.segment_read import read_batch, read_footer, read_message
 from eddyline.store.storage.segment_write import write_segment

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from eddyline.store.storage.fs import Buffer, File
+    from eddyline.core.fs import Buffer, File
 
 ROWS = [
     Record(4, 1_000, 7, Op.PUT, b"k", b"value", "é", None, (MetaEntry("a", b"b"),), b"\1"),

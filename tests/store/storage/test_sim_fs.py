@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eddyline.store.storage.fs import write_all
+from eddyline.core.fs import write_all
 from tests.support.sim_fs import Crashed, SimFs
 from tests.support.sim_tree import SECTOR_BYTES
 

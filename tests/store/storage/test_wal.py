@@ -10,9 +10,9 @@ from threading import Thread
 import pytest
 
 from eddyline.core.errors import DataCorrupt
+from eddyline.core.fs import RealFs, write_all
 from eddyline.core.telemetry import PlainFormatter
 from eddyline.store.storage.frame import FrameType, parse
-from eddyline.store.storage.fs import RealFs, write_all
 from eddyline.store.storage.layout import wal_file, wal_spare
 from eddyline.store.storage.wal import FILLED_GROUP_BYTES_MAX, Location, WalEnd, WalFailed
 from tests.support.faulty_fs import Fault, FaultyFs

@@ -28,6 +28,7 @@ from eddyline.core.clock import SystemClock, SystemHost, sleep
 from eddyline.core.cluster_rpc import SERVICE as CLUSTER_SERVICE
 from eddyline.core.cluster_rpc import ClusterService
 from eddyline.core.errors import EddylineError
+from eddyline.core.fs import Locked, RealFs
 from eddyline.core.metrics_export import MetricsExport
 from eddyline.core.server import make_server
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
@@ -59,7 +60,6 @@ from eddyline.store.rpc.log import LogServicer
 from eddyline.store.rpc.scan_room import ScanRoom
 from eddyline.store.rpc.status import store_status
 from eddyline.store.rpc.topic import TopicServicer
-from eddyline.store.storage.fs import Locked, RealFs
 from eddyline.store.storage.layout import Layout
 from eddyline.store.storage.volume import volume_type
 from eddyline.store.workers import ThreadWorker

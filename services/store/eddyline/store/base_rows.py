@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from eddyline.core.batch import Batch
+    from eddyline.core.fs import Fs
     from eddyline.core.record import Record
     from eddyline.store.log.topic import Topic
-    from eddyline.store.storage.fs import Fs
     from eddyline.store.storage.layout import Layout
     from eddyline.store.workers import Worker
 

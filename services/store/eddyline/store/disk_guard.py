@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.clock import Clock
-    from eddyline.store.storage.fs import Fs
+    from eddyline.core.fs import Fs
     from eddyline.store.workers import Worker
     from eddyline.store.write_gate import WriteGate
 

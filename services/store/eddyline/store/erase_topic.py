@@ -33,6 +33,7 @@ from eddyline.store.storage.layout import wal_numbers
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
+    from eddyline.core.fs import Fs
     from eddyline.store.catalog.catalog import ErasingEntry
     from eddyline.store.checkpoint import Checkpointer
     from eddyline.store.engine import Engine
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from eddyline.store.rewrite import Rewriter
     from eddyline.store.seal import Sealer
     from eddyline.store.segment_swap import SegmentSwap
-    from eddyline.store.storage.fs import Fs
     from eddyline.store.storage.layout import Layout
     from eddyline.store.storage.wal import WalEnd
     from eddyline.store.workers import Worker

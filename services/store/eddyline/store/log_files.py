@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.batch import Batch
+    from eddyline.core.fs import File, Fs
     from eddyline.store.log.index import IndexEntry
     from eddyline.store.log.segments import Segment
     from eddyline.store.log.topic import Topic
     from eddyline.store.storage.frame import Frame
-    from eddyline.store.storage.fs import File, Fs
     from eddyline.store.storage.segment import BatchEntry, Footer
     from eddyline.store.storage.wal import Location
 

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.clock import Clock, Host
+    from eddyline.core.fs import Fs
     from eddyline.store.artifacts.shelf import Place
     from eddyline.store.catalog.catalog import Catalog
     from eddyline.store.figures import RecoveryProgress
     from eddyline.store.fold.fold import Fold, Scratch
     from eddyline.store.memory_guard import Memory
     from eddyline.store.memory_plan import MemoryPlan
-    from eddyline.store.storage.fs import Fs
     from eddyline.store.workers import Worker
 
 READER_THREADS: Final = 4

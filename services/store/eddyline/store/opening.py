@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from eddyline.core.clock import Clock, Host
+    from eddyline.core.fs import Fs
     from eddyline.store.catalog.catalog import Catalog
     from eddyline.store.config import StoreSettings
     from eddyline.store.fold.fold import Fold
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from eddyline.store.machine import Machine
     from eddyline.store.recovery import ReplayedSource
     from eddyline.store.storage.frame import Frame
-    from eddyline.store.storage.fs import Fs
     from eddyline.store.storage.identity import Identity
     from eddyline.store.storage.layout import Layout
     from eddyline.store.storage.wal import Location

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
+    from eddyline.core.fs import Fs
     from eddyline.store.catalog.catalog import CatalogHead
     from eddyline.store.log.table import TopicTable
     from eddyline.store.log.topic import Topic
     from eddyline.store.recovery import Replay
-    from eddyline.store.storage.fs import Fs
     from eddyline.store.storage.layout import Layout
 
 logger = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import DataCorrupt, EddylineError, NewerFormat
+from eddyline.core.fs import Locked
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.fold.fold import FoldFailed
-from eddyline.store.storage.fs import Locked
 
 if TYPE_CHECKING:
     from pathlib import Path

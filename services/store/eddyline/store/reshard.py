@@ -20,12 +20,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import DataCorrupt
+from eddyline.core.fs import remove_directory, write_all
 from eddyline.store.capture import entry_of, source_of
 from eddyline.store.catalog.catalog import WalPosition
 from eddyline.store.fold.fold import sync_for
 from eddyline.store.orphans import with_garbage
 from eddyline.store.storage.frame import FrameType, carried_body, control_body, seal
-from eddyline.store.storage.fs import remove_directory, write_all
 from eddyline.store.storage.layout import parse_wal_temporary, temporary, wal_file, wal_numbers
 from eddyline.store.storage.wal import Wal, WalEnd
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from eddyline.core.fs import File, Fs
     from eddyline.store.catalog.catalog import Catalog, CatalogHead
     from eddyline.store.fold.fold import Fold
     from eddyline.store.log.table import TopicTable
     from eddyline.store.opening import Recovered
     from eddyline.store.storage.frame import Frame, FrameBody
-    from eddyline.store.storage.fs import File, Fs
     from eddyline.store.storage.layout import Layout
     from eddyline.store.storage.wal import Location
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.clock import Clock
+    from eddyline.core.fs import Fs
     from eddyline.store.log.segments import Segment
     from eddyline.store.log.table import TopicTable
     from eddyline.store.log.topic import Topic
-    from eddyline.store.storage.fs import Fs
     from eddyline.store.storage.layout import Layout
     from eddyline.store.storage.segment import BatchEntry
     from eddyline.store.workers import Worker

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.batch import Batch
+    from eddyline.core.fs import Fs
     from eddyline.store.engine import Engine
     from eddyline.store.garbage import Garbage
     from eddyline.store.log.segments import Segment
     from eddyline.store.log.topic import Topic
     from eddyline.store.log_files import LogFiles
-    from eddyline.store.storage.fs import Fs
     from eddyline.store.storage.layout import Layout
     from eddyline.store.storage.segment import Compression, Footer, SegmentSummary
     from eddyline.store.storage.wal import Location

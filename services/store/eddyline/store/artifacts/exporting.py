@@ -55,12 +55,12 @@ if TYPE_CHECKING:
 
     from eddyline.core.artifact import ArtifactProgress
     from eddyline.core.clock import Clock
+    from eddyline.core.fs import Fs
     from eddyline.store.artifacts.job import Job
     from eddyline.store.artifacts.shelf import Place, Shelf
     from eddyline.store.fold.fold import Fold, FoldView
     from eddyline.store.log.topic import Topic
     from eddyline.store.sources import Sources
-    from eddyline.store.storage.fs import Fs
     from eddyline.store.workers import Worker
     from eddyline.store.write_gate import WriteGate
 

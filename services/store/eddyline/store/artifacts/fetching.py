@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from blake3 import blake3
 
 from eddyline.core.errors import ArtifactInvalid, DataCorrupt, MalformedColumns
+from eddyline.core.fs import write_all
 from eddyline.store.artifacts.manifest import (
     DATA_NAME,
     MANIFEST_NAME,
@@ -29,17 +30,16 @@ from eddyline.store.artifacts.shelf import not_found
 from eddyline.store.fold.dump import check_dump
 from eddyline.store.fold.gather import batch_of
 from eddyline.store.fold.rocksdb_tables import read_tables
-from eddyline.store.storage.fs import write_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from eddyline.core.batch import Batch
+    from eddyline.core.fs import Fs
     from eddyline.store.artifacts.job import Job
     from eddyline.store.artifacts.manifest import ArtifactFile, Manifest
     from eddyline.store.artifacts.shelf import Shelf
-    from eddyline.store.storage.fs import Fs
 
 
 class Found:

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from eddyline.core.artifact import ArtifactProgress
     from eddyline.core.batch import Batch
     from eddyline.core.clock import Clock
+    from eddyline.core.fs import Fs
     from eddyline.core.source import SourceDefinition
     from eddyline.store.artifacts.exporting import Turn
     from eddyline.store.artifacts.job import Job
@@ -74,7 +75,6 @@ if TYPE_CHECKING:
     from eddyline.store.fold.fold import Tables
     from eddyline.store.log.topic import Topic
     from eddyline.store.sources import Sources
-    from eddyline.store.storage.fs import Fs
     from eddyline.store.storage.layout import Layout
     from eddyline.store.storage.segment import Compression, SegmentSource
     from eddyline.store.workers import Worker

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import ArtifactInvalid, ArtifactsUnreachable, TooManyScans
+from eddyline.core.fs import Locked, write_all
 from eddyline.store.artifacts.manifest import (
     DATA_NAME,
     MANIFEST_BYTES_MAX,
@@ -32,15 +33,14 @@ from eddyline.store.artifacts.manifest import (
     topic_key,
 )
 from eddyline.store.artifacts.shelf import CHUNK_BYTES, GRACE_MS, not_found, prunable
-from eddyline.store.storage.fs import Locked, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from eddyline.core.fs import Fs
     from eddyline.store.artifacts.job import Job
     from eddyline.store.artifacts.manifest import Manifest, Pointer
-    from eddyline.store.storage.fs import Fs
 
 _LOCK: Final = ".lock"
 _DRAFT: Final = ".draft"

@@ -29,10 +29,10 @@ from rocksdict import (
 )
 
 from eddyline.core.errors import CatalogLost, DataCorrupt
+from eddyline.core.fs import RealFs
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.catalog.codec import HEAD_KEY, decode_head
 from eddyline.store.catalog.ledger import KeyValue, Ledger
-from eddyline.store.storage.fs import RealFs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -70,7 +70,7 @@ class WriterState(NamedTuple):
 
 
 class FoldWrite(NamedTuple):
-    """One frame's effect on one topic: `entries` holds each key once, with its value (`entry.py`) or None = delete."""
+    """One frame's effect on one topic: `entries` holds each key once, with its value (`fold_entry.py`) or None = delete."""
 
     topic_id: int
     applied_seq: int

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from eddyline.core.batch import Batch
 from eddyline.core.column import Column, check_length
 from eddyline.core.fixed import canonical_each, canonical_seqs, canonical_times
+from eddyline.core.fold_entry import HEAD_BYTES, PLAIN_SHAPE, SHAPE, decode_entry
 from eddyline.core.record import Op
-from eddyline.store.fold.entry import HEAD_BYTES, PLAIN_SHAPE, SHAPE, decode_entry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from eddyline.core.errors import TooManyScans
-from eddyline.store.fold.entry import decode_entry
+from eddyline.core.fold_entry import decode_entry
 from eddyline.store.fold.fold import (
     RETRY_AFTER_MS,
     VIEWS_MAX,

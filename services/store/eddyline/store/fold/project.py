@@ -1,6 +1,6 @@
 """From a batch to what it leaves in the fold: the store's hottest work on single records.
 
-The last record of a key in the batch wins: a PUT leaves an entry (`entry.py`), DELETE and PURGE leave None; GAP has no
+The last record of a key in the batch wins: a PUT leaves an entry (`fold_entry.py`), DELETE and PURGE leave None; GAP has no
 key and is skipped, and so is APPEND, which folds nothing. Columns are cut straight into the entry's bytes: no row is
 made. The plain batch, PUTs of a key and data, never runs a line of Python a record; any other goes by a loop.
 """
@@ -13,8 +13,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.cells import cells_of, numbers_of
+from eddyline.core.fold_entry import FORMAT, HAS_DATA, HAS_NODE, HAS_TAG, HEAD, PLACE, PLAIN_SHAPE, SHAPE
 from eddyline.core.record import Op
-from eddyline.store.fold.entry import FORMAT, HAS_DATA, HAS_NODE, HAS_TAG, HEAD, PLACE, PLAIN_SHAPE, SHAPE
 
 if TYPE_CHECKING:
     from eddyline.core.batch import Batch, Column

@@ -1,6 +1,6 @@
 """The fold on RocksDB: one database for all topics of a store.
 
-    family `data`   topic id u64 big-endian, key                -> entry (`entry.py`)
+    family `data`   topic id u64 big-endian, key                -> entry (`fold_entry.py`)
     family `meta`                                               see `meta.py`
 
 One `apply` is one WriteBatch over both families: RocksDB's own WAL, unsynced, makes it atomic and gives the prefix after
@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rocksdict import BottommostLevelCompaction, CompactOptions, Rdict, WriteBatch, WriteOptions
 
 from eddyline.core.errors import DataCorrupt, TooManyScans
+from eddyline.core.fold_entry import decode_entry
 from eddyline.store.fold import profile as sizes
-from eddyline.store.fold.entry import decode_entry
 from eddyline.store.fold.fold import RETRY_AFTER_MS, VIEWS_MAX, FoldFailed, key_after, prefix_end, until_taken
 from eddyline.store.fold.meta import (
     CHECKPOINT_KEY,

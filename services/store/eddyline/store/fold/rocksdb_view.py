@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rocksdict import Rdict, RdictIter, ReadOptions
 
 from eddyline.core.errors import DataCorrupt
-from eddyline.store.fold.entry import decode_entry
+from eddyline.core.fold_entry import decode_entry
 from eddyline.store.fold.fold import FoldFailed, FoldStalled
 from eddyline.store.fold.gather import batch_of
 from eddyline.store.fold.meta import TOPIC_BYTES

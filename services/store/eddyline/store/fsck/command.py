@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.clock import SystemClock
+from eddyline.core.fs import Locked
 from eddyline.store.fold.fold import FoldFailed
 from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.fsck.check import DirectoryCheck, NoDirectory
 from eddyline.store.refusal import why_refused
-from eddyline.store.storage.fs import Locked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

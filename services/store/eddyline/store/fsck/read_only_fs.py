@@ -13,17 +13,17 @@ import fcntl
 import os
 from typing import TYPE_CHECKING, NoReturn
 
-from eddyline.store.storage.fs import HOLDER_BYTES_MAX, Locked, RealFile
+from eddyline.core.fs import HOLDER_BYTES_MAX, Locked, RealFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from eddyline.store.storage.fs import Buffer, File, Lock
+    from eddyline.core.fs import Buffer, File, Lock
 
 
 class ReadOnlyFs:
-    """`eddyline.store.storage.fs.Fs`, for who only looks."""
+    """`eddyline.core.fs.Fs`, for who only looks."""
 
     def __init__(self) -> None:
         self._aliases: dict[Path, Path] = {}

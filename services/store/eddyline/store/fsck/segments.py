@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.batch import Batch
+    from eddyline.core.fs import File, Fs
     from eddyline.store.fsck.findings import Findings
-    from eddyline.store.storage.fs import File, Fs
     from eddyline.store.storage.segment import BatchEntry, Footer, SegmentSource, SegmentSummary
 
 

@@ -16,7 +16,7 @@ from xxhash import xxh3_128
 from eddyline.core.batch import Batch, Column
 
 if TYPE_CHECKING:
-    from eddyline.store.storage.fs import Buffer
+    from eddyline.core.fs import Buffer
 
 KEY: Final = 1 << 0
 DATA: Final = 1 << 1

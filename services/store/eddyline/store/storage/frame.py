@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from eddyline.core.batch import Batch
-    from eddyline.store.storage.fs import Buffer
+    from eddyline.core.fs import Buffer
 
 __all__ = ["AppendMark", "BadFrame", "Frame", "FrameBody", "FrameType", "append_body", "control_body", "parse", "seal"]
 

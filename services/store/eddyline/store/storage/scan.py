@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from eddyline.core.fs import Fs
     from eddyline.store.storage.frame import Frame
-    from eddyline.store.storage.fs import Fs
 
 logger = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.batch import Batch
-    from eddyline.store.storage.fs import File, Fs
+    from eddyline.core.fs import File, Fs
     from eddyline.store.storage.segment import BatchEntry, Footer
 
 

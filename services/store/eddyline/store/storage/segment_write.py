@@ -24,9 +24,9 @@ from xxhash import xxh3_64_intdigest
 
 from eddyline.core.arrow import arrow_schema, to_arrow
 from eddyline.core.errors import DataCorrupt
+from eddyline.core.fs import write_all
 from eddyline.core.record import Op
 from eddyline.core.record_size import counted_total
-from eddyline.store.storage.fs import write_all
 from eddyline.store.storage.key_filter import FilterBuilder
 from eddyline.store.storage.segment import BatchEntry, Compression, Footer, SegmentSource
 from eddyline.store.storage.segment_cut import record_batches
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.batch import Batch
-    from eddyline.store.storage.fs import File, Fs
+    from eddyline.core.fs import File, Fs
 
 ROWS_MAX: Final = 65_536
 BYTES_MAX: Final = 8 << 20

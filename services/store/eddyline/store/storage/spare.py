@@ -13,13 +13,13 @@ from __future__ import annotations
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
-from eddyline.store.storage.fs import write_all
+from eddyline.core.fs import write_all
 from eddyline.store.storage.layout import wal_file, wal_spare
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eddyline.store.storage.fs import File, Fs
+    from eddyline.core.fs import File, Fs
 
 _ZEROS: Final = memoryview(bytes(1 << 20))
 

@@ -16,8 +16,8 @@ import errno
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from eddyline.core.fs import BUFFERS_MAX, write_all
 from eddyline.store.storage.frame import BadFrame, FrameType, control_body, parse, sealed_parts
-from eddyline.store.storage.fs import BUFFERS_MAX, write_all
 from eddyline.store.storage.layout import wal_file, wal_numbers
 from eddyline.store.storage.scan import MARK_BYTES_MAX, FileReplay, Location, WalEnd, corrupt
 from eddyline.store.storage.spare import Spare
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from eddyline.core.fs import Buffer, File, Fs
     from eddyline.store.storage.frame import Frame, FrameBody
-    from eddyline.store.storage.fs import Buffer, File, Fs
 
 __all__ = ["Location", "Wal", "WalEnd", "WalFailed", "WriteGroup"]
 

@@ -72,7 +72,7 @@ clients: ## Example clients in Node, Go and Java into build/clients, each where 
 PYTEST := $(BIN)/python -m pytest
 
 test: $(VENV)/.test ## The default suite, under 3 minutes on two cores
-	@$(PYTEST) -n 2 -m "not crash and not sim and not integration"
+	@$(PYTEST) -n 3 -m "not crash and not sim and not integration" # three: a third of its time is waiting for real servers
 
 test-crash: $(VENV)/.test ## Crash sweeps: every file-system call of every operation
 	@$(PYTEST) -n 2 -m crash --timeout 600

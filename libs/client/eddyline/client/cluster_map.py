@@ -88,7 +88,7 @@ class Deliveries:
         self._turn = int(random_source.uniform(0, count))
         self._away = 0
 
-    def open_call(self, request: delivery_pb2.WatchTopicsRequest, _attempt: int) -> WatchCall:
+    def open_call(self, request: delivery_pb2.WatchTopicsRequest) -> WatchCall:
         """Open a watch at the next one.
 
         Raises:

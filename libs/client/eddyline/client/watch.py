@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from eddyline.v1 import delivery_pb2
 
     WatchCall = grpc.aio.UnaryStreamCall[delivery_pb2.WatchTopicsRequest, delivery_pb2.WatchTopicsResponse]
-    OpenCall = Callable[[delivery_pb2.WatchTopicsRequest, int], WatchCall]
+    OpenCall = Callable[[delivery_pb2.WatchTopicsRequest], WatchCall]
 
 HEARTBEAT_MS: Final = 5_000
 SILENCE_HEARTBEATS_MAX: Final = 3
@@ -142,7 +142,7 @@ class Watch:
         if self._call is None:
             if self._resuming and self._before_retry is not None:
                 await self._before_retry()
-            self._call = self._open_call(self._plan.request(), self.move_count + self._backoff.failures)
+            self._call = self._open_call(self._plan.request())
             self._silent = False
             self._fresh = True
         call = self._call

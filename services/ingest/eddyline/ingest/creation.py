@@ -66,12 +66,14 @@ async def create_source(link: StoreLink, definition: SourceDefinition, config: T
     Raises:
         SourceExists: another definition under its name. As `ensure_topic`; TopicHasSource, TopicNotEmpty.
     """
-    for _ in range(TRIES - 1):
+    tries = 0
+    while True:
         try:
             return await _create_source(link, definition, config)
-        except TopicNotFound:
-            pass  # whoever made it took it back
-    return await _create_source(link, definition, config)
+        except TopicNotFound:  # whoever made it took it back
+            tries += 1
+            if tries == TRIES:
+                raise
 
 
 async def _create_source(link: StoreLink, definition: SourceDefinition, config: TopicConfig) -> SourceInfo:

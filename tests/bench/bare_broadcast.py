@@ -20,6 +20,8 @@ from tests.bench.watch_readers import WATCH
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+STREAMS_MAX = 100_000
+"""gRPC's own limit refuses some of 10 000 that come at once."""
 GO = "/bench.Broadcast/Go"
 LENGTH = struct.Struct("<I")
 
@@ -67,7 +69,8 @@ class Broadcast:
 async def main(path: Path) -> None:
     """Serve until stopped."""
     broadcast = Broadcast(read_frames(path))
-    server = grpc.aio.server()
+    pending = ("grpc.server.max_pending_requests", "grpc.server.max_pending_requests_hard_limit")
+    server = grpc.aio.server(options=[(name, STREAMS_MAX) for name in pending])
     handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
         WATCH: grpc.unary_stream_rpc_method_handler(broadcast.watch),
         GO: grpc.unary_unary_rpc_method_handler(broadcast.go),

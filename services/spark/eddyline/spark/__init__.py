@@ -1,0 +1,1 @@
+"""Topics for Spark: the data source `eddyline`, and jobs. pyspark is imported here and nowhere else."""

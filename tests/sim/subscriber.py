@@ -18,7 +18,7 @@ from eddyline.core.errors import Code, EddylineError, NotKv, TopicNotFound
 from eddyline.delivery.rpc.watch import request_from_pb
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import types_pb2 as types
-from tests.sim.view import Entry, Head, Level, Started, View
+from tests.sim.view import Entry, Head, Level, Opened, Started, View
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,6 +63,10 @@ class Cluster:
 
     def heads(self) -> Mapping[str, Head]:
         """Where the topics stand, or stood when that was last known."""
+        raise NotImplementedError
+
+    def opened(self, topic: str) -> Opened:
+        """What a stream that is opened now must not show of a topic."""
         raise NotImplementedError
 
 
@@ -188,6 +192,8 @@ class Subscriber:
         heads = self._cluster.heads()
         request = self._plan.request() if self._plan is not None else self._request()
         starting = self._expect(request, heads)
+        for wanted in request.topics:
+            self._topics[wanted.topic].view.entries.append(self._cluster.opened(wanted.topic))
         self.streams += 1
         self._is_level = False
         async with (

@@ -49,7 +49,8 @@ class Seen(NamedTuple):
 
 @dataclass(eq=False)
 class TopicHistory:
-    """One topic of one epoch: `made` and `gone` are True once told; `gone` is None while that is unknown."""
+    """One topic of one epoch: `made` and `gone` are True once told; `gone` is None while that is unknown. `removed` = seqs
+    that were told to be deleted."""
 
     name: str
     kind: Kind
@@ -58,6 +59,7 @@ class TopicHistory:
     gone: bool | None = False
     epoch: int = 0
     events: list[Event] = field(default_factory=list)
+    removed: frozenset[int] = frozenset()
     settled: TopicModel = field(init=False)
 
     def __post_init__(self) -> None:

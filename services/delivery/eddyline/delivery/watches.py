@@ -3,7 +3,8 @@
 A stream opens in the order: its topics are attached, so that their rings take what comes from now on; their heads are
 asked for, which are the targets of caught_up; then each start is resolved (`starts.py`). So there is no moment between the
 two in which a record could be missed, and a record acknowledged before the call is below the target. All topics start, or
-the stream is refused with the error of one that cannot.
+the stream is refused with the error of one that cannot. The answer about a head also says whether anything was deleted of
+which the ring has not heard: what was deleted before the call is shown to nobody.
 A stream that has become too old, and each one when the replica drains, is told to go on elsewhere, by a token.
 Failure: a store that does not answer within a short try is `StoreUnreachable`; nothing is left behind.
 Threading: event loop only.
@@ -161,7 +162,8 @@ class Watches:
         for wanted, topic, begin in zip(request.topics, topics, begins, strict=True):
             info = found[wanted.topic]
             excludes = isinstance(info, TopicNotFound) or info.config.dedupe_node
-            topic.begin(begin, _view(wanted, request, excludes=excludes))
+            mark = 0 if isinstance(info, TopicNotFound) else info.delete_mark
+            topic.begin(begin, _view(wanted, request, excludes=excludes), delete_mark=mark)
 
     async def _settled(self, topic: Subscription, deadline_s: float) -> TopicInfo | TopicNotFound:
         """A topic that nobody had asked the store to follow when the call came: it said its head after that."""

@@ -58,7 +58,7 @@ class Topic:
         "config",
         "config_version",
         "create_ts_ms",
-        "delete_count",
+        "delete_mark",
         "deleted",
         "deleted_seqs",
         "erase_due_ms",
@@ -122,7 +122,7 @@ class Topic:
         self.staged_bytes = 0
         self.oldest_ts_ms = 0
         self.erase_due_ms = 0
-        self.delete_count = 0
+        self.delete_mark = 0
         # the fold
         self.base: BaseEntry | None = None
         self.base_wanted = False
@@ -283,12 +283,13 @@ class Topic:
             record_count=self.record_count,
             record_bytes=self.record_bytes,
             config_version=self.config_version,
+            delete_mark=self.delete_mark,
         )
 
     # who waits ---------------------------------------------------------------------------------------------------
 
     def listen(self, listener: Callable[[Topic], None]) -> None:
-        """Call `listener` whenever the head moves, the configuration changes or the topic goes."""
+        """Call `listener` whenever the head moves, the configuration changes, records are deleted or the topic goes."""
         self._listeners[listener] = None
 
     def unlisten(self, listener: Callable[[Topic], None]) -> None:
@@ -296,7 +297,7 @@ class Topic:
         del self._listeners[listener]
 
     def moved(self) -> None:
-        """The head moved, the configuration changed or the topic went: wake who waits for that."""
+        """The head moved, the configuration changed, records were deleted or the topic went: wake who waits for that."""
         if self._waiters:
             waiting = [(seq, event) for seq, event in self._waiters if seq > self.head_seq and not self.deleted]
             for seq, event in self._waiters:

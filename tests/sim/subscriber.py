@@ -276,7 +276,6 @@ class Subscriber:
         one.in_snapshot = kind == "snapshot_begin" or (one.in_snapshot and kind != "snapshot_end")
         if kind == "topic_deleted":
             one.gone = True
-            self._token = None
         elif not one.in_snapshot or kind == "gap":
             one.cursor = one.known = Head(frame.cursor.epoch, frame.cursor.seq)
 
@@ -290,7 +289,5 @@ class Subscriber:
                 one.in_snapshot = False
                 if not one.view.lazy:
                     one.cursor = one.known  # what its filter hid is behind it too
-        if any(one.gone for one in self._topics.values()):
-            return  # it would not fit what is asked for next
         seen = {name: Seen(tuple(one.view.entries), one.cursor, one.known) for name, one in self._topics.items()}
         self._token = Token(data, seen)

@@ -14,6 +14,7 @@ from eddyline.core.errors import DataCorrupt, TopicNotFound
 from eddyline.core.topic import check_name
 from eddyline.store.log.dedupe import KeyBudget
 from eddyline.store.log.topic import Topic
+from eddyline.store.log.totals import LogTotals
 
 SHARD_SHIFT: Final = 48
 START_SHIFT: Final = 40
@@ -31,6 +32,7 @@ class TopicTable:
         self._first_mark = start << START_SHIFT
         self._sorted: list[str] | None = None
         self.key_budget = KeyBudget()
+        self.totals = LogTotals()
         self.dirty: set[Topic] = set()
         """Topics that changed since the last checkpoint took them down."""
         self.gone: set[int] = set()
@@ -76,6 +78,7 @@ class TopicTable:
     def replayed(self, topic: Topic) -> None:
         """A topic is in the catalog, or was created in what is replayed; its name counts from `name_all` on."""
         topic.delete_mark = self._first_mark
+        topic.count_in(self.totals)
         self._by_id[topic.id] = topic
         self.reserved.add(topic)
         self.skip_ids(topic.id + 1)
@@ -103,6 +106,7 @@ class TopicTable:
             del self._by_name[topic.name]
             self._sorted = None
         del self._by_id[topic.id]
+        topic.count_in(None)
         self.dirty.discard(topic)
         self.framed.discard(topic)
         self.grown.discard(topic)

@@ -135,7 +135,7 @@ class WatchPlan:
         for wanted in topics:
             check_name(wanted.name, "topic")
             if wanted.name in self._places:
-                raise InvalidArgument(f"topic {wanted.name!r} is named twice", field="topics")
+                raise InvalidArgument(f"topic {wanted.name} is named twice", field="topics", topic=wanted.name)
             if not isinstance(wanted.start, Position | AtTime | AtRevision) and wanted.start not in _POINTS:
                 raise InvalidArgument(f"a watch starts at {', '.join(_POINTS)} or a Position", field="start")
             place = _Place(wanted)

@@ -69,7 +69,6 @@ class Watches:
         self._heads = Heads(feeds.link)
         self._open: dict[Subscriber, None] = {}
         self._number = 0
-        self._draining = False
         self._drained = asyncio.Event()
 
     @asynccontextmanager
@@ -82,7 +81,7 @@ class Watches:
         """
         tokens = ResumeTokens(wanted.watched() for wanted in request.topics)
         resumes = tokens.decode(request.resume_token) if request.resume_token else {}
-        if self._draining:
+        if self._figures.draining:
             raise Draining("this replica is going away; ask another", retryAfterMs=DRAINING_RETRY_MS)
         if self._figures.watch_count >= self._watches_max:
             raise QuotaWatches(
@@ -110,7 +109,7 @@ class Watches:
             subscriber.close()
             self._figures.watch_count -= 1
             del self._open[subscriber]
-            if self._draining and not self._open:
+            if self._figures.draining and not self._open:
                 self._drained.set()
 
     @property
@@ -135,7 +134,7 @@ class Watches:
 
         The more there are the longer it takes, up to half of the grace. False = some did not end in time.
         """
-        self._draining = True
+        self._figures.draining = True
         spread_s = min(len(self._open) / LEAVES_A_SECOND, grace_s / 2)
         for subscriber in self._open:
             subscriber.leave_after(self._feeds.random.uniform(0.0, spread_s), pb.GOING_AWAY_REASON_DRAINING)

@@ -13,6 +13,7 @@ from eddyline.cli import watch
 from eddyline.client.events import CaughtUp
 from eddyline.core.batch import Batch
 from eddyline.core.clock import SystemClock, SystemHost
+from eddyline.core.errors import InvalidArgument
 from eddyline.core.grpc_link import GrpcLink
 from eddyline.core.record import Op, Record
 from eddyline.core.server import make_server
@@ -164,3 +165,12 @@ async def test_explain_says_the_cost_and_who_watches_and_opens_nothing(watching:
         assert "at 6, LEVEL: has all that there is" in text
         await watching.store.link.delete_topic("t")
         await running
+
+
+@pytest.mark.parametrize("more", [(), ("--explain",), ("--after", "1")], ids=" ".join)
+async def test_topic_that_is_named_twice_is_refused_as_the_contract_has_it(
+    watching: Watching, more: tuple[str, ...]
+) -> None:
+    with pytest.raises(InvalidArgument, match="topic t is named twice") as refused:
+        await watching.command.run("watch", "t", "t", *more)
+    assert refused.value.metadata == {"field": "topics", "topic": "t"}

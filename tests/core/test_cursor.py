@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+import xxhash
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eddyline.core.cursor import (
@@ -18,6 +20,9 @@ from eddyline.core.cursor import (
     WatchOption,
 )
 from eddyline.core.errors import ResumeTokenInvalid, ResumeTokenMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 U64 = st.integers(0, 2**64 - 1)
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,20}", fullmatch=True)
@@ -42,6 +47,7 @@ PLACES = st.one_of(
         st.integers(1, 2**64 - 1), U64, st.just(ResumeState.KEYS), st.binary(min_size=1, max_size=AFTER_KEY_BYTES_MAX)
     ),
 )
+SHORT_PLACES = PLACES.map(lambda place: (*place[:3], place[3][:4]) if len(place) > 3 else place)
 ONE = [WatchedTopic("orders", (b"a", b"b"))]
 
 
@@ -60,12 +66,45 @@ def turned(one: WatchedTopic) -> WatchedTopic:
     )
 
 
-def canonical(watched: list[WatchedTopic]) -> set[object]:
+def canonical(one: WatchedTopic) -> object:
     """What a token is bound to."""
-    return {
-        (one.topic, frozenset(one.key_prefixes), frozenset(one.tags), frozenset(one.exclude_nodes), one.options)
-        for one in watched
-    }
+    return (one.topic, frozenset(one.key_prefixes), frozenset(one.tags), frozenset(one.exclude_nodes), one.options)
+
+
+def with_all(watched: list[WatchedTopic], shared: list[WatchedTopic]) -> list[WatchedTopic]:
+    """And `shared`, in place of those of the same names."""
+    return list(({one.topic: one for one in watched} | {one.topic: one for one in shared}).values())
+
+
+def sealed(body: bytes) -> bytes:
+    """A token with the checksum that it should have."""
+    return body + struct.pack("<Q", xxhash.xxh3_64_intdigest(body))
+
+
+def first_version(watched: list[WatchedTopic], entries: list[bytes]) -> bytes:
+    """A token as the first version had it."""
+    wishes = bytearray()
+    for one in sorted(watched, key=lambda one: one.topic.encode()):
+        wishes += _text(one.topic.encode(), "<H") + _list(one.key_prefixes)
+        if one.tags or one.exclude_nodes or one.options:
+            wishes += bytes(2) + _list([tag.encode() for tag in one.tags])
+            wishes += _list([node.encode() for node in one.exclude_nodes]) + bytes([one.options])
+    return struct.pack("<BQ", 1, xxhash.xxh3_64_intdigest(bytes(wishes))) + b"".join(entries)
+
+
+def _text(value: bytes, size: str) -> bytes:
+    return struct.pack(size, len(value)) + value
+
+
+def _list(values: Sequence[bytes]) -> bytes:
+    distinct = sorted(set(values))
+    return struct.pack("<I", len(distinct)) + b"".join(_text(value, "<I") for value in distinct)
+
+
+def entry_of(resume: Resume) -> bytes:
+    """One place, as both versions have it."""
+    key = _text(resume.after_key, "<H") if resume.state is ResumeState.KEYS else b""
+    return struct.pack("<QQB", resume.cursor.epoch, resume.cursor.seq, resume.state) + key
 
 
 @given(watched=WATCHED, data=st.data())
@@ -78,14 +117,57 @@ def test_a_token_gives_back_every_position_in_whatever_order_the_topics_are_name
     assert ResumeTokens(other_order).decode(token) == positions
 
 
-@given(watched=WATCHED, other=WATCHED)
-def test_a_token_of_another_watch_is_a_mismatch(watched: list[WatchedTopic], other: list[WatchedTopic]) -> None:
-    token = ResumeTokens(watched).encode({one.topic: at(one.topic) for one in watched})
-    if canonical(watched) == canonical(other):
-        ResumeTokens(other).decode(token)
+@given(watched=WATCHED, data=st.data())
+def test_a_token_of_the_first_version_is_read(watched: list[WatchedTopic], data: st.DataObject) -> None:
+    positions = {one.topic: at(one.topic, *data.draw(PLACES)) for one in watched}
+    names = sorted(positions, key=str.encode)
+    token = first_version(watched, [entry_of(positions[name]) for name in names])
+    assert ResumeTokens(map(turned, watched)).decode(token) == positions
+    for other in ([*watched, WatchedTopic("~another")], watched[1:]):
+        if other:
+            with pytest.raises(ResumeTokenMismatch):
+                ResumeTokens(other).decode(token)
+
+
+@given(watched=WATCHED, other=WATCHED, shared=WATCHED, data=st.data())
+def test_a_token_fits_each_topic_that_both_have_with_the_same_filters(
+    watched: list[WatchedTopic], other: list[WatchedTopic], shared: list[WatchedTopic], data: st.DataObject
+) -> None:
+    if data.draw(st.booleans()):
+        watched, other = with_all(watched, shared), with_all(other, shared)
+    positions = {one.topic: at(one.topic, *data.draw(PLACES)) for one in watched}
+    token = ResumeTokens(watched).encode(positions)
+    ours = {one.topic: canonical(one) for one in watched}
+    both = [one for one in other if one.topic in ours]
+    if both and all(canonical(one) == ours[one.topic] for one in both):
+        assert ResumeTokens(other).decode(token) == {one.topic: positions[one.topic] for one in both}
     else:
         with pytest.raises(ResumeTokenMismatch):
             ResumeTokens(other).decode(token)
+
+
+@settings(max_examples=25)
+@given(watched=WATCHED, data=st.data())
+def test_a_token_with_any_bit_changed_is_invalid(watched: list[WatchedTopic], data: st.DataObject) -> None:
+    tokens = ResumeTokens(watched)
+    token = tokens.encode({one.topic: at(one.topic, *data.draw(SHORT_PLACES)) for one in watched})
+    for bit in range(8 * len(token)):
+        damaged = bytearray(token)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(ResumeTokenInvalid):
+            tokens.decode(bytes(damaged))
+
+
+@given(watched=WATCHED, data=st.data())
+def test_a_token_with_anything_changed_is_invalid(watched: list[WatchedTopic], data: st.DataObject) -> None:
+    tokens = ResumeTokens(watched)
+    token = tokens.encode({one.topic: at(one.topic, *data.draw(PLACES)) for one in watched})
+    start = data.draw(st.integers(0, len(token) - 1))
+    piece = data.draw(st.binary(min_size=1, max_size=12))
+    damaged = token[:start] + piece + token[start + len(piece) :]
+    if damaged != token:
+        with pytest.raises(ResumeTokenInvalid):
+            tokens.decode(damaged)
 
 
 @pytest.mark.parametrize(
@@ -134,22 +216,40 @@ def test_an_entry_that_cannot_be_ours_is_invalid(epoch: int, seq: int, state: in
     tokens = ResumeTokens(ONE)
     token = tokens.encode({"orders": at("orders")})
     with pytest.raises(ResumeTokenInvalid):
-        tokens.decode(token[:9] + struct.pack("<QQB", epoch, seq, state))
+        tokens.decode(sealed(token[:17] + struct.pack("<QQB", epoch, seq, state)))
+    with pytest.raises(ResumeTokenInvalid):
+        tokens.decode(first_version(ONE, [struct.pack("<QQB", epoch, seq, state)]))
 
 
-def test_another_version_is_invalid_even_with_the_right_fingerprint() -> None:
+def test_a_topic_that_is_in_a_token_twice_is_invalid() -> None:
+    tokens = ResumeTokens(ONE)
+    token = tokens.encode({"orders": at("orders")})
+    with pytest.raises(ResumeTokenInvalid):
+        tokens.decode(sealed(token[:-8] + token[1:-8]))
+
+
+def test_another_version_is_invalid_even_with_the_right_checksum() -> None:
     tokens = ResumeTokens(ONE)
     token = tokens.encode({"orders": at("orders")})
     with pytest.raises(ResumeTokenInvalid, match="version"):
-        tokens.decode(b"\x02" + token[1:])
+        tokens.decode(sealed(b"\x03" + token[1:-8]))
 
 
 def test_the_bytes_of_a_token_are_fixed() -> None:
     # Tokens outlive the process that gave them: a change here needs another version.
-    token = ResumeTokens(ONE).encode({"orders": at("orders")})
-    assert token.hex() == "0130fccdcccb999a820500000000000000090000000000000002"
-    token = ResumeTokens(ONE).encode({"orders": at("orders", state=ResumeState.KEYS, after_key=b"k\xff")})
-    assert token.hex() == "0130fccdcccb999a8205000000000000000900000000000000030200" + "6bff"
+    first = {"orders": at("orders")}
+    keys = {"orders": at("orders", state=ResumeState.KEYS, after_key=b"k\xff")}
+    tokens = ResumeTokens(ONE)
+    assert (
+        tokens.encode(first).hex()
+        == "02fb7449fac9cd8ca830fccdcccb999a8205000000000000000900000000000000029b6295e8b7503943"
+    )
+    assert (
+        tokens.encode(keys).hex()
+        == "02fb7449fac9cd8ca830fccdcccb999a82050000000000000009000000000000000302006bff6d4912df6e36610f"
+    )
+    assert tokens.decode(bytes.fromhex("0130fccdcccb999a820500000000000000090000000000000002")) == first
+    assert tokens.decode(bytes.fromhex("0130fccdcccb999a82050000000000000009000000000000000302006bff")) == keys
 
 
 @pytest.mark.parametrize("key", [b"", b"x" * (AFTER_KEY_BYTES_MAX + 1)], ids=["empty", "long"])
@@ -157,7 +257,7 @@ def test_a_snapshot_key_out_of_its_bounds_is_invalid(key: bytes) -> None:
     tokens = ResumeTokens(ONE)
     token = tokens.encode({"orders": at("orders")})
     with pytest.raises(ResumeTokenInvalid, match="key"):
-        tokens.decode(token[:9] + struct.pack("<QQBH", 5, 9, 3, len(key)) + key)
+        tokens.decode(sealed(token[:17] + struct.pack("<QQBH", 5, 9, 3, len(key)) + key))
 
 
 def test_a_thousand_topics_fit() -> None:
@@ -165,5 +265,5 @@ def test_a_thousand_topics_fit() -> None:
     tokens = ResumeTokens(watched)
     positions = {one.topic: at(one.topic) for one in watched}
     token = tokens.encode(positions)
-    assert len(token) == 9 + 17 * 1000
+    assert len(token) == 1 + 33 * 1000 + 8
     assert tokens.decode(token) == positions

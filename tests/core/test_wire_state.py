@@ -25,8 +25,9 @@ from eddyline.v1 import topic_pb2
 
 
 def test_topics_come_back() -> None:
-    info = TopicInfo("t", 7, Kind.KV, TopicConfig(Durability.FSYNC, 9), 5, 2, "s", 11, 1, 4, 99, 3)
-    assert topic_info_from_pb(topic_info_to_pb(info)) == info
+    info = TopicInfo("t", 7, Kind.KV, TopicConfig(Durability.FSYNC, 9), 5, 2, "s", 11, 1, 4, 99, 3, delete_mark=8)
+    back = topic_info_from_pb(topic_info_to_pb(info))
+    assert (back, back.delete_mark) == (info, 8)
 
 
 def test_an_unset_configuration_is_the_default() -> None:

@@ -15,6 +15,7 @@ from eddyline.core.settings import SettingsError
 from eddyline.core.status import DETAILS_KEY, unwrap
 from eddyline.delivery.config import DeliverySettings
 from eddyline.delivery.watches import AGE_JITTER, LEAVES_A_SECOND
+from eddyline.v1 import cluster_pb2
 from eddyline.v1 import delivery_pb2 as pb
 from tests.support.delivery import ServedDelivery, earliest, served_delivery, snapshot, tail
 from tests.support.manual_clock import settle
@@ -74,6 +75,22 @@ async def test_drain_gives_up_a_stream_that_does_not_read(cluster: ServedDeliver
         await cluster.until(draining.done, passing_s=0.01)
         assert not draining.result()
         assert 1.9 <= cluster.clock.monotonic_s() - start_s <= 2.2
+
+
+async def test_status_tells_that_the_replica_drains_until_the_last_stream_has_left(cluster: ServedDelivery) -> None:
+    await log_topic(cluster.store)
+    async with cluster.watch(tail("log")) as watch, asyncio.TaskGroup() as tasks:
+        await watch.kind("caught_up")
+        before = await cluster.cluster.GetStatus(cluster_pb2.GetStatusRequest())
+        assert (before.ready, before.reason, before.delivery.draining) == (True, "", False)
+        draining = tasks.create_task(cluster.role.watches.drain(GRACE_S))
+        await settle()
+        status = await cluster.cluster.GetStatus(cluster_pb2.GetStatusRequest())
+        assert (status.ready, status.reason, status.delivery.draining) == (False, "DRAINING", True)
+        assert status.delivery.watch_count == 1
+        await cluster.until(draining.done, passing_s=0.001)
+    status = await cluster.cluster.GetStatus(cluster_pb2.GetStatusRequest())
+    assert (status.reason, status.delivery.watch_count) == ("DRAINING", 0)
 
 
 async def test_drain_of_a_replica_without_streams_takes_no_time(cluster: ServedDelivery) -> None:

@@ -209,6 +209,63 @@ async def test_deleted_topic_is_told_after_its_last_record_and_the_others_go_on(
         assert await watch.data(1) == [b"again"]
 
 
+async def test_same_request_with_the_newest_token_goes_on_though_a_topic_is_gone(cluster: ServedDelivery) -> None:
+    epoch = await log_topic(cluster.store, "one")
+    await log_topic(cluster.store, "two")
+    request, token = (tail("one"), tail("two")), b""
+    for turn in range(4):
+        async with cluster.watch(*request, resume_token=token) as watch:
+            await watch.until_kind("caught_up")
+            gone = [frame for frame in watch.frames if frame.WhichOneof("frame") == "topic_deleted"]
+            assert [(frame.topic, frame.topic_deleted.epoch) for frame in gone] == [("one", epoch)] * (turn > 1)
+            got = [record.data for frame in watch.frames for record in frame.rows.records]
+            assert got == [b"before %d" % turn] * (turn > 0)
+            if turn == 1:
+                await cluster.store.delete_topic("one")
+                await watch.kind("topic_deleted")
+                cluster.clock.advance(11)
+                await watch.kind("heartbeat")
+            token = watch.token
+        await append(cluster.store, "two", rows(f"before {turn + 1}"))
+    new = await log_topic(cluster.store, "one")
+    await append(cluster.store, "one", rows("of the new one"))
+    async with cluster.watch(*request, resume_token=token) as watch:
+        await watch.until_kind("caught_up")
+    (gap,) = [frame.gap for frame in watch.frames if frame.WhichOneof("frame") == "gap"]
+    assert gap == types_pb2.Gap(reason=types_pb2.GAP_REASON_RECREATED, old_epoch=epoch, new_epoch=new)
+    assert {record.data for frame in watch.frames for record in frame.rows.records} == {b"before 4", b"of the new one"}
+
+
+async def test_request_without_some_topics_of_the_token_goes_on_with_the_others(cluster: ServedDelivery) -> None:
+    for name in ("one", "two", "three"):
+        await log_topic(cluster.store, name)
+        await append(cluster.store, name, rows("seen"))
+    async with cluster.watch(earliest("one"), tail("two"), tail("three")) as watch:
+        token = (await watch.until_kind("caught_up")).resume_token
+    await cluster.store.delete_topic("one")
+    for name in ("two", "three"):
+        await append(cluster.store, name, rows(f"of {name}"))
+    async with cluster.watch(tail("two"), resume_token=token) as watch:
+        assert await watch.data(1) == [b"of two"]
+        token = (await watch.until_kind("caught_up")).resume_token
+    await append(cluster.store, "two", rows("next"))
+    async with cluster.watch(earliest("three"), tail("two"), resume_token=token) as watch:
+        await watch.until_kind("caught_up")
+    got = [(frame.topic, record.data) for frame in watch.frames for record in frame.rows.records]
+    assert sorted(got) == [("three", b"of three"), ("three", b"seen"), ("two", b"next")]
+    error = await cluster.refusal(tail("one"), tail("two"), resume_token=token)
+    assert unwrap(error).reason == "TOPIC_NOT_FOUND", "the token does not know that there was one"
+
+
+async def test_token_that_was_damaged_is_refused(cluster: ServedDelivery) -> None:
+    await log_topic(cluster.store)
+    async with cluster.watch(tail("log")) as watch:
+        token = (await watch.kind("caught_up")).resume_token
+    for at_byte in range(len(token)):
+        damaged = token[:at_byte] + bytes([token[at_byte] ^ 8]) + token[at_byte + 1 :]
+        assert unwrap(await cluster.refusal(tail("log"), resume_token=damaged)).reason == "RESUME_TOKEN_INVALID"
+
+
 async def test_topic_deleted_while_nobody_watches_leaves_nothing_behind(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     async with cluster.watch(tail("log")) as watch:
@@ -386,3 +443,12 @@ async def test_token_of_other_filters_is_a_mismatch(cluster: ServedDelivery) -> 
         token = (await watch.kind("caught_up")).resume_token
     error = await cluster.refusal(tail("kv", b"b"), resume_token=token)
     assert (error.code(), unwrap(error).reason) == (grpc.StatusCode.INVALID_ARGUMENT, "RESUME_TOKEN_MISMATCH")
+    assert unwrap(error).metadata["topic"] == "kv"
+
+
+async def test_token_of_other_topics_alone_is_a_mismatch(cluster: ServedDelivery) -> None:
+    await kv_topic(cluster.store)
+    await log_topic(cluster.store)
+    async with cluster.watch(tail("kv")) as watch:
+        token = (await watch.kind("caught_up")).resume_token
+    assert unwrap(await cluster.refusal(tail("log"), resume_token=token)).reason == "RESUME_TOKEN_MISMATCH"

@@ -16,7 +16,7 @@ from eddyline.delivery.tail import LINGER_S
 from eddyline.store.fold.memory import SimFold
 from tests.sim.cluster_writer import ClusterWriter
 from tests.sim.subscriber import Cluster, Subscriber
-from tests.sim.view import Head, Judge, Truth
+from tests.sim.view import Head, Judge, Opened, Truth
 from tests.sim.watchers import Delivery
 from tests.sim.weather import StormyWire
 from tests.support.faulty_fs import FaultyFs
@@ -69,6 +69,10 @@ class WholeCluster(Cluster):
             infos = [topic.info() for topic in self._link._table.page("", "", 1_000)]
             self._heads = {info.name: Head(info.epoch, info.head_seq) for info in infos}
         return self._heads
+
+    def opened(self, topic: str) -> Opened:
+        known = [one for one in self.history.topics if one.name == topic and one.epoch]
+        return Opened(known[-1].epoch, known[-1].removed) if known else Opened()
 
     async def go(self) -> None:
         """All lives, the rest after them, and the judgement. Raises AssertionError."""

@@ -18,7 +18,7 @@ from eddyline.core.errors import Code, EddylineError, NotKv, TopicNotFound
 from eddyline.delivery.rpc.watch import request_from_pb
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import types_pb2 as types
-from tests.sim.view import Entry, Head, Level, Started, View
+from tests.sim.view import Entry, Head, Level, Opened, Started, View
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,6 +63,10 @@ class Cluster:
 
     def heads(self) -> Mapping[str, Head]:
         """Where the topics stand, or stood when that was last known."""
+        raise NotImplementedError
+
+    def opened(self, topic: str) -> Opened:
+        """What a stream that is opened now must not show of a topic."""
         raise NotImplementedError
 
 
@@ -188,6 +192,8 @@ class Subscriber:
         heads = self._cluster.heads()
         request = self._plan.request() if self._plan is not None else self._request()
         starting = self._expect(request, heads)
+        for wanted in request.topics:
+            self._topics[wanted.topic].view.entries.append(self._cluster.opened(wanted.topic))
         self.streams += 1
         self._is_level = False
         async with (
@@ -270,7 +276,6 @@ class Subscriber:
         one.in_snapshot = kind == "snapshot_begin" or (one.in_snapshot and kind != "snapshot_end")
         if kind == "topic_deleted":
             one.gone = True
-            self._token = None
         elif not one.in_snapshot or kind == "gap":
             one.cursor = one.known = Head(frame.cursor.epoch, frame.cursor.seq)
 
@@ -284,7 +289,5 @@ class Subscriber:
                 one.in_snapshot = False
                 if not one.view.lazy:
                     one.cursor = one.known  # what its filter hid is behind it too
-        if any(one.gone for one in self._topics.values()):
-            return  # it would not fit what is asked for next
         seen = {name: Seen(tuple(one.view.entries), one.cursor, one.known) for name, one in self._topics.items()}
         self._token = Token(data, seen)

@@ -2,8 +2,9 @@
 
 By then it is known what each topic ever had. A view is right if it is exactly that under its filter from its start on: each
 record once, in order and as it was committed; what is missing is under a gap that was told in its place, or was deleted on
-purpose. No cursor or token is past what came with it. A snapshot is the fold at its seq, and a map that is kept by what
-came is the fold at its cursor. caught_up comes at the heads of the opening or above them.
+purpose. No stream shows what was deleted before it was opened. No cursor or token is past what came with it. A snapshot is
+the fold at its seq, and a map that is kept by what came is the fold at its cursor. caught_up comes at the heads of the
+opening or above them.
 """
 
 from __future__ import annotations
@@ -53,8 +54,16 @@ class Level:
     target: Head
 
 
-Entry: TypeAlias = Started | Level | Resume | pb.WatchTopicsResponse
-"""What happened: a start, caught_up, what a token says, a frame."""
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A stream was opened: by then it had been told that these seqs of the topic are deleted."""
+
+    epoch: int = 0
+    removed: frozenset[int] = frozenset()
+
+
+Entry: TypeAlias = Opened | Started | Level | Resume | pb.WatchTopicsResponse
+"""What happened: a stream, a start, caught_up, what a token says, a frame."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +106,7 @@ class Judge:
         self._epoch = 0
         self._seq = 0
         self._optional = 0
+        self._opened = Opened()
         self._start: Started | None = None
         self._building: dict[bytes, Record] | None = None
         self._to_build = False
@@ -120,6 +130,8 @@ class Judge:
 
     def _take(self, entry: Entry) -> None:
         match entry:
+            case Opened():
+                self._opened = entry
             case Started():
                 self._start = entry
                 self._to_build = entry.point == pb.START_POINT_SNAPSHOT
@@ -238,6 +250,7 @@ class Judge:
             else:
                 row = truth.past.rows.get(gap.own_seq)
                 assert row is not None, f"nobody lost {gap}"
+                self._not_deleted(gap.own_seq)
                 assert row.op == Op.GAP
                 assert gap == gap_of(row.seq, row.data or b""), f"told {gap}"
         if gap.reason not in OF_SOURCE:
@@ -266,6 +279,7 @@ class Judge:
             assert last_seq < row.seq <= seq, f"{row.seq} came at {last_seq}, with a cursor at {seq}"
             last_seq = row.seq
             assert self._view.wants(row), f"{row.key!r} was not asked for"
+            self._not_deleted(row.seq)
             if self._map is not None and row.key is not None:
                 self._map.pop(row.key, None)
                 if row.op == Op.PUT:
@@ -275,6 +289,10 @@ class Judge:
             self._complete(truth, seq, {row.seq: row for row in rows})
         self.count += len(rows)
         self._seq = seq
+
+    def _not_deleted(self, seq: int) -> None:
+        removed = self._opened.removed if self._opened.epoch == self._epoch else ()
+        assert seq not in removed, f"{seq} was deleted before the stream was opened"
 
     def _complete(self, truth: Truth, seq: int, came: dict[int, Record]) -> None:
         past = truth.past
@@ -338,6 +356,8 @@ def same(left: Record, right: Record) -> bool:
 def in_words(entry: Entry) -> str:
     """One line."""
     match entry:
+        case Opened():
+            return f"stream, deleted of {entry.epoch}: {sorted(entry.removed)}"
         case Started():
             return f"start {pb.StartPoint.Name(entry.point)} between {entry.before} and {entry.after}"
         case Level():

@@ -14,6 +14,7 @@ from eddyline.core.store_link import FollowChanged, FollowEnded, FollowItem, Fol
 from eddyline.core.topic import ConfigChange, Durability
 from eddyline.store.follow import ANSWERS_MAX, TURN_BYTES_MAX
 from tests.support.manual_clock import settle
+from tests.support.sim_fs import SimFs
 from tests.support.store import append, log_topic, rows, sim_store
 
 if TYPE_CHECKING:
@@ -267,10 +268,51 @@ async def test_follower_is_told_a_changed_configuration_once() -> None:
         assert (changed.follow_id, changed.topic.config.priority) == (7, 5)
         await link.update_topic("log", ConfigChange(clear_priority=True))
         await append(link, "log", rows("a"))
-        changed, item = await take(events, 2)
+        item, changed = await take(events, 2)
+        assert isinstance(item, FollowItem)
         assert isinstance(changed, FollowChanged)
         assert changed.topic.config.priority is None
+
+
+@pytest.mark.parametrize("durability", Durability)
+async def test_follower_is_told_that_records_were_deleted_behind_what_was_read_before(durability: Durability) -> None:
+    async with sim_store() as link, link.follow() as follow:
+        await log_topic(link, durability=durability)
+        await follow.grant(CREDIT)
+        await follow.add(7, "log")
+        events = aiter(follow)
+        started, _ = await take(events, 2)
+        assert isinstance(started, FollowStarted)
+        await append(link, "log", rows("a", "b"))
+        await take(events, 1)
+        assert (await link.delete_records("log", before_seq=2)).deleted_count == 1
+        (changed,) = await take(events, 1)
+        assert isinstance(changed, FollowChanged)
+        assert changed.topic.delete_mark == (await link.get_topic("log")).delete_mark
+        assert changed.topic.delete_mark != started.topic.delete_mark
+        await append(link, "log", rows("c", "d"))
+        await link.delete_records("log", before_seq=4)
+        item, changed = await take(events, 2)
         assert isinstance(item, FollowItem)
+        assert isinstance(item.item, Batch)
+        assert [row.data for row in item.item.to_rows()] == [b"d"]
+        assert isinstance(changed, FollowChanged)
+        assert changed.topic.delete_mark == (await link.get_topic("log")).delete_mark
+
+
+async def test_mark_of_deletes_is_never_one_of_an_earlier_start() -> None:
+    fs, seen = SimFs(), list[int]()
+    for _ in range(4):
+        async with sim_store(fs) as link:
+            if not seen:
+                await log_topic(link)
+            seen.append((await link.get_topic("log")).delete_mark)
+            for _ in range(3):
+                await append(link, "log", rows("a"))
+                head_seq = (await link.get_topic("log")).head_seq
+                await link.delete_records("log", before_seq=head_seq + 1)
+                seen.append((await link.get_topic("log")).delete_mark)
+    assert len(set(seen)) == len(seen)
 
 
 async def test_topic_deleted_with_its_memory_before_it_was_read_is_told_as_deleted_and_not_as_level() -> None:

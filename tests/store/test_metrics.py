@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 
 import pytest
@@ -11,7 +10,6 @@ from eddyline.core import telemetry
 from eddyline.core.errors import CommitUnknown, ReadOnly, Throttled
 from eddyline.core.record_size import counted_total
 from eddyline.core.topic import Durability
-from eddyline.store import parts
 from eddyline.store.figures import RecoveryProgress, Stage
 from eddyline.store.metrics import StoreMetrics
 from tests.support.faulty_fs import FaultyFs
@@ -77,30 +75,6 @@ async def test_counts_are_what_was_done() -> None:
         stages = seen.series(telemetry.STORE_UPKEEP_STAGE)
         assert set(stages) == {(stage.name,) for stage in Stage}
         assert sum(stages.values()) == 1
-
-
-async def test_others_have_turns_while_topics_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "TOPICS_A_TURN", 2)
-    made = metrics()
-    async with sim_store() as link:
-        made.link = link
-        for number in range(9):
-            await log_topic(link, f"t{number}")
-            await append(link, f"t{number}", rows("a"))
-        turns = 0
-
-        async def other() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
-        async with asyncio.TaskGroup() as tasks:
-            others = tasks.create_task(other())
-            seen = in_place(await made.collect())
-            others.cancel()
-        assert turns >= 5
-        assert seen.value(telemetry.STORE_UNSEGMENTED_BYTES) == link.status().unsegmented_bytes > 0
 
 
 async def test_followed_topics_are_those_of_open_streams() -> None:

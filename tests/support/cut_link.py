@@ -32,7 +32,7 @@ class Reported(NamedTuple):
 
 class CutLink:
     """A `StoreLink` over another one. Counts what is asked; `cut` and `mend` the wire, or only `cut_follow` once; reads,
-    batches and appends wait while theirs is not open."""
+    batches, appends and events of followed topics wait while theirs is not open."""
 
     def __init__(self, link: StoreLink) -> None:
         self._link = link
@@ -42,6 +42,8 @@ class CutLink:
         self.read_count = 0
         self.open_scans = 0
         self.pages_until_cut: int | None = None
+        self.follows_open = asyncio.Event()
+        self.follows_open.set()
         self.reads_open = asyncio.Event()
         self.reads_open.set()
         self.applies_open = asyncio.Event()
@@ -169,7 +171,7 @@ class CutLink:
         self.follow_count += 1
         broken: EddylineError | None = None
         async with self._link.follow() as inner, asyncio.TaskGroup() as tasks:
-            follow = CutFollow(inner)
+            follow = CutFollow(inner, self.follows_open)
             self._open.add(follow)
             pump = tasks.create_task(follow.pump())
             try:
@@ -258,8 +260,9 @@ class CutLink:
 class CutFollow:
     """A stream of followed topics that can be cut."""
 
-    def __init__(self, inner: Follow) -> None:
+    def __init__(self, inner: Follow, may_pass: asyncio.Event) -> None:
         self._inner = inner
+        self._may_pass = may_pass
         self._events: deque[FollowEvent] = deque()
         self._cut = False
         self._wake = asyncio.Event()
@@ -273,6 +276,7 @@ class CutFollow:
     async def pump(self) -> None:
         """Move events over the wire."""
         async for event in self._inner:
+            await self._may_pass.wait()
             self._events.append(event)
             self._wake.set()
 

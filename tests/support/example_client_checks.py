@@ -164,7 +164,7 @@ async def check_script(language: str) -> None:
         (b"T2", {"a": (7, 6), "b": None}),
         (b"T2", {"a": (7, 6), "b": None}),
         (b"", {"a": (7, 6), "b": None}),
-        (b"", {"b": (7, 10)}),
+        (b"T3", {"b": (7, 10)}),
     ]
     assert _picked(watching.lines, "topic", "event", "gap", "seq") == [
         ("a", None, None, 1),

@@ -49,7 +49,8 @@ class Seen(NamedTuple):
 
 @dataclass(eq=False)
 class TopicHistory:
-    """One topic of one epoch: `made` and `gone` are True once told; `gone` is None while that is unknown."""
+    """One topic of one epoch: `made` and `gone` are True once told; `gone` is None while that is unknown. `removed` = seqs
+    that were told to be deleted."""
 
     name: str
     kind: Kind
@@ -58,6 +59,7 @@ class TopicHistory:
     gone: bool | None = False
     epoch: int = 0
     events: list[Event] = field(default_factory=list)
+    removed: frozenset[int] = frozenset()
     settled: TopicModel = field(init=False)
 
     def __post_init__(self) -> None:
@@ -177,6 +179,7 @@ class History:
         """Hold a live store, nothing under way, against all that was told. Raises AssertionError."""
         for topic in self.current():
             topic.check(await look(link, topic.name), now)
+        check_totals(link)
 
     async def judge(self, link: LocalLink, end: End, now: Moment) -> None:
         """Hold a recovered store against all that was asked and told; go on from it. Raises AssertionError."""
@@ -186,6 +189,7 @@ class History:
         assert not there, f"nobody made {sorted(there)}"
         for topic in self.current():
             topic.recovered(await look(link, topic.name), end, now)
+        check_totals(link)
 
     def _settle_name(self, name: str, info: TopicInfo | None) -> None:
         """Which topic of this name is there."""
@@ -201,6 +205,14 @@ class History:
         assert len(alive) == int(info is not None), f"topic {name} came back"
         known = {topic.epoch for topic in self.topics if topic.epoch and topic not in alive}
         assert info is None or info.epoch not in known, f"the epoch of {name} was given before"
+
+
+def check_totals(link: LocalLink) -> None:
+    """What the status counts is what its topics have. Raises AssertionError."""
+    topics, status = link._table.all(), link.status()
+    assert status.segment_count == sum(len(topic.segments) for topic in topics)
+    assert status.segment_bytes == sum(topic.segments.file_bytes for topic in topics)
+    assert status.unsegmented_bytes == sum(topic.index.frame_bytes for topic in topics)
 
 
 async def look(link: LocalLink, name: str) -> Seen:

@@ -130,6 +130,7 @@ class Play:
             topic.refused(event)
             raise
         event.told = True
+        topic.removed |= {row.seq for row in before.kept.rows} - {row.seq for row in model.kept.rows}
         assert answer.deleted_count == due.record_count, f"deleted {answer.deleted_count}, not {due.record_count}"
         assert answer.earliest_seq == model.kept.earliest_seq
 

@@ -111,9 +111,8 @@ func (p *plan) saidOf(frame *pb.WatchTopicsResponse, at *place) []object {
 	}
 }
 
-// gone takes a topic out. A token is of all topics of its stream: without this one it would be refused.
+// gone takes a topic out. The token may have it too: it is good for the others.
 func (p *plan) gone(topic string) object {
 	delete(p.places, topic)
-	p.dropToken()
 	return object{"topic": topic, "event": "topic_deleted"}
 }

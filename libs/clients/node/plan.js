@@ -86,10 +86,9 @@ class Plan {
     }
   }
 
-  // A token is of all topics of its stream: without this one it would be refused.
+  // The token may have this topic too: it is good for the others.
   #gone(topic) {
     this.#places.delete(topic);
-    this.dropToken();
     return { topic, event: "topic_deleted" };
   }
 }

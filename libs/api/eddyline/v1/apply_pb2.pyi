@@ -890,7 +890,7 @@ class FollowTopicsResponse(_message.Message):
 
     @_builtins.property
     def changed(self) -> Global___FollowChanged:
-        """The topic's configuration is another one."""
+        """The topic's configuration is another one, or records of it were deleted on request."""
 
     def __init__(
         self,
@@ -996,7 +996,9 @@ Global___FollowLevel: _TypeAlias = FollowLevel  # noqa: Y015
 
 @_typing.final
 class FollowChanged(_message.Message):
-    """A followed topic's configuration changed. Of several changes in a row only the last may be told."""
+    """A followed topic's configuration or its `delete_mark` changed. Of several changes in a row only the last may be told.
+    What an item before it brought may have been deleted; what comes after it was read since then.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

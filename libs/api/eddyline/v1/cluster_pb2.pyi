@@ -520,6 +520,7 @@ class DeliveryStatus(_message.Message):
     DELIVERED_COUNT_FIELD_NUMBER: _builtins.int
     BUFFERED_BYTES_FIELD_NUMBER: _builtins.int
     PRESSURE_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
     watch_count: _builtins.int
     """Open watch streams."""
     topic_count: _builtins.int
@@ -528,6 +529,10 @@ class DeliveryStatus(_message.Message):
     """Records sent since the start."""
     buffered_bytes: _builtins.int
     """Bytes held for fan-out."""
+    draining: _builtins.bool
+    """True = it is going away: it takes no new streams and sends the `watch_count` that it has elsewhere. It is not ready
+    then, with reason `DRAINING`.
+    """
     @_builtins.property
     def pressure(self) -> Global___DeliveryPressure:
         """How much pressure it is under, and what it does about it. As last sampled: each 100 ms while there is any."""
@@ -540,10 +545,11 @@ class DeliveryStatus(_message.Message):
         delivered_count: _builtins.int = ...,
         buffered_bytes: _builtins.int = ...,
         pressure: Global___DeliveryPressure | None = ...,
+        draining: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["pressure", b"pressure"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["buffered_bytes", b"buffered_bytes", "delivered_count", b"delivered_count", "pressure", b"pressure", "topic_count", b"topic_count", "watch_count", b"watch_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buffered_bytes", b"buffered_bytes", "delivered_count", b"delivered_count", "draining", b"draining", "pressure", b"pressure", "topic_count", b"topic_count", "watch_count", b"watch_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

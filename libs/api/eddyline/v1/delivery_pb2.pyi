@@ -128,6 +128,12 @@ class WatchTopicsRequest(_message.Message):
     """From an earlier stream over the same topics and filters; takes the place of each topic's `start`. Where a
     `start` is a cursor newer than the token's, or of a later epoch, the cursor wins. What came after the token is
     sent again by a resume with it alone: keep the newest cursors beside it. Empty = none.
+    The topics need not be the same ones: those that the token has and the request has not are passed over, those that
+    the token has not begin at their own `start`. Of a topic that was deleted since, the stream says topic_deleted, at
+    each resume that asks for it; of one that was made anew a gap RECREATED, then all of the new one. So a request that
+    is sent again as it was, with the newest token, goes on with every topic that is there, and so does one without
+    those that were deleted. Damaged in any way: RESUME_TOKEN_INVALID. No topic in common, or a common one with other
+    filters or options: RESUME_TOKEN_MISMATCH.
     """
     format: _types_pb2.BatchFormat.ValueType
     """How records travel. UNSPECIFIED = rows."""
@@ -274,7 +280,7 @@ class WatchTopicsResponse(_message.Message):
     topic: _builtins.str
     """Topic the frame is about. Empty for heartbeat, caught_up and going_away."""
     resume_token: _builtins.bytes
-    """Resumes all topics of this stream. Only with caught_up, heartbeat and going_away. What comes after it is sent again
+    """Resumes all topics of this stream, those too that it said are deleted. Only with caught_up, heartbeat and going_away. What comes after it is sent again
     by a resume with it alone: keep the newest cursors beside it.
     """
     @_builtins.property

@@ -50,9 +50,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_PAGE_TOKEN_INVALID: _ErrorReason.ValueType  # 10
     """INVALID_ARGUMENT: a page token that this call did not give."""
     ERROR_REASON_RESUME_TOKEN_INVALID: _ErrorReason.ValueType  # 11
-    """INVALID_ARGUMENT: not a resume token of ours."""
+    """INVALID_ARGUMENT: not a resume token of ours, or a damaged one."""
     ERROR_REASON_RESUME_TOKEN_MISMATCH: _ErrorReason.ValueType  # 12
-    """INVALID_ARGUMENT: a resume token of other topics or filters."""
+    """INVALID_ARGUMENT: a resume token of other topics alone, or of other filters or options of a topic."""
     ERROR_REASON_STREAM_ORDER: _ErrorReason.ValueType  # 13
     """INVALID_ARGUMENT: a step of a stream that may not come here."""
     ERROR_REASON_TOPIC_NOT_FOUND: _ErrorReason.ValueType  # 14
@@ -200,9 +200,9 @@ ERROR_REASON_KEY_REQUIRED: ErrorReason.ValueType  # 9
 ERROR_REASON_PAGE_TOKEN_INVALID: ErrorReason.ValueType  # 10
 """INVALID_ARGUMENT: a page token that this call did not give."""
 ERROR_REASON_RESUME_TOKEN_INVALID: ErrorReason.ValueType  # 11
-"""INVALID_ARGUMENT: not a resume token of ours."""
+"""INVALID_ARGUMENT: not a resume token of ours, or a damaged one."""
 ERROR_REASON_RESUME_TOKEN_MISMATCH: ErrorReason.ValueType  # 12
-"""INVALID_ARGUMENT: a resume token of other topics or filters."""
+"""INVALID_ARGUMENT: a resume token of other topics alone, or of other filters or options of a topic."""
 ERROR_REASON_STREAM_ORDER: ErrorReason.ValueType  # 13
 """INVALID_ARGUMENT: a step of a stream that may not come here."""
 ERROR_REASON_TOPIC_NOT_FOUND: ErrorReason.ValueType  # 14

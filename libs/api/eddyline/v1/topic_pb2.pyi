@@ -123,6 +123,7 @@ class Topic(_message.Message):
     RECORD_COUNT_FIELD_NUMBER: _builtins.int
     RECORD_BYTES_FIELD_NUMBER: _builtins.int
     CONFIG_VERSION_FIELD_NUMBER: _builtins.int
+    DELETE_MARK_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name: `^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$`, byte-exact. Required."""
     epoch: _builtins.int
@@ -147,6 +148,10 @@ class Topic(_message.Message):
     """Output only: bytes of the live records, counted as `cap_bytes` does."""
     config_version: _builtins.int
     """Output only: 1 when the topic is made, and 1 more with each update that changes it."""
+    delete_mark: _builtins.int
+    """Output only: another number after each DeleteRecords that removed something, and after each start of the store. It
+    says nothing but whether two answers are of the same one. 0 = the store does not tell it.
+    """
     @_builtins.property
     def config(self) -> Global___TopicConfig:
         """Configuration. Unset = all defaults."""
@@ -166,10 +171,11 @@ class Topic(_message.Message):
         record_count: _builtins.int = ...,
         record_bytes: _builtins.int = ...,
         config_version: _builtins.int = ...,
+        delete_mark: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "config_version", b"config_version", "create_ts_ms", b"create_ts_ms", "earliest_seq", b"earliest_seq", "epoch", b"epoch", "evict_floor", b"evict_floor", "head_seq", b"head_seq", "kind", b"kind", "name", b"name", "record_bytes", b"record_bytes", "record_count", b"record_count", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "config_version", b"config_version", "create_ts_ms", b"create_ts_ms", "delete_mark", b"delete_mark", "earliest_seq", b"earliest_seq", "epoch", b"epoch", "evict_floor", b"evict_floor", "head_seq", b"head_seq", "kind", b"kind", "name", b"name", "record_bytes", b"record_bytes", "record_count", b"record_count", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -28,10 +28,10 @@ contract_version, pid, uptime_ms, metrics_address (where /metrics is scraped; em
             maintenance_stage, checkpoint, segment_count, segment_bytes, unsegmented_bytes, disk_free_bytes, memory_bytes,
             corrupt_count, wal_shards; while it recovers only replayed_bytes, total_bytes (0 = not known yet)
   ingest    source_count, nats_connected, verification_count, drifted_key_count
-  delivery  watch_count, topic_count, delivered_count, buffered_bytes; its pressure: pressure_percent, pressure_step (REST,
-            COALESCE, SLOW_B0), pressure_step_ms, pressure_reason, of which ready_percent, latency_percent,
-            send_bytes_percent; window_us, ready_topic_counts (B0 to B4), longest_wait_ms, scheduling_latency_us,
-            queued_bytes"""
+  delivery  draining, watch_count, topic_count, delivered_count, buffered_bytes; its pressure: pressure_percent,
+            pressure_step (REST, COALESCE, SLOW_B0), pressure_step_ms, pressure_reason, of which ready_percent,
+            latency_percent, send_bytes_percent; window_us, ready_topic_counts (B0 to B4), longest_wait_ms,
+            scheduling_latency_us, queued_bytes"""
 
 
 def add(subparsers: Subparsers) -> None:

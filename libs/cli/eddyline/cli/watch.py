@@ -142,7 +142,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
                 updates_only=arguments.updates_only,
                 heals=arguments.on_gap == "heal",
             )
-            for name in dict.fromkeys(arguments.topics)
+            for name in arguments.topics
         ]
         if arguments.explain:
             await explain(client, wanted, context.output)

@@ -106,6 +106,7 @@ def _figures(answer: cluster_pb2.GetStatusResponse) -> tuple[tuple[str, int | bo
 def _delivery_figures(delivery: cluster_pb2.DeliveryStatus) -> tuple[tuple[str, int | bool | str], ...]:
     pressure = delivery.pressure
     return (
+        ("draining", delivery.draining),
         ("watch_count", delivery.watch_count),
         ("topic_count", delivery.topic_count),
         ("delivered_count", delivery.delivered_count),

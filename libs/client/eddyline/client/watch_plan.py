@@ -4,7 +4,8 @@
 lost and nothing comes twice. Three sources give the place: the cursor of a topic's own newest frame; for a topic that has
 had none yet (a tail where nothing happened) the newest resume token; and before the first token the start itself. Within a
 snapshot only the token has a place, and only where it was asked for: else one that was interrupted starts over, with a new
-`SnapshotBegan`; and where gaps are healed, behind the same gap again.
+`SnapshotBegan`; and where gaps are healed, behind the same gap again. A topic that was deleted is asked for no more; the
+token, which may have it, is kept for the others.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from eddyline.client.events import (
     TopicGone,
     WatchEvent,
 )
-from eddyline.core.cursor import ResumeState, ResumeTokens, WatchedTopic, WatchOption
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.topic import check_name
 from eddyline.core.wire import gap_from_pb, record_from_pb
@@ -77,16 +77,6 @@ class WatchTopic:
     metadata_only: bool = False
     updates_only: bool = False
     heals: bool = False
-
-    def watched(self) -> WatchedTopic:
-        """What a resume token is bound to."""
-        options = (
-            WatchOption.IGNORE_DELETES * self.ignore_deletes
-            | WatchOption.METADATA_ONLY * self.metadata_only
-            | WatchOption.UPDATES_ONLY * self.updates_only
-            | WatchOption.HEAL * self.heals
-        )
-        return WatchedTopic(self.name, self.key_prefixes, self.tags, self.exclude_nodes, WatchOption(options))
 
     def asked(self) -> delivery_pb2.WatchTopic:
         """The request's topic, at its start; a `Position` is the caller's to fill in."""
@@ -145,7 +135,7 @@ class WatchPlan:
         for wanted in topics:
             check_name(wanted.name, "topic")
             if wanted.name in self._places:
-                raise InvalidArgument(f"topic {wanted.name!r} is named twice", field="topics")
+                raise InvalidArgument(f"topic {wanted.name} is named twice", field="topics", topic=wanted.name)
             if not isinstance(wanted.start, Position | AtTime | AtRevision) and wanted.start not in _POINTS:
                 raise InvalidArgument(f"a watch starts at {', '.join(_POINTS)} or a Position", field="start")
             place = _Place(wanted)
@@ -190,7 +180,7 @@ class WatchPlan:
 
     def accept(self, frame: delivery_pb2.WatchTopicsResponse) -> WatchEvent | None:
         """Take a frame: the place moves behind it. None = it says nothing to the reader."""
-        if frame.resume_token and not any(place.gone for place in self._places.values()):
+        if frame.resume_token:
             self._token = frame.resume_token
         kind = frame.WhichOneof("frame")
         match kind:
@@ -266,15 +256,4 @@ class WatchPlan:
 
     def _gone(self, place: _Place, epoch: int) -> TopicGone:
         place.gone = True
-        # The token is of all topics: a request without this one would not match it. What it says of the others is kept.
-        if self._token:
-            self._places_from_token()
-            self._token = b""
         return TopicGone(place.wanted.name, epoch)
-
-    def _places_from_token(self) -> None:
-        tokens = ResumeTokens(place.wanted.watched() for place in self._places.values())
-        for name, resume in tokens.decode(self._token).items():
-            place = self._places[name]
-            if place.position is None and resume.state is ResumeState.LOG:
-                place.position = Position(resume.cursor.epoch, resume.cursor.seq)

@@ -2,15 +2,24 @@
 
 Owns the token's bytes, opaque to clients. Little-endian:
 
-    token   u8 1 | u64 fingerprint | entry a topic, in byte order of the topics' names
-    entry   u64 epoch | u64 seq | u8 state (0 = START, 1 = SNAPSHOT, 2 = LOG, 3 = KEYS) | with KEYS: u16 length, key
+    token   u8 2 | entry a topic, in byte order of the topics' names | u64 checksum
+    entry   u64 name | u64 wish | place
+    place   u64 epoch | u64 seq | u8 state (0 = START, 1 = SNAPSHOT, 2 = LOG, 3 = KEYS) | with KEYS: u16 length, key
 
-The fingerprint is xxh3_64 (seed 0) over the topics in that order, each as: u16 length, name, its key prefixes, and, only
-where there is one of these, u16 0 (which is no name's length), its tags, its excluded nodes, u8 options. A list is u32
-number, then its values sorted and without repeats, each as u32 length, bytes. So a token fits every request that asks for
-the same, in whatever order it names it.
-Failure: bytes that no `ResumeTokens` made are `ResumeTokenInvalid`; those of another watch are `ResumeTokenMismatch`.
-It is not authenticated: a forged token only moves the forger's own cursor.
+`name` is xxh3_64 of the topic's name, `wish` of its name, filters and options, and `checksum` of all before it, each with
+seed 0. A wish is hashed as: u16 length, name, its key prefixes, and, only where there is one of these, u16 0 (which is no
+name's length), its tags, its excluded nodes, u8 options. A list is u32 number, then its values sorted and without repeats,
+each as u32 length, bytes. So a token fits every request that asks for the same, in whatever order it names it.
+Each topic stands for itself: a request may leave out topics that the token has, as those that were deleted, and have others,
+which begin at their own start. At least one is in both, and none of those with other filters.
+Version 1 is read too; it has no checksum, and fits the same topics alone:
+
+    token   u8 1 | u64 xxh3_64 of the topics' wishes in order | place a topic, in the same order
+
+Failure: bytes that no `ResumeTokens` made, or that were changed since, are `ResumeTokenInvalid`; those of another watch are
+`ResumeTokenMismatch`. It is not authenticated: a forged token only moves the forger's own cursor.
+Rejected: one fingerprint of all topics. A client that leaves out a topic which was deleted had to give up its token, and
+with it its place in every topic that had no frame of its own.
 """
 
 from __future__ import annotations
@@ -27,13 +36,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 TOPICS_MAX: Final = 1_000
-TOKEN_VERSION: Final = 1
+TOKEN_VERSION: Final = 2
 AFTER_KEY_BYTES_MAX: Final = 1 << 10
 """A key's own bound. Sources may bring longer ones: a snapshot that breaks off behind such a key begins anew. 1 000 topics
-that are all within a snapshot make a token of 1 MB."""
+that are all within a snapshot make a token of 1 MB; 33 KB where none is."""
 
-_HEADER: Final = struct.Struct("<BQ")
-_ENTRY: Final = struct.Struct("<QQB")
+_FIRST_VERSION: Final = 1
+_FIRST_HEADER: Final = struct.Struct("<BQ")
+_TOPIC: Final = struct.Struct("<QQ")
+_PLACE: Final = struct.Struct("<QQB")
+_U64: Final = struct.Struct("<Q")
 _U16: Final = struct.Struct("<H")
 _U32: Final = struct.Struct("<I")
 
@@ -87,93 +99,149 @@ class WatchedTopic(NamedTuple):
 
 
 class ResumeTokens:
-    """Writes and reads the tokens of one watch. The fingerprint is computed once."""
+    """Writes and reads the tokens of one watch. What is hashed of its topics is hashed once."""
 
     def __init__(self, watched: Iterable[WatchedTopic]) -> None:
-        canonical = sorted(watched, key=lambda one: one.topic.encode())
-        self._names = [one.topic for one in canonical]
-        assert 1 <= len(self._names) <= TOPICS_MAX
-        assert len(set(self._names)) == len(self._names)
-        self._fingerprint = _fingerprint(canonical)
+        self._canonical = sorted(watched, key=lambda one: one.topic.encode())
+        assert 1 <= len(self._canonical) <= TOPICS_MAX
+        self._topics = {one.topic: _TopicHash(_hash(one.topic.encode()), _hash(_wish(one))) for one in self._canonical}
+        assert len(self._topics) == len(self._canonical)
+        self._heads = [(name, _TOPIC.pack(*hashed)) for name, hashed in self._topics.items()]
 
     def encode(self, positions: Mapping[str, Resume]) -> bytes:
         """Write the token of `positions`, which has every topic of the watch by name."""
-        token = bytearray(_HEADER.pack(TOKEN_VERSION, self._fingerprint))
-        for name in self._names:
+        token = bytearray((TOKEN_VERSION,))
+        for name, head in self._heads:
             cursor, state, after_key = positions[name]
             assert _fits(cursor.epoch, cursor.seq, state)
-            token += _ENTRY.pack(cursor.epoch, cursor.seq, state)
+            token += head + _PLACE.pack(cursor.epoch, cursor.seq, state)
             if state is ResumeState.KEYS:
                 assert 0 < len(after_key) <= AFTER_KEY_BYTES_MAX
                 token += _U16.pack(len(after_key)) + after_key
-        return bytes(token)
+        return bytes(token + _U64.pack(_hash(token)))
 
     def decode(self, token: bytes) -> dict[str, Resume]:
-        """Read a token that a client sent: where each topic of the watch goes on.
+        """Read a token that a client sent: where each topic goes on that the watch and the token both have.
 
         Raises:
-            ResumeTokenInvalid: not made by us.
-            ResumeTokenMismatch: of other topics or filters.
+            ResumeTokenInvalid: not made by us, or damaged.
+            ResumeTokenMismatch: of other filters, or of other topics alone.
         """
-        if len(token) < _HEADER.size:
-            raise _invalid("its length is wrong")
-        version, fingerprint = _HEADER.unpack_from(token, 0)
-        if version != TOKEN_VERSION:
+        version = token[0] if token else 0
+        if version == _FIRST_VERSION:
+            return self._decode_first(token)
+        if token and version != TOKEN_VERSION:
             raise _invalid(f"its version is {version}, known is {TOKEN_VERSION}", version=version)
-        entries = _entries(token)
-        if fingerprint != self._fingerprint:
-            raise ResumeTokenMismatch(
-                "the resume token is of other topics or filters; ask for the same ones, or leave it out",
-                field="resume_token",
-            )
-        if len(entries) != len(self._names):
+        body, checksum = token[: -_U64.size], token[-_U64.size :]
+        if len(token) <= _U64.size or checksum != _U64.pack(_hash(body)):
+            raise _invalid("its checksum is wrong")
+        entries = _entries(body)
+        resumes: dict[str, Resume] = {}
+        for name, (name_hash, wish_hash) in self._topics.items():
+            entry = entries.get(name_hash)
+            if entry is None:
+                continue
+            if entry.wish != wish_hash:
+                raise _mismatch(f"has other filters or options of topic {name}", topic=name)
+            resumes[name] = entry.place.of(name)
+        if not resumes:
+            raise _mismatch("has none of these topics")
+        return resumes
+
+    def _decode_first(self, token: bytes) -> dict[str, Resume]:
+        if len(token) < _FIRST_HEADER.size:
+            raise _invalid("its length is wrong")
+        _, fingerprint = _FIRST_HEADER.unpack_from(token, 0)
+        places: list[_Place] = []
+        offset = _FIRST_HEADER.size
+        while offset < len(token):
+            place, offset = _place(token, offset)
+            if len(places) == TOPICS_MAX:
+                raise _invalid("an entry is none of ours")
+            places.append(place)
+        if not places:
+            raise _invalid("its length is wrong")
+        if fingerprint != _hash(b"".join(map(_wish, self._canonical))):
+            raise _mismatch("has other topics or filters")
+        if len(places) != len(self._canonical):
             raise _invalid("its number of topics is wrong")
-        return {
-            name: Resume(Cursor(name, entry.epoch, entry.seq), ResumeState(entry.state), entry.after_key)
-            for name, entry in zip(self._names, entries, strict=True)
-        }
+        return {one.topic: place.of(one.topic) for one, place in zip(self._canonical, places, strict=True)}
 
 
-class _Entry(NamedTuple):
+class _TopicHash(NamedTuple):
+    """What a token says of which topic an entry is."""
+
+    name: int
+    wish: int
+
+
+class _Place(NamedTuple):
     epoch: int
     seq: int
     state: int
     after_key: bytes
 
+    def of(self, topic: str) -> Resume:
+        return Resume(Cursor(topic, self.epoch, self.seq), ResumeState(self.state), self.after_key)
 
-def _entries(token: bytes) -> list[_Entry]:
-    """The entries of a token. Raises ResumeTokenInvalid."""
-    entries: list[_Entry] = []
-    offset = _HEADER.size
-    while offset < len(token):
-        if len(token) - offset < _ENTRY.size:
+
+class _Entry(NamedTuple):
+    wish: int
+    place: _Place
+
+
+def _entries(body: bytes) -> dict[int, _Entry]:
+    """The entries of a token without its checksum, by their names' hashes. Raises ResumeTokenInvalid."""
+    entries: dict[int, _Entry] = {}
+    offset = 1
+    while offset < len(body):
+        if len(body) - offset < _TOPIC.size:
             raise _invalid("its length is wrong")
-        epoch, seq, state = _ENTRY.unpack_from(token, offset)
-        offset += _ENTRY.size
-        after_key = b""
-        if state == ResumeState.KEYS:
-            start = offset + _U16.size
-            size = int.from_bytes(token[offset:start], "little")
-            after_key, offset = token[start : start + size], start + size
-            if not 0 < size <= AFTER_KEY_BYTES_MAX or len(after_key) < size:
-                raise _invalid("a key in it is none of ours")
-        if len(entries) == TOPICS_MAX or not _fits(epoch, seq, state):
+        name, wish = _TOPIC.unpack_from(body, offset)
+        place, offset = _place(body, offset + _TOPIC.size)
+        if name in entries or len(entries) == TOPICS_MAX:
             raise _invalid("an entry is none of ours")
-        entries.append(_Entry(epoch, seq, state, after_key))
+        entries[name] = _Entry(wish, place)
     if not entries:
         raise _invalid("its length is wrong")
     return entries
 
 
-def _fingerprint(canonical: list[WatchedTopic]) -> int:
-    state = xxhash.xxh3_64()
-    for topic, key_prefixes, tags, exclude_nodes, options in canonical:
-        name = topic.encode()
-        state.update(_U16.pack(len(name)) + name + _packed(key_prefixes))
-        if tags or exclude_nodes or options:
-            state.update(_U16.pack(0) + _packed(tag.encode() for tag in tags))
-            state.update(_packed(node.encode() for node in exclude_nodes) + bytes((options,)))
-    return int(state.intdigest())
+class _Placed(NamedTuple):
+    place: _Place
+    end: int
+
+
+def _place(token: bytes, offset: int) -> _Placed:
+    """The place at `offset`, and where it ends. Raises ResumeTokenInvalid."""
+    if len(token) - offset < _PLACE.size:
+        raise _invalid("its length is wrong")
+    epoch, seq, state = _PLACE.unpack_from(token, offset)
+    offset += _PLACE.size
+    after_key = b""
+    if state == ResumeState.KEYS:
+        start = offset + _U16.size
+        size = int.from_bytes(token[offset:start], "little")
+        after_key, offset = token[start : start + size], start + size
+        if not 0 < size <= AFTER_KEY_BYTES_MAX or len(after_key) < size:
+            raise _invalid("a key in it is none of ours")
+    if not _fits(epoch, seq, state):
+        raise _invalid("an entry is none of ours")
+    return _Placed(_Place(epoch, seq, state, after_key), offset)
+
+
+def _hash(data: bytes | bytearray) -> int:
+    return int(xxhash.xxh3_64_intdigest(bytes(data)))
+
+
+def _wish(watched: WatchedTopic) -> bytes:
+    topic, key_prefixes, tags, exclude_nodes, options = watched
+    name = topic.encode()
+    wish = _U16.pack(len(name)) + name + _packed(key_prefixes)
+    if tags or exclude_nodes or options:
+        wish += _U16.pack(0) + _packed(tag.encode() for tag in tags)
+        wish += _packed(node.encode() for node in exclude_nodes) + bytes((options,))
+    return wish
 
 
 def _packed(values: Iterable[bytes]) -> bytes:
@@ -189,3 +257,8 @@ def _fits(epoch: int, seq: int, state: int) -> bool:
 
 def _invalid(why: str, **metadata: int) -> ResumeTokenInvalid:
     return ResumeTokenInvalid(f"not a resume token of Eddyline: {why}", field="resume_token", **metadata)
+
+
+def _mismatch(why: str, **metadata: str) -> ResumeTokenMismatch:
+    message = f"the resume token {why}; ask for what it was given with, or leave it out"
+    return ResumeTokenMismatch(message, field="resume_token", **metadata)

@@ -91,13 +91,13 @@ class PageTokenInvalid(EddylineError):
 
 
 class ResumeTokenInvalid(EddylineError):
-    """Not a resume token of ours."""
+    """Not a resume token of ours, or a damaged one."""
 
     code, reason = Code.INVALID_ARGUMENT, "RESUME_TOKEN_INVALID"
 
 
 class ResumeTokenMismatch(EddylineError):
-    """A resume token of other topics or filters."""
+    """A resume token of other topics alone, or of other filters or options of a topic."""
 
     code, reason = Code.INVALID_ARGUMENT, "RESUME_TOKEN_MISMATCH"
 

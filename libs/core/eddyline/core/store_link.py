@@ -72,7 +72,8 @@ class FollowEnded:
 
 @dataclass(frozen=True, slots=True)
 class FollowChanged:
-    """The topic's configuration is another one."""
+    """The topic's configuration or its `delete_mark` is another one. Items before it may have what was deleted, later ones
+    not."""
 
     follow_id: int
     topic: TopicInfo

@@ -6,7 +6,7 @@ makes or changes a topic calls one of them first; what is on disk has passed the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, TypeVar
 
@@ -82,7 +82,8 @@ class TopicInfo:
     """A topic at one moment. `epoch` is its id; `source` is empty where none writes it.
 
     `evict_floor` is the highest seq lost to retention, 0 = none; `record_count` and `record_bytes` are those of its live
-    records, gaps not counted; `config_version` grows with every update.
+    records, gaps not counted; `config_version` grows with every update. `delete_mark` is another number after each delete of
+    records on request and each start of the store; it is compared alone, and is no part of what the topic is.
     """
 
     name: str
@@ -97,6 +98,7 @@ class TopicInfo:
     record_count: int = 0
     record_bytes: int = 0
     config_version: int = 1
+    delete_mark: int = field(default=0, compare=False)
 
 
 def check_name(name: str, what: str) -> None:

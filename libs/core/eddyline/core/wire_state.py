@@ -103,6 +103,7 @@ def topic_info_to_pb(info: TopicInfo) -> topic_pb2.Topic:
         record_count=info.record_count,
         record_bytes=info.record_bytes,
         config_version=info.config_version,
+        delete_mark=info.delete_mark,
     )
 
 
@@ -125,6 +126,7 @@ def topic_info_from_pb(topic: topic_pb2.Topic) -> TopicInfo:
         record_count=topic.record_count,
         record_bytes=topic.record_bytes,
         config_version=topic.config_version,
+        delete_mark=topic.delete_mark,
     )
 
 

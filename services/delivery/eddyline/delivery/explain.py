@@ -83,7 +83,7 @@ def stand_of(subscription: Subscription, dispatcher: Dispatcher) -> Stand:
         standing = Standing.SNAPSHOT
     elif seq >= head_seq:
         standing = Standing.LEVEL
-    elif seq < ring.floor_seq:
+    elif subscription.reads_log:
         standing = Standing.READING
     elif seq < ring.open_seq:
         standing = Standing.SENDING

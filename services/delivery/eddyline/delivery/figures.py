@@ -19,6 +19,7 @@ class Figures:
     __slots__ = (
         "delivered_bytes",
         "delivered_count",
+        "draining",
         "latency",
         "latency_s",
         "longest_wait_s",
@@ -35,6 +36,8 @@ class Figures:
     def __init__(self, *, start_s: float = 0.0) -> None:
         self.start_s = start_s
         self.watch_count = 0
+        self.draining = False
+        """It takes no new streams, and sends those that are open elsewhere."""
         self.delivered_count = 0
         self.delivered_bytes = 0
         self.latency = Histogram()

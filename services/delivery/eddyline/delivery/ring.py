@@ -97,10 +97,14 @@ class Ring:
 
     def reset(self, epoch: int, seq: int) -> None:
         """Begin anew at `seq` of an epoch."""
-        while self._start < len(self._frames):
-            self.drop_oldest()
+        self.forget()
         self.epoch = epoch
         self.floor_seq = self.end_seq = self.open_seq = seq
+
+    def forget(self) -> None:
+        """Give up all frames: who has not had them reads the log."""
+        while self._start < len(self._frames):
+            self.drop_oldest()
 
     def push(self, item: Batch | Gap, next_after_seq: int) -> None:
         """Take what follows `end_seq`, up to `next_after_seq`."""

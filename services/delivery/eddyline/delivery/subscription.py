@@ -1,8 +1,9 @@
 """A subscription: one topic of one subscriber, as a position and a phase.
 
 SNAPSHOT brings the current values (`snapshot_pass.py`), LOG takes frames from the topic's ring, GONE has said that the topic
-was deleted. A position below the ring's floor reads the log by its cursor until it meets the ring again. Where gaps are
-healed, one that is met in LOG leads to SNAPSHOT; the cursors that are told stay before the gap until its end.
+was deleted. A position below the ring's floor reads the log by its cursor until it meets the ring again; so does one that
+began when the ring could still have what was deleted before, up to the head of then. Where gaps are healed, one that is met
+in LOG leads to SNAPSHOT; the cursors that are told stay before the gap until its end.
 
 I1: `seq` of `epoch` is exactly what the subscriber was given; it moves with each frame, and past what its filter hides.
 I2: nothing but a position is kept for a subscriber, and at most one answer fetched for it. I3: the tail alone says when a
@@ -115,6 +116,7 @@ class Subscription:
         """Somebody else had its tail made: what that says may be older than this subscription."""
         self._tail = feeds.tails.attach(topic, self.wake)
         self._begin = Begin(Phase.LOG, 0, 0, 0)
+        self._read_to_seq = 0
         self._old_epoch = 0
         self._farewell = False
         self._told_seq = 0
@@ -122,9 +124,11 @@ class Subscription:
         self._fetched: ReadResult | None = None
         self._pass: SnapshotPass | None = None
 
-    def begin(self, begin: Begin, view: View) -> None:
-        """Set where it starts, and what it shows. Before the first step."""
+    def begin(self, begin: Begin, view: View, *, delete_mark: int = 0) -> None:
+        """Set where it starts, and what it shows. Before the first step. `delete_mark` = the topic's when its head was
+        asked for: where the tail has heard another one, what was deleted before then may be in the ring."""
         self._begin = begin
+        self._read_to_seq = begin.target_seq if delete_mark != self._tail.delete_mark else 0
         self.view = view
         self.phase, self.epoch, self.seq = begin.phase, begin.epoch, begin.seq
         self._old_epoch = begin.old_epoch
@@ -146,6 +150,13 @@ class Subscription:
         if self.phase is Phase.LOG:
             return not self._old_epoch and (self.epoch != self._begin.epoch or self.seq >= self._begin.target_seq)
         return self.phase is Phase.GONE and not self._farewell
+
+    @property
+    def reads_log(self) -> bool:
+        """True = its next records are read by its cursor: the ring has them no more, or may have what was deleted."""
+        if self.epoch == self._begin.epoch and self.seq < self._read_to_seq:
+            return True
+        return self.seq < self._tail.ring.floor_seq
 
     @property
     def resume(self) -> Resume:
@@ -210,7 +221,7 @@ class Subscription:
         if fetched is not None:
             return self._deliver_read(fetched)
         ring = self._tail.ring
-        if self.seq >= ring.floor_seq:
+        if not self.reads_log:
             if self.seq < ring.open_seq or self._feeds.ask(self._tail, self._waiter, self.seq):
                 frame = ring.after(self.seq)
                 if frame is not None:

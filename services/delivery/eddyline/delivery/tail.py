@@ -6,7 +6,8 @@ breaks, all topics are added again from where their rings end, so a ring has nei
 
 I1: `ring.end_seq` of `ring.epoch` is exactly what the store was heard to say, never above the head it said with it. I2: the
 ring's epoch only grows; a topic made anew under its name begins a new one. I3: an ended tail gets nothing more, and a new
-subscriber a new tail; it holds frames only while somebody listens.
+subscriber a new tail; it holds frames only while somebody listens. I4: the ring has nothing that was deleted on request
+before `delete_mark`: when the store tells another one it lets go of all it has, and what was read before comes before that.
 Failure: while the store is away the loop retries for ever, with backoff; rings keep what they have.
 Threading: event loop only; `run` is one task.
 """
@@ -74,6 +75,8 @@ class TopicTail:
         self.info: TopicInfo | None = None
         self.priority: int | None = None
         """What its configuration says; None = by recency."""
+        self.delete_mark = 0
+        """What the store said last on the stream that brings the frames."""
         self.ended: FollowEnded | None = None
         self.settled = asyncio.Event()
         self.listeners: dict[Callable[[], None], None] = {}
@@ -101,7 +104,14 @@ class TopicTail:
             self.info = started.topic
             self.settled.set()
             self.has_news = True
-        self.priority = started.topic.config.priority
+        self.change(started.topic)
+
+    def change(self, topic: TopicInfo) -> None:
+        """The topic is as the store says it is now. Who waits for what is let go of has its turn, and reads the log."""
+        self.priority = topic.config.priority
+        if self.delete_mark != topic.delete_mark:
+            self.delete_mark = topic.delete_mark
+            self.ring.forget()
 
     def take(self, event: FollowItem) -> None:
         """Records or a gap go into the ring, cut to frames; what it has already is passed over."""
@@ -312,7 +322,7 @@ class Tails:
         elif isinstance(event, FollowLevel):
             tail.level(event.head_seq)
         elif isinstance(event, FollowChanged):
-            tail.priority = event.topic.config.priority
+            tail.change(event.topic)
             return
         else:
             return

@@ -3,7 +3,8 @@
 A stream opens in the order: its topics are attached, so that their rings take what comes from now on; their heads are
 asked for, which are the targets of caught_up; then each start is resolved (`starts.py`). So there is no moment between the
 two in which a record could be missed, and a record acknowledged before the call is below the target. All topics start, or
-the stream is refused with the error of one that cannot.
+the stream is refused with the error of one that cannot. The answer about a head also says whether anything was deleted of
+which the ring has not heard: what was deleted before the call is shown to nobody.
 A stream that has become too old, and each one when the replica drains, is told to go on elsewhere, by a token.
 Failure: a store that does not answer within a short try is `StoreUnreachable`; nothing is left behind.
 Threading: event loop only.
@@ -68,7 +69,6 @@ class Watches:
         self._heads = Heads(feeds.link)
         self._open: dict[Subscriber, None] = {}
         self._number = 0
-        self._draining = False
         self._drained = asyncio.Event()
 
     @asynccontextmanager
@@ -81,7 +81,7 @@ class Watches:
         """
         tokens = ResumeTokens(wanted.watched() for wanted in request.topics)
         resumes = tokens.decode(request.resume_token) if request.resume_token else {}
-        if self._draining:
+        if self._figures.draining:
             raise Draining("this replica is going away; ask another", retryAfterMs=DRAINING_RETRY_MS)
         if self._figures.watch_count >= self._watches_max:
             raise QuotaWatches(
@@ -109,7 +109,7 @@ class Watches:
             subscriber.close()
             self._figures.watch_count -= 1
             del self._open[subscriber]
-            if self._draining and not self._open:
+            if self._figures.draining and not self._open:
                 self._drained.set()
 
     @property
@@ -134,7 +134,7 @@ class Watches:
 
         The more there are the longer it takes, up to half of the grace. False = some did not end in time.
         """
-        self._draining = True
+        self._figures.draining = True
         spread_s = min(len(self._open) / LEAVES_A_SECOND, grace_s / 2)
         for subscriber in self._open:
             subscriber.leave_after(self._feeds.random.uniform(0.0, spread_s), pb.GOING_AWAY_REASON_DRAINING)
@@ -161,7 +161,8 @@ class Watches:
         for wanted, topic, begin in zip(request.topics, topics, begins, strict=True):
             info = found[wanted.topic]
             excludes = isinstance(info, TopicNotFound) or info.config.dedupe_node
-            topic.begin(begin, _view(wanted, request, excludes=excludes))
+            mark = 0 if isinstance(info, TopicNotFound) else info.delete_mark
+            topic.begin(begin, _view(wanted, request, excludes=excludes), delete_mark=mark)
 
     async def _settled(self, topic: Subscription, deadline_s: float) -> TopicInfo | TopicNotFound:
         """A topic that nobody had asked the store to follow when the call came: it said its head after that."""

@@ -10,7 +10,7 @@ made anew from base and log must not have them again. The fold's own entries are
 which wait meanwhile: none is judged by an entry that is on its way out.
 
 I1: nothing above the head at the call is touched. I2: a delete is judged after all that retention owed (`retention.py`).
-I3: a delete done again finds nothing, and counts nothing.
+I3: a delete done again finds nothing, and counts nothing. I4: the topic's `delete_mark` is another one before the answer.
 Failure: between two frames of one delete a crash leaves the first done; the same delete again does the rest.
 Threading: event loop; files are read on the reader threads.
 """
@@ -202,6 +202,7 @@ class Deletes:
             if topic.memory is not None:
                 topic.memory.remove(body.seqs)
             drop_below_floors(topic)
+            topic.moved()  # who follows it is told
 
         if topic.is_ephemeral:
             committed(None)

@@ -66,7 +66,7 @@ class Step(NamedTuple):
 
 class _Begun(NamedTuple):
     topic: Topic
-    delete_count: int
+    delete_mark: int
     ts_ms: int
 
 
@@ -115,7 +115,7 @@ class Eraser:
         failures: list[EddylineError | OSError] = []
         begun: list[_Begun] = []
         for topic in topics:
-            mark = _Begun(topic, topic.delete_count, self._engine.clock.now_ms())
+            mark = _Begun(topic, topic.delete_mark, self._engine.clock.now_ms())
             try:
                 async for step in self._rewrite(topic, count):
                     yield step
@@ -229,7 +229,7 @@ class Eraser:
         """Say that it is done, in the log. No delete comes between the look and the frame."""
         topic = begun.topic
         async with self._retention.holding(topic):
-            due_ms = 0 if topic.delete_count == begun.delete_count else begun.ts_ms + self._erase_within_ms
+            due_ms = 0 if topic.delete_mark == begun.delete_mark else begun.ts_ms + self._erase_within_ms
             if topic.erase_due_ms != due_ms and not topic.closing:
                 change = SegmentChange("erased", topic.next_generation, erase_due_ms=due_ms)
                 await self._swap.change(topic, change)

@@ -5,7 +5,8 @@ come first; those that catch up take turns, at most 1 MiB each.
 
 I1: events of one topic are ordered. I2: records are sent only while credit is above 0; an item takes its size, so credit may
 go below 0 by one item. What has no records needs no credit. I3: a topic that cannot be followed ends alone. I4: what waits
-to be taken is bounded: answers to `add` by `ANSWERS_MAX`, everything else by the topics followed.
+to be taken is bounded: answers to `add` by `ANSWERS_MAX`, everything else by the topics followed. I5: what was read before
+records were deleted comes before the change that tells of it.
 Threading: event loop only; one task iterates, steps may come from others.
 """
 
@@ -39,7 +40,7 @@ begins to listen."""
 class _Followed:
     """One topic of a stream. `turns` is the queue that it waits in, None where there is nothing to tell of it."""
 
-    __slots__ = ("after_seq", "config_version", "epoch", "follow_id", "level", "topic", "turns")
+    __slots__ = ("after_seq", "config_version", "delete_mark", "epoch", "follow_id", "level", "topic", "turns")
 
     def __init__(self, follow_id: int, topic: Topic, epoch: int, after_seq: int) -> None:
         self.follow_id = follow_id
@@ -48,6 +49,7 @@ class _Followed:
         self.after_seq = after_seq
         self.level = False
         self.config_version = topic.config_version
+        self.delete_mark = topic.delete_mark
         self.turns: _Turns | None = None
 
     @property
@@ -57,8 +59,8 @@ class _Followed:
 
     @property
     def has_changed(self) -> bool:
-        """True = its configuration is another one than was told."""
-        return self.config_version != self.topic.config_version
+        """True = its configuration is another one than was told, or records were deleted since."""
+        return (self.config_version, self.delete_mark) != (self.topic.config_version, self.topic.delete_mark)
 
     def put_off(self) -> None:
         """Take it out of its queue."""
@@ -185,12 +187,13 @@ class LocalFollow:
         followed.epoch = topic.id
         told_seq = followed.after_seq
         followed.after_seq = result.next_after_seq
-        events = self._tell_change(followed)
+        events: list[FollowEvent] = []
         for item in result.items:
             self._credit -= item_bytes(item)
             cursor = item.own_seq if isinstance(item, Gap) else item.last_seq
             events.append(FollowItem(followed.follow_id, item, cursor, result.head_seq))
             told_seq = cursor
+        events += self._tell_change(followed)
         if told_seq < followed.after_seq:
             followed.level = False  # the newest records were deleted: that it is level tells how far
         self._queue(followed)
@@ -210,7 +213,7 @@ class LocalFollow:
     def _tell_change(self, followed: _Followed) -> list[FollowEvent]:
         if not followed.has_changed:
             return []
-        followed.config_version = followed.topic.config_version
+        followed.config_version, followed.delete_mark = followed.topic.config_version, followed.topic.delete_mark
         return [FollowChanged(followed.follow_id, followed.topic.info())]
 
     def _next(self) -> _Followed | None:

@@ -25,7 +25,7 @@ from eddyline.store.losses import settle_losses
 from eddyline.store.opening import SHARD_COUNT, SHARD_INDEX, recover
 from eddyline.store.orphans import check_top
 from eddyline.store.reshard import reshard
-from eddyline.store.storage.identity import Identity, read_identity, write_identity
+from eddyline.store.storage.identity import Identity, next_start, read_identity, write_identity
 from eddyline.store.storage.layout import Layout
 from eddyline.store.storage.volume import volume_trouble
 from eddyline.store.upkeep import Upkeep
@@ -127,7 +127,7 @@ async def _recovered(
             cluster_id=cluster_id,
             shard_index=SHARD_INDEX,
             shard_count=SHARD_COUNT,
-            instance=before.instance + 1 if before is not None else 1,
+            instance=next_start(before),
             boot_id=boot_id,
             clean=False,
             wal_number=recovered.wals[0].end.file_number,

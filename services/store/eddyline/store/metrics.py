@@ -29,8 +29,8 @@ class StoreMetrics:
         self.link: LocalLink | None = None
 
     async def collect(self) -> list[Metric]:
-        """Everything, now; others have turns while topics are counted."""
-        figures, measures, followed_topic_count = _NOTHING if self.link is None else await self.link.measured()
+        """Everything, now."""
+        figures, measures, followed_topic_count = _NOTHING if self.link is None else self.link.measured()
         is_ready = self.link is not None and not figures.read_only_reason
         recovery = self._recovery()
         return [

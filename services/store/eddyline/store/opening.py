@@ -26,7 +26,7 @@ from eddyline.store.recovery import Replay
 from eddyline.store.reshard import name_files
 from eddyline.store.retention import drop_below_floors
 from eddyline.store.sources import Sources
-from eddyline.store.storage.identity import write_identity
+from eddyline.store.storage.identity import next_start, write_identity
 from eddyline.store.storage.layout import wal_file, wal_numbers
 from eddyline.store.storage.scan import corrupt, first_mark
 from eddyline.store.storage.wal import Wal, WalEnd
@@ -299,7 +299,7 @@ async def recover(
         CatalogLost, DataCorrupt, OSError, FoldFailed, CatalogFailed: it cannot be served; nothing was destroyed.
     """
     fs, workers = machine.fs, machine.workers
-    table, sources = TopicTable(SHARD_INDEX), Sources(machine.clock)
+    table, sources = TopicTable(SHARD_INDEX, start=next_start(before)), Sources(machine.clock)
     replay = Replay(table=table, layout=layout, erase_within_ms=settings.erase_within_h * _HOUR_MS)
     head = await workers.background.submit(partial(load_catalog, catalog, table, replay, layout, fs))
     fold = await workers.fold.submit(partial(folds.open, head, table))

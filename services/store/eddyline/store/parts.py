@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
-from operator import add
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
 from eddyline.store.figures import StoreFigures
 from eddyline.store.write_gate import DISK_FLOOR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from eddyline.store.artifacts.artifacts import Artifacts
     from eddyline.store.as_of import AsOf
     from eddyline.store.checkpoint import Checkpointer
@@ -24,25 +20,12 @@ if TYPE_CHECKING:
     from eddyline.store.history import KeyHistory
     from eddyline.store.log.cache import BatchCache
     from eddyline.store.log.table import TopicTable
-    from eddyline.store.log.topic import Topic
     from eddyline.store.maintenance import Maintenance
     from eddyline.store.retention import Retention
     from eddyline.store.settle_fold import SettleFold
     from eddyline.store.sources import Sources
     from eddyline.store.stored_log import StoredLog
     from eddyline.store.verify_fold import VerifyFold
-
-
-TOPICS_A_TURN: Final = 256
-"""Topics that are looked at before others get the loop: 1 ms."""
-
-
-class LogTotals(NamedTuple):
-    """Segment files of all topics, their bytes, and the bytes of records that are in none."""
-
-    segment_count: int
-    segment_bytes: int
-    unsegmented_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +62,9 @@ class StoreParts:
     history: HistoryParts
     folds: FoldParts
 
-    def figures(
-        self, table: TopicTable, sources: Sources, engine: Engine, totals: LogTotals | None = None
-    ) -> StoreFigures:
-        """The shard's own figures. Without `totals` it walks through all topics: 3 us each."""
-        totals = totals or _totals(table.with_segments(), table.with_frames())
+    def figures(self, table: TopicTable, sources: Sources, engine: Engine) -> StoreFigures:
+        """The shard's own figures. All are counts that are kept: it costs the same however many topics there are."""
+        totals = table.totals
         return StoreFigures(
             topic_count=len(table),
             source_count=len(sources),
@@ -109,27 +90,6 @@ class StoreParts:
             memory_is_full=engine.gate.memory_is_full,
             resident_bytes=engine.gate.resident_bytes,
         )
-
-
-async def totals_in_turns(table: TopicTable) -> LogTotals:
-    """Of all topics, some at a time: others have turns between, so that the sum is of no single moment."""
-    found = LogTotals(0, 0, 0)
-    for topics, of_segments in ((list(table.segmented), True), (list(table.framed), False)):
-        for start in range(0, len(topics), TOPICS_A_TURN):
-            live = [topic for topic in topics[start : start + TOPICS_A_TURN] if not topic.deleted]
-            part = _totals(live, ()) if of_segments else _totals((), live)
-            found = LogTotals(*map(add, found, part))
-            await asyncio.sleep(0)
-    return found
-
-
-def _totals(segmented: Iterable[Topic], framed: Iterable[Topic]) -> LogTotals:
-    segments = [topic.segments for topic in segmented]
-    return LogTotals(
-        sum(map(len, segments)),
-        sum(each.file_bytes for each in segments),
-        sum(topic.index.frame_bytes for topic in framed),
-    )
 
 
 def unserved_reason(engine: Engine) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.cluster_rpc import RoleStatus
+from eddyline.core.errors import Draining
 from eddyline.delivery.governor import LadderStep
 from eddyline.v1 import cluster_pb2
 
@@ -23,17 +24,18 @@ _STEPS: Final = {
 
 
 def delivery_status(figures: Figures, *, tails: Tails, budget: RingBudget, clock: Clock) -> RoleStatus:
-    """Ready = the store is reached and followed."""
-    ready = tails.up.is_set()
+    """Ready = the store is reached and followed, and the role is not going away."""
+    reason = Draining.reason if figures.draining else "" if tails.up.is_set() else tails.trouble
     return RoleStatus(
-        ready=ready,
-        reason="" if ready else tails.trouble,
+        ready=not reason,
+        reason=reason,
         detail=cluster_pb2.DeliveryStatus(
             watch_count=figures.watch_count,
             topic_count=len(tails),
             delivered_count=figures.delivered_count,
             buffered_bytes=budget.nbytes,
             pressure=_pressure(figures, clock.monotonic_s()),
+            draining=figures.draining,
         ),
     )
 

@@ -43,7 +43,7 @@ def apply_deletion(topic: Topic, body: DeleteBody, *, erase_due_ms: int) -> None
     topic.delete_seqs(body.seqs)
     _take_off(topic, body.record_bytes)
     topic.erase_due_ms = topic.erase_due_ms or erase_due_ms
-    topic.delete_count += 1
+    topic.delete_mark += 1
 
 
 def segment_of(summary: SegmentSummary, topic_dir: Path) -> Segment:

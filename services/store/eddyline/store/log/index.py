@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.store.storage.wal import Location
+
+if TYPE_CHECKING:
+    from eddyline.store.log.totals import LogTotals
 
 
 class IndexEntry(NamedTuple):
@@ -50,10 +53,11 @@ _NOTHING: Final = _Columns()
 class FrameIndex:
     """Frames of one topic in seq order."""
 
-    __slots__ = ("_at", "frame_bytes", "record_bytes", "record_count")
+    __slots__ = ("_at", "_totals", "frame_bytes", "record_bytes", "record_count")
 
     def __init__(self) -> None:
         self._at = _NOTHING
+        self._totals: LogTotals | None = None
         self.frame_bytes = 0
         """Bytes of all frames, as they lie in the WAL."""
         self.record_bytes = 0
@@ -62,6 +66,13 @@ class FrameIndex:
 
     def __len__(self) -> int:
         return len(self._at.last)
+
+    def count_in(self, totals: LogTotals | None) -> None:
+        """Be part of these totals from now on, and of those before no more; None = of none."""
+        for counted, frame_bytes in ((self._totals, -self.frame_bytes), (totals, self.frame_bytes)):
+            if counted is not None:
+                counted.unsegmented_bytes += frame_bytes
+        self._totals = totals
 
     @property
     def first_seq(self) -> int:
@@ -99,7 +110,7 @@ class FrameIndex:
             at.bytes.append(record_bytes)
         else:
             self._put_among((first_seq, last_seq, *location, ts_ms, record_bytes))
-        self.frame_bytes += location.length
+        self._grow(location.length)
         self.record_bytes += record_bytes
         self.record_count += last_seq - first_seq + 1
 
@@ -111,7 +122,7 @@ class FrameIndex:
         known = position < len(last) and self._at.first[position] == first_seq
         if known:
             assert last[position] == last_seq, "a carried frame has the seqs it had"
-            self.frame_bytes -= self._at.length[position]
+            self._grow(-self._at.length[position])
             self.record_bytes -= self._at.bytes[position]
             self.record_count -= last_seq - first_seq + 1
         for column, value in zip(self._at.all(), row, strict=True):
@@ -120,12 +131,17 @@ class FrameIndex:
             else:
                 column.insert(position, value)
 
+    def _grow(self, frame_bytes: int) -> None:
+        self.frame_bytes += frame_bytes
+        if self._totals is not None:
+            self._totals.unsegmented_bytes += frame_bytes
+
     def move(self, first_seq: int, location: Location) -> bool:
         """A frame was carried to a new place; False = it is not needed any more."""
         position = bisect_left(self._at.first, first_seq)
         if position == len(self) or self._at.first[position] != first_seq:
             return False
-        self.frame_bytes += location.length - self._at.length[position]
+        self._grow(location.length - self._at.length[position])
         self._at.number[position], self._at.offset[position], self._at.length[position] = location
         return True
 
@@ -135,9 +151,10 @@ class FrameIndex:
         if not count:
             return
         if count == len(self):
-            self._at, self.frame_bytes, self.record_bytes, self.record_count = _NOTHING, 0, 0, 0
+            self._grow(-self.frame_bytes)
+            self._at, self.record_bytes, self.record_count = _NOTHING, 0, 0
             return
-        self.frame_bytes -= sum(self._at.length[:count])
+        self._grow(-sum(self._at.length[:count]))
         self.record_bytes -= sum(self._at.bytes[:count])
         self.record_count -= sum(self._at.last[:count]) - sum(self._at.first[:count]) + count
         for column in self._at.all():

@@ -14,19 +14,25 @@ from eddyline.core.errors import DataCorrupt, TopicNotFound
 from eddyline.core.topic import check_name
 from eddyline.store.log.dedupe import KeyBudget
 from eddyline.store.log.topic import Topic
+from eddyline.store.log.totals import LogTotals
 
 SHARD_SHIFT: Final = 48
+START_SHIFT: Final = 40
+"""A start's marks of deletes are above those of every start before: 2^40 deletes a topic fit between them."""
 
 
 class TopicTable:
-    """The topics of one shard."""
+    """The topics of one shard. `start` counts the starts of its directory: marks of deletes are of one start alone, since
+    they count what was replayed, and how much that is differs."""
 
-    def __init__(self, shard_index: int) -> None:
+    def __init__(self, shard_index: int, *, start: int = 0) -> None:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[int, Topic] = {}
         self._next_id = (shard_index << SHARD_SHIFT) + 1
+        self._first_mark = start << START_SHIFT
         self._sorted: list[str] | None = None
         self.key_budget = KeyBudget()
+        self.totals = LogTotals()
         self.dirty: set[Topic] = set()
         """Topics that changed since the last checkpoint took them down."""
         self.gone: set[int] = set()
@@ -71,6 +77,8 @@ class TopicTable:
 
     def replayed(self, topic: Topic) -> None:
         """A topic is in the catalog, or was created in what is replayed; its name counts from `name_all` on."""
+        topic.delete_mark = self._first_mark
+        topic.count_in(self.totals)
         self._by_id[topic.id] = topic
         self.reserved.add(topic)
         self.skip_ids(topic.id + 1)
@@ -98,6 +106,7 @@ class TopicTable:
             del self._by_name[topic.name]
             self._sorted = None
         del self._by_id[topic.id]
+        topic.count_in(None)
         self.dirty.discard(topic)
         self.framed.discard(topic)
         self.grown.discard(topic)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from eddyline.core.clock import Clock
     from eddyline.store.catalog.catalog import BaseEntry
     from eddyline.store.log.memory import MemoryLog
+    from eddyline.store.log.totals import LogTotals
 
 _GAP: Final = bytes((Op.GAP,))
 RESERVATION_SEQS: Final = 65_536
@@ -50,6 +51,7 @@ class Topic:
         "_key_budget",
         "_keys",
         "_listeners",
+        "_totals",
         "_waiters",
         "_writers",
         "base",
@@ -58,7 +60,7 @@ class Topic:
         "config",
         "config_version",
         "create_ts_ms",
-        "delete_count",
+        "delete_mark",
         "deleted",
         "deleted_seqs",
         "erase_due_ms",
@@ -109,6 +111,7 @@ class Topic:
         self.reserved_seq = RESERVATION_SEQS
         self.staged_reserved_seq = RESERVATION_SEQS
         # where the log lies
+        self._totals: LogTotals | None = None
         self.segments: SegmentSet = NO_SEGMENTS
         self.segmented_seq = 0
         self.next_generation = 1
@@ -122,7 +125,7 @@ class Topic:
         self.staged_bytes = 0
         self.oldest_ts_ms = 0
         self.erase_due_ms = 0
-        self.delete_count = 0
+        self.delete_mark = 0
         # the fold
         self.base: BaseEntry | None = None
         self.base_wanted = False
@@ -244,11 +247,26 @@ class Topic:
 
     def change_segments(self, *, add: Sequence[Segment] = (), remove: Sequence[Segment] = ()) -> None:
         """Swap segments."""
+        totals = self._totals
+        self._count_segments_in(None)
         if self.segments is NO_SEGMENTS:
             self.segments = SegmentSet()
         self.segments.change(add=add, remove=remove)
         if not len(self.segments):
             self.segments = NO_SEGMENTS
+        self._count_segments_in(totals)
+
+    def count_in(self, totals: LogTotals | None) -> None:
+        """Be part of these totals from now on, and of those before no more; None = of none."""
+        self.index.count_in(totals)
+        self._count_segments_in(totals)
+
+    def _count_segments_in(self, totals: LogTotals | None) -> None:
+        for counted, sign in ((self._totals, -1), (totals, 1)):
+            if counted is not None:
+                counted.segment_count += sign * len(self.segments)
+                counted.segment_bytes += sign * self.segments.file_bytes
+        self._totals = totals
 
     @property
     def needed_after(self) -> int:
@@ -283,12 +301,13 @@ class Topic:
             record_count=self.record_count,
             record_bytes=self.record_bytes,
             config_version=self.config_version,
+            delete_mark=self.delete_mark,
         )
 
     # who waits ---------------------------------------------------------------------------------------------------
 
     def listen(self, listener: Callable[[Topic], None]) -> None:
-        """Call `listener` whenever the head moves, the configuration changes or the topic goes."""
+        """Call `listener` whenever the head moves, the configuration changes, records are deleted or the topic goes."""
         self._listeners[listener] = None
 
     def unlisten(self, listener: Callable[[Topic], None]) -> None:
@@ -296,7 +315,7 @@ class Topic:
         del self._listeners[listener]
 
     def moved(self) -> None:
-        """The head moved, the configuration changed or the topic went: wake who waits for that."""
+        """The head moved, the configuration changed, records were deleted or the topic went: wake who waits for that."""
         if self._waiters:
             waiting = [(seq, event) for seq, event in self._waiters if seq > self.head_seq and not self.deleted]
             for seq, event in self._waiters:

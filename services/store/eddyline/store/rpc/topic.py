@@ -28,6 +28,7 @@ _OUTPUT_ONLY: Final = (
     "record_count",
     "record_bytes",
     "config_version",
+    "delete_mark",
 )
 
 

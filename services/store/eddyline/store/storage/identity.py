@@ -49,6 +49,11 @@ class Identity:
     format: int = FORMAT
 
 
+def next_start(before: Identity | None) -> int:
+    """The `instance` of a start of the directory that was as `before` says."""
+    return before.instance + 1 if before is not None else 1
+
+
 def read_identity(fs: Fs, layout: Layout) -> Identity | None:
     """The directory's identity; None where it has none yet.
 

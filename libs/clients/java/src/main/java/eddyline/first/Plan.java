@@ -128,10 +128,9 @@ final class Plan {
     return List.of(fields);
   }
 
-  /** A token is of all topics of its stream: without this one it would be refused. */
+  /** The token may have this topic too: it is good for the others. */
   private Map<String, Object> gone(String topic) {
     places.remove(topic);
-    dropToken();
     return Output.object("topic", topic, "event", "topic_deleted");
   }
 

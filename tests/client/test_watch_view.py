@@ -30,7 +30,7 @@ from eddyline.v1 import delivery_pb2 as pb
 from tests.support.clients import NoJitter
 from tests.support.delivery import ServedDelivery, served_delivery
 from tests.support.store import all_rows, append, kv_topic
-from tests.support.watch_model import Wish, fold_of
+from tests.support.wish import Wish, fold_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -16,7 +16,7 @@ from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import types_pb2 as types
 from tests.support.delivery import ServedDelivery, at, earliest, served_delivery, snapshot, tail
 from tests.support.store import append, kv_topic, log_topic, rows
-from tests.support.watch_model import Wish
+from tests.support.wish import Wish
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -21,12 +21,14 @@ from eddyline.v1 import delivery_pb2 as pb
 from tests.support.delivery import ServedDelivery, served_delivery, snapshot
 from tests.support.manual_clock import settle
 from tests.support.store import all_rows, append, kv_topic, puts
-from tests.support.watch_model import Seen, Wish
+from tests.support.view import Entry, Head, Judge, Opened, Started, View, lossless
+from tests.support.wish import Wish
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 ENTRIES = 60
+WHOLE = Wish()
 VALUE = "x" * 6_000
 """360 kB: two pages of the store, about six frames."""
 
@@ -69,13 +71,17 @@ async def broken_off(cluster: ServedDelivery, frames: int, *, wanted: pb.WatchTo
     return got
 
 
-async def seen_so_far(cluster: ServedDelivery, watch: BrokenOff, wish: Wish) -> Seen:
+async def check(cluster: ServedDelivery, *streams: list[pb.WatchTopicsResponse], wish: Wish = WHOLE) -> Judge:
+    """Hold what came on a topic's streams, in turn, against its log."""
+    head = Head((await cluster.store.get_topic("kv")).epoch, 0)
+    entries: list[Entry] = [Started(pb.START_POINT_SNAPSHOT, head, head)]
+    for frames in streams:
+        entries += [Opened(), *(frame for frame in frames if frame.topic)]
     records = await all_rows(cluster.store, "kv")
-    seen = Seen(wish, lambda: records)
-    for frame in watch.frames:
-        if frame.topic:
-            seen.take(frame)
-    return seen
+    judge = Judge(View("it", "kv", wish, resumes=True, entries=entries), {head.epoch: lossless(records, Kind.KV)})
+    judge.go()
+    assert judge.snapshots
+    return judge
 
 
 async def change(cluster: ServedDelivery) -> None:
@@ -91,14 +97,11 @@ async def test_token_within_a_snapshot_goes_on_behind_the_last_key(cluster: Serv
     assert not any(frame.HasField("snapshot_end") for frame in watch.frames)
     last_key = watch.frames[-2].rows.records[-1].key
     await change(cluster)
-    seen = await seen_so_far(cluster, watch, Wish())
     async with cluster.watch(snapshot("kv"), resume_token=watch.token, resume_snapshots=True) as again:
         resumed = (await again.kind("snapshot_resume")).snapshot_resume
         assert resumed == pb.SnapshotResume(fold_seq=ENTRIES, after_key=last_key)
         await again.until_kind("caught_up")
-        for frame in again.frames:
-            if frame.topic:
-                seen.take(frame)
+        assert (await check(cluster, watch.frames, again.frames)).resumed == 1
         end = next(frame.snapshot_end for frame in again.frames if frame.HasField("snapshot_end"))
         entries = [r for f in again.frames for r in f.rows.records if r.key > last_key]
         assert (end.fold_seq, end.count) == (ENTRIES + 8, len(entries))
@@ -135,13 +138,10 @@ async def test_filter_by_more_than_the_key_begins_anew(filtered: str) -> None:
             Record(op=Op.DELETE, key=b"02"),
         ]
         await append(cluster.store, "kv", Batch.from_rows(changed))
-        seen = await seen_so_far(cluster, watch, wish)
         async with cluster.watch(wanted, resume_token=watch.token, resume_snapshots=True) as again:
             await again.kind("snapshot_begin")
             await again.until_kind("caught_up")
-            for frame in again.frames:
-                if frame.topic:
-                    seen.take(frame)
+            await check(cluster, watch.frames, again.frames, wish=wish)
 
 
 async def test_any_loss_since_then_begins_the_snapshot_anew(cluster: ServedDelivery) -> None:
@@ -167,14 +167,11 @@ async def test_scan_that_is_cut_goes_on_in_the_same_stream(cluster: ServedDelive
     async with cluster.watch(snapshot("kv"), resume_snapshots=True) as watch:
         await cluster.until(lambda: cluster.wire.pages_until_cut is None, passing_s=0.001)
         await change(cluster)
-        records = await all_rows(cluster.store, "kv")
-        seen = Seen(Wish(), lambda: records)
-        while not seen.snapshots:
+        while not (watch.frames and watch.frames[-1].HasField("snapshot_end")):
             await settle()
             cluster.clock.advance(0.1)
-            frame = await watch.next()
-            if frame.topic:
-                seen.take(frame)
+            await watch.next()
+        await check(cluster, watch.frames)
         kinds = [frame.WhichOneof("frame") for frame in watch.frames]
         assert (kinds.count("snapshot_begin"), kinds.count("snapshot_resume")) == (1, 1)
     assert cluster.role.slots.held_count == 0
@@ -182,23 +179,20 @@ async def test_scan_that_is_cut_goes_on_in_the_same_stream(cluster: ServedDelive
 
 async def test_reader_that_stood_still_goes_on_where_it_was(cluster: ServedDelivery) -> None:
     request = WatchRequest((WantedTopic("kv", Point.SNAPSHOT),), heartbeat_s=600, resume_snapshots=True)
-    records: list[Record] = []
-    seen = Seen(Wish(), lambda: records)
     async with cluster.role.watches.open(request) as subscriber:
         frames = subscriber.frames()
+        came: list[pb.WatchTopicsResponse] = []
         kinds: list[str | None] = []
-        while not seen.snapshots:
-            frame = pb.WatchTopicsResponse.FromString(await anext(frames))
-            kinds.append(frame.WhichOneof("frame"))
+        while "snapshot_end" not in kinds:
+            came.append(pb.WatchTopicsResponse.FromString(await anext(frames)))
+            kinds.append(came[-1].WhichOneof("frame"))
             if kinds == ["snapshot_begin", "rows", "rows"]:
                 cluster.clock.advance(SNAPSHOT_IDLE_S_ALONE + 0.1)
                 await settle()
                 assert cluster.role.slots.held_count == 0
                 await change(cluster)
-                records += await all_rows(cluster.store, "kv")
-            if frame.topic:
-                seen.take(frame)
         await frames.aclose()
+    await check(cluster, came)
     assert kinds[:5] == ["snapshot_begin", "rows", "rows", "snapshot_resume", "rows"]
     assert kinds.count("snapshot_begin") == 1
     await cluster.until(lambda: cluster.role.slots.held_count == 0)

@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.batch import Batch
+from eddyline.core.cursor import ResumeTokens
 from eddyline.core.record import Op, Record
+from eddyline.core.topic import Kind
+from eddyline.delivery.rpc.watch import request_from_pb
 from eddyline.v1 import delivery_pb2 as pb
+from eddyline.v1 import types_pb2 as types
 from tests.support.delivery import ServedDelivery, served_delivery
 from tests.support.store import all_rows, append, kv_topic
-from tests.support.watch_model import Seen, Wish
+from tests.support.view import Entry, Head, Judge, Opened, Started, View, lossless
+from tests.support.wish import Wish
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,24 +107,30 @@ class World:
 class Subscriber:
     """One that lives through any number of streams."""
 
-    def __init__(self, world: World, random: Random) -> None:
+    def __init__(self, world: World, random: Random, epoch: int) -> None:
         self._world = world
         self._random = random
         wish = wish_of(random)
-        self.seen = Seen(wish, lambda: world.records)
-        self._start = wish.topic("kv")
         self._resumes = random.random() < 0.7
+        self.view = View("a subscriber", "kv", wish, resumes=self._resumes)
+        self._start = wish.topic("kv")
+        began, point = 0, pb.START_POINT_TAIL
         kind = random.choice((*("snapshot",) * 6, "earliest", "revision", "time"))
         if kind == "snapshot":
-            self._start.point = pb.START_POINT_SNAPSHOT
+            point = self._start.point = pb.START_POINT_SNAPSHOT
         elif kind == "earliest":
-            self._start.point = pb.START_POINT_EARLIEST
+            point = self._start.point = pb.START_POINT_EARLIEST
         elif kind == "time":
             self._start.ts_ms = 0
         else:
-            self.seen.first_seq = self._start.revision = random.randint(1, max(world.head_seq, 1))
+            self._start.revision = random.randint(1, max(world.head_seq, 1))
+            began = self._start.revision - 1
+        self._place = Head(epoch, began)
+        self._started: Entry = Started(point, self._place, self._place)
+        self._within = kind == "snapshot"
+        self._cursor: types.Cursor | None = None
         self._token = b""
-        self._at_token = self.seen.copy()
+        self._at_token: tuple[list[Entry], types.Cursor | None, bool] = ([], None, False)
         self.streams = 0
 
     async def live(self) -> None:
@@ -129,35 +140,57 @@ class Subscriber:
             self.streams += 1
             await self._stream(random.choice((2, 6, 12, 80)))
 
+    def judge(self) -> Judge:
+        """At its place it has exactly what the log says."""
+        judge = Judge(self.view, {self._place.epoch: lossless(self._world.records, Kind.KV)})
+        judge.go()
+        assert not self._within
+        assert judge.place[1] >= self._world.head_seq
+        return judge
+
     def _has(self, seq: int) -> bool:
-        return not self.seen.within and self.seen.cursor is not None and self.seen.cursor.seq >= seq
+        return not self._within and self._cursor is not None and self._cursor.seq >= seq
 
     async def _stream(self, frames: int) -> None:
-        world = self._world
+        world, entries = self._world, self.view.entries
         wanted = pb.WatchTopic()
         wanted.CopyFrom(self._start)
         token = self._token
         way = self._random.choice(("token", "both", "cursors"))
         if way == "token" and token:
-            self.seen = self._at_token.copy()
-        elif self.seen.cursor is not None and not self.seen.within:
-            wanted.cursor.CopyFrom(self.seen.cursor)
+            entries[:], self._cursor, self._within = self._at_token
+        elif self._cursor is not None and not self._within:
+            wanted.cursor.CopyFrom(self._cursor)
             if way == "cursors":
                 token = b""
+        elif not token:
+            entries.clear()
+            entries.append(self._started)
+        entries.append(Opened())
+        tokens = ResumeTokens([request_from_pb(pb.WatchTopicsRequest(topics=[wanted])).topics[0].watched()])
         async with world.cluster.watch(
             wanted, resume_token=token, heartbeat_ms=100, resume_snapshots=self._resumes
         ) as watch:
             for _ in range(frames):
                 frame = await watch.next()
-                if frame.topic:
-                    await world.learn()
-                    self.seen.take(frame)
                 if frame.resume_token:
-                    self._token, self._at_token = frame.resume_token, self.seen.copy()
+                    entries += tokens.decode(frame.resume_token).values()
+                if frame.topic:
+                    self._take(frame)
+                if frame.resume_token:
+                    self._token, self._at_token = frame.resume_token, (list(entries), self._cursor, self._within)
+                await world.learn()
                 if world.finished.is_set() and self._has(world.head_seq):
                     return
                 for _ in range(self._random.choice((0, 10, 30))):
                     await asyncio.sleep(0)
+
+    def _take(self, frame: pb.WatchTopicsResponse) -> None:
+        kind = frame.WhichOneof("frame")
+        self.view.entries.append(frame)
+        self._within = kind in ("snapshot_begin", "snapshot_resume") or (self._within and kind != "snapshot_end")
+        if not self._within:
+            self._cursor = frame.cursor
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -165,10 +198,10 @@ async def test_every_subscriber_sees_the_log_under_its_filter(seed: int) -> None
     random = Random(seed)
     ring_bytes = random.choice((0, 4_000, 1 << 24))
     async with served_delivery(seed=seed, topic_buffer_bytes=ring_bytes) as cluster:
-        await kv_topic(cluster.store)
+        epoch = await kv_topic(cluster.store)
         world = World(cluster, random)
         await world.fill()
-        subscribers = [Subscriber(world, Random(f"{seed} {number}")) for number in range(SUBSCRIBERS)]
+        subscribers = [Subscriber(world, Random(f"{seed} {number}"), epoch) for number in range(SUBSCRIBERS)]
         async with asyncio.TaskGroup() as tasks:
             breaking = tasks.create_task(world.break_things())
             living = [tasks.create_task(subscriber.live()) for subscriber in subscribers]
@@ -177,4 +210,4 @@ async def test_every_subscriber_sees_the_log_under_its_filter(seed: int) -> None
             await asyncio.wait(living)
             breaking.cancel()
         for subscriber in subscribers:
-            subscriber.seen.judge()
+            subscriber.judge()

@@ -239,7 +239,7 @@ async def test_snapshot_and_log_topics_share_a_stream(cluster: ServedDelivery) -
     async with cluster.watch(tail("log"), snapshot("kv")) as watch:
         await watch.until_kind("caught_up")
         kinds = [frame.WhichOneof("frame") for frame in watch.frames]
-        assert kinds == ["snapshot_begin", "rows", "snapshot_end", "caught_up"]
+        assert kinds == ["heartbeat", "snapshot_begin", "rows", "snapshot_end", "caught_up"]
 
 
 async def test_watch_is_level_where_the_newest_records_were_deleted_before_they_came(cluster: ServedDelivery) -> None:

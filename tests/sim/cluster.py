@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Final
 from eddyline.delivery.tail import LINGER_S
 from eddyline.store.fold.memory import SimFold
 from tests.sim.cluster_writer import ClusterWriter
+from tests.sim.mortal_delivery import Delivery
 from tests.sim.subscriber import Cluster, Subscriber
-from tests.sim.view import Head, Judge, Opened, Truth
-from tests.sim.watchers import Delivery
 from tests.sim.weather import StormyWire
 from tests.support.faulty_fs import FaultyFs
 from tests.support.history import End, History
@@ -26,6 +25,7 @@ from tests.support.play import Play
 from tests.support.sim_fs import Crashed, SimFs
 from tests.support.store import sim_store
 from tests.support.topic_model import Moment
+from tests.support.view import Head, Judge, Opened, Truth
 from tests.support.wanderer import PASSING
 
 if TYPE_CHECKING:

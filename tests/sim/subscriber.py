@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from eddyline.client.watch_plan import WatchPlan, WatchTopic
 from eddyline.core.clock import sleep
-from eddyline.core.cursor import ResumeState, ResumeTokens, WatchedTopic
+from eddyline.core.cursor import ResumeState, ResumeTokens
 from eddyline.core.errors import Code, EddylineError, NotKv, TopicNotFound
 from eddyline.delivery.rpc.watch import request_from_pb
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import types_pb2 as types
-from tests.sim.view import Entry, Head, Level, Opened, Started, View
+from tests.support.view import Entry, Head, Level, Opened, Started, View
+from tests.support.wish import Wish
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from random import Random
 
     from eddyline.delivery.role import DeliveryRole
-    from tests.sim.watchers import Delivery
+    from tests.sim.mortal_delivery import Delivery
     from tests.support.manual_clock import ManualClock
 
 NOWHERE: Final = Head()
@@ -52,6 +53,17 @@ class Pace:
 
 
 PACES: Final = (Pace(0, 0, 0), Pace(0.2, 0, 0.2), Pace(0.3, 0, 3), Pace(0.02, 5, 40))
+
+
+def wish_of(random: Random) -> Wish:
+    """Any filter; mostly by key alone."""
+    by_value = random.random() < 0.2
+    return Wish(
+        random.choice(PREFIXES),
+        tags=random.choice(((), ("r",), ("s", "t"))) if by_value else (),
+        ignore_deletes=by_value and random.random() < 0.5,
+        metadata_only=random.random() < 0.15,
+    )
 
 
 class Cluster:
@@ -107,7 +119,7 @@ class Subscriber:
         self._topics: dict[str, Standing] = {}
         self._token: Token | None = None
         self._plan: WatchPlan | None = None
-        self._columns = False
+        self._columns = self._resumes = False
         self._heartbeat_ms = 1_000
         self.views: list[View] = []
         self.streams = self.lives = self.frames = 0
@@ -148,16 +160,29 @@ class Subscriber:
         self.lives += 1
         self._pace, self._way, self._token = random.choice(PACES), random.choice(WAYS), None
         self._columns = self._way != "client" and random.random() < 0.5
+        self._resumes = random.random() < 0.5
         self._heartbeat_ms = random.choice((100, 500, 2_000))
         who = f"{self._name}.{self.lives} ({self._way})"
         wanted: list[WatchTopic] = []
         for name in random.sample(there, min(len(there), random.choice((1, 1, 2, 3)))):
             start = random.choice(("tail", "snapshot", "snapshot", "earliest", "earliest"))
-            view = View(who, name, random.choice(PREFIXES), lazy=self._way == "client")
+            wish = wish_of(random)
+            view = View(who, name, wish, lazy=self._way == "client", resumes=self._resumes)
             self.views.append(view)
             self._topics[name] = Standing(view, POINTS[start])
-            wanted.append(WatchTopic(name, start, view.prefixes))  # type: ignore[arg-type]  # one of three words
-        self._plan = WatchPlan(wanted, heartbeat_ms=self._heartbeat_ms) if self._way == "client" else None
+            wanted.append(
+                WatchTopic(
+                    name,
+                    start,  # type: ignore[arg-type]  # one of three words
+                    wish.key_prefixes,
+                    wish.tags,
+                    ignore_deletes=wish.ignore_deletes,
+                    metadata_only=wish.metadata_only,
+                )
+            )
+        by_client = self._way == "client"
+        plan = WatchPlan(wanted, heartbeat_ms=self._heartbeat_ms, resume_snapshots=self._resumes)
+        self._plan = plan if by_client else None
         return True
 
     async def _watch(self) -> None:
@@ -201,8 +226,12 @@ class Subscriber:
             aclosing(subscriber.frames()) as frames,
         ):
             self._began(starting, heads)
+            settles = any(self._topics[name].point == pb.START_POINT_TAIL for name in starting)
             async for data in frames:
-                self._take(pb.WatchTopicsResponse.FromString(data), request, heads)
+                frame = pb.WatchTopicsResponse.FromString(data)
+                assert frame.resume_token or not settles, "a tail began, and the first frame does not say where"
+                settles = False
+                self._take(frame, request, heads)
                 left -= 1
                 if left == 0:
                     return
@@ -218,11 +247,14 @@ class Subscriber:
             resume_token=token.data if token is not None else b"",
             format=types.BATCH_FORMAT_COLUMNS if self._columns else types.BATCH_FORMAT_ROWS,
             heartbeat_ms=self._heartbeat_ms,
+            resume_snapshots=self._resumes,
         )
         for name, one in self._topics.items():
             if one.gone:
                 continue
-            topic = request.topics.add(topic=name, key_prefixes=one.view.prefixes, point=one.point)
+            topic = request.topics.add()
+            topic.CopyFrom(one.view.wish.topic(name))
+            topic.point = one.point
             if one.cursor is not None and not one.in_snapshot and (way != "token" or token is None):
                 topic.cursor.CopyFrom(types.Cursor(topic=name, epoch=one.cursor.epoch, seq=one.cursor.seq))
         return request
@@ -273,14 +305,15 @@ class Subscriber:
             return
         one = self._topics[frame.topic]
         one.view.entries.append(frame)
-        one.in_snapshot = kind == "snapshot_begin" or (one.in_snapshot and kind != "snapshot_end")
+        begins = kind in ("snapshot_begin", "snapshot_resume")
+        one.in_snapshot = begins or (one.in_snapshot and kind != "snapshot_end")
         if kind == "topic_deleted":
             one.gone = True
         elif not one.in_snapshot or kind == "gap":
             one.cursor = one.known = Head(frame.cursor.epoch, frame.cursor.seq)
 
     def _take_token(self, data: bytes, request: pb.WatchTopicsRequest) -> None:
-        tokens = ResumeTokens(WatchedTopic(one.topic, tuple(one.key_prefixes)) for one in request.topics)
+        tokens = ResumeTokens(wanted.watched() for wanted in request_from_pb(request).topics)
         for name, resume in tokens.decode(data).items():
             one = self._topics[name]
             one.view.entries.append(resume)

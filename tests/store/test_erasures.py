@@ -12,9 +12,11 @@ import pytest
 from eddyline.core.errors import DataCorrupt, DiskFloor, EpochMismatch, NotReady, TooManyScans, TopicNotFound
 from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.store.erase_topic import WAIT_S_MAX
+from eddyline.store.figures import Stage
 from eddyline.store.fold.memory import SimFold
 from eddyline.store.log_files import extent_of
 from eddyline.store.storage.layout import Layout
+from eddyline.store.workers import InlineWorker
 from tests.support.faulty_fs import FaultyFs
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.sim_fs import SimFs
@@ -234,6 +236,37 @@ async def test_a_stop_ends_the_erasure_and_leaves_it_due() -> None:
         assert link._table.get("kv").erase_due_ms
         await erased(link)
         assert not link._table.get("kv").erase_due_ms
+
+
+async def test_a_stop_waits_for_the_fold_that_is_being_erased(monkeypatch: pytest.MonkeyPatch) -> None:
+    fold, happened = SimFold(0), list[str]()
+    erase, close = fold.erase, fold.close
+
+    def erases(topic_id: int) -> bool:
+        happened.append("erased")
+        return erase(topic_id)
+
+    def closes() -> None:
+        happened.append("closed")
+        close()
+
+    monkeypatch.setattr(fold, "erase", erases)
+    monkeypatch.setattr(fold, "close", closes)
+    async with sim_store(fold=fold) as link:
+        await two_rows(link)
+        await link.delete_records("kv", match=A)
+        erasures = link._parts.maintenance.erasures
+        erasures._eraser._reader = InlineWorker(turns=500)
+        steps = link.erase_topic("kv")
+        await anext(steps)
+        while not (erasures.stage is Stage.ERASE and erasures._steps is not None):
+            await link._parts.maintenance.round()
+        assert not happened, "the fold's job is under way"
+        await erasures.close()
+        assert happened == ["erased"]
+        with pytest.raises(NotReady):
+            await anext(steps)
+    assert happened == ["erased", "closed"]
 
 
 async def _refusal(link: LocalLink, name: str = "kv") -> Exception | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
+from eddyline.core.cluster_rpc import CONTRACT_VERSION
 from eddyline.v1 import topic_pb2
 from eddyline.v1.apply_pb2 import (
     ApplyServiceListSourcesRequest,
@@ -38,7 +39,7 @@ async def test_status_tells_the_stores_figures(tmp_path: Path) -> None:
             await store.log.AppendRecords(rows("kv", keyed("a", "1"), keyed("b", "2")))
             store.clock.advance(3)
             status = await store.cluster.GetStatus(GetStatusRequest())
-            assert (status.role, status.cluster_id, status.contract_version) == (ROLE_STORE, "local", "v1.1")
+            assert (status.role, status.cluster_id, status.contract_version) == (ROLE_STORE, "local", CONTRACT_VERSION)
             assert (status.ready, status.reason, status.pid, status.uptime_ms) == (True, "", os.getpid(), 3_000)
             detail = status.store
             assert (detail.shard_index, detail.shard_count, detail.instance) == (0, 1, instance)

@@ -32,7 +32,9 @@ class _StartPointEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StartPoint
     START_POINT_SNAPSHOT: _StartPoint.ValueType  # 1
     """KV topics: the current values under the filters, then changes."""
     START_POINT_TAIL: _StartPoint.ValueType  # 2
-    """What comes from now on."""
+    """What comes from now on. The stream's first frame carries a token that holds this moment: a resume with it goes on
+    there, one without begins at a later now.
+    """
     START_POINT_EARLIEST: _StartPoint.ValueType  # 3
     """The whole log, from the earliest live record."""
 
@@ -44,7 +46,9 @@ START_POINT_UNSPECIFIED: StartPoint.ValueType  # 0
 START_POINT_SNAPSHOT: StartPoint.ValueType  # 1
 """KV topics: the current values under the filters, then changes."""
 START_POINT_TAIL: StartPoint.ValueType  # 2
-"""What comes from now on."""
+"""What comes from now on. The stream's first frame carries a token that holds this moment: a resume with it goes on
+there, one without begins at a later now.
+"""
 START_POINT_EARLIEST: StartPoint.ValueType  # 3
 """The whole log, from the earliest live record."""
 Global___StartPoint: _TypeAlias = StartPoint  # noqa: Y015
@@ -139,7 +143,8 @@ class WatchTopicsRequest(_message.Message):
     """How records travel. UNSPECIFIED = rows."""
     heartbeat_ms: _builtins.int
     """At most this time passes between two frames that carry a resume token, in milliseconds: 0 = 10 000, 100 to
-    60 000. Busy or not, a heartbeat comes where caught_up has brought none.
+    60 000. Busy or not, a heartbeat comes where caught_up has brought none. One comes first of all where some topics
+    begin at their heads and others do not.
     """
     resume_snapshots: _builtins.bool
     """True = a snapshot that the token was within, or that breaks off in mid-stream, goes on where it was, with

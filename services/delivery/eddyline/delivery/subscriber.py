@@ -9,6 +9,8 @@ between steps. So none ever overtakes a record, and every token says exactly wha
 I2: a token is due each heartbeat, however busy the stream is, so that a resume with a token alone repeats no more than a
 heartbeat's time; and after each heartbeat a topic has its turn, so that a reader slower than its heartbeats gets on.
 I3: a stream that is to leave says so once, behind the step under way, and ends.
+I4: a topic that begins at its head is told where that is before anything else, by the token of the first frame: of caught_up
+or, where other topics are behind, of a heartbeat. A stream that breaks before the next token would begin it at a later head.
 Threading: event loop only; `frames` is iterated by one task.
 """
 
@@ -125,12 +127,7 @@ class Subscriber:
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
         """What the stream sends, until every topic is gone or the caller goes away. Raises what ends it."""
-        self._behind = {topic for topic in self._topics if not topic.level}
-        self._token_s = self._clock.monotonic_s()
-        self._arm(self._heartbeat_s)
-        self._left = len(self._topics)
-        for topic in self._topics:
-            self.mark(topic)
+        self._begin()
         while True:
             self._count_queued(0)
             signs = self._signs()
@@ -168,6 +165,17 @@ class Subscriber:
         self._count_queued(0)
         for topic in self._topics:
             topic.close()
+
+    def _begin(self) -> None:
+        self._behind = {topic for topic in self._topics if not topic.level}
+        self._token_s = self._clock.monotonic_s()
+        if 0 < len(self._behind) < len(self._topics):
+            self._due = True  # I4
+        else:
+            self._arm(self._heartbeat_s)
+        self._left = len(self._topics)
+        for topic in self._topics:
+            self.mark(topic)
 
     def _leave(self, reason: pb.GoingAwayReason.ValueType) -> None:
         self._left_for = reason

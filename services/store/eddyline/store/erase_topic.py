@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -125,8 +126,10 @@ class Eraser:
         if begun or gone:
             folds = [mark.topic.id for mark in begun if mark.topic.folds] + [g.topic_id for g in gone if g.folds]
             for topic_id in folds:
-                async for step in self._erase_fold(topic_id, count):
-                    yield step
+                # closed with this generator, not some time after it: it waits for the fold's job
+                async with aclosing(self._erase_fold(topic_id, count)) as steps:
+                    async for step in steps:
+                        yield step
             ids = [mark.topic.id for mark in begun] + [entry.topic_id for entry in gone]
             async for step in self._purge_wal(ids, count):
                 yield step

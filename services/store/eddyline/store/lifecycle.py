@@ -95,6 +95,7 @@ async def _recovered(
         opened.callback(partial(close_quietly, catalog))
         folds = FoldOpening(machine, layout)
         opened.callback(folds.close)
+        opened.callback(workers.close)  # first: jobs whose callers were cancelled read fold and catalog
         recovered = await recover(machine, settings, layout, catalog=catalog, folds=folds, before=before)
         if before is None and len(recovered.table):
             raise DataCorrupt(

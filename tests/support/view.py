@@ -3,8 +3,8 @@
 By then it is known what each topic ever had. A view is right if it is exactly that under its filter from its start on: each
 record once, in order and as it was committed; what is missing is under a gap that was told in its place, or was deleted on
 purpose. No stream shows what was deleted before it was opened. No cursor or token is past what came with it. A snapshot is
-the fold at its seq, and a map that is kept by what came is the fold at its cursor. caught_up comes at the heads of the
-opening or above them.
+the fold at its seq, also one that broke off and went on, and a map that is kept by what came is the fold at its cursor.
+caught_up comes at the heads of the opening or above them.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from eddyline.core.cursor import Resume, ResumeState
 from eddyline.core.gap import OF_SOURCE, gap_of
 from eddyline.core.record import Gap, GapReason, Op, Record
 from eddyline.core.topic import Kind
-from eddyline.core.wire import gap_from_pb
+from eddyline.core.wire import answer_from_columns, answer_from_rows, gap_from_pb
+from eddyline.delivery.encode import NO_DATA
 from eddyline.v1 import delivery_pb2 as pb
-from tests.sim.watchers import batch_of
+from tests.support.topic_model import Past
+from tests.support.wish import Wish, length
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from eddyline.v1 import types_pb2
-    from tests.support.topic_model import Past
 
 FLOORS: Final = (GapReason.CAP, GapReason.TTL, GapReason.EPHEMERAL)
 SHOWN_OF_TRACE: Final = 14
@@ -56,7 +57,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A stream was opened: by then it had been told that these seqs of the topic are deleted."""
+    """Another stream was opened: by then it had been told that these seqs of the topic are deleted."""
 
     epoch: int = 0
     removed: frozenset[int] = frozenset()
@@ -77,25 +78,29 @@ class Truth:
     order: list[int]
 
 
+def lossless(records: Sequence[Record], kind: Kind) -> Truth:
+    """What a topic was that is there and has lost nothing."""
+    rows = {record.seq: record for record in records}
+    return Truth(kind, gone=False, floor=0, past=Past(rows=rows), order=sorted(rows))
+
+
 @dataclass
 class View:
-    """One subscriber's log of one topic. `lazy` = it may resume below what a token said, where its filter hid all."""
+    """One subscriber's log of one topic. `lazy` = it may resume below what a token said, where its filter hid all;
+    `resumes` = snapshots that break off may go on."""
 
     who: str
     topic: str
-    prefixes: tuple[bytes, ...]
+    wish: Wish
     lazy: bool = False
+    resumes: bool = False
     entries: list[Entry] = field(default_factory=list)
-
-    def wants(self, row: Record) -> bool:
-        """Whether its filter lets a record pass."""
-        return not self.prefixes or (row.key is not None and row.key.startswith(self.prefixes))
 
     def trace(self, upto: int) -> str:
         """The last entries before that one and itself, in words."""
         first = max(0, upto + 1 - SHOWN_OF_TRACE)
         lines = [f"  {at} {in_words(self.entries[at])}" for at in range(first, min(upto + 1, len(self.entries)))]
-        return "\n".join([f"{self.who} on {self.topic} {self.prefixes}:", *lines])
+        return "\n".join([f"{self.who} on {self.topic} {self.wish}:", *lines])
 
 
 class Judge:
@@ -109,13 +114,22 @@ class Judge:
         self._opened = Opened()
         self._start: Started | None = None
         self._building: dict[bytes, Record] | None = None
+        self._kept: pb.SnapshotResume | None = None
+        self._brought = 0
+        self._fresh = True
         self._to_build = False
         self._map: dict[bytes, Record] | None = None
         self._gone = False
         self.count = 0
         self.gaps = 0
         self.snapshots = 0
+        self.resumed = 0
         self.levels = 0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The epoch and seq that the subscriber has come to."""
+        return self._epoch, self._seq
 
     def go(self) -> None:
         """Judge all of it. Raises AssertionError with the place."""
@@ -132,6 +146,7 @@ class Judge:
         match entry:
             case Opened():
                 self._opened = entry
+                self._fresh = True
             case Started():
                 self._start = entry
                 self._to_build = entry.point == pb.START_POINT_SNAPSHOT
@@ -157,10 +172,11 @@ class Judge:
             return
         epoch, seq = resume.cursor.epoch, resume.cursor.seq
         self._adopt(epoch)
-        if self._to_build and resume.state is ResumeState.SNAPSHOT and epoch > self._epoch:
+        within = resume.state in (ResumeState.SNAPSHOT, ResumeState.KEYS)
+        if self._to_build and within and epoch > self._epoch:
             self._epoch, self._building = epoch, None  # it resumed into a snapshot, which replaces all that came
         assert epoch == self._epoch, f"a token in epoch {epoch}, the subscriber is in {self._epoch}"
-        if resume.state is ResumeState.SNAPSHOT:
+        if within:
             # an empty snapshot may come again
             assert self._to_build or self._is_log() or not self._seq, "a token within a snapshot that is complete"
             return
@@ -182,18 +198,17 @@ class Judge:
                 assert self._to_build or at_nothing, "a snapshot that was not asked for"
                 assert cursor.epoch >= self._epoch
                 self._epoch, self._building, self._to_build = cursor.epoch, {}, True
+                self._kept, self._brought, self._fresh = None, 0, False
+            case "snapshot_resume":
+                self._resume_snapshot(frame.snapshot_resume)
             case "snapshot_end":
                 self._snapshot(frame.snapshot_end.fold_seq, frame.snapshot_end.count)
             case "rows" | "columns" if self._to_build:
-                assert self._building is not None, "values before a snapshot's beginning"
-                for row in batch_of(frame).to_rows():
-                    assert row.key is not None
-                    assert row.key not in self._building, f"{row.key!r} is there twice"
-                    self._building[row.key] = row
+                self._bring(rows_of(frame, self._view.wish))
             case "rows" | "columns":
                 self._adopt(cursor.epoch)
                 assert cursor.epoch == self._epoch, f"records of epoch {cursor.epoch} in {self._epoch}"
-                self._progress(cursor.seq, batch_of(frame).to_rows())
+                self._progress(cursor.seq, rows_of(frame, self._view.wish))
             case "progress":
                 self._adopt(cursor.epoch)
                 assert cursor.epoch == self._epoch, f"progress of epoch {cursor.epoch} in {self._epoch}"
@@ -258,11 +273,43 @@ class Judge:
         self._seq = gap.own_seq
         self._progress(cursor.seq)
 
+    def _resume_snapshot(self, kept: pb.SnapshotResume) -> None:
+        """One that broke off goes on: what it had brought up to a key stands as it was at a seq."""
+        building = self._building
+        assert self._view.resumes, "a snapshot goes on, and that was not asked for"
+        assert self._view.wish.by_key, "what the filter hides cannot be told of a snapshot that goes on"
+        assert building is not None, "no snapshot had begun"
+        self._building = {key: row for key, row in building.items() if key <= kept.after_key}
+        if self._fresh:
+            self._brought, self._fresh = 0, False
+        self._kept = kept
+        self.resumed += 1
+
+    def _bring(self, rows: Sequence[Record]) -> None:
+        """Entries of a snapshot, or of one that goes on first what changed of its keys meanwhile."""
+        building, kept = self._building, self._kept
+        assert building is not None, "values before a snapshot's beginning"
+        for row in rows:
+            assert row.key is not None
+            changed = kept is not None and row.key <= kept.after_key
+            if changed:
+                assert kept is not None
+                assert row.seq > kept.fold_seq, f"{row.key!r} at {row.seq} was brought before"
+                building.pop(row.key, None)
+            else:
+                assert row.key not in building, f"{row.key!r} is there twice"
+                self._brought += 1
+            if row.op == Op.PUT:
+                building[row.key] = row
+            else:
+                assert changed, f"{row.key!r} is not a value"
+
     def _snapshot(self, fold_seq: int, count: int) -> None:
         self.snapshots += 1
         building = self._building
         assert building is not None, "the end of no snapshot"
-        assert len(building) == count, f"{len(building)} values came, {count} were sent"
+        assert self._brought == count, f"{self._brought} values came, {count} were sent"
+        assert self._kept is not None or len(building) == count
         truth = self._topics.get(self._epoch)
         if truth is not None:
             self._compare(building, fold_seq, truth)
@@ -278,7 +325,7 @@ class Judge:
         for row in rows:
             assert last_seq < row.seq <= seq, f"{row.seq} came at {last_seq}, with a cursor at {seq}"
             last_seq = row.seq
-            assert self._view.wants(row), f"{row.key!r} was not asked for"
+            assert self._view.wish.shows(row), f"{row.key!r} was not asked for"
             self._not_deleted(row.seq)
             if self._map is not None and row.key is not None:
                 self._map.pop(row.key, None)
@@ -298,13 +345,13 @@ class Judge:
         past = truth.past
         for found, row in came.items():
             known = past.rows.get(found)
-            assert known is None or same(known, row), f"{found} is {known}, and {row} came"
+            assert known is None or same(self._view.wish.seen(known), row), f"{found} is {known}, and {row} came"
         order = truth.order
         for due in order[bisect_right(order, self._seq) : bisect_right(order, seq)]:
             if due in came or due <= self._optional:
                 continue
             known = past.rows[due]
-            if known.op != Op.GAP and not self._view.wants(known):
+            if known.op != Op.GAP and not self._view.wish.shows(known):
                 continue
             # who deletes the record of a gap on purpose deletes what it told, too
             assert past.lost.get(due, due) in past.removed, f"{due} was missed: {known}"
@@ -312,7 +359,8 @@ class Judge:
 
     def _compare(self, values: dict[bytes, Record], seq: int, truth: Truth) -> None:
         fold, loose = fold_at(truth, seq)
-        expected = {key: row for key, row in fold.items() if self._view.wants(row)}
+        wish = self._view.wish
+        expected = {key: wish.seen(row) for key, row in fold.items() if wish.shows(row)}
         for key in (values.keys() | expected.keys()) - loose:
             has, due = values.get(key), expected.get(key)
             assert has is not None, f"{key!r} is not there at {seq}, {due} is due"
@@ -324,9 +372,11 @@ class Judge:
         truth = self._topics.get(self._epoch)
         if self._map is None or self._gone or self._to_build or truth is None or truth.kind is not Kind.KV:
             return
+        if not self._view.wish.by_key:
+            return  # a key whose newer value is hidden keeps its old one
         fold, loose = fold_at(truth, self._seq)
         erased = loose.union(*truth.past.erased.values())
-        expected = {key: row.seq for key, row in fold.items() if self._view.wants(row) and key not in erased}
+        expected = {key: row.seq for key, row in fold.items() if self._view.wish.shows(row) and key not in erased}
         found = {key: row.seq for key, row in self._map.items() if key not in erased}
         assert found == expected, f"at {self._seq} the subscriber has {found}, the fold {expected}"
 
@@ -353,6 +403,20 @@ def same(left: Record, right: Record) -> bool:
     return left._replace(version=b"") == right._replace(version=b"")
 
 
+def rows_of(frame: pb.WatchTopicsResponse, wish: Wish) -> list[Record]:
+    """A frame's records; where no data was asked for its length is in its place, and none has come."""
+    if frame.WhichOneof("frame") == "columns":
+        rows = answer_from_columns(frame.columns).to_rows()
+        sizes = memoryview(frame.columns.data_bytes).cast("I").tolist() if frame.columns.data_bytes else []
+    else:
+        rows = answer_from_rows(frame.rows).to_rows()
+        sizes = [row.data_bytes if row.HasField("data_bytes") else NO_DATA for row in frame.rows.records]
+    if not wish.metadata_only:
+        return rows
+    assert not any(row.data for row in rows), "data came, and was not asked for"
+    return [row._replace(data=None if size == NO_DATA else length(size)) for row, size in zip(rows, sizes, strict=True)]
+
+
 def in_words(entry: Entry) -> str:
     """One line."""
     match entry:
@@ -367,5 +431,5 @@ def in_words(entry: Entry) -> str:
     kind = entry.WhichOneof("frame")
     said = f"{kind} to {entry.cursor.epoch}:{entry.cursor.seq}"
     if kind in ("rows", "columns"):
-        return f"{said} {[(row.seq, row.key) for row in batch_of(entry).to_rows()]}"
+        return f"{said} {[(row.seq, row.key) for row in rows_of(entry, Wish())]}"
     return f"{said} {str(getattr(entry, kind or '')).split()}"

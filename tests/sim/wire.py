@@ -63,8 +63,20 @@ class Life:
 class SimWire:
     """`StoreLink` over whatever life the store has just now."""
 
+    topic = "log"
+    content = True
+
     def __init__(self) -> None:
         self._life: Life | None = None
+
+    async def run(self, link: LocalLink) -> None:
+        """Be plugged in for one life."""
+        life = self._life = Life(link)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._life = None
+            life.end()
 
     def _alive(self) -> Life:
         if self._life is None:

@@ -51,6 +51,17 @@ class Actor(Protocol):
         """True = nothing is left to be settled."""
 
 
+class Companion(Protocol):
+    """Somebody who outlives the store's lives."""
+
+    async def live(self) -> None:
+        """Go on until cancelled."""
+
+    @property
+    def content(self) -> bool:
+        """True = nothing is left to come."""
+
+
 @dataclass
 class World:
     """The machine; see the module."""
@@ -66,6 +77,8 @@ class World:
     crashes: int = 0
     power: bool = False
     resting: bool = False
+    always_present: list[Actor] = field(default_factory=list)
+    companions: list[Companion] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
@@ -75,14 +88,16 @@ class World:
     async def play(self) -> None:
         """All lives, and a last one in which everybody comes to rest."""
         async with asyncio.TaskGroup() as tasks:
-            ticking = tasks.create_task(self._tick())
+            always = [tasks.create_task(self._tick())]
+            always += [tasks.create_task(companion.live()) for companion in self.companions]
             async with sim_store(self.fs, self.fold, self.clock) as link:
                 await self.found(self, link)
             self._reboot(lossless=True)
             for _ in range(LIVES):
                 await self._life()
             await self._life(last=True)
-            ticking.cancel()
+            for task in always:
+                task.cancel()
 
     async def _tick(self) -> None:
         while True:
@@ -140,7 +155,7 @@ class World:
 
     async def _use(self, link: LocalLink, disk: FaultyFs, *, last: bool) -> None:
         async with asyncio.TaskGroup() as tasks:
-            present = self.actors if last else self._present()
+            present = self.always_present + (self.actors if last else self._present())
             running = [tasks.create_task(self._watched(actor, link)) for actor in present]
             if last:
                 await sleep(self.clock, LIFE_S_MAX)
@@ -198,8 +213,9 @@ class World:
         """Everybody settles what is open, and reads to the end; then what is there is judged once more."""
         self.resting = True
         end_s = self.clock.monotonic_s() + PATIENCE_S
-        while not all(one.content for one in self.actors):
-            still = [one for one in self.actors if not one.content]
+        everybody: list[Actor | Companion] = [*self.actors, *self.companions]
+        while not all(one.content for one in everybody):
+            still = [one for one in everybody if not one.content]
             assert self.clock.monotonic_s() < end_s, f"never content: {still}"
             await sleep(self.clock, 0.1)
         await self.book.judge(link, power=False)

@@ -69,13 +69,15 @@ Entry: TypeAlias = Opened | Started | Level | Resume | pb.WatchTopicsResponse
 
 @dataclass(frozen=True)
 class Truth:
-    """One topic of one epoch, as it was. `gone` None = nobody was told; `order` = the seqs of its past."""
+    """One topic of one epoch, as it was. `gone` None = nobody was told; `order` = the seqs of its past; not
+    `fold_is_known` = what its fold has is no matter of its log alone."""
 
     kind: Kind
     gone: bool | None
     floor: int
     past: Past
     order: list[int]
+    fold_is_known: bool = True
 
 
 def lossless(records: Sequence[Record], kind: Kind) -> Truth:
@@ -358,6 +360,8 @@ class Judge:
             self._map = None
 
     def _compare(self, values: dict[bytes, Record], seq: int, truth: Truth) -> None:
+        if not truth.fold_is_known:
+            return
         fold, loose = fold_at(truth, seq)
         wish = self._view.wish
         expected = {key: wish.seen(row) for key, row in fold.items() if wish.shows(row)}
@@ -372,7 +376,7 @@ class Judge:
         truth = self._topics.get(self._epoch)
         if self._map is None or self._gone or self._to_build or truth is None or truth.kind is not Kind.KV:
             return
-        if not self._view.wish.by_key:
+        if not (self._view.wish.by_key and truth.fold_is_known):
             return  # a key whose newer value is hidden keeps its old one
         fold, loose = fold_at(truth, self._seq)
         erased = loose.union(*truth.past.erased.values())

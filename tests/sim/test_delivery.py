@@ -1,0 +1,122 @@
+"""Delivery over a store whose fold stalls and fails, whose disk errs and whose clock jumps: what subscribers see is judged
+as in `test_cluster`, of topics that nobody deletes from."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eddyline.core.gap import encode_gap
+from eddyline.core.record import Op, Record
+from eddyline.core.topic import Durability, Kind, TopicConfig
+from tests.sim.mortal_delivery import Delivery
+from tests.sim.seeds import naming, seeds
+from tests.sim.subscriber import Cluster, Subscriber
+from tests.sim.wire import SimWire
+from tests.sim.world import World
+from tests.sim.writers import WINDOW_MS, Keyed, Mover, Plain
+from tests.support.topic_model import Past
+from tests.support.view import Head, Judge, Truth
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from eddyline.store.link import LocalLink
+    from tests.sim.book import TopicBook
+
+pytestmark = pytest.mark.sim
+
+SEEDS = 24
+SUBSCRIBERS = 6
+TOPICS = {
+    "log": (Kind.LOG, Durability.DISK),
+    "safe": (Kind.LOG, Durability.FSYNC),
+    "kv": (Kind.KV, Durability.DISK),
+    "safe-kv": (Kind.KV, Durability.FSYNC),
+}
+
+
+class Noted(SimWire):
+    """A wire that knows where the topics stood in the newest life."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heads: dict[str, Head] = {}
+
+    def heads(self) -> Mapping[str, Head]:
+        if self._life is not None:
+            infos = [topic.info() for topic in self._life.link._table.page("", "", 1_000)]
+            self._heads = {info.name: Head(info.epoch, info.head_seq) for info in infos}
+        return self._heads
+
+
+class Surroundings(Cluster):
+    """The world, as subscribers know it."""
+
+    def __init__(self, world: World, wire: Noted) -> None:
+        self._world, self._wire = world, wire
+        self.clock = world.clock
+        self.delivery = Delivery(world, wire)
+        self.content = True
+
+    @property
+    def resting(self) -> bool:  # type: ignore[override]  # it is the world that rests
+        return self._world.resting
+
+    def heads(self) -> Mapping[str, Head]:
+        return self._wire.heads()
+
+    async def live(self) -> None:
+        """Serve, in one life of delivery after another."""
+        await self.delivery.live()
+
+
+class Watching(Subscriber):
+    """A subscriber as a companion of the world."""
+
+    @property
+    def content(self) -> bool:
+        """It has all that there is."""
+        return self.level
+
+
+async def found(world: World, link: LocalLink) -> None:
+    """Make the topics."""
+    for name, (kind, durability) in TOPICS.items():
+        config = TopicConfig(durability, WINDOW_MS, priority=world.random.choice((None, -1000, 0, 1000)))
+        world.book.made(name, (await link.create_topic(name, kind, config)).epoch)
+
+
+def truth_of(book: TopicBook) -> Truth:
+    """What a topic had in the end. The fold of a DISK topic may be ahead of its log: nobody says by what."""
+    told = [Record(op=Op.GAP, seq=gap.seq, data=encode_gap(gap)) for gap in book.gaps]
+    rows = {record.seq: record for record in (*book.records, *told)}
+    is_known = book.durability is Durability.FSYNC
+    return Truth(book.kind, book.gone, 0, Past(rows=rows), sorted(rows), fold_is_known=is_known)
+
+
+@pytest.mark.parametrize("seed", seeds(SEEDS))
+async def test_subscribers_see_what_there_was_whatever_the_store_goes_through(
+    seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with naming(seed, capsys):
+        world = World(seed, found=found)
+        world.book.names.update(TOPICS)
+        for topic in TOPICS:
+            world.actors += [kind(world, f"{kind.__name__}-{topic}", topic) for kind in (Plain, Keyed, Mover)]
+        wire = Noted()
+        world.always_present.append(wire)
+        around = Surroundings(world, wire)
+        watching = [Watching(around, Random(f"{seed} {one}"), f"s{one}") for one in range(SUBSCRIBERS)]
+        world.companions += [around, *watching]
+        await world.play()
+        topics = {epoch: truth_of(book) for epoch, book in world.book.topics.items()}
+        shown = 0
+        for subscriber in watching:
+            for view in subscriber.views:
+                judge = Judge(view, topics)
+                judge.go()
+                shown += judge.count + judge.levels
+        assert shown, "nobody was shown anything"

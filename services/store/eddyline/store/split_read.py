@@ -29,11 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from eddyline.core.batch import Batch
-    from eddyline.core.record import Gap
     from eddyline.store.log.topic import Topic
     from eddyline.store.retention import Retention
     from eddyline.store.scan_pieces import ScanPiece, ScanPieces
-    from eddyline.store.split import Split, SplitFrame, SplitRead
+    from eddyline.store.split import Split, SplitFrame, SplitItem, SplitRead
     from eddyline.store.split_base import SplitBase
     from eddyline.store.split_turns import SplitTurns
     from eddyline.store.withheld import Withheld
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 class _Step(NamedTuple):
     cursor: int
-    items: tuple[ArrowMessage | Gap, ...] = ()
+    items: tuple[SplitItem, ...] = ()
 
 
 class SplitReader:
@@ -79,7 +78,7 @@ class SplitReader:
         async with self._turns.place():
             yield SchemaMessage(schema_message(asked.columns))
             split_filter = of_topic(asked.split_filter, topic.config)
-            scan = SplitScan(topic, split, split_filter, asked.columns, Tally())
+            scan = SplitScan(topic, split, split_filter, asked.columns, asked.pack, Tally())
             frames = self._base.read(scan) if split.kind is SplitKind.BASE else self._log(scan)
             async with aclosing(frames):
                 try:
@@ -93,7 +92,7 @@ class SplitReader:
             assert sum(counts) == split.last - split.first + 1, "every seq of a split is accounted for"
             yield counts
 
-    async def _log(self, scan: SplitScan) -> AsyncGenerator[ArrowMessage | Gap, None]:
+    async def _log(self, scan: SplitScan) -> AsyncGenerator[SplitItem, None]:
         topic, split, tally = scan.topic, scan.split, scan.tally
         cursor = split.first - 1
         if split.kind is SplitKind.LOG:
@@ -149,7 +148,8 @@ class SplitReader:
             message, entry, _ = piece.stored
             _check_whole(entry.rows, live_count, cursor, through_seq)
             tally.rows += entry.rows
-            return _Step(through_seq, (ArrowMessage(message, entry.checksum, entry.rows),))
+            passed = ArrowMessage(message, entry.checksum, entry.rows)
+            return _Step(through_seq, (await self._pieces.run(partial(scan.packed, passed)),))
         if piece is None or not piece.batches:
             if piece is None or scan.split_filter.passes_all():
                 _check_whole(0, live_count, cursor, through_seq)
@@ -164,7 +164,7 @@ class SplitReader:
         withheld_count = 0
         if split.kind is SplitKind.HISTORY:
             shown, withheld_count = await self._withheld.without(topic, shown, as_of_seq=split.as_of_seq)
-        found = await self._pieces.run(partial(encoded, shown, scan.split_filter, scan.columns))
+        found = await self._pieces.run(partial(encoded, shown, scan))
         live_count = within.live_count - withheld_count
         _check_whole(found.live_count, live_count, within.after_seq, within.through_seq)
         tally.rows += found.row_count

@@ -95,8 +95,7 @@ class SplitReader:
     async def _log(self, scan: SplitScan) -> AsyncGenerator[SplitItem, None]:
         topic, split, tally = scan.topic, scan.split, scan.tally
         cursor = split.first - 1
-        if split.kind is SplitKind.LOG:
-            await self._retention.settle(topic, cursor)
+        await self._retention.settle(topic, cursor if split.kind is SplitKind.LOG else 0)
         while cursor < split.last:
             _check_there(topic, split)
             if split.kind is SplitKind.LOG:

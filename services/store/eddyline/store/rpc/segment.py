@@ -22,6 +22,7 @@ from eddyline.core.record import Gap
 from eddyline.core.server import RawMethod
 from eddyline.store.rpc.calls import open_stream
 from eddyline.store.rpc.duplex import beside
+from eddyline.store.rpc.loop_share import LoopShare
 from eddyline.store.rpc.record_filter import asked_filter
 from eddyline.store.split import (
     ALL,
@@ -61,6 +62,7 @@ class SegmentServicer(segment_pb2_grpc.SegmentServiceServicer):
     def __init__(self, doorway: Doorway, *, clock: Clock) -> None:
         self._doorway = doorway
         self._clock = clock
+        self._share = LoopShare(clock)
 
     def raw_methods(self) -> dict[str, RawMethod]:
         """The methods whose answers are bytes: to be registered in place of the generated ones."""
@@ -107,6 +109,8 @@ class SegmentServicer(segment_pb2_grpc.SegmentServiceServicer):
         await open_stream(context)
         async with aclosing(frames):
             async for frame in frames:
+                if isinstance(frame, Packed):
+                    await self._share.turn()
                 await beside(self._refuse_stalled(), context.write(_answer(frame)))
 
     async def _refuse_stalled(self) -> None:

@@ -262,6 +262,29 @@ async def test_gap_records_come_in_their_places(place: Place) -> None:
         assert (await frames_of(store, split))[-1] == SplitCounts(2, 1, 0, 0)
 
 
+@pytest.mark.parametrize("seals", [False, True])
+async def test_lost_seqs_are_counted_where_they_lie_and_told_where_their_record_does(seals: bool) -> None:
+    async with placed_store(Place.KILLED) as store:
+        await filled(store)
+        await store.stop(kill=True)
+        store.fs.boots += 1
+        await store.start()
+        await append(store.link, "t", rows("after"))
+        if seals:
+            await store.seal()
+        _, (split,) = await planned(store.link, "t", PlanAsk())
+        found = await read_split(store.link, "t", split, epoch=1)
+        *before, gap, after = found.items
+        assert isinstance(gap, Gap)
+        assert isinstance(after, Record)
+        assert (len(before), gap.first_seq, gap.reason, after.seq) == (30, 31, GapReason.UNSYNCED, split.last)
+        assert found.counts == SplitCounts(31, split.last - 31, 0, 0)
+        assert split.record_count == 31
+        front, rest = split._replace(last=40), split._replace(first=41)
+        assert (await read_split(store.link, "t", front, epoch=1)).counts == SplitCounts(30, 10, 0, 0)
+        assert (await read_split(store.link, "t", rest, epoch=1)).items == [gap, after]
+
+
 @pytest.mark.parametrize("place", PLACES)
 async def test_only_the_wanted_columns_are_sent_in_the_order_of_the_schema(place: Place) -> None:
     async with placed_store(place) as store:
@@ -355,6 +378,18 @@ async def test_a_damaged_batch_ends_the_stream_and_is_told_to_maintenance() -> N
         damage(store, number=0)
         with pytest.raises(DataCorrupt):
             await frames_of(store, Split(SplitKind.LOG, 1, 30))
+        assert store.link.status().corrupt_count == 1
+
+
+async def test_a_footer_that_is_damaged_ends_the_plan_and_is_told_to_maintenance() -> None:
+    async with placed_store(Place.FRAMES) as store:
+        await filled(store)
+        await store.seal()
+        (segment,) = store.topic("t").segments
+        store.link._parts.log.files.forget(segment.path)
+        store.fs.content(segment.path)[-20] ^= 1
+        with pytest.raises(DataCorrupt):
+            await store.link.plan_splits("t", PlanAsk(max_records=9))
         assert store.link.status().corrupt_count == 1
 
 

@@ -305,6 +305,16 @@ async def test_records_in_memory_are_read_too() -> None:
         assert await seqs(store, Split(SplitKind.LOG, 2, 29)) == list(range(2, 30))
 
 
+@pytest.mark.parametrize("durability", [Durability.DISK, Durability.EPHEMERAL])
+async def test_a_large_append_comes_in_many_messages(durability: Durability) -> None:
+    async with placed_store(Place.FRAMES) as store:
+        await store.link.create_topic("t", Kind.LOG, TopicConfig(durability=durability))
+        await append(store.link, "t", Batch.from_rows([Record(data=bytes(1 << 20))] * 20))
+        _, *messages, counts = await frames_of(store, Split(SplitKind.LOG, 1, 20))
+        assert [message.rows for message in messages] == [8, 8, 4]  # type: ignore[union-attr]
+        assert counts == SplitCounts(20, 0, 0, 0)
+
+
 async def test_nodes_are_left_out_only_where_the_topic_says_so() -> None:
     split_filter = SplitFilter(RecordFilter(exclude_nodes=("n",)))
     for dedupe_node, expected in ((False, [1, 2]), (True, [2])):

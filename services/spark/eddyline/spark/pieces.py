@@ -15,20 +15,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A split, and of which topic it is. `first` and `last` are inclusive; source times and shares as in the contract."""
+    """A split, and of which topic it is. `first` and `last` are inclusive; source times and shares as in the contract.
+
+    `split` is the plan's own message, empty = of a range of the log that no plan gave.
+    """
 
     topic: str
     epoch: int
     first: int
     last: int
     kind: int = pb.SPLIT_KIND_LOG
-    base_seq: int = 0
+    split: bytes = b""
     record_count: int = 0
     nbytes: int = 0
     source_from_ns: int = 0
     source_end_ns: int = 0
     share_count: int = 0
     share: int = 0
+
+    def message(self) -> pb.Split:
+        """The split to ask for."""
+        split = pb.Split.FromString(self.split)
+        split.kind, split.first, split.last = pb.SplitKind.ValueType(self.kind), self.first, self.last
+        return split
 
     @property
     def length(self) -> int:

@@ -154,7 +154,12 @@ def _covering(whole: Piece, pages: Iterator[pb.PlanSplitsResponse], *, hides: bo
             if split.first < at or split.last > whole.last or (split.first > at and not hides):
                 raise Internal(f"topic {whole.topic}: a plan with {split.first} to {split.last}, where {at} is next")
             yield replace(
-                whole, first=split.first, last=split.last, record_count=split.record_count, nbytes=split.size_bytes
+                whole,
+                first=split.first,
+                last=split.last,
+                split=split.SerializeToString(),
+                record_count=split.record_count,
+                nbytes=split.size_bytes,
             )
             at = split.last + 1
     if at <= whole.last and not hides:

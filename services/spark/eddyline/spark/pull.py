@@ -97,11 +97,8 @@ class SplitPull:
         return error
 
     def _request(self, piece: Piece) -> pb.ReadSplitRequest:
-        split = pb.Split(
-            kind=pb.SplitKind.ValueType(piece.kind), first=piece.first, last=piece.last, base_seq=piece.base_seq
-        )
         return pb.ReadSplitRequest(
-            topic=piece.topic, epoch=piece.epoch, split=split, filter=self._filter, columns=self._columns
+            topic=piece.topic, epoch=piece.epoch, split=piece.message(), filter=self._filter, columns=self._columns
         )
 
 

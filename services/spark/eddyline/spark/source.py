@@ -20,13 +20,14 @@ from pyspark.sql.datasource import DataSource
 
 from eddyline.spark.batch import BatchReader
 from eddyline.spark.calls import Cluster
-from eddyline.spark.options import parse_options
+from eddyline.spark.options import check_stream, parse_options
 from eddyline.spark.plan import pin
 from eddyline.spark.schema import check_schema, schema_of
+from eddyline.spark.stream import StreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import DataSourceReader
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
     from eddyline.spark.plan import Cut
@@ -56,3 +57,8 @@ class EddylineDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         check_schema(schema)
         return BatchReader(parse_options(self.options), schema, self._cuts)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        check_stream(self.options)
+        check_schema(schema)
+        return StreamReader(parse_options(self.options), schema)

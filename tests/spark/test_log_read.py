@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -17,6 +17,7 @@ from tests.spark.rows_expected import expected_rows
 from tests.support.spark_data import append_all, odd_records, plain_records, read_all, store_and_client, until_sealed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -83,7 +84,7 @@ async def test_f08_records_a_nanosecond_apart_keep_their_order(spark: SparkSessi
 async def test_f10_parallel_splits_and_two_views_give_every_record_once(spark: SparkSession, tmp_path: Path) -> None:
     async with store_and_client(tmp_path) as (address, client):
         await client.create_topic("routes", Kind.LOG)
-        await append_all(client, "routes", plain_records(20_000))
+        await append_all(client, "routes", plain_records(20_000), batch=1_000)
         await until_sealed(client.channel_to(address), bytes_left=1 << 20)
         frame = await asyncio.to_thread(read, spark, address, topic="routes", max_records_per_partition=2_500)
         assert await asyncio.to_thread(frame.rdd.getNumPartitions) >= 8
@@ -162,7 +163,7 @@ async def test_filters_choose_as_a_read_of_the_log_does(spark: SparkSession, tmp
         await until_sealed(client.channel_to(address))
         await client.append("routes", [Record(op=Op.DELETE, key=b"key-1"), Record(op=Op.PUT, key=b"\xff", data=b"x")])
         rows = expected_rows("routes", await read_all(client, "routes"))
-        for options, keeps in (
+        cases: list[tuple[dict[str, Any], Callable[[dict[str, Any]], bool]]] = [
             ({"tags": ["odd"]}, lambda row: row["tag"] == "odd"),
             ({"exclude_nodes": ["n1"]}, lambda row: row["node"] != "n1"),
             ({"ops": ["DELETE"]}, lambda row: row["op"] == "DELETE"),
@@ -171,7 +172,8 @@ async def test_filters_choose_as_a_read_of_the_log_does(spark: SparkSession, tmp
                 {"key_prefixes": ["key-2"], "tags": ["even"], "columns": list(COLUMNS)},
                 lambda row: row["key"].startswith(b"key-2") and row["tag"] == "even",
             ),
-        ):
+        ]
+        for options, keeps in cases:
             frame = await asyncio.to_thread(read, spark, address, topic="routes", **options)
             assert await rows_of(frame) == [row for row in rows if keeps(row)], options
 

@@ -62,7 +62,6 @@ def odd_records() -> list[Record]:
         Record(key=b"k" * 1024, tag="t" * 256),
         Record(data=b"x" * ((1 << 20) - 64)),
         Record(meta=(MetaEntry("a", b"1"), MetaEntry("a", b""), MetaEntry("", b"\xff"))),
-        Record(key=b"versioned", version=b"\x01"),
         Record(source_ts_ns=1),
         Record(source_ts_ns=-1),
         Record(source_ts_ns=SUMMER_TIME_BEGINS_NS),
@@ -71,10 +70,10 @@ def odd_records() -> list[Record]:
     ]
 
 
-async def append_all(client: Client, topic: str, records: Sequence[Record]) -> None:
+async def append_all(client: Client, topic: str, records: Sequence[Record], *, batch: int = APPEND) -> None:
     """Append in batches."""
-    for start in range(0, len(records), APPEND):
-        await client.append(topic, records[start : start + APPEND])
+    for start in range(0, len(records), batch):
+        await client.append(topic, records[start : start + batch])
 
 
 async def read_all(client: Client, topic: str, *, after: int = 0) -> list[Record]:

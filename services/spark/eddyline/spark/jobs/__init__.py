@@ -1,0 +1,1 @@
+"""Jobs: each a function of a session and options, and a program."""

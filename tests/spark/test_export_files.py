@@ -33,9 +33,9 @@ def test_a_plan_is_read_back_as_it_was_written(lengths: list[int], first: int) -
     for length in lengths:
         splits.append((at, at + length - 1, length, 7))
         at += length
-    plan = Plan(Span("routes", 5, first, at), tuple(splits))
+    plan = Plan(Span("routes", 5, first, at), tuple(splits), 1_000)
     assert plan_from_json(plan_to_json(plan), "x") == plan
-    assert Plan.of(plan.span, plan.pieces()) == plan
+    assert Plan.of(plan.span, plan.pieces(), created_ms=1_000) == plan
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_plan_is_read_back_as_it_was_written(lengths: list[int], first: int) -
 )
 def test_a_plan_whose_splits_do_not_cover_its_range_is_refused(splits: tuple[tuple[int, int, int, int], ...]) -> None:
     with pytest.raises(DataCorrupt, match="do not cover"):
-        plan_from_json(plan_to_json(Plan(Span("routes", 5, 1, 11), splits)), "x")
+        plan_from_json(plan_to_json(Plan(Span("routes", 5, 1, 11), splits, 1_000)), "x")
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,7 @@ class _Run:
             self._tell(
                 f"{topic.name}: made again since the last export: epoch {topic.epoch}, not {before}. It begins anew"
             )
+        self._check_identity(topic, history)
         while (plan := self._next_plan(topic, end_seq)) is not None:
             self._tell(f"{topic.name}: {plan.span.length:,} records from {plan.span.first_seq:,} on")
             manifest = self._carry_out(plan)
@@ -166,6 +167,20 @@ class _Run:
             # Where somebody else was first, his plan is the one; he may have carried it out already.
             self._out.create(name, files.plan_to_json(plan))
 
+    def _check_identity(self, topic: topic_pb2.Topic, history: files.History) -> None:
+        """Two stores may have topics of one name and one epoch."""
+        firsts = [first for epoch, first in history.planned if epoch == topic.epoch]
+        first_seq = firsts[0] if firsts else history.last_first(topic.epoch)
+        if first_seq is None:
+            return
+        created_ms = self._read_plan(topic.name, topic.epoch, first_seq).created_ms
+        if created_ms != topic.create_ts_ms:
+            raise WorkRefused(
+                "OTHER_TOPIC",
+                f"{self._options.out} has exports of another topic {topic.name}, of the same epoch and another store."
+                " Export to another directory",
+            )
+
     def _check_head(self, topic: topic_pb2.Topic, first_seq: int) -> None:
         """Another run may have gone further meanwhile, to a head of after this run's."""
         options = self._options.read
@@ -182,7 +197,7 @@ class _Run:
         options = self._options.read
         with Cluster(options.stores, patience_s=options.patience_s) as cluster:
             pieces = plan_log(cluster, Cut(topic.name, topic.epoch, first_seq, end_seq), options)
-        return Plan.of(Span(topic.name, topic.epoch, first_seq, end_seq), pieces)
+        return Plan.of(Span(topic.name, topic.epoch, first_seq, end_seq), pieces, created_ms=topic.create_ts_ms)
 
     def _read_plan(self, topic: str, epoch: int, first_seq: int) -> Plan:
         name = files.plan_name(topic, epoch, first_seq)

@@ -56,10 +56,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A span, and the splits that cover it: first and last seq, records at most, bytes at the store."""
+    """A span, and the splits that cover it: first and last seq, records at most, bytes at the store. `created_ms` = when the
+    topic was made: with its epoch it tells it from any other store's."""
 
     span: Span
     splits: tuple[tuple[int, int, int, int], ...]
+    created_ms: int
 
     def pieces(self) -> list[Piece]:
         """The splits, to be read."""
@@ -69,9 +71,10 @@ class Plan:
         ]
 
     @classmethod
-    def of(cls, span: Span, pieces: Iterable[Piece]) -> Plan:
+    def of(cls, span: Span, pieces: Iterable[Piece], *, created_ms: int) -> Plan:
         """The plan of pieces that cover a span."""
-        return cls(span, tuple((piece.first, piece.last, piece.record_count, piece.nbytes) for piece in pieces))
+        splits = tuple((piece.first, piece.last, piece.record_count, piece.nbytes) for piece in pieces)
+        return cls(span, splits, created_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +182,11 @@ class History:
         ends = [span.end_seq for span in self.spans if span.epoch == epoch]
         return ends[-1] if ends else None
 
+    def last_first(self, epoch: int) -> int | None:
+        """First seq of an epoch's last manifest, whose plan has it too; None = it has none yet."""
+        firsts = [span.first_seq for span in self.spans if span.epoch == epoch]
+        return firsts[-1] if firsts else None
+
     def other_epoch(self, epoch: int) -> int | None:
         """The newest epoch that was exported and is not this one."""
         others = [span.epoch for span in self.spans if span.epoch != epoch]
@@ -212,7 +220,14 @@ def history_of(topic: str, names: Iterable[str]) -> History:
 
 def plan_to_json(plan: Plan) -> bytes:
     """A plan's file."""
-    return _json({"format": FORMAT, **asdict(plan.span), "splits": [list(split) for split in plan.splits]})
+    return _json(
+        {
+            "format": FORMAT,
+            **asdict(plan.span),
+            "created_ms": plan.created_ms,
+            "splits": [list(split) for split in plan.splits],
+        }
+    )
 
 
 def plan_from_json(content: bytes, name: str) -> Plan:
@@ -226,12 +241,13 @@ def plan_from_json(content: bytes, name: str) -> Plan:
         splits = tuple(
             (int(first), int(last), int(records), int(nbytes)) for first, last, records, nbytes in found["splits"]
         )
+        created_ms = int(found["created_ms"])
         span = Span(str(found["topic"]), int(found["epoch"]), int(found["first_seq"]), int(found["end_seq"]))
     except (KeyError, TypeError, ValueError) as error:
         raise DataCorrupt(f"{name} is no plan: {error}", file=name) from error
     if not _covers(span, splits):
         raise DataCorrupt(f"{name}: its splits do not cover its range", file=name)
-    return Plan(span, splits)
+    return Plan(span, splits, created_ms)
 
 
 def manifest_to_json(manifest: Manifest) -> bytes:

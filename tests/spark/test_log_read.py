@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
@@ -13,6 +12,7 @@ from eddyline.core.record import Op, Record
 from eddyline.core.topic import Kind
 from eddyline.spark.read import read
 from eddyline.spark.schema import COLUMNS, SCHEMA
+from tests.spark.collected import count_of, rows_of
 from tests.spark.rows_expected import expected_rows
 from tests.support.spark_data import append_all, odd_records, plain_records, read_all, store_and_client, until_sealed
 
@@ -20,24 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-
-
-async def rows_of(frame: DataFrame) -> list[dict[str, object]]:
-    """Collect, times as microseconds, in the order in which Spark has them."""
-    table = await asyncio.to_thread(frame.toArrow)
-    for name in ("ts", "source_ts"):
-        if name in table.schema.names:
-            at = table.schema.get_field_index(name)
-            table = table.set_column(at, name, table.column(name).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()))
-    found: list[dict[str, object]] = table.to_pylist()
-    return found
-
-
-async def count_of(frame: DataFrame) -> int:
-    return await asyncio.to_thread(frame.count)
 
 
 async def test_a_topic_is_read_as_the_client_reads_it(spark: SparkSession, tmp_path: Path) -> None:

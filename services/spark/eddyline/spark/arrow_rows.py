@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from eddyline.core.errors import MalformedColumns
 from eddyline.core.record import Gap, GapReason, Op
+from eddyline.spark.made_arrays import bool_array, int64_array, repeated_text, text_array
 from eddyline.spark.meta_rows import meta_lists
 from eddyline.spark.schema import SCHEMA, arrow_schema_of
 
@@ -31,9 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql.types import StructType
 
-_OP_NAMES: Final = pa.array(
-    [op.name if (op := Op._value2member_map_.get(number)) else str(number) for number in range(256)]
-)
+_OP_NAMES: Final = [op.name if (op := Op._value2member_map_.get(number)) else str(number) for number in range(256)]
 _US: Final = pa.timestamp("us", tz="UTC")
 _MS: Final = pa.timestamp("ms", tz="UTC")
 _NS_PER_US: Final = 1_000
@@ -97,13 +96,13 @@ class RowMaker:
         ops = batch.column("op")
         numbers = np.frombuffer(ops.buffers()[1], dtype=np.uint8, count=len(ops), offset=ops.offset)
         if len(numbers) and (numbers == numbers[0]).all():
-            return self._constant(_OP_NAMES[int(numbers[0])].as_py(), len(numbers))
-        return pc.take(_OP_NAMES, ops)
+            return self._constant(_OP_NAMES[int(numbers[0])], len(numbers))
+        return pc.take(text_array(_OP_NAMES), ops)
 
     def _constant(self, text: str, count: int) -> pa.Array:
         made = self._constants.get(text)
         if made is None or len(made) < count:
-            made = self._constants[text] = pa.repeat(pa.scalar(text), count)
+            made = self._constants[text] = repeated_text(text, count)
         return made.slice(0, count)
 
 
@@ -127,7 +126,7 @@ def valid_text(column: pa.Array) -> pa.Array:
     try:
         return column.cast(pa.utf8())
     except pa.ArrowInvalid:
-        return pa.array([_text(value) for value in column.to_pylist()], pa.utf8())
+        return text_array([_text(value) for value in column.to_pylist()])
 
 
 def _text(value: bytes | None) -> str | None:
@@ -146,7 +145,7 @@ def _int64s(column: pa.Array) -> NDArray[np.int64]:
 def _microseconds(column: pa.Array) -> pa.Array:
     if column.type != _MS:
         raise MalformedColumns(f"the store's ts is {column.type}, not {_MS}", field="ts")
-    return pa.Array.from_buffers(_US, len(column), [None, pa.py_buffer(_int64s(column) * 1_000)], 0)
+    return int64_array(_int64s(column) * 1_000, _US)
 
 
 def _source_times_ns(batch: pa.RecordBatch) -> pa.Array:
@@ -161,11 +160,11 @@ def _times(nanoseconds: NDArray[np.int64], kind: pa.DataType, unit: int) -> pa.A
     known = nanoseconds != 0
     if not known.any():
         return pa.nulls(len(nanoseconds), kind)
-    values = pa.py_buffer(nanoseconds // unit if unit > 1 else nanoseconds)
+    values = nanoseconds // unit if unit > 1 else nanoseconds
     if known.all():
-        return pa.Array.from_buffers(kind, len(nanoseconds), [None, values], 0)
+        return int64_array(values, kind)
     bits = pa.py_buffer(np.packbits(known, bitorder="little"))
-    return pa.Array.from_buffers(kind, len(nanoseconds), [bits, values], int(len(known) - known.sum()))
+    return pa.Array.from_buffers(kind, len(nanoseconds), [bits, pa.py_buffer(values)], int(len(known) - known.sum()))
 
 
 def _versions(batch: pa.RecordBatch) -> pa.Array:
@@ -184,4 +183,4 @@ def _versions(batch: pa.RecordBatch) -> pa.Array:
         [None, pa.py_buffer(np.arange(0, 8 * count + 1, 8, dtype=np.int32)), pa.py_buffer(seqs.astype(">u8"))],
         0,
     )
-    return of_seq if unset.all() else pc.if_else(pa.array(unset), of_seq, stored)
+    return of_seq if unset.all() else pc.if_else(bool_array(unset), of_seq, stored)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from eddyline.spark.calls import Cluster
+from eddyline.spark.fold import plan_fold
 from eddyline.spark.plan import ReadPartition, partitions_of, pin, plan_log
 from eddyline.spark.task import Task
 
@@ -32,6 +33,8 @@ class BatchReader(DataSourceReader):
         options = self._options
         with Cluster(options.stores, patience_s=options.patience_s) as cluster:
             cuts = self._cuts if self._cuts is not None else pin(cluster, options)
+            if options.folds:
+                return [task for cut in cuts for task in plan_fold(cluster, cut, options)]
             pieces = [piece for cut in cuts for piece in plan_log(cluster, cut, options)]
             return partitions_of(pieces, cluster, options)
 

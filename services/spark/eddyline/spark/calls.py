@@ -107,6 +107,10 @@ class Cluster:
             _address, channel = self._channels.popitem()
             channel.close()
 
+    def now_ms(self) -> int:
+        """This process's wall clock."""
+        return self._clock.now_ms()
+
     def patience(self) -> Patience:
         """Patience for one piece of work."""
         return Patience(self._patience_s, clock=self._clock, random_source=self._random)

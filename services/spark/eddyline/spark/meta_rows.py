@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from eddyline.core.column import Column
 from eddyline.core.meta import entries_of_cells
+from eddyline.spark.made_arrays import int64_array
 
 
 def meta_lists(cells: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -25,7 +26,7 @@ def meta_lists(cells: pa.Array, kind: pa.DataType) -> pa.Array:
     bounds = np.frombuffer(offsets, dtype="<u4", count=count + 1, offset=4 * cells.offset)
     first, last = int(bounds[0]), int(bounds[-1])
     if first == last:
-        return _lists(np.zeros(count + 1, dtype=np.int32), pa.array([], pa.binary()), pa.array([], pa.binary()), kind)
+        return _lists(np.zeros(count + 1, dtype=np.int32), pa.nulls(0, pa.binary()), pa.nulls(0, pa.binary()), kind)
     raw = memoryview(values)[first:last].cast("B")
     entries = entries_of_cells(Column((bounds - bounds[0]).tobytes(), raw, None))
     total = len(entries.cells)
@@ -38,8 +39,8 @@ def meta_lists(cells: pa.Array, kind: pa.DataType) -> pa.Array:
     pieces = pa.Array.from_buffers(
         pa.binary(), 4 * total, [None, pa.py_buffer(cuts), values.slice(first, last - first)], 0
     )
-    names = pc.take(pieces, pa.array(np.arange(1, 4 * total, 4)))
-    held = pc.take(pieces, pa.array(np.arange(3, 4 * total, 4)))
+    names = pc.take(pieces, int64_array(np.arange(1, 4 * total, 4)))
+    held = pc.take(pieces, int64_array(np.arange(3, 4 * total, 4)))
     ends = np.zeros(count + 1, dtype=np.int32)
     np.cumsum(np.bincount(entries.cells, minlength=count), out=ends[1:])
     return _lists(ends, names, held, kind)

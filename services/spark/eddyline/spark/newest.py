@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from eddyline.core.record import Op
+from eddyline.spark.made_arrays import bool_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,12 +27,12 @@ SETTLE_BYTES: Final = 128 << 20
 
 
 class NewestByKey:
-    """Batches of the store's columns in, with `seq`, `op` and `key` at least; the newest rows out."""
+    """Batches of the store's columns in, with `seq`, `op` and `key` at least; the newest rows out. `nbytes` is held."""
 
     def __init__(self, *, settle_bytes: int = SETTLE_BYTES) -> None:
         self._settle_bytes = settle_bytes
         self._held: list[pa.RecordBatch] = []
-        self._nbytes = 0
+        self.nbytes = 0
         self._settled_nbytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -40,15 +40,17 @@ class NewestByKey:
         if not batch.num_rows:
             return
         self._held.append(batch)
-        self._nbytes += batch.nbytes
-        if self._nbytes > max(self._settle_bytes, 2 * self._settled_nbytes):
+        self.nbytes += batch.nbytes
+        if self.nbytes > max(self._settle_bytes, 2 * self._settled_nbytes):
             self._settle()
 
     def live(self) -> Iterator[pa.RecordBatch]:
         """Yield the newest row of each key, but for deletions."""
         self._settle()
         for batch in self._held:
-            live = batch.filter(pc.equal(batch.column("op"), pa.scalar(int(Op.PUT), pa.uint8())))
+            column = batch.column("op")
+            ops = np.frombuffer(column.buffers()[1], dtype=np.uint8, count=len(column), offset=column.offset)
+            live = batch.filter(bool_array(ops == Op.PUT))
             if live.num_rows:
                 yield live
 
@@ -61,13 +63,13 @@ class NewestByKey:
         )
         kept, at = [], 0
         for batch in self._held:
-            chosen = batch.filter(pa.array(newest[at : at + batch.num_rows]))
+            chosen = batch.filter(bool_array(newest[at : at + batch.num_rows]))
             at += batch.num_rows
             if chosen.num_rows:
                 kept.append(chosen)
         # Many small ones would be gone through again and again.
         self._held = pa.Table.from_batches(kept).combine_chunks().to_batches() if kept else []
-        self._nbytes = self._settled_nbytes = sum(batch.nbytes for batch in self._held)
+        self.nbytes = self._settled_nbytes = sum(batch.nbytes for batch in self._held)
 
 
 def _newest(keys: pa.ChunkedArray, seqs: NDArray[np.uint64]) -> NDArray[np.bool_]:

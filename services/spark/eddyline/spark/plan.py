@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from eddyline.core.errors import CursorAhead, EpochMismatch, Internal, TopicNotFound
+from eddyline.core.errors import CursorAhead, EpochMismatch, Internal, NotKv, TopicNotFound
 from eddyline.core.read import ALL_RECORDS
 from eddyline.spark.option_values import refused
 from eddyline.spark.pieces import Piece, filter_of, gone
@@ -39,7 +39,10 @@ _ANY_SOURCE_TIME_NS: Final = -(1 << 62)
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A range of one topic: `first_seq` inclusive, `end_seq` exclusive; source times as in the contract, 0 = no bound."""
+    """A range of one topic: `first_seq` inclusive, `end_seq` exclusive; source times as in the contract, 0 = no bound.
+
+    With `as_of_seq` it is the fold after that record, and the range does not count.
+    """
 
     topic: str
     epoch: int
@@ -47,6 +50,7 @@ class Cut:
     end_seq: int
     source_from_ns: int = 0
     source_end_ns: int = 0
+    as_of_seq: int | None = None
 
 
 class ReadPartition(InputPartition):
@@ -80,7 +84,8 @@ def pin(cluster: Cluster, options: ReadOptions) -> tuple[Cut, ...]:
     Raises:
         EddylineError: as `find_topics`; CursorAhead: a bound that lies above the head, by its option.
     """
-    return tuple(_pin_topic(cluster, topic, options) for topic in find_topics(cluster, options))
+    pin_one = pin_fold if options.folds else _pin_topic
+    return tuple(pin_one(cluster, topic, options) for topic in find_topics(cluster, options))
 
 
 def plan_log(cluster: Cluster, cut: Cut, options: ReadOptions) -> list[Piece]:
@@ -111,7 +116,7 @@ def plan_log(cluster: Cluster, cut: Cut, options: ReadOptions) -> list[Piece]:
         max_bytes=options.bytes_per_partition,
         page_size=PLAN_PAGE,
     )
-    return list(_covering(whole, _pages(cluster, request), hides=request.filter.ByteSize() > 0))
+    return list(_covering(whole, plan_pages(cluster, request), hides=request.filter.ByteSize() > 0))
 
 
 def partitions_of(pieces: Sequence[Piece], cluster: Cluster, options: ReadOptions) -> list[ReadPartition]:
@@ -129,7 +134,12 @@ def partitions_of(pieces: Sequence[Piece], cluster: Cluster, options: ReadOption
     return [ReadPartition(tuple(group), cluster.stores) for group in groups]
 
 
-def _pages(cluster: Cluster, request: pb.PlanSplitsRequest) -> Iterator[pb.PlanSplitsResponse]:
+def plan_pages(cluster: Cluster, request: pb.PlanSplitsRequest) -> Iterator[pb.PlanSplitsResponse]:
+    """Yield a plan, page by page.
+
+    Raises:
+        EddylineError: as `plan_log`.
+    """
     while True:
         try:
             page = cluster.plan_splits(request)
@@ -204,12 +214,38 @@ def seq_of(bound: SeqBound, topic: topic_pb2.Topic, option: str) -> int:
     if bound == "latest":
         return int(topic.head_seq) + 1
     if bound > topic.head_seq + 1:
-        raise CursorAhead(
-            f"option {option}: {bound} is above the head of topic {topic.name}, {topic.head_seq}",
-            headSeq=topic.head_seq,
-            field=option,
-        )
+        raise above_head(bound, topic, option)
     return bound
+
+
+def above_head(seq: int, topic: topic_pb2.Topic, option: str) -> CursorAhead:
+    """The error of an option that names what has not been written."""
+    return CursorAhead(
+        f"option {option}: {seq} is above the head of topic {topic.name}, {topic.head_seq}",
+        headSeq=topic.head_seq,
+        field=option,
+    )
+
+
+def pin_fold(cluster: Cluster, topic: topic_pb2.Topic, options: ReadOptions) -> Cut:
+    """Settle the point that a fold is read at: the head, a seq, or the last record committed at or before a time.
+
+    Raises:
+        EddylineError: NotKv; CursorAhead: the seq is above the head; InvalidArgument: the time has not come.
+    """
+    if topic.kind != topic_pb2.TOPIC_KIND_KV:
+        raise NotKv(f"topic {topic.name} is no KV topic: it has no fold for read={options.read}")
+    point = int(topic.head_seq)
+    if options.as_of_seq is not None:
+        if options.as_of_seq > point:
+            raise above_head(options.as_of_seq, topic, "asOfSeq")
+        point = options.as_of_seq
+    elif options.as_of_ns is not None:
+        moment_ms = options.as_of_ns // NS_PER_MS
+        if moment_ms >= cluster.now_ms():
+            raise refused("asOfTimestamp", "this moment has not passed: what is written until then would count")
+        point = find_by_commit(cluster, topic, moment_ms + 1) - 1
+    return Cut(topic.name, topic.epoch, 1, point + 1, as_of_seq=point)
 
 
 def _time_by(cluster: Cluster, topic: topic_pb2.Topic, options: ReadOptions) -> TimeBy:
@@ -225,6 +261,11 @@ def _find(cluster: Cluster, topic: topic_pb2.Topic, time_ns: int, time_by: TimeB
     request = log_pb2.FindSeqRequest(topic=topic.name, epoch=topic.epoch)
     if time_by == "source":
         request.source_time_ns = time_ns
-    else:
-        request.commit_time_ms = -(-time_ns // NS_PER_MS)
+        return int(cluster.find_seq(request).seq)
+    return find_by_commit(cluster, topic, -(-time_ns // NS_PER_MS))
+
+
+def find_by_commit(cluster: Cluster, topic: topic_pb2.Topic, time_ms: int) -> int:
+    """The first record committed at or after a time; head + 1 where there is none."""
+    request = log_pb2.FindSeqRequest(topic=topic.name, epoch=topic.epoch, commit_time_ms=time_ms)
     return int(cluster.find_seq(request).seq)

@@ -69,11 +69,14 @@ class SplitPull:
                 FoldLost, DataCorrupt; a store that stayed away for longer than the patience.
         """
         patience = self._cluster.patience()
+        furthest = 0
         while self._next <= self._piece.last:
             attempt = _Attempt(dataclasses.replace(self._piece, first=self._next), resumes=self._resumes)
             try:
                 for item in attempt.items(self._cluster.read_split(self._request(attempt.piece))):
-                    patience.went_on()
+                    if self._resumes or attempt.rows > furthest:
+                        furthest = attempt.rows
+                        patience.went_on()
                     yield item
             except EddylineError as error:
                 if self._resumes:
@@ -110,7 +113,7 @@ class _Attempt:
         self.next = piece.first
         self.account = Account()
         self._ordered = resumes
-        self._rows = 0
+        self.rows = 0
         self._gaps = 0
         self._gap_frames = 0
 
@@ -131,8 +134,8 @@ class _Attempt:
 
     def passed(self, *, hides: bool) -> Account:
         """What is known of an attempt that broke off, up to `next`."""
-        over = self.next - self.piece.first - self._rows - self._gaps
-        return Account(self._rows, self._gaps, 0 if hides else over, over if hides else 0)
+        over = self.next - self.piece.first - self.rows - self._gaps
+        return Account(self.rows, self._gaps, 0 if hides else over, over if hides else 0)
 
     def _batch(self, sent: pb.ArrowBatch, schema: pa.Schema | None) -> pa.RecordBatch:
         if xxhash.xxh3_64_intdigest(sent.message) != sent.checksum:
@@ -145,7 +148,7 @@ class _Attempt:
             raise self._corrupt(f"a batch cannot be read ({error})") from error
         if batch.num_rows != sent.count:
             raise self._corrupt(f"a batch of {batch.num_rows} rows says that it has {sent.count}")
-        self._rows += batch.num_rows
+        self.rows += batch.num_rows
         if self._ordered and batch.num_rows:
             self._check_seqs(batch.column("seq"))
         return batch
@@ -166,8 +169,8 @@ class _Attempt:
 
     def _end(self, end: pb.SplitEnd) -> None:
         told = Account(end.row_count, end.gap_count, end.deleted_count, end.hidden_count)
-        if told.rows != self._rows:
-            raise self._corrupt(f"{self._rows} rows came, and {told.rows} were sent")
+        if told.rows != self.rows:
+            raise self._corrupt(f"{self.rows} rows came, and {told.rows} were sent")
         if told.total != self.piece.length:
             raise self._corrupt(f"{told} does not make up {self.piece.length}")
         if told.gaps and self._ordered and not self._gap_frames:

@@ -11,12 +11,15 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.record import Gap, GapReason, Op
 from eddyline.spark.arrow_rows import RowMaker
 from eddyline.spark.batch_sizes import sized
 from eddyline.spark.calls import Cluster
+from eddyline.spark.fold import live_rows
 from eddyline.spark.pull import SplitPull
 from eddyline.spark.schema import store_columns
 from eddyline.v1 import segment_pb2 as pb
@@ -56,15 +59,20 @@ class Task:
         """
         LOG.setLevel(min(LOG.level or logging.INFO, logging.INFO))
         with Cluster(self.options.stores, patience_s=self.options.patience_s, stores=partition.stores) as cluster:
-            yield from sized(self._rows(cluster, partition))
+            rows = self._live_rows if self.options.folds else self._log_rows
+            yield from sized(rows(cluster, partition))
 
-    def _rows(self, cluster: Cluster, partition: ReadPartition) -> Iterator[pa.RecordBatch]:
+    def _live_rows(self, cluster: Cluster, partition: ReadPartition) -> Iterator[pa.RecordBatch]:
+        for topic, pieces in groupby(partition.pieces, key=attrgetter("topic")):
+            maker = RowMaker(topic, self.schema)
+            for batch in live_rows(pieces, partial(self._pull, cluster)):
+                yield maker.rows(batch)
+
+    def _log_rows(self, cluster: Cluster, partition: ReadPartition) -> Iterator[pa.RecordBatch]:
         makers: dict[str, RowMaker] = {}
         for piece in partition.pieces:
             maker = makers.setdefault(piece.topic, RowMaker(piece.topic, self.schema))
-            pull = SplitPull(
-                cluster, piece, records=self.wanted(), columns=self.columns(piece), on_retry=partial(_tell, piece)
-            )
+            pull = self._pull(cluster, piece)
             for item in pull.items():
                 if isinstance(item, Gap):
                     if self._tells(item, piece):
@@ -72,6 +80,11 @@ class Task:
                 elif self.options.read != "gaps":
                     yield maker.rows(item)
             _tell_account(piece, pull.account)
+
+    def _pull(self, cluster: Cluster, piece: Piece) -> SplitPull:
+        return SplitPull(
+            cluster, piece, records=self.wanted(), columns=self.columns(piece), on_retry=partial(_tell, piece)
+        )
 
     def wanted(self) -> RecordFilter:
         """Which records are read; of gaps alone, none."""
@@ -84,8 +97,12 @@ class Task:
         if self.options.read == "gaps":
             return [pb.SPLIT_COLUMN_SEQ]
         names = self.schema.fieldNames()
-        untouched = self.options.records.passes_all() and not (piece.source_from_ns or piece.source_end_ns)
-        return [] if untouched and "data" in names else store_columns(names, always=())
+        hides = (
+            not self.options.records.passes_all() or piece.source_from_ns or piece.source_end_ns or piece.share_count
+        )
+        if "data" in names and not hides:
+            return []
+        return store_columns(names, always=(pb.SPLIT_COLUMN_KEY, pb.SPLIT_COLUMN_OP) if self.options.folds else ())
 
     def _tells(self, gap: Gap, piece: Piece) -> bool:
         """True = as a row."""

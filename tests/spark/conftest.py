@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.spark_target import TopicAt, store_for_many
+from tests.support.spark_target import KillableStore, TopicAt, store_for_many
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,3 +52,11 @@ def topic(store_address: str, tmp_path: Path) -> TopicAt:
     made = TopicAt(store_address, tmp_path.name)
     made.make()
     return made
+
+
+@pytest.fixture
+def killable_store(tmp_path: Path) -> Iterator[KillableStore]:
+    """A store of a test's own, not yet started."""
+    made = KillableStore(tmp_path)
+    yield made
+    made.kill()

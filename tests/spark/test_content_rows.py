@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eddyline.core.batch import Batch
+from eddyline.core.errors import InvalidArgument
 from eddyline.core.record import Record
 from eddyline.spark.content_rows import ContentRows
 from eddyline.spark.write_position import Position, RowDigest
@@ -17,6 +18,7 @@ from eddyline.spark.write_position import Position, RowDigest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from eddyline.spark.write_options import OnDifferentRows
     from eddyline.spark.write_partition import Piece
 
 pytestmark = pytest.mark.spark
@@ -28,10 +30,15 @@ def records_of(count: int, *, other: int = -1) -> list[Record]:
 
 @contextmanager
 def rows_of(
-    records: Sequence[Record], *, step: int = 3, records_max: int = 5, bytes_max: int = 1000, keeps: bool = True
+    records: Sequence[Record],
+    *,
+    step: int = 3,
+    records_max: int = 5,
+    bytes_max: int = 1000,
+    on_different: OnDifferentRows = "append",
 ) -> Iterator[ContentRows]:
     batches = (Batch.from_rows(records[start : start + step]) for start in range(0, len(records), step))
-    with closing(ContentRows(batches, records_max=records_max, bytes_max=bytes_max, keeps=keeps)) as rows:
+    with closing(ContentRows(batches, records_max=records_max, bytes_max=bytes_max, on_different=on_different)) as rows:
         yield rows
 
 
@@ -48,10 +55,10 @@ def joined(pieces: Sequence[Piece]) -> list[Record]:
     return [record for piece in pieces for record in piece.batch.to_rows()]
 
 
-def position_at(records: Sequence[Record], ordinal: int, *, is_final: bool = False) -> Position:
+def position_at(records: Sequence[Record], ordinal: int) -> Position:
     digest = RowDigest()
     digest.add(Batch.from_rows(records[:ordinal]))
-    return Position(0, ordinal, digest.digest(), is_final)
+    return Position(0, ordinal, digest.digest())
 
 
 @given(st.integers(0, 40), st.integers(1, 12), st.integers(1, 9), st.integers(1, 60))
@@ -65,7 +72,7 @@ def test_pieces_are_all_rows_in_order_within_their_bounds(
     for piece in pieces:
         assert piece.first == ordinal
         ordinal += piece.batch.count
-        assert piece.position == position_at(records, ordinal, is_final=ordinal == count)
+        assert piece.position == position_at(records, ordinal)
         assert piece.batch.count <= records_max
 
 
@@ -90,7 +97,7 @@ def test_rows_go_on_behind_any_place_and_take_back_what_was_under_way(data: st.D
         settled = data.draw(st.integers(0, len(given_out)))
         first = given_out[settled].first if settled < len(given_out) else rows.ordinal
         stored = data.draw(st.integers(first, len(records)))
-        position = position_at(records, stored, is_final=stored == len(records)) if stored else None
+        position = position_at(records, stored) if stored else None
         assert rows.resume(position, given_out[settled:])
         assert joined(all_of(rows)) == records[stored:]
 
@@ -103,13 +110,19 @@ def test_rows_that_are_others_are_told_and_begin_anew(stored: int) -> None:
         assert joined(all_of(rows)) == records_of(20, other=1)
 
 
-@pytest.mark.parametrize(
-    ("there", "stored", "is_final", "same"),
-    [(9, 10, False, False), (12, 9, True, False), (12, 9, False, True), (9, 9, True, True)],
-)
-def test_fewer_and_more_rows_than_were_written_are_others(there: int, stored: int, is_final: bool, same: bool) -> None:
-    with rows_of(records_of(there)) as rows:
-        assert rows.resume(position_at(records_of(20), stored, is_final=is_final), ()) is same
+def test_more_rows_than_were_written_go_on() -> None:
+    with rows_of(records_of(12)) as rows:
+        assert rows.resume(position_at(records_of(20), 9), ())
+        assert joined(all_of(rows)) == records_of(12)[9:]
+
+
+def test_fewer_rows_than_were_written_prove_nothing() -> None:
+    with rows_of(records_of(9)) as rows, pytest.raises(InvalidArgument, match=r"its rows end at 9, and .* wrote 10"):
+        rows.resume(position_at(records_of(12), 10), ())
+    with rows_of(records_of(9), on_different="appendFewer") as rows:
+        assert not rows.resume(position_at(records_of(12), 10), ())
+        assert rows.rewind()
+        assert joined(all_of(rows)) == records_of(9)
 
 
 def test_pieces_under_way_are_part_of_a_new_beginning() -> None:
@@ -124,6 +137,6 @@ def test_pieces_under_way_are_part_of_a_new_beginning() -> None:
 
 
 def test_rows_that_keep_nothing_do_not_go_back() -> None:
-    with rows_of(records_of(20, other=1), keeps=False) as rows:
+    with rows_of(records_of(20, other=1), on_different="fail") as rows:
         assert not rows.resume(position_at(records_of(20), 9), ())
         assert not rows.rewind()

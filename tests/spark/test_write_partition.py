@@ -21,8 +21,8 @@ from tests.support.spark_target import KillableStore, TopicAt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
+    from eddyline.spark.write_options import OnDifferentRows
     from eddyline.spark.write_partition import Written
 
 pytestmark = pytest.mark.spark
@@ -61,12 +61,14 @@ def write(
     batches: Iterator[Batch],
     *,
     run: int = 0,
-    keeps: bool = True,
+    on_different: OnDifferentRows = "append",
     writer: str = "w",
     epoch: int = 0,
     piece: int = PIECE,
 ) -> Written:
-    with closing(ContentRows(batches, run=run, records_max=piece, bytes_max=1 << 20, keeps=keeps)) as rows:
+    with closing(
+        ContentRows(batches, run=run, records_max=piece, bytes_max=1 << 20, on_different=on_different)
+    ) as rows:
         return topic.write(rows, run=run, writer=writer, epoch=epoch)
 
 
@@ -102,10 +104,17 @@ async def test_other_rows_are_all_written_beside_those_of_the_attempt_before(top
 
 async def test_other_rows_are_refused_where_that_is_asked_for(topic: TopicAt) -> None:
     await asyncio.to_thread(write, topic, batches_of(data_of(500)))
-    for data in (data_of(500, other=3), data_of(499), data_of(501)):
-        with pytest.raises(InvalidArgument, match="writer w: its rows, or their order, differ"):
-            await asyncio.to_thread(write, topic, batches_of(data), keeps=False)
+    with pytest.raises(InvalidArgument, match="writer w: its rows, or their order, differ"):
+        await asyncio.to_thread(write, topic, batches_of(data_of(500, other=3)), on_different="fail")
     assert await topic.data() == data_of(500)
+
+
+async def test_an_attempt_whose_rows_end_too_soon_writes_nothing(topic: TopicAt) -> None:
+    await asyncio.to_thread(write, topic, batches_of(data_of(500)))
+    with pytest.raises(InvalidArgument, match="writer w: its rows end at 300, and an earlier attempt wrote 500"):
+        await asyncio.to_thread(write, topic, batches_of(data_of(300)))
+    await asyncio.to_thread(write, topic, batches_of(data_of(700)))
+    assert await topic.data() == data_of(700)
 
 
 async def test_attempts_at_the_same_time_write_the_same_rows_once(topic: TopicAt) -> None:
@@ -131,12 +140,14 @@ async def test_an_attempt_with_other_rows_shuts_the_older_one_out(topic: TopicAt
     async with asyncio.TaskGroup() as group:
         writing = group.create_task(asyncio.to_thread(pytest.raises, StaleFence, write, topic, older))
         await asyncio.to_thread(half_way.wait)
-        newer = await asyncio.to_thread(write, topic, batches_of(data_of(1000, other=1)))
-        taken_over.set()
+        try:
+            newer = await asyncio.to_thread(write, topic, batches_of(data_of(4000, other=1)))
+        finally:
+            taken_over.set()
         raised = await writing
     assert newer.took_over
     assert "another attempt, whose rows are others, took over" in str(raised.value)
-    assert (await topic.data())[-1000:] == data_of(1000, other=1)
+    assert (await topic.data())[-4000:] == data_of(4000, other=1)
 
 
 async def test_micro_batches_follow_each_other_and_an_old_one_is_refused(topic: TopicAt) -> None:
@@ -186,33 +197,28 @@ async def test_a_writer_that_something_else_moves_is_left_alone(topic: TopicAt) 
     assert await topic.data() == [b"theirs"]
 
 
-async def test_a_store_that_is_killed_in_between_has_each_row_once(tmp_path: Path) -> None:
-    store = KillableStore(tmp_path)
-    topic = TopicAt(store.address, "t")
-    half_way, back = threading.Event(), threading.Event()
+async def test_a_store_that_is_killed_in_between_has_each_row_once(killable_store: KillableStore) -> None:
+    topic = TopicAt(killable_store.address, "t")
 
-    def pause() -> None:
-        half_way.set()
-        back.wait()
+    def kill() -> None:
+        killable_store.kill()
+        restarting.start()
 
-    async with asyncio.TaskGroup() as group:
-        async with store.running() as running:
-            await asyncio.to_thread(topic.make)
-            rows = paused(batches_of(data_of(8000)), 3 * IN_FLIGHT_MAX, pause)
-            writing = group.create_task(asyncio.to_thread(write, topic, rows))
-            await asyncio.to_thread(half_way.wait)
-            running.kill()
-        back.set()
-        async with store.running():
-            written = await writing
-            assert IN_FLIGHT_MAX * PIECE <= written.appended <= 8000
-            assert not written.took_over
-            assert await topic.data() == data_of(8000)
+    restarting = threading.Thread(target=killable_store.start)
+    killable_store.start()
+    topic.make()
+    written = await asyncio.to_thread(write, topic, paused(batches_of(data_of(8000)), 3 * IN_FLIGHT_MAX, kill))
+    restarting.join()
+    assert IN_FLIGHT_MAX * PIECE <= written.appended <= 8000
+    assert not written.took_over
+    assert await topic.data() == data_of(8000)
 
 
 async def test_a_store_that_stays_away_ends_the_write_in_its_time() -> None:
     topic = TopicAt("127.0.0.1:9", "t")
-    with closing(ContentRows(batches_of(data_of(5)), records_max=PIECE, bytes_max=1 << 20)) as rows:
+    with closing(
+        ContentRows(batches_of(data_of(5)), records_max=PIECE, bytes_max=1 << 20, on_different="fail")
+    ) as rows:
         with pytest.raises(EddylineError) as raised:
             await asyncio.to_thread(topic.write, rows, patience_s=0.5)
         assert raised.value.reason == "NOT_READY"

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
-from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.client.connect import connect
 from eddyline.core.clock import SystemClock
+from eddyline.core.errors import EddylineError, TopicNotFound
 from eddyline.core.record import Record
 from eddyline.core.topic import Kind
 from eddyline.spark.write_link import open_link
 from eddyline.spark.write_partition import PartitionWriter, Target
-from tests.support.processes import free_address, process, serving, store_process
+from tests.support.processes import free_address, store_process
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from eddyline.core.topic import TopicInfo
     from eddyline.spark.write_partition import Rows, Written
+
+TURNS_MAX: Final = 2_000
+"""Of 50 ms: more than a loaded machine needs for anything."""
 
 
 class TopicAt(NamedTuple):
@@ -70,18 +78,45 @@ def store_for_many(directory: Path) -> Iterator[str]:
 
 
 class KillableStore:
-    """A store that is killed and comes back, at the same address."""
+    """A store's process that is killed and comes back, at the same address and with the same files."""
 
     def __init__(self, directory: Path) -> None:
         self.address = free_address()
-        self._settings = {
-            "EDDYLINE_STORE_LISTEN": self.address,
-            "EDDYLINE_STORE_DATA_DIR": str(directory / "store"),
-        }
+        settings = {"EDDYLINE_STORE_LISTEN": self.address, "EDDYLINE_STORE_DATA_DIR": str(directory / "store")}
+        self._environment = {**os.environ, **settings}
+        self._process: subprocess.Popen[bytes] | None = None
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[asyncio.subprocess.Process]:
-        """Its process, once it serves."""
-        async with process("eddyline.store", **self._settings) as started:
-            await serving(self.address)
-            yield started
+    def start(self) -> None:
+        """Start it; returns once it serves."""
+        self._process = subprocess.Popen([sys.executable, "-m", "eddyline.store"], env=self._environment)
+        for _ in range(TURNS_MAX):
+            try:
+                with open_link([self.address], "any") as link:
+                    link.get_topic()
+            except TopicNotFound:
+                return
+            except EddylineError:
+                _pause()
+            else:
+                return
+        raise AssertionError("the store never served")
+
+    def kill(self) -> None:
+        """Kill it as `kill -9` does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+def wait_for_file(path: Path) -> None:
+    """Wait until another process has made a file."""
+    for _ in range(TURNS_MAX):
+        if path.exists():
+            return
+        _pause()
+    raise AssertionError(f"{path.name} never came")
+
+
+def _pause() -> None:
+    threading.Event().wait(0.05)

@@ -3,8 +3,10 @@
 Rows that were written before are read again and compared by their digest with what the store keeps of them; meanwhile they
 go into a file, so that where they turn out to be others the writer can begin anew.
 I1: a piece has 1 000 rows at least where there are more, and the bounds of the options at most; one row may be larger.
-I2: a piece says that it is the last one iff it is. Bounds: two pieces and one batch of Spark's in memory,
-`SPOOL_BYTES_MAX` in the file, past which there is no way back. Threads: one.
+I2: rows that end too soon are no proof of anything: where a task fails further up, Spark ends its rows as if they were all.
+So no piece says that it is the last one, and fewer rows than were written are an error unless that is asked for.
+Bounds: a piece and one batch of Spark's in memory, `SPOOL_BYTES_MAX` in the file, past which there is no way back.
+Threads: one.
 """
 
 from __future__ import annotations
@@ -21,11 +23,14 @@ import pyarrow as pa
 from eddyline.core.arrow import arrow_schema, from_arrow, to_arrow
 from eddyline.core.batch import Batch
 from eddyline.core.column import size_array
+from eddyline.core.errors import InvalidArgument
 from eddyline.spark.write_partition import IN_FLIGHT_MAX, Piece
 from eddyline.spark.write_position import Position, RowDigest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from eddyline.spark.write_options import OnDifferentRows
 
 SPOOL_BYTES_MAX: Final = 8 << 30
 """Rows that an earlier attempt wrote, kept until they are known to be the same. A partition of this size is far too large
@@ -33,17 +38,18 @@ anyway; without a bound it would fill the executor's disk."""
 
 
 class ContentRows:
-    """Rows of `batches`, of the micro-batch `run`. `keeps` = it can go back to the first row for a while. Whoever made it
-    closes it."""
+    """Rows of `batches`, of the micro-batch `run`; unless other rows `fail`, it can go back to the first one until they are
+    known to be the same. Whoever made it closes it."""
 
     def __init__(
-        self, batches: Iterable[Batch], *, run: int = 0, records_max: int, bytes_max: int, keeps: bool = True
+        self, batches: Iterable[Batch], *, run: int = 0, records_max: int, bytes_max: int, on_different: OnDifferentRows
     ) -> None:
         self._input: Iterator[Batch] = iter(batches)
         self._run = run
         self._records_max = records_max
         self._bytes_max = bytes_max
-        self._keeps = keeps
+        self._keeps = on_different != "fail"
+        self._takes_fewer = on_different == "appendFewer"
         self._ready: deque[Batch] = deque()
         self._digest = RowDigest()
         self._spool: _Spool | None = None
@@ -60,8 +66,7 @@ class ContentRows:
         self._digests.append((self.ordinal, self._digest.copy()))
         first = self.ordinal
         self._pass(batch)
-        position = Position(self._run, self.ordinal, self._digest.digest(), is_final=self._is_over())
-        return Piece(batch, first, position)
+        return Piece(batch, first, Position(self._run, self.ordinal, self._digest.digest()))
 
     def resume(self, stored: Position | None, unsettled: Sequence[Piece]) -> bool:
         if unsettled:
@@ -73,13 +78,11 @@ class ContentRows:
         while self.ordinal < stored.ordinal:
             batch = self._take(min(self._records_max, stored.ordinal - self.ordinal))
             if batch is None:
-                return False
+                return self._ended_before(stored)
             if self._spool is not None:
                 self._spool.add(batch)
             self._pass(batch)
         if self.ordinal != stored.ordinal or self._digest.digest() != stored.digest:
-            return False
-        if stored.is_final and not self._is_over():
             return False
         self._spool = None
         return True
@@ -98,6 +101,16 @@ class ContentRows:
     def close(self) -> None:
         """Give the files back."""
         self._files.close()
+
+    def _ended_before(self, stored: Position) -> bool:
+        if self._takes_fewer:
+            return False
+        raise InvalidArgument(
+            f"its rows end at {self.ordinal}, and an earlier attempt wrote {stored.ordinal}: either this task is failing "
+            "further up, or the source gives fewer rows now, or its partitions changed; option onDifferentRows=appendFewer "
+            "writes these rows again",
+            field="rows",
+        )
 
     def _go_back(self, unsettled: Sequence[Piece]) -> None:
         first = unsettled[0].first

@@ -149,7 +149,7 @@ def write_rows(
         run=run,
         records_max=options.batch_records,
         bytes_max=options.batch_bytes,
-        keeps=options.on_different_rows == "append",
+        on_different=options.on_different_rows,
     )
     with closing(content):
         # Jitter alone is random.

@@ -17,7 +17,9 @@ from eddyline.core.topic import Kind, check_name
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-OnDifferentRows = Literal["append", "fail"]
+OnDifferentRows = Literal["append", "appendFewer", "fail"]
+"""What becomes of rows that are not those that an earlier attempt wrote: they are all written beside them, also where there
+are fewer of them, or the task fails."""
 KindName = Literal["LOG", "KV"]
 
 BATCH_RECORDS: Final = 5_000

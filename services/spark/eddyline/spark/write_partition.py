@@ -203,7 +203,7 @@ class PartitionWriter:
             raise _refused(
                 "its rows, or their order, differ from those that an earlier attempt wrote under this name: the source does "
                 "not give the same rows again. Sort them, or keep them in a table first; or give the write another writeId; "
-                "with the option onDifferentRows=append all of them are written again"
+                "option onDifferentRows=append writes all of them again"
             )
         self._fence = max(self._fence, place.fence + 1)
         self.written.took_over = True

@@ -1,14 +1,13 @@
 """Where a writer stands in its rows, and what these were: the position that is committed with them.
 
-    position = u8 version (1), u8 flags (bit 0: the rows end here), u64 epoch, u64 ordinal, 16 bytes digest  little-endian
+    position = u8 version (1), u8 flags (bit 0: the file ends here), u64 epoch, u64 ordinal, 16 bytes digest  little-endian
 
 `epoch` is the micro-batch of a stream, 0 elsewhere. `ordinal` counts the rows before the position; in a file of lines it
 is the byte where the next one begins. `digest` is of all rows up to the ordinal (`RowDigest`), or of what identifies a
 file. With it a later attempt knows whether the rows that were written are the ones that it has: what is skipped is what
 was stored, never another row at the same place.
 
-I1: a digest depends on the rows alone, not on how they were cut into batches. I2: positions of different rows, or of the
-same ones with and without an end, differ.
+I1: a digest depends on the rows alone, not on how they were cut into batches. I2: positions behind different rows differ.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _KNOW_ABSENCE: Final = 4
 
 
 class Position(NamedTuple):
-    """See the module. `is_final`: nothing follows."""
+    """See the module. `is_final`: nothing of the file follows; of a partition nobody knows."""
 
     epoch: int
     ordinal: int

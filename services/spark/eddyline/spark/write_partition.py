@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -106,6 +107,7 @@ class PartitionWriter:
         self._settled: int | None = None
         """Ordinal up to which rows of ours are known to be stored; None = none is."""
         self._give_up_s: float | None = None
+        self._row_error: EddylineError | None = None
         self.written = Written()
         """True at all times."""
 
@@ -131,7 +133,7 @@ class PartitionWriter:
         sent_bytes, previous = 0, self._previous
         while True:
             while len(self._pending) < IN_FLIGHT_MAX and sent_bytes < IN_FLIGHT_BYTES_MAX:
-                piece = self._rows.next_piece()
+                piece = self._next_piece(appends)
                 if piece is None:
                     break
                 self._pending.append(piece)
@@ -146,6 +148,17 @@ class PartitionWriter:
                 return
             self._take_answer(appends)
             sent_bytes = sum(piece.batch.nbytes for piece in self._pending)
+
+    def _next_piece(self, appends: Appends) -> Piece | None:
+        try:
+            return self._rows.next_piece()
+        except EddylineError as error:
+            # It ends the write, whatever becomes of what is under way, which is waited for.
+            self._row_error = error
+            with suppress(EddylineError):
+                while self._pending:
+                    self._take_answer(appends)
+            raise
 
     def _take_answer(self, appends: Appends) -> None:
         try:
@@ -219,7 +232,7 @@ class PartitionWriter:
             self._give_up_s = now_s + self._target.patience_s
         delay_s = self._backoff.next_s(at_least_s=retry_after_s(error))
         may_help = error.code in STREAM_RETRYABLE or isinstance(error, StalePosition)
-        if not may_help or now_s + delay_s > self._give_up_s:
+        if not may_help or error is self._row_error or now_s + delay_s > self._give_up_s:
             raise self._told(error) from None
         threading.Event().wait(delay_s)
 

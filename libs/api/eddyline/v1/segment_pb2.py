@@ -26,7 +26,7 @@ from eddyline.v1 import log_pb2 as eddyline_dot_v1_dot_log__pb2
 from eddyline.v1 import types_pb2 as eddyline_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x65\x64\x64yline/v1/segment.proto\x12\x0b\x65\x64\x64yline.v1\x1a\x15\x65\x64\x64yline/v1/log.proto\x1a\x17\x65\x64\x64yline/v1/types.proto\"\x86\x01\n\x05Split\x12$\n\x04kind\x18\x01 \x01(\x0e\x32\x16.eddyline.v1.SplitKind\x12\r\n\x05\x66irst\x18\x02 \x01(\x04\x12\x0c\n\x04last\x18\x03 \x01(\x04\x12\x14\n\x0crecord_count\x18\x04 \x01(\x04\x12\x12\n\nsize_bytes\x18\x05 \x01(\x04\x12\x10\n\x08\x62\x61se_seq\x18\x06 \x01(\x04\"\x8c\x01\n\x0bSplitFilter\x12*\n\x07records\x18\x01 \x01(\x0b\x32\x19.eddyline.v1.RecordFilter\x12\x16\n\x0esource_from_ns\x18\x02 \x01(\x03\x12\x15\n\rsource_end_ns\x18\x03 \x01(\x03\x12\x13\n\x0bshare_count\x18\x04 \x01(\r\x12\r\n\x05share\x18\x05 \x01(\r\"\xf4\x01\n\x11PlanSplitsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x11\n\tafter_seq\x18\x03 \x01(\x04\x12\x0f\n\x07\x65nd_seq\x18\x04 \x01(\x04\x12\x16\n\tas_of_seq\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12(\n\x06\x66ilter\x18\x06 \x01(\x0b\x32\x18.eddyline.v1.SplitFilter\x12\x13\n\x0bmax_records\x18\x07 \x01(\x04\x12\x11\n\tmax_bytes\x18\x08 \x01(\x04\x12\x11\n\tpage_size\x18\t \x01(\x05\x12\x12\n\npage_token\x18\n \x01(\tB\x0c\n\n_as_of_seq\"\x96\x01\n\x12PlanSplitsResponse\x12\"\n\x06splits\x18\x01 \x03(\x0b\x32\x12.eddyline.v1.Split\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x11\n\tfirst_seq\x18\x04 \x01(\x04\x12\x0f\n\x07\x65nd_seq\x18\x05 \x01(\x04\x12\x10\n\x08head_seq\x18\x06 \x01(\x04\"\xa8\x01\n\x10ReadSplitRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12!\n\x05split\x18\x03 \x01(\x0b\x32\x12.eddyline.v1.Split\x12(\n\x06\x66ilter\x18\x04 \x01(\x0b\x32\x18.eddyline.v1.SplitFilter\x12)\n\x07\x63olumns\x18\x05 \x03(\x0e\x32\x18.eddyline.v1.SplitColumn\"\x9f\x01\n\x11ReadSplitResponse\x12\x10\n\x06schema\x18\x01 \x01(\x0cH\x00\x12(\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x17.eddyline.v1.ArrowBatchH\x00\x12\x1f\n\x03gap\x18\x03 \x01(\x0b\x32\x10.eddyline.v1.GapH\x00\x12$\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x15.eddyline.v1.SplitEndH\x00\x42\x07\n\x05\x66rame\">\n\nArrowBatch\x12\x0f\n\x07message\x18\x01 \x01(\x0c\x12\x10\n\x08\x63hecksum\x18\x02 \x01(\x06\x12\r\n\x05\x63ount\x18\x03 \x01(\r\"]\n\x08SplitEnd\x12\x11\n\trow_count\x18\x01 \x01(\x04\x12\x11\n\tgap_count\x18\x02 \x01(\x04\x12\x15\n\rdeleted_count\x18\x03 \x01(\x04\x12\x14\n\x0chidden_count\x18\x04 \x01(\x04*h\n\tSplitKind\x12\x1a\n\x16SPLIT_KIND_UNSPECIFIED\x10\x00\x12\x12\n\x0eSPLIT_KIND_LOG\x10\x01\x12\x13\n\x0fSPLIT_KIND_BASE\x10\x02\x12\x16\n\x12SPLIT_KIND_HISTORY\x10\x03*\x95\x02\n\x0bSplitColumn\x12\x1c\n\x18SPLIT_COLUMN_UNSPECIFIED\x10\x00\x12\x14\n\x10SPLIT_COLUMN_SEQ\x10\x01\x12\x13\n\x0fSPLIT_COLUMN_TS\x10\x02\x12\x1d\n\x19SPLIT_COLUMN_SOURCE_TS_NS\x10\x03\x12\x13\n\x0fSPLIT_COLUMN_OP\x10\x04\x12\x14\n\x10SPLIT_COLUMN_KEY\x10\x05\x12\x14\n\x10SPLIT_COLUMN_TAG\x10\x06\x12\x15\n\x11SPLIT_COLUMN_NODE\x10\x07\x12\x15\n\x11SPLIT_COLUMN_META\x10\x08\x12\x15\n\x11SPLIT_COLUMN_DATA\x10\t\x12\x18\n\x14SPLIT_COLUMN_VERSION\x10\n2\xb7\x01\n\x0eSegmentService\x12R\n\nPlanSplits\x12\x1e.eddyline.v1.PlanSplitsRequest\x1a\x1f.eddyline.v1.PlanSplitsResponse\"\x03\x90\x02\x01\x12Q\n\tReadSplit\x12\x1d.eddyline.v1.ReadSplitRequest\x1a\x1e.eddyline.v1.ReadSplitResponse\"\x03\x90\x02\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x65\x64\x64yline/v1/segment.proto\x12\x0b\x65\x64\x64yline.v1\x1a\x15\x65\x64\x64yline/v1/log.proto\x1a\x17\x65\x64\x64yline/v1/types.proto\"\xb2\x01\n\x05Split\x12$\n\x04kind\x18\x01 \x01(\x0e\x32\x16.eddyline.v1.SplitKind\x12\r\n\x05\x66irst\x18\x02 \x01(\x04\x12\x0c\n\x04last\x18\x03 \x01(\x04\x12\x14\n\x0crecord_count\x18\x04 \x01(\x04\x12\x12\n\nsize_bytes\x18\x05 \x01(\x04\x12\x10\n\x08\x62\x61se_seq\x18\x06 \x01(\x04\x12\x17\n\x0f\x62\x61se_generation\x18\x07 \x01(\r\x12\x11\n\tas_of_seq\x18\x08 \x01(\x04\"\x8c\x01\n\x0bSplitFilter\x12*\n\x07records\x18\x01 \x01(\x0b\x32\x19.eddyline.v1.RecordFilter\x12\x16\n\x0esource_from_ns\x18\x02 \x01(\x03\x12\x15\n\rsource_end_ns\x18\x03 \x01(\x03\x12\x13\n\x0bshare_count\x18\x04 \x01(\r\x12\r\n\x05share\x18\x05 \x01(\r\"\xf4\x01\n\x11PlanSplitsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x11\n\tafter_seq\x18\x03 \x01(\x04\x12\x0f\n\x07\x65nd_seq\x18\x04 \x01(\x04\x12\x16\n\tas_of_seq\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12(\n\x06\x66ilter\x18\x06 \x01(\x0b\x32\x18.eddyline.v1.SplitFilter\x12\x13\n\x0bmax_records\x18\x07 \x01(\x04\x12\x11\n\tmax_bytes\x18\x08 \x01(\x04\x12\x11\n\tpage_size\x18\t \x01(\x05\x12\x12\n\npage_token\x18\n \x01(\tB\x0c\n\n_as_of_seq\"\x96\x01\n\x12PlanSplitsResponse\x12\"\n\x06splits\x18\x01 \x03(\x0b\x32\x12.eddyline.v1.Split\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x11\n\tfirst_seq\x18\x04 \x01(\x04\x12\x0f\n\x07\x65nd_seq\x18\x05 \x01(\x04\x12\x10\n\x08head_seq\x18\x06 \x01(\x04\"\xa8\x01\n\x10ReadSplitRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12!\n\x05split\x18\x03 \x01(\x0b\x32\x12.eddyline.v1.Split\x12(\n\x06\x66ilter\x18\x04 \x01(\x0b\x32\x18.eddyline.v1.SplitFilter\x12)\n\x07\x63olumns\x18\x05 \x03(\x0e\x32\x18.eddyline.v1.SplitColumn\"\x9f\x01\n\x11ReadSplitResponse\x12\x10\n\x06schema\x18\x01 \x01(\x0cH\x00\x12(\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x17.eddyline.v1.ArrowBatchH\x00\x12\x1f\n\x03gap\x18\x03 \x01(\x0b\x32\x10.eddyline.v1.GapH\x00\x12$\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x15.eddyline.v1.SplitEndH\x00\x42\x07\n\x05\x66rame\">\n\nArrowBatch\x12\x0f\n\x07message\x18\x01 \x01(\x0c\x12\x10\n\x08\x63hecksum\x18\x02 \x01(\x06\x12\r\n\x05\x63ount\x18\x03 \x01(\r\"]\n\x08SplitEnd\x12\x11\n\trow_count\x18\x01 \x01(\x04\x12\x11\n\tgap_count\x18\x02 \x01(\x04\x12\x15\n\rdeleted_count\x18\x03 \x01(\x04\x12\x14\n\x0chidden_count\x18\x04 \x01(\x04*h\n\tSplitKind\x12\x1a\n\x16SPLIT_KIND_UNSPECIFIED\x10\x00\x12\x12\n\x0eSPLIT_KIND_LOG\x10\x01\x12\x13\n\x0fSPLIT_KIND_BASE\x10\x02\x12\x16\n\x12SPLIT_KIND_HISTORY\x10\x03*\x95\x02\n\x0bSplitColumn\x12\x1c\n\x18SPLIT_COLUMN_UNSPECIFIED\x10\x00\x12\x14\n\x10SPLIT_COLUMN_SEQ\x10\x01\x12\x13\n\x0fSPLIT_COLUMN_TS\x10\x02\x12\x1d\n\x19SPLIT_COLUMN_SOURCE_TS_NS\x10\x03\x12\x13\n\x0fSPLIT_COLUMN_OP\x10\x04\x12\x14\n\x10SPLIT_COLUMN_KEY\x10\x05\x12\x14\n\x10SPLIT_COLUMN_TAG\x10\x06\x12\x15\n\x11SPLIT_COLUMN_NODE\x10\x07\x12\x15\n\x11SPLIT_COLUMN_META\x10\x08\x12\x15\n\x11SPLIT_COLUMN_DATA\x10\t\x12\x18\n\x14SPLIT_COLUMN_VERSION\x10\n2\xb7\x01\n\x0eSegmentService\x12R\n\nPlanSplits\x12\x1e.eddyline.v1.PlanSplitsRequest\x1a\x1f.eddyline.v1.PlanSplitsResponse\"\x03\x90\x02\x01\x12Q\n\tReadSplit\x12\x1d.eddyline.v1.ReadSplitRequest\x1a\x1e.eddyline.v1.ReadSplitResponse\"\x03\x90\x02\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,26 +37,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SEGMENTSERVICE'].methods_by_name['PlanSplits']._serialized_options = b'\220\002\001'
   _globals['_SEGMENTSERVICE'].methods_by_name['ReadSplit']._loaded_options = None
   _globals['_SEGMENTSERVICE'].methods_by_name['ReadSplit']._serialized_options = b'\220\002\001'
-  _globals['_SPLITKIND']._serialized_start=1262
-  _globals['_SPLITKIND']._serialized_end=1366
-  _globals['_SPLITCOLUMN']._serialized_start=1369
-  _globals['_SPLITCOLUMN']._serialized_end=1646
+  _globals['_SPLITKIND']._serialized_start=1306
+  _globals['_SPLITKIND']._serialized_end=1410
+  _globals['_SPLITCOLUMN']._serialized_start=1413
+  _globals['_SPLITCOLUMN']._serialized_end=1690
   _globals['_SPLIT']._serialized_start=91
-  _globals['_SPLIT']._serialized_end=225
-  _globals['_SPLITFILTER']._serialized_start=228
-  _globals['_SPLITFILTER']._serialized_end=368
-  _globals['_PLANSPLITSREQUEST']._serialized_start=371
-  _globals['_PLANSPLITSREQUEST']._serialized_end=615
-  _globals['_PLANSPLITSRESPONSE']._serialized_start=618
-  _globals['_PLANSPLITSRESPONSE']._serialized_end=768
-  _globals['_READSPLITREQUEST']._serialized_start=771
-  _globals['_READSPLITREQUEST']._serialized_end=939
-  _globals['_READSPLITRESPONSE']._serialized_start=942
-  _globals['_READSPLITRESPONSE']._serialized_end=1101
-  _globals['_ARROWBATCH']._serialized_start=1103
-  _globals['_ARROWBATCH']._serialized_end=1165
-  _globals['_SPLITEND']._serialized_start=1167
-  _globals['_SPLITEND']._serialized_end=1260
-  _globals['_SEGMENTSERVICE']._serialized_start=1649
-  _globals['_SEGMENTSERVICE']._serialized_end=1832
+  _globals['_SPLIT']._serialized_end=269
+  _globals['_SPLITFILTER']._serialized_start=272
+  _globals['_SPLITFILTER']._serialized_end=412
+  _globals['_PLANSPLITSREQUEST']._serialized_start=415
+  _globals['_PLANSPLITSREQUEST']._serialized_end=659
+  _globals['_PLANSPLITSRESPONSE']._serialized_start=662
+  _globals['_PLANSPLITSRESPONSE']._serialized_end=812
+  _globals['_READSPLITREQUEST']._serialized_start=815
+  _globals['_READSPLITREQUEST']._serialized_end=983
+  _globals['_READSPLITRESPONSE']._serialized_start=986
+  _globals['_READSPLITRESPONSE']._serialized_end=1145
+  _globals['_ARROWBATCH']._serialized_start=1147
+  _globals['_ARROWBATCH']._serialized_end=1209
+  _globals['_SPLITEND']._serialized_start=1211
+  _globals['_SPLITEND']._serialized_end=1304
+  _globals['_SEGMENTSERVICE']._serialized_start=1693
+  _globals['_SEGMENTSERVICE']._serialized_end=1876
 # @@protoc_insertion_point(module_scope)

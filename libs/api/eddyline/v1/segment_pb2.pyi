@@ -117,6 +117,8 @@ class Split(_message.Message):
     RECORD_COUNT_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     BASE_SEQ_FIELD_NUMBER: _builtins.int
+    BASE_GENERATION_FIELD_NUMBER: _builtins.int
+    AS_OF_SEQ_FIELD_NUMBER: _builtins.int
     kind: Global___SplitKind.ValueType
     """What its rows are. Required."""
     first: _builtins.int
@@ -129,6 +131,10 @@ class Split(_message.Message):
     """Output only: bytes that it takes at the store."""
     base_seq: _builtins.int
     """With SPLIT_KIND_BASE and SPLIT_KIND_HISTORY: the `seq` of the base they belong to. 0 = no base: an empty fold."""
+    base_generation: _builtins.int
+    """With `base_seq`: which base of that `seq`, since one that is made again has other rows. 0 = no base."""
+    as_of_seq: _builtins.int
+    """With SPLIT_KIND_BASE and SPLIT_KIND_HISTORY: the `as_of_seq` of the plan."""
     def __init__(
         self,
         *,
@@ -138,10 +144,12 @@ class Split(_message.Message):
         record_count: _builtins.int = ...,
         size_bytes: _builtins.int = ...,
         base_seq: _builtins.int = ...,
+        base_generation: _builtins.int = ...,
+        as_of_seq: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_seq", b"base_seq", "first", b"first", "kind", b"kind", "last", b"last", "record_count", b"record_count", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of_seq", b"as_of_seq", "base_generation", b"base_generation", "base_seq", b"base_seq", "first", b"first", "kind", b"kind", "last", b"last", "record_count", b"record_count", "size_bytes", b"size_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

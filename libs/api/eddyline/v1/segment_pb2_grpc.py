@@ -59,8 +59,8 @@ class SegmentServiceServicer:
         With `as_of_seq` they are what the fold of that point is made from: for each key the record with the highest `seq` of
         all splits is its value then, or its deletion.
         A plan holds nothing at the store and does not expire.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, EPOCH_MISMATCH, CURSOR_AHEAD, DATA_CORRUPT; with `as_of_seq`
-        NOT_KV, FOLD_LOST, HISTORY_GONE.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, PAGE_TOKEN_INVALID, TOPIC_NOT_FOUND, EPOCH_MISMATCH, CURSOR_AHEAD,
+        DATA_CORRUPT; with `as_of_seq` NOT_KV, FOLD_LOST, HISTORY_GONE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -72,9 +72,9 @@ class SegmentServiceServicer:
         was deleted meanwhile is gone, and what retention removed meanwhile is a gap.
         Whole stored batches are passed on as they lie on disk, compressed; what a filter, a delete or a cut touches is made
         anew, uncompressed. The store serves few of these at a time, behind appends; others wait for their turn.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, EPOCH_MISMATCH, CURSOR_AHEAD, TOO_MANY_SCANS, DATA_CORRUPT;
-        of splits of an `as_of_seq` NOT_KV, FOLD_LOST, HISTORY_GONE (a later base took the place of what was planned: plan
-        again).
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, EPOCH_MISMATCH, CURSOR_AHEAD, TOO_MANY_SCANS, SCAN_EXPIRED (no
+        answer was taken for 300 s: read the split again), DATA_CORRUPT; of splits of an `as_of_seq` NOT_KV, FOLD_LOST,
+        HISTORY_GONE (a later base took the place of what was planned: plan again).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

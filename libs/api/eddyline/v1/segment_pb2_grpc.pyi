@@ -24,8 +24,8 @@ class SegmentServiceStub:
     With `as_of_seq` they are what the fold of that point is made from: for each key the record with the highest `seq` of
     all splits is its value then, or its deletion.
     A plan holds nothing at the store and does not expire.
-    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, EPOCH_MISMATCH, CURSOR_AHEAD, DATA_CORRUPT; with `as_of_seq`
-    NOT_KV, FOLD_LOST, HISTORY_GONE.
+    Errors: INVALID_NAME, INVALID_ARGUMENT, PAGE_TOKEN_INVALID, TOPIC_NOT_FOUND, EPOCH_MISMATCH, CURSOR_AHEAD,
+    DATA_CORRUPT; with `as_of_seq` NOT_KV, FOLD_LOST, HISTORY_GONE.
     """
     ReadSplit: _aio.UnaryStreamMultiCallable[_segment_pb2.ReadSplitRequest, _segment_pb2.ReadSplitResponse]
     """Streams one split as Arrow record batches, in the order of its rows, with what was lost as gaps in their places; the
@@ -33,9 +33,9 @@ class SegmentServiceStub:
     was deleted meanwhile is gone, and what retention removed meanwhile is a gap.
     Whole stored batches are passed on as they lie on disk, compressed; what a filter, a delete or a cut touches is made
     anew, uncompressed. The store serves few of these at a time, behind appends; others wait for their turn.
-    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, EPOCH_MISMATCH, CURSOR_AHEAD, TOO_MANY_SCANS, DATA_CORRUPT;
-    of splits of an `as_of_seq` NOT_KV, FOLD_LOST, HISTORY_GONE (a later base took the place of what was planned: plan
-    again).
+    Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, EPOCH_MISMATCH, CURSOR_AHEAD, TOO_MANY_SCANS, SCAN_EXPIRED (no
+    answer was taken for 300 s: read the split again), DATA_CORRUPT; of splits of an `as_of_seq` NOT_KV, FOLD_LOST,
+    HISTORY_GONE (a later base took the place of what was planned: plan again).
     """
 
 class SegmentServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -54,8 +54,8 @@ class SegmentServiceServicer(metaclass=_abc_1.ABCMeta):
         With `as_of_seq` they are what the fold of that point is made from: for each key the record with the highest `seq` of
         all splits is its value then, or its deletion.
         A plan holds nothing at the store and does not expire.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, EPOCH_MISMATCH, CURSOR_AHEAD, DATA_CORRUPT; with `as_of_seq`
-        NOT_KV, FOLD_LOST, HISTORY_GONE.
+        Errors: INVALID_NAME, INVALID_ARGUMENT, PAGE_TOKEN_INVALID, TOPIC_NOT_FOUND, EPOCH_MISMATCH, CURSOR_AHEAD,
+        DATA_CORRUPT; with `as_of_seq` NOT_KV, FOLD_LOST, HISTORY_GONE.
         """
 
     @_abc_1.abstractmethod
@@ -69,9 +69,9 @@ class SegmentServiceServicer(metaclass=_abc_1.ABCMeta):
         was deleted meanwhile is gone, and what retention removed meanwhile is a gap.
         Whole stored batches are passed on as they lie on disk, compressed; what a filter, a delete or a cut touches is made
         anew, uncompressed. The store serves few of these at a time, behind appends; others wait for their turn.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, EPOCH_MISMATCH, CURSOR_AHEAD, TOO_MANY_SCANS, DATA_CORRUPT;
-        of splits of an `as_of_seq` NOT_KV, FOLD_LOST, HISTORY_GONE (a later base took the place of what was planned: plan
-        again).
+        Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, EPOCH_MISMATCH, CURSOR_AHEAD, TOO_MANY_SCANS, SCAN_EXPIRED (no
+        answer was taken for 300 s: read the split again), DATA_CORRUPT; of splits of an `as_of_seq` NOT_KV, FOLD_LOST,
+        HISTORY_GONE (a later base took the place of what was planned: plan again).
         """
 
 def add_SegmentServiceServicer_to_server(servicer: SegmentServiceServicer, server: _aio.Server) -> None: ...

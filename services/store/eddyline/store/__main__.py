@@ -58,6 +58,7 @@ from eddyline.store.rpc.doorway import Doorway
 from eddyline.store.rpc.fold import FoldServicer
 from eddyline.store.rpc.log import LogServicer
 from eddyline.store.rpc.scan_room import ScanRoom
+from eddyline.store.rpc.segment import SegmentServicer
 from eddyline.store.rpc.status import store_status
 from eddyline.store.rpc.topic import TopicServicer
 from eddyline.store.storage.layout import Layout
@@ -69,6 +70,7 @@ from eddyline.v1 import (
     cluster_pb2_grpc,
     fold_pb2_grpc,
     log_pb2_grpc,
+    segment_pb2_grpc,
     topic_pb2_grpc,
 )
 
@@ -87,6 +89,7 @@ SERVICES: Final = (
     "eddyline.v1.TopicService",
     LOG_SERVICE,
     "eddyline.v1.FoldService",
+    "eddyline.v1.SegmentService",
     "eddyline.v1.ApplyService",
     CLUSTER_SERVICE,
 )
@@ -219,6 +222,7 @@ def add_services(
     log_pb2_grpc.add_LogServiceServicer_to_server(log, server.grpc)
     server.add_raw_methods(LOG_SERVICE, log.row_methods())
     fold_pb2_grpc.add_FoldServiceServicer_to_server(FoldServicer(doorway, room, clock=clock), server.grpc)
+    segment_pb2_grpc.add_SegmentServiceServicer_to_server(SegmentServicer(doorway, clock=clock), server.grpc)
     apply_pb2_grpc.add_ApplyServiceServicer_to_server(ApplyServicer(doorway), server.grpc)
     cluster = ClusterService(
         cluster_pb2.ROLE_STORE,

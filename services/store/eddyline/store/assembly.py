@@ -34,16 +34,25 @@ from eddyline.store.parts import FoldParts, HistoryParts, StoreParts
 from eddyline.store.reader import LogReader
 from eddyline.store.retention import Retention
 from eddyline.store.rewrite import Rewriter
+from eddyline.store.scan_pieces import ScanPieces
 from eddyline.store.scrub import Scrubber
 from eddyline.store.seal import Sealer
 from eddyline.store.segment_swap import SegmentSwap
 from eddyline.store.settle_fold import SettleFold
+from eddyline.store.split_base import SplitBase
+from eddyline.store.split_read import SplitReader
+from eddyline.store.split_turns import SplitTurns
+from eddyline.store.splits import SplitPlanner
 from eddyline.store.stored_log import StoredLog
 from eddyline.store.tidy import Tidier
 from eddyline.store.verify_fold import VerifyFold
+from eddyline.store.withheld import Withheld
 from eddyline.store.write_gate import WriteGate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eddyline.core.errors import DataCorrupt
     from eddyline.store.catalog.catalog import Catalog
     from eddyline.store.config import StoreSettings
     from eddyline.store.fold.fold import Fold
@@ -125,12 +134,13 @@ def put_together(
     )
     for topic in recovered.table.all():
         retention.look(topic)
+    found = maintenance.damage.found
     entries = _entries(machine, recovered, fold)
     return Store(
         engine=engine,
         sources=recovered.sources,
         entries=entries,
-        reader=LogReader(log=log, retention=retention, clock=clock, on_corrupt=maintenance.damage.found),
+        reader=LogReader(log=log, retention=retention, clock=clock, on_corrupt=found),
         log=log,
         cache=cache,
         retention=retention,
@@ -139,7 +149,9 @@ def put_together(
         maintenance=maintenance,
         disk_guard=_disk_guard(machine, settings, layout, engine),
         memory_guard=_memory_guard(machine, settings, engine),
-        history=_history_parts(machine, settings, layout, engine=engine, log=log, entries=entries, retention=retention),
+        history=_history_parts(
+            machine, settings, layout, engine=engine, log=log, entries=entries, retention=retention, found=found
+        ),
         folds=_fold_parts(
             machine,
             layout,
@@ -314,8 +326,13 @@ def _history_parts(
     log: StoredLog,
     entries: Entries,
     retention: Retention,
+    found: Callable[[DataCorrupt], None],
 ) -> HistoryParts:
     bases = BaseRows(fs=machine.fs, layout=layout, worker=machine.workers.reader)
+    as_of = AsOf(log=log, entries=entries, bases=bases, retention=retention, clock=machine.clock)
+    pieces, turns = ScanPieces(files=log.files, worker=machine.workers.reader), SplitTurns(machine.clock)
+    withheld = Withheld(fold=engine.fold, fold_worker=engine.fold_worker, as_of=as_of)
+    base = SplitBase(fs=machine.fs, layout=layout, pieces=pieces, withheld=withheld, turns=turns)
     return HistoryParts(
         deletes=Deletes(
             engine=engine,
@@ -327,7 +344,11 @@ def _history_parts(
         ),
         find_seq=FindSeq(log=log, retention=retention),
         keys=KeyHistory(log=log, retention=retention),
-        as_of=AsOf(log=log, entries=entries, bases=bases, retention=retention, clock=machine.clock),
+        as_of=as_of,
+        splits=SplitPlanner(pieces=pieces, base=base, retention=retention, on_corrupt=found),
+        split_reads=SplitReader(
+            pieces=pieces, base=base, withheld=withheld, retention=retention, turns=turns, on_corrupt=found
+        ),
     )
 
 

@@ -14,19 +14,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from eddyline.core.batch import Batch
 from eddyline.core.deletion import check_delete
-from eddyline.core.errors import (
-    NotKv,
-    NotLog,
-    NotReady,
-    SourceExists,
-    TopicExists,
-    TopicHasSource,
-    TopicNotEmpty,
-    TopicNotFound,
-)
+from eddyline.core.errors import NotReady, TopicExists, TopicHasSource, TopicNotEmpty, TopicNotFound
 from eddyline.core.read import ALL_RECORDS
 from eddyline.core.source import Lease, SourceOrders, changed_source, check_definition
-from eddyline.core.source_words import differences, is_updatable
 from eddyline.core.topic import Kind, TopicConfig, check_config, check_name, merged
 from eddyline.store.append import AppendRequest, WriterPosition
 from eddyline.store.figures import StoreFigures
@@ -37,6 +27,7 @@ from eddyline.store.log.changes import apply_config
 from eddyline.store.log.topic import Topic
 from eddyline.store.measures import Measured
 from eddyline.store.parts import totals_in_turns, unserved_reason
+from eddyline.store.source_checks import check_takes_source, exists_otherwise
 from eddyline.store.sources import change_writer, put_body, update_body
 from eddyline.store.staging import check_epoch
 from eddyline.store.storage.frame import FrameType, control_body
@@ -60,6 +51,7 @@ if TYPE_CHECKING:
     from eddyline.store.parts import StoreParts
     from eddyline.store.reader import LogReader
     from eddyline.store.sources import Source, Sources
+    from eddyline.store.split import PlanAsk, SplitFrame, SplitPlan, SplitRead
 
 
 T = TypeVar("T")
@@ -341,6 +333,12 @@ class LocalLink:
     ) -> AsyncGenerator[Batch | Gap, None]:
         return self._parts.history.keys.read(self._get(topic, epoch), key, after_seq=after_seq, limit=limit)
 
+    async def plan_splits(self, topic: str, asked: PlanAsk, *, epoch: int = 0) -> SplitPlan:
+        return await self._parts.history.splits.plan(self._get(topic, epoch), asked)
+
+    def read_split(self, topic: str, asked: SplitRead, *, epoch: int) -> AsyncGenerator[SplitFrame, None]:
+        return self._parts.history.split_reads.read(self._get(topic, epoch), asked)
+
     def _get(self, name: str, epoch: int) -> Topic:
         """The topic of a name, of this epoch (0 = any)."""
         topic = self._table.get(name)
@@ -462,32 +460,3 @@ def _there(topic: Topic, answer: T) -> T:
     if topic.deleted:
         raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name)
     return answer
-
-
-def exists_otherwise(there: SourceDefinition, asked: SourceDefinition) -> SourceExists:
-    """Why a source cannot be made: it is there, and is another one."""
-    found = differences(there, asked)
-    said = ", ".join(f"{one.field} {one.there}, not {one.other}" for one in found)
-    settled = {} if is_updatable(there, asked) else {"isSettled": "true"}
-    return SourceExists(
-        f"source {there.name} copies {there.origin} to topic {there.topic}; it differs in {said}",
-        source=there.name,
-        bucket=there.bucket,
-        topic=there.topic,
-        askedBucket=asked.bucket,
-        askedTopic=asked.topic,
-        fields=",".join(one.field for one in found),
-        **settled,
-    )
-
-
-def check_takes_source(topic: Topic, definition: SourceDefinition) -> None:
-    """Raises NotKv, NotLog, TopicHasSource or TopicNotEmpty where a topic cannot get a source."""
-    if definition.stream and topic.kind is not Kind.LOG:
-        raise NotLog(f"topic {topic.name} has a fold, a stream needs a LOG topic", topic=topic.name)
-    if definition.bucket and topic.kind is not Kind.KV:
-        raise NotKv(f"topic {topic.name} has no fold, a bucket needs one", topic=topic.name)
-    if topic.source:
-        raise TopicHasSource(f"topic {topic.name} has source {topic.source}", topic=topic.name, source=topic.source)
-    if topic.has_records:
-        raise TopicNotEmpty(f"topic {topic.name} has records; a source needs an empty topic", topic=topic.name)

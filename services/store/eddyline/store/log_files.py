@@ -15,7 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final, Protocol
 
 from eddyline.store.storage.layout import temporary
-from eddyline.store.storage.segment_read import read_batch, read_footer, unreadable
+from eddyline.store.storage.segment_read import read_batch, read_footer, read_message, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -118,6 +118,18 @@ class LogFiles:
         file = self._take(segment.path)
         try:
             return read_batch(file, segment.path, entry)
+        finally:
+            self._give_back(segment.path, file)
+
+    def message(self, segment: Segment, entry: BatchEntry) -> bytes:
+        """One record batch of a segment that is held, as it was written: an Arrow IPC message.
+
+        Raises:
+            DataCorrupt.
+        """
+        file = self._take(segment.path)
+        try:
+            return read_message(file, segment.path, entry)
         finally:
             self._give_back(segment.path, file)
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from eddyline.store.retention import Retention
     from eddyline.store.settle_fold import SettleFold
     from eddyline.store.sources import Sources
+    from eddyline.store.split_read import SplitReader
+    from eddyline.store.splits import SplitPlanner
     from eddyline.store.stored_log import StoredLog
     from eddyline.store.verify_fold import VerifyFold
 
@@ -47,12 +49,14 @@ class LogTotals(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HistoryParts:
-    """What looks into a log's past, and takes things out of it."""
+    """What looks into a log's past, hands it out in splits, and takes things out of it."""
 
     deletes: Deletes
     find_seq: FindSeq
     keys: KeyHistory
     as_of: AsOf
+    splits: SplitPlanner
+    split_reads: SplitReader
 
 
 @dataclass(frozen=True, slots=True)

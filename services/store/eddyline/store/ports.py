@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from eddyline.store.ack import Ack
     from eddyline.store.append import AppendRequest
     from eddyline.store.figures import StoreFigures
+    from eddyline.store.split import PlanAsk, SplitFrame, SplitPlan, SplitRead
 
 
 class StoreDoor(StoreLink, Protocol):
@@ -84,6 +85,22 @@ class StoreDoor(StoreLink, Protocol):
 
         Raises:
             InvalidName, TopicNotFound, NotKv, EpochMismatch, CursorAhead, DataCorrupt.
+        """
+
+    async def plan_splits(self, topic: str, asked: PlanAsk, *, epoch: int = 0) -> SplitPlan:
+        """Cut a topic's log, or what its fold at one point is made of, into splits; one page of them.
+
+        Raises:
+            InvalidName, TopicNotFound, EpochMismatch, InvalidArgument, CursorAhead, DataCorrupt; with `as_of_seq` NotKv,
+                FoldLost, HistoryGone.
+        """
+
+    def read_split(self, topic: str, asked: SplitRead, *, epoch: int) -> AsyncGenerator[SplitFrame, None]:
+        """One split's schema, then its batches and gaps in order, then its counts. Whoever breaks off closes it.
+
+        Raises:
+            InvalidName, TopicNotFound, EpochMismatch, InvalidArgument, CursorAhead, TooManyScans, DataCorrupt; of a split of
+                a fold NotKv, FoldLost, HistoryGone.
         """
 
     def verify_fold(self, topic: str) -> AsyncGenerator[VerifyProgress | FoldVerdict, None]:

@@ -74,7 +74,15 @@ def read_batch(file: File, path: Path, entry: BatchEntry) -> Batch:
     Raises:
         DataCorrupt: as `read_message`, or Arrow finds another batch in it.
     """
-    message = read_message(file, path, entry)
+    return decode_message(read_message(file, path, entry), path, entry)
+
+
+def decode_message(message: bytes, path: Path, entry: BatchEntry) -> Batch:
+    """The batch of a message that was read, canonical, over the message's bytes.
+
+    Raises:
+        DataCorrupt: Arrow finds another batch in it.
+    """
     try:
         batch = from_arrow(ipc.read_record_batch(pa.py_buffer(message), arrow_schema()))
     except (pa.ArrowException, OSError) as error:

@@ -1,1 +1,1 @@
-"""Jobs: each a function of a session and options, and a program."""
+"""Jobs: each a module with a function `run`, started by `python -m` or `spark-submit`."""

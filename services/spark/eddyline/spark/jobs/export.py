@@ -1,5 +1,7 @@
 """The job `export`: what topics hold, to Parquet, a run at a time: each goes on where the last one ended.
 
+    python -m eddyline.spark.jobs.export --store 127.0.0.1:7701 --topic 'routes.*' --out /data/lake
+
     out/topic=<t>/day=<YYYY-MM-DD>/part-….parquet       day of commit, UTC; names and manifests: `export_files.py`
 
     plan         a range and its splits, durable before anything is written; never more than one for a place
@@ -15,11 +17,12 @@ I3: rows + gaps + deleted = end - first of each manifest, and manifests join on.
 A range is whole records of a topic's log: what is deleted after it was exported stays in the files.
 A topic that was made again begins anew under its new epoch, and this is told. What the old one's last plan still lacked is
 lost: refused, or with `on_gap` warn and rows closed by a manifest that says so.
-Failure: one topic's failure ends that topic; others go on.
+Failure: one topic's failure ends that topic; others go on. The result names it, and the exit code is 1.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -27,17 +30,21 @@ from eddyline.core.clock import SystemClock
 from eddyline.core.errors import CursorAhead, EddylineError, Internal
 from eddyline.spark.calls import Cluster
 from eddyline.spark.jobs import export_files as files
+from eddyline.spark.jobs.arguments import add_out, add_topics, read_options
 from eddyline.spark.jobs.export_files import Lost, Manifest, PartFile, Plan, Span
 from eddyline.spark.jobs.export_work import GAP_REFUSED, ExportWork
+from eddyline.spark.jobs.frame import JobError, main, tell
 from eddyline.spark.jobs.out_dir import OutDir
 from eddyline.spark.jobs.tasks import WorkRefused, count_in, run_waves
 from eddyline.spark.plan import Cut, find_topics, partitions_of, plan_log
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
+    from eddyline.spark.jobs.frame import Result
     from eddyline.spark.jobs.tasks import Line
     from eddyline.spark.options import ReadOptions
     from eddyline.v1 import topic_pb2
@@ -49,6 +56,9 @@ run of hours dies, and one file tells at most some thousand files."""
 
 WRITING_S_MAX: Final = 6 * 3600.0
 """A temporary file that nobody wrote to for so long is of a task that died. Another run may be writing a younger one."""
+
+
+ABOUT: Final = (__doc__ or "").replace("`", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,12 +297,53 @@ def _manifest_of(plan: Plan, lines: Sequence[Line]) -> Manifest:
     return Manifest(plan.span, rows, gaps, deleted, tuple(parts), tuple(lost[: files.LOST_LISTED_MAX]), gap_rows)
 
 
-def told(done: Sequence[TopicExport], out: str) -> dict[str, object]:
-    """The job's last line: sums, and each topic that gave or refused something."""
+def summary(done: Sequence[TopicExport], out: str) -> Result:
+    """The job's result: sums, and each topic that gave or refused something."""
     sums = {
         name: sum(getattr(topic, name) for topic in done)
         for name in ("rows", "gaps", "deleted", "gap_rows", "files", "bytes")
     }
     changed = [asdict(topic) for topic in done if topic.end_seq or topic.error or topic.abandoned]
     failed = sum(1 for topic in done if topic.error)
-    return {"job": "export", "out": out, "topics": len(done), "failed": failed, **sums, "exported": changed}
+    return {"out": out, "topics": len(done), "failed": failed, **sums, "exported": changed}
+
+
+class Export:
+    """The job."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_topics(parser)
+        add_out(parser)
+        parser.add_argument(
+            "--on-gap",
+            choices=("fail", "warn", "rows"),
+            default="fail",
+            help="lost records end their topic, are told in the manifest, or are rows of op GAP too (%(default)s)",
+        )
+        parser.add_argument("--records-per-file", type=int, help="most of a file (1 000 000)")
+        parser.add_argument("--bytes-per-file", type=int, help="most of what a file is made from (256 MiB)")
+        parser.add_argument(
+            "--records-per-round",
+            type=int,
+            default=RECORDS_PER_ROUND,
+            help="most of a plan and a manifest: what a run that dies has done for good (%(default)s)",
+        )
+
+    def run(self, spark: SparkSession, arguments: argparse.Namespace) -> Result:
+        if arguments.records_per_round < 1:
+            raise JobError("--records-per-round: at least 1", usage=True)
+        chosen = read_options(
+            arguments,
+            onGap=arguments.on_gap,
+            maxRecordsPerPartition=arguments.records_per_file,
+            maxBytesPerPartition=arguments.bytes_per_file,
+        )
+        done = export(spark, ExportOptions(chosen, arguments.out, arguments.records_per_round), tell)
+        result = summary(done, arguments.out)
+        if result["failed"]:
+            raise JobError(f"{result['failed']} of {len(done)} topics were not exported whole", result)
+        return result
+
+
+if __name__ == "__main__":
+    sys.exit(main("export", ABOUT, Export()))

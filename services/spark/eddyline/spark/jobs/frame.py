@@ -37,15 +37,17 @@ EXIT_SIGNALLED: Final = 128
 TELL_EVERY_S: Final = 2.0
 """Often enough to see that it goes on; an hour's work leaves 1 800 lines in a log."""
 
-Result = dict[str, str | int | None]
+SPARK_ERROR_CHARS_MAX: Final = 2_000
+"""Of an error of Spark's, which has the Java stack behind what is told first."""
+
+Result = dict[str, object]
+"""As JSON takes it."""
 
 
 class JobError(Exception):
     """A job cannot do what it was asked. `result` is what it did."""
 
-    def __init__(
-        self, message: str, result: Mapping[str, str | int | None] | None = None, *, usage: bool = False
-    ) -> None:
+    def __init__(self, message: str, result: Mapping[str, object] | None = None, *, usage: bool = False) -> None:
         super().__init__(message)
         self.message = message
         self.result = dict(result or {})
@@ -150,6 +152,8 @@ def _session(name: str) -> Iterator[SparkSession]:
 
 
 def _run(name: str, job: Job, spark: SparkSession, parsed: argparse.Namespace) -> int:
+    from pyspark.errors import PySparkException  # as for the session
+
     try:
         result = job.run(spark, parsed)
     except JobError as error:
@@ -160,11 +164,14 @@ def _run(name: str, job: Job, spark: SparkSession, parsed: argparse.Namespace) -
     except EddylineError as error:
         tell(f"{name}: {error.reason}: {error.message}")
         return EXIT_FAILED
+    except PySparkException as error:
+        tell(f"{name}: {str(error)[:SPARK_ERROR_CHARS_MAX]}")
+        return EXIT_FAILED
     _say(result)
     return EXIT_OK
 
 
-def _say(result: Mapping[str, str | int | None]) -> None:
+def _say(result: Mapping[str, object]) -> None:
     sys.stdout.write(json.dumps(result) + "\n")
     sys.stdout.flush()
 

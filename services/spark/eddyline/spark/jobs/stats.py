@@ -1,5 +1,7 @@
 """The job `stats`: what topics hold, as tables that a dashboard reads, and a summary.
 
+    python -m eddyline.spark.jobs.stats --store 127.0.0.1:7701 --topic 'routes.*' --out /data/stats
+
     hours.parquet   topic, hour (UTC, of commit), op: records, data_bytes
     sizes.parquet   topic, data_bytes_below (a power of two): records, data_bytes
     keys.parquet    topic, the n keys with most records: records, data_bytes, last_seq
@@ -13,6 +15,7 @@ The log is read once, for all tables but gaps.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -23,16 +26,20 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from eddyline.spark.calls import Cluster
+from eddyline.spark.jobs.arguments import add_out, add_topics, read_options
+from eddyline.spark.jobs.frame import JobError, main, tell
 from eddyline.spark.jobs.out_dir import OutDir
 from eddyline.spark.plan import find_topics
 from eddyline.spark.read import read
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable
 
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from eddyline.spark.jobs.frame import Result
     from eddyline.spark.options import ReadOptions
 
 TOP: Final = 20
@@ -42,6 +49,7 @@ GAPS_MAX: Final = 100_000
 SHOWN: Final = 5
 """Hot keys and tags of a topic that the summary names."""
 TABLES: Final = ("hours", "sizes", "keys", "tags", "gaps")
+ABOUT: Final = (__doc__ or "").replace("`", "")
 _DIMENSIONS: Final = ("topic", "hour", "op", "key", "tag", "size_class")
 _SETS: Final = {
     "hours": ("topic", "hour", "op"),
@@ -60,7 +68,7 @@ class StatsOptions:
     top: int = TOP
 
 
-def stats(spark: SparkSession, options: StatsOptions, tell: Callable[[str], None]) -> dict[str, object]:
+def stats(spark: SparkSession, options: StatsOptions, tell: Callable[[str], None]) -> Result:
     """Make the tables; the summary.
 
     Raises:
@@ -90,7 +98,7 @@ def stats(spark: SparkSession, options: StatsOptions, tell: Callable[[str], None
         with out.writing(f"{name}.parquet") as file:
             pq.write_table(tables[name], file, compression="zstd")
         tell(f"{options.out}/{name}.parquet: {tables[name].num_rows:,} rows")
-    return {"job": "stats", "out": options.out, "topics": [_summary(topic, tables) for topic in sorted(heads)]}
+    return {"out": options.out, "topics": [_summary(topic, tables) for topic in sorted(heads)]}
 
 
 def _grouped(records: DataFrame) -> DataFrame:
@@ -178,3 +186,21 @@ def _summary(topic: str, tables: dict[str, pa.Table]) -> dict[str, object]:
         "gaps": len(mine["gaps"]),
         "lost": sum(row["last_seq"] - row["first_seq"] + 1 for row in mine["gaps"] if row["last_seq"]),
     }
+
+
+class Stats:
+    """The job."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_topics(parser)
+        add_out(parser)
+        parser.add_argument("--top", type=int, default=TOP, help="hot keys and tags of a topic (%(default)s)")
+
+    def run(self, spark: SparkSession, arguments: argparse.Namespace) -> Result:
+        if not 1 <= arguments.top <= TOP_MAX:
+            raise JobError(f"--top: from 1 to {TOP_MAX}", usage=True)
+        return stats(spark, StatsOptions(read_options(arguments), arguments.out, arguments.top), tell)
+
+
+if __name__ == "__main__":
+    sys.exit(main("stats", ABOUT, Stats()))

@@ -5,6 +5,7 @@ A value that is no certificate is a row with `error`, and is counted: it is neve
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -57,11 +58,16 @@ def parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 def parse(key: bytes, data: bytes | None) -> dict[str, object]:
     """One value."""
-    from cryptography import x509  # in the pipeline's environment alone
+    # Here: in the pipeline's environment alone.
+    from cryptography import x509
+    from cryptography.utils import CryptographyDeprecationWarning
 
     row: dict[str, object] = {"key": key.decode(errors="backslashreplace")}
     try:
-        certificate = x509.load_pem_x509_certificate(data or b"")
+        with warnings.catch_warnings():
+            # Some old authorities have serial numbers that are not positive; they are in use.
+            warnings.simplefilter("ignore", CryptographyDeprecationWarning)
+            certificate = x509.load_pem_x509_certificate(data or b"")
     except ValueError as error:
         return {**row, "error": str(error).splitlines()[0] if str(error) else type(error).__name__}
     expires = certificate.not_valid_after_utc

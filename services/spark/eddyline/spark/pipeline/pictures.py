@@ -20,13 +20,13 @@ _BLUE, _RED = "#3b6ea5", "#b5524a"
 
 def draw_expiry(by_month: pa.Table, path: Path) -> None:
     """Certificates by the month in which they expire."""
-    rows = [row for row in by_month.to_pylist() if row["month"] is not None]
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    counts = {_month(row["month"]): row["certificates"] for row in by_month.to_pylist() if row["month"] is not None}
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
     axes = figure.subplots()
-    axes.bar(range(len(rows)), [row["certificates"] for row in rows], color=_BLUE)
-    step = max(1, len(rows) // 24)
-    axes.set_xticks(range(0, len(rows), step), [row["month"] for row in rows[::step]], rotation=60, fontsize=7)
-    axes.set_title(f"{sum(row['certificates'] for row in rows)} CA certificates, by the month in which they expire")
+    axes.bar(list(counts), list(counts.values()), color=_BLUE, width=0.9)
+    years = sorted({month // 12 for month in counts})
+    axes.set_xticks([12 * year for year in years], [str(year) for year in years], rotation=60, fontsize=7)
+    axes.set_title(f"{sum(counts.values())} certificates, by the month in which they expire", fontsize=10)
     _finish(figure, axes, "certificates", path)
 
 
@@ -46,6 +46,7 @@ def draw_changes(per_key: pa.Table, path: Path) -> None:
     axes.bar(names, deletes, bottom=puts, color=_RED, label="deleted", width=0.6)
     axes.margins(x=0.4 if len(names) < 3 else 0.05)
     axes.tick_params(axis="x", rotation=60 if len(names) > 4 else 0, labelsize=7)
+    axes.margins(y=0.2)
     axes.legend(fontsize=8)
     axes.set_title("changes by hour (UTC)", fontsize=10)
     shown = rows[:KEYS_SHOWN][::-1]
@@ -54,6 +55,11 @@ def draw_changes(per_key: pa.Table, path: Path) -> None:
     hot.set_title("most changes of a key in an hour", fontsize=10)
     hot.xaxis.set_major_locator(MaxNLocator(integer=True))
     _finish(figure, axes, "changes", path)
+
+
+def _month(shown: str) -> int:
+    year, month = shown.split("-")
+    return 12 * int(year) + int(month) - 1
 
 
 def _finish(figure: Figure, axes: Axes, what: str, path: Path) -> None:

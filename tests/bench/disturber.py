@@ -1,4 +1,5 @@
-"""Who disturbs, for P14: `python -m tests.bench.disturber stopped|behind|scan ADDRESS TOPIC`. Says `ready` once it does."""
+"""Who disturbs, for P14: `python -m tests.bench.disturber KIND ADDRESS TOPIC`; KIND is stopped, behind, scan or splits. Says
+`ready` once it does."""
 
 from __future__ import annotations
 
@@ -10,9 +11,11 @@ import uvloop
 
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import log_pb2, log_pb2_grpc, types_pb2
+from tests.bench.split_streams import read_all
 from tests.bench.watch_readers import OPTIONS, WATCH
 
 READ_LIMIT = 10_000
+SPLIT_STREAMS = 8
 
 
 async def watch(channel: grpc.aio.Channel, topic: str, *, reads: bool) -> None:
@@ -51,11 +54,20 @@ async def scan(channel: grpc.aio.Channel, topic: str) -> None:
         after_seq = answer.next_after_seq if answer.next_after_seq > after_seq else 0
 
 
+async def scan_splits(channel: grpc.aio.Channel, topic: str) -> None:
+    """Read all of `topic` by its splits, many streams at a time, again and again."""
+    print("ready", flush=True)
+    while True:
+        await read_all(channel, topic, streams=SPLIT_STREAMS)
+
+
 async def main(kind: str, address: str, topic: str) -> None:
     """Disturb until stopped."""
     async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
         if kind == "scan":
             await scan(channel, topic)
+        elif kind == "splits":
+            await scan_splits(channel, topic)
         else:
             await watch(channel, topic, reads=kind == "behind")
 

@@ -1,8 +1,9 @@
 """P10: segments: history read from them as columns and rows, hot and cold, and how fast they are made.
 
 StreamRecords of a LOG topic of 100-byte records that is wholly in segments, from a store process, once after its files were
-dropped from the page cache (cold) and then again (hot); beside it the same segments read and verified in this process,
-against pyarrow reading the same files. `EDDYLINE_BENCH_MIB` says how much (128).
+dropped from the page cache (cold) and then again (hot); then by its splits, which are passed on as they lie on disk, one
+stream and four at a time; beside it the same segments read and verified in this process, against pyarrow reading the same
+files. `EDDYLINE_BENCH_MIB` says how much (128).
 
 Then one segment's records of JSON, with a key each and 50 tags between them, written by `write_segment` to the disk (synced
 and read back) in each compression, against pyarrow writing the same batches as an Arrow file and syncing it; and read again.
@@ -32,6 +33,7 @@ from eddyline.store.storage.segment_write import BYTES_MAX, ROWS_MAX, write_segm
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc, log_pb2, log_pb2_grpc, types_pb2
 from tests.bench.harness import Figure, alternate
 from tests.bench.p1_append import OPTIONS, RECORD_BYTES, RECORDS, TOPIC, columns, create_topic
+from tests.bench.split_streams import read_all
 from tests.support.processes import free_address, process, serving
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ BATCHES = MIB * (1 << 20) // (RECORDS * RECORD_BYTES)
 ROUNDS = 3
 TARGET_COLUMNS = 2e6
 TARGET_ROWS = 0.5e6
+SPLIT_STREAMS = (1, 4)
 COMPRESSIONS: tuple[Compression, ...] = ("none", "lz4", "zstd")
 
 
@@ -69,6 +72,14 @@ async def stream(channel: grpc.aio.Channel, form: types_pb2.BatchFormat.ValueTyp
     request = log_pb2.StreamRecordsRequest(topic=TOPIC, format=form)
     async for frame in log_pb2_grpc.LogServiceStub(channel).StreamRecords(request):
         count += frame.columns.count or len(frame.rows.records)
+    assert count == BATCHES * RECORDS
+    return count / (time.perf_counter() - started)
+
+
+async def split_rate(channel: grpc.aio.Channel, streams: int) -> float:
+    """Records a second, by splits."""
+    started = time.perf_counter()
+    count = await read_all(channel, TOPIC, streams=streams)
     assert count == BATCHES * RECORDS
     return count / (time.perf_counter() - started)
 
@@ -207,6 +218,9 @@ async def measure() -> list[Figure]:
                     hot = sorted([await stream(channel, form) for _ in range(ROUNDS)])[ROUNDS // 2]
                     figures.append(Figure("P10", f"{what}_cold", cold, "records/s", cold / target, 1))
                     figures.append(Figure("P10", f"{what}_hot", hot, "records/s", hot / target, 1))
+                for streams in SPLIT_STREAMS:
+                    rate = sorted([await split_rate(channel, streams) for _ in range(ROUNDS)])[ROUNDS // 2]
+                    figures.append(Figure("P10", f"splits_{streams}", rate, "records/s", rate / TARGET_COLUMNS, 1))
         paths = sorted((data_dir / "topics").glob("*/*.arrow"))
         ours, bare = await alternate(timed(verified, paths), timed(by_pyarrow, paths), rounds=ROUNDS)
         sealed = await measure_sealing(Path(name))

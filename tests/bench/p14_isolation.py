@@ -2,8 +2,9 @@
 
 Ninety-nine subscribers of a topic get 50 appends a second of 10 records; measured are the 99th percentile of the time from
 append to subscriber, and of the append itself. In turn without anything else (the baseline), with one more subscriber
-that never reads, with one that reads a million records from the first on, again and again, and with a reader that
-scans the same million from the store. Each disturber is a process of its own.
+that never reads, with one that reads a million records from the first on, again and again, with a reader that scans the
+same million from the store, and with one that scans it by splits, eight streams at a time. Each disturber is a process of
+its own.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ ROUNDS = 5
 HEARTBEAT_MS = 60_000
 READY_S_MAX = 30
 ROUND_S_MAX = 60
-DISTURBERS = {"": 0.0, "stopped": 1.2, "behind": 1.2, "scan": 1.5}
+DISTURBERS = {"": 0.0, "stopped": 1.2, "behind": 1.2, "scan": 1.5, "splits": 1.5}
 
 
 @dataclass
@@ -89,7 +90,10 @@ class Bench:
         if not kind:
             yield
             return
-        address, topic = (self.store if kind == "scan" else self.delivery), (TOPIC if kind == "stopped" else OLD_TOPIC)
+        address, topic = (
+            (self.store if kind in ("scan", "splits") else self.delivery),
+            (TOPIC if kind == "stopped" else OLD_TOPIC),
+        )
         async with process("tests.bench.disturber", kind, address, topic) as disturber:
             assert disturber.stdout is not None
             async with asyncio.timeout(READY_S_MAX):

@@ -84,6 +84,24 @@ async def test_f10_parallel_splits_and_two_views_give_every_record_once(spark: S
         assert found[0].asDict() == {"rows": 20_000, "seqs": 20_000, "last": 20_000}
 
 
+async def test_what_became_of_each_split_is_in_the_workers_logs(spark: SparkSession, tmp_path: Path) -> None:
+    async with store_and_client(tmp_path) as (address, client):
+        await client.create_topic("audited", Kind.LOG)
+        await append_all(client, "audited", plain_records(30))
+        await client.delete_records("audited", before_seq=5)
+        frame = await asyncio.to_thread(read, spark, address, topic="audited", starting_seq=1, tags=["even"])
+        spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
+        try:
+            assert await count_of(frame) == 13
+            logs = spark.tvf.python_worker_logs().where("msg LIKE 'split read: topic=audited %'")
+            assert [row["msg"] for row in await asyncio.to_thread(logs.collect)] == [
+                "split read: topic=audited first=1 last=4 rows=0 gaps=0 deleted=4 hidden=0",
+                "split read: topic=audited first=5 last=30 rows=13 gaps=0 deleted=0 hidden=13",
+            ]
+        finally:
+            spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "false")
+
+
 async def test_every_action_sees_the_head_of_the_load(spark: SparkSession, tmp_path: Path) -> None:
     async with store_and_client(tmp_path) as (address, client):
         await client.create_topic("routes", Kind.LOG)

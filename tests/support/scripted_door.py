@@ -13,7 +13,7 @@ from eddyline.core.server import make_server
 from eddyline.core.settings import CommonSettings
 from eddyline.store.__main__ import SERVICES, add_services
 from eddyline.store.rpc.doorway import Doorway
-from eddyline.v1 import cluster_pb2_grpc, fold_pb2_grpc, log_pb2_grpc, topic_pb2_grpc
+from eddyline.v1 import cluster_pb2_grpc, fold_pb2_grpc, log_pb2_grpc, segment_pb2_grpc, topic_pb2_grpc
 from tests.support.manual_clock import ManualClock
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class ScriptedStore:
     topics: topic_pb2_grpc.TopicServiceStub
     log: log_pb2_grpc.LogServiceStub
     fold: fold_pb2_grpc.FoldServiceStub
+    segments: segment_pb2_grpc.SegmentServiceStub
     cluster: cluster_pb2_grpc.ClusterServiceStub
 
 
@@ -89,6 +90,7 @@ async def scripted_store(door: ScriptedDoor | None) -> AsyncIterator[ScriptedSto
                 topics=topic_pb2_grpc.TopicServiceStub(channel),
                 log=log_pb2_grpc.LogServiceStub(channel),
                 fold=fold_pb2_grpc.FoldServiceStub(channel),
+                segments=segment_pb2_grpc.SegmentServiceStub(channel),
                 cluster=cluster_pb2_grpc.ClusterServiceStub(channel),
             )
     finally:

@@ -31,7 +31,15 @@ from eddyline.store.memory_plan import memory_plan
 from eddyline.store.rpc.doorway import Doorway
 from eddyline.store.storage.layout import Layout
 from eddyline.store.workers import ThreadWorker
-from eddyline.v1 import apply_pb2_grpc, cluster_pb2_grpc, fold_pb2_grpc, log_pb2_grpc, topic_pb2, topic_pb2_grpc
+from eddyline.v1 import (
+    apply_pb2_grpc,
+    cluster_pb2_grpc,
+    fold_pb2_grpc,
+    log_pb2_grpc,
+    segment_pb2_grpc,
+    topic_pb2,
+    topic_pb2_grpc,
+)
 from tests.support.manual_clock import ManualClock
 
 if TYPE_CHECKING:
@@ -63,6 +71,7 @@ class ServedStore:
     topics: topic_pb2_grpc.TopicServiceStub
     log: log_pb2_grpc.LogServiceStub
     fold: fold_pb2_grpc.FoldServiceStub
+    segments: segment_pb2_grpc.SegmentServiceStub
     apply: apply_pb2_grpc.ApplyServiceStub
     cluster: cluster_pb2_grpc.ClusterServiceStub
 
@@ -172,6 +181,7 @@ async def served_store(
                     topics=topic_pb2_grpc.TopicServiceStub(channel),
                     log=log_pb2_grpc.LogServiceStub(channel),
                     fold=fold_pb2_grpc.FoldServiceStub(channel),
+                    segments=segment_pb2_grpc.SegmentServiceStub(channel),
                     apply=apply_pb2_grpc.ApplyServiceStub(channel),
                     cluster=cluster_pb2_grpc.ClusterServiceStub(channel),
                 )

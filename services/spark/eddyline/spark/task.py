@@ -1,7 +1,8 @@
 """What a task does: pulls its pieces one after the other, makes rows of them, and tells or refuses what was lost.
 
-The same partition gives the same rows to every attempt. Each piece's account goes to the logger `eddyline.spark` at INFO
-(`spark.tvf.python_worker_logs()` shows it where worker logging is on): rows + gaps + deleted + hidden = its range.
+The same partition gives the same rows to every attempt. Each piece's account goes to the logger `eddyline.spark` at INFO:
+rows + gaps + deleted + hidden = its range. Where a batch read's worker logging is on `spark.tvf.python_worker_logs()` shows
+it, else the executor's stderr. (Spark 4.3 gives a source in Python no metric of its own, and its tasks no accumulator.)
 Failure: `GapFound` where records were lost and nobody said what to do about it; else what `pull` raises. Spark tries the
 task again and then fails the job: a short result is never called complete.
 """
@@ -57,7 +58,7 @@ class Task:
             GapFound: records were lost.
             EddylineError: what `SplitPull.items` raises.
         """
-        LOG.setLevel(min(LOG.level or logging.INFO, logging.INFO))
+        _open_log()
         with Cluster(self.options.stores, patience_s=self.options.patience_s, stores=partition.stores) as cluster:
             rows = self._live_rows if self.options.folds else self._log_rows
             yield from sized(rows(cluster, partition))
@@ -116,6 +117,15 @@ class Task:
             f"{told}. Nothing was read wrongly, and this is not in the result. The option onGap says what to do: fail (as"
             f" here), warn (go on, and log it) or rows (go on, with a row of op GAP)"
         )
+
+
+def _open_log() -> None:
+    if not LOG.isEnabledFor(logging.INFO):
+        LOG.setLevel(logging.INFO)
+    if not LOG.hasHandlers():
+        to_stderr = logging.StreamHandler()
+        to_stderr.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+        LOG.addHandler(to_stderr)
 
 
 def _shown(gap: Gap) -> str:

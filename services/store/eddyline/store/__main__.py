@@ -85,11 +85,12 @@ if TYPE_CHECKING:
 
 ROLE: Final = "store"
 LOG_SERVICE: Final = "eddyline.v1.LogService"
+SEGMENT_SERVICE: Final = "eddyline.v1.SegmentService"
 SERVICES: Final = (
     "eddyline.v1.TopicService",
     LOG_SERVICE,
     "eddyline.v1.FoldService",
-    "eddyline.v1.SegmentService",
+    SEGMENT_SERVICE,
     "eddyline.v1.ApplyService",
     CLUSTER_SERVICE,
 )
@@ -222,7 +223,9 @@ def add_services(
     log_pb2_grpc.add_LogServiceServicer_to_server(log, server.grpc)
     server.add_raw_methods(LOG_SERVICE, log.row_methods())
     fold_pb2_grpc.add_FoldServiceServicer_to_server(FoldServicer(doorway, room, clock=clock), server.grpc)
-    segment_pb2_grpc.add_SegmentServiceServicer_to_server(SegmentServicer(doorway, clock=clock), server.grpc)
+    segments = SegmentServicer(doorway, clock=clock)
+    segment_pb2_grpc.add_SegmentServiceServicer_to_server(segments, server.grpc)
+    server.add_raw_methods(SEGMENT_SERVICE, segments.raw_methods())
     apply_pb2_grpc.add_ApplyServiceServicer_to_server(ApplyServicer(doorway), server.grpc)
     cluster = ClusterService(
         cluster_pb2.ROLE_STORE,

@@ -137,8 +137,7 @@ class ScanPieces:
             seq = batch.last_seq
         if not found:
             return None
-        batches = (found[0],) if len(found) == 1 else await self.run(partial(_joined, found))
-        return ScanPiece(seq, batches=batches)
+        return ScanPiece(seq, batches=await self.run(partial(_joined, found)))
 
     def _frames(self, topic_id: int, entries: Sequence[IndexEntry]) -> tuple[Batch, ...]:
         return _joined([self._files.frame(topic_id, entry.location) for entry in entries])

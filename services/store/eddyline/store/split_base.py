@@ -28,11 +28,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.fs import Fs
-    from eddyline.core.record import Gap
     from eddyline.store.catalog.catalog import BaseEntry
     from eddyline.store.log.topic import Topic
     from eddyline.store.scan_pieces import ScanPieces
-    from eddyline.store.split import SplitScan
+    from eddyline.store.split import SplitItem, SplitScan
     from eddyline.store.split_turns import SplitTurns
     from eddyline.store.storage.layout import Layout
     from eddyline.store.storage.segment import BatchEntry, Footer
@@ -59,7 +58,7 @@ class SplitBase:
         """
         return await self._run(topic, base, partial(read_footer, self._fs, self._path(topic, base)))
 
-    async def read(self, scan: SplitScan) -> AsyncGenerator[ArrowMessage | Gap, None]:
+    async def read(self, scan: SplitScan) -> AsyncGenerator[SplitItem, None]:
         """The rows of a split.
 
         Raises:
@@ -90,7 +89,7 @@ class SplitBase:
             for item in items:
                 yield item
 
-    async def _items(self, scan: SplitScan, rows: _Rows) -> tuple[ArrowMessage | Gap, ...]:
+    async def _items(self, scan: SplitScan, rows: _Rows) -> tuple[SplitItem, ...]:
         topic, tally = scan.topic, scan.tally
         base, entry, start, stop = rows
         path = self._path(topic, base)
@@ -104,13 +103,14 @@ class SplitBase:
         )
         if untouched:
             tally.rows += entry.rows
-            return (ArrowMessage(message, entry.checksum, entry.rows),)
+            passed = ArrowMessage(message, entry.checksum, entry.rows)
+            return (await self._pieces.run(partial(scan.packed, passed)),)
         batch = await self._run(topic, base, stored.batch)
         seqs = batch.slice(start, stop).seq_array()
         gone = topic.deleted_seqs.mask_each(seqs)
         parts = [Shown(batch, start, stop, gone if gone.any() else None)]
         parts, withheld_count = await self._withheld.without(topic, parts, as_of_seq=scan.split.as_of_seq)
-        found = await self._run(topic, base, partial(encoded, parts, scan.split_filter, scan.columns))
+        found = await self._run(topic, base, partial(encoded, parts, scan))
         deleted_count = int(np.count_nonzero(gone)) + withheld_count
         tally.rows += found.row_count
         tally.deleted += deleted_count

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from eddyline.store.split import SplitFilter
+    from eddyline.store.split import SplitItem, SplitScan
 
 
 class Shown(NamedTuple):
@@ -40,7 +40,7 @@ class Shown(NamedTuple):
 class Encoded(NamedTuple):
     """Messages and gaps in order; rows in the messages, and records that might be seen: those rows and what is hidden."""
 
-    items: tuple[ArrowMessage | Gap, ...]
+    items: tuple[SplitItem, ...]
     row_count: int
     live_count: int
 
@@ -54,13 +54,14 @@ def schema_message(columns: Sequence[str]) -> bytes:
     return bytes(wanted.serialize())
 
 
-def encoded(parts: Iterable[Shown], split_filter: SplitFilter, columns: Sequence[str]) -> Encoded:
+def encoded(parts: Iterable[Shown], scan: SplitScan) -> Encoded:
     """What of these batches is sent.
 
     Raises:
         MalformedColumns: a gap record's data does not follow the grammar.
     """
-    items: list[ArrowMessage | Gap] = []
+    split_filter, columns = scan.split_filter, scan.columns
+    items: list[SplitItem] = []
     row_count = live_count = 0
     for part in parts:
         batch = part.batch.slice(part.start, part.stop)
@@ -78,7 +79,7 @@ def encoded(parts: Iterable[Shown], split_filter: SplitFilter, columns: Sequence
                 items.append(item)
             elif item.count:
                 row_count += item.count
-                items.append(_message(item, columns))
+                items.append(scan.packed(_message(item, columns)))
     return Encoded(tuple(items), row_count, live_count)
 
 

@@ -9,7 +9,8 @@ I1: rows, gaps, deleted and hidden records add up to the split's range: a seq th
 I2: nothing is kept between two batches, no file is held: a log may be sealed, merged and trimmed while it is read.
 I3: a split of a fold is read as a fold is rebuilt: the floors of retention hide nothing; what a later base replaced is
 HistoryGone, since nobody knows any more what of it was deleted.
-Memory: one stored batch and what is made of it. Threading: event loop; files are read and batches made on reader threads.
+Memory: one stored batch, or one large append, and what is made of 8 MiB of it.
+Threading: event loop; files are read and batches made on reader threads.
 """
 
 from __future__ import annotations
@@ -29,19 +30,36 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from eddyline.core.batch import Batch
-    from eddyline.core.record import Gap
     from eddyline.store.log.topic import Topic
     from eddyline.store.retention import Retention
     from eddyline.store.scan_pieces import ScanPiece, ScanPieces
-    from eddyline.store.split import Split, SplitFrame, SplitRead
+    from eddyline.store.split import Split, SplitFrame, SplitItem, SplitRead
     from eddyline.store.split_base import SplitBase
     from eddyline.store.split_turns import SplitTurns
     from eddyline.store.withheld import Withheld
 
 
+class _Range(NamedTuple):
+    """Seqs above `after_seq` and up to `through_seq`, of which so many are live records."""
+
+    after_seq: int
+    through_seq: int
+    live_count: int
+
+
+class _ToEncode(NamedTuple):
+    """Decoded batches that hold all live records of a range."""
+
+    within: _Range
+    parts: tuple[Shown, ...]
+
+
 class _Step(NamedTuple):
+    """All up to `cursor`: as it is sent, or to be encoded."""
+
     cursor: int
-    items: tuple[ArrowMessage | Gap, ...] = ()
+    items: tuple[SplitItem, ...] = ()
+    to_encode: _ToEncode | None = None
 
 
 class SplitReader:
@@ -79,7 +97,7 @@ class SplitReader:
         async with self._turns.place():
             yield SchemaMessage(schema_message(asked.columns))
             split_filter = of_topic(asked.split_filter, topic.config)
-            scan = SplitScan(topic, split, split_filter, asked.columns, Tally())
+            scan = SplitScan(topic, split, split_filter, asked.columns, asked.pack, Tally())
             frames = self._base.read(scan) if split.kind is SplitKind.BASE else self._log(scan)
             async with aclosing(frames):
                 try:
@@ -93,11 +111,10 @@ class SplitReader:
             assert sum(counts) == split.last - split.first + 1, "every seq of a split is accounted for"
             yield counts
 
-    async def _log(self, scan: SplitScan) -> AsyncGenerator[ArrowMessage | Gap, None]:
+    async def _log(self, scan: SplitScan) -> AsyncGenerator[SplitItem, None]:
         topic, split, tally = scan.topic, scan.split, scan.tally
         cursor = split.first - 1
-        if split.kind is SplitKind.LOG:
-            await self._retention.settle(topic, cursor)
+        await self._retention.settle(topic, cursor if split.kind is SplitKind.LOG else 0)
         while cursor < split.last:
             _check_there(topic, split)
             if split.kind is SplitKind.LOG:
@@ -118,6 +135,10 @@ class SplitReader:
             cursor = step.cursor
             for item in step.items:
                 yield item
+            if step.to_encode is not None:
+                async with aclosing(self._made(scan, step.to_encode)) as items:
+                    async for item in items:
+                        yield item
 
     async def _step(self, scan: SplitScan, cursor: int) -> _Step:
         """The next piece; nothing, and the same cursor, where what it is judged by has moved meanwhile."""
@@ -149,36 +170,39 @@ class SplitReader:
             message, entry, _ = piece.stored
             _check_whole(entry.rows, live_count, cursor, through_seq)
             tally.rows += entry.rows
-            return _Step(through_seq, (ArrowMessage(message, entry.checksum, entry.rows),))
+            passed = ArrowMessage(message, entry.checksum, entry.rows)
+            return _Step(through_seq, (await self._pieces.run(partial(scan.packed, passed)),))
         if piece is None or not piece.batches:
             if piece is None or scan.split_filter.passes_all():
                 _check_whole(0, live_count, cursor, through_seq)
             tally.hidden += live_count
             return _Step(through_seq)
-        return await self._made(scan, piece, _Range(cursor, through_seq, live_count))
+        return await self._judged(scan, piece, _Range(cursor, through_seq, live_count))
 
-    async def _made(self, scan: SplitScan, piece: ScanPiece, within: _Range) -> _Step:
-        """Messages of what is decoded."""
-        topic, split, tally = scan.topic, scan.split, scan.tally
+    async def _judged(self, scan: SplitScan, piece: ScanPiece, within: _Range) -> _Step:
+        """What is decoded, and what of it may be seen."""
+        topic, split = scan.topic, scan.split
         shown = [_shown(topic, batch, within) for batch in piece.batches]
         withheld_count = 0
         if split.kind is SplitKind.HISTORY:
             shown, withheld_count = await self._withheld.without(topic, shown, as_of_seq=split.as_of_seq)
-        found = await self._pieces.run(partial(encoded, shown, scan.split_filter, scan.columns))
-        live_count = within.live_count - withheld_count
-        _check_whole(found.live_count, live_count, within.after_seq, within.through_seq)
-        tally.rows += found.row_count
-        tally.hidden += live_count - found.row_count
-        tally.deleted += withheld_count
-        return _Step(within.through_seq, found.items)
+        scan.tally.deleted += withheld_count
+        left = within._replace(live_count=within.live_count - withheld_count)
+        return _Step(within.through_seq, to_encode=_ToEncode(left, tuple(shown)))
 
-
-class _Range(NamedTuple):
-    """Seqs above `after_seq` and up to `through_seq`, of which so many are live records."""
-
-    after_seq: int
-    through_seq: int
-    live_count: int
+    async def _made(self, scan: SplitScan, to_encode: _ToEncode) -> AsyncGenerator[SplitItem, None]:
+        """Messages of what is decoded, one batch at a time: a large append is many."""
+        within, parts = to_encode
+        live_count = 0
+        for part in parts:
+            async with self._turns.job():
+                found = await self._pieces.run(partial(encoded, [part], scan))
+            live_count += found.live_count
+            scan.tally.rows += found.row_count
+            scan.tally.hidden += found.live_count - found.row_count
+            for item in found.items:
+                yield item
+        _check_whole(live_count, within.live_count, within.after_seq, within.through_seq)
 
 
 def _shown(topic: Topic, batch: Batch, within: _Range) -> Shown:

@@ -98,10 +98,12 @@ class SplitPlanner:
         """Where the page begins, and the range of its plan."""
         if asked.mark is not None:
             check_epoch(topic.name, topic.id, asked.mark.epoch)
+            await self._retention.settle(topic)
             if asked.as_of_seq is not None and asked.mark.base_seq < topic.needed_after:
                 raise history_gone(topic)
             return asked.mark
         if asked.as_of_seq is not None:
+            await self._retention.settle(topic)
             return _fold_range(topic, asked.as_of_seq, asked)
         head_seq = topic.head_seq
         for seq, name in ((asked.after_seq, "afterSeq"), (asked.end_seq - 1, "lastSeq")):

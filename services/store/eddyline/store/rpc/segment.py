@@ -1,7 +1,8 @@
 """SegmentService: a topic's log and folds in splits, planned and read. Translates, validates, delegates.
 
 A read's answers are written one at a time, each when the one before is on its way: a slow reader holds one stored batch of
-memory, and one that takes nothing for `STALL_S_MAX` is sent away, since its place is wanted by others.
+memory, and one that takes nothing for `STALL_S_MAX` is sent away, since its place is wanted by others. Answers with a batch
+are laid out here, in one copy on a reader thread, where protobuf's own four would keep the loop from appends.
 Threading: event loop; the call's own task.
 """
 
@@ -18,13 +19,16 @@ from eddyline.core.clock import sleep
 from eddyline.core.errors import InvalidArgument, PageTokenInvalid, ScanExpired
 from eddyline.core.paging import name_after, token_after
 from eddyline.core.record import Gap
+from eddyline.core.server import RawMethod
 from eddyline.store.rpc.calls import open_stream
 from eddyline.store.rpc.duplex import beside
+from eddyline.store.rpc.loop_share import LoopShare
 from eddyline.store.rpc.record_filter import asked_filter
 from eddyline.store.split import (
     ALL,
     SPLITS_MAX,
     ArrowMessage,
+    Packed,
     PlanAsk,
     PlanMark,
     SchemaMessage,
@@ -46,6 +50,9 @@ if TYPE_CHECKING:
 STALL_S_MAX: Final = 300.0
 """As long as a range scan may take: who takes nothing for so long is stuck, and would keep others waiting for ever."""
 _PLAN: Final = "PlanSplits"
+_BATCH_TAG: Final = b"\x12"
+_MESSAGE_TAG: Final = b"\x0a"
+"""`ReadSplitResponse.batch` and `ArrowBatch.message`: field numbers 2 and 1, both with a length."""
 _UNSET: Final = segment_pb2.SPLIT_KIND_UNSPECIFIED
 
 
@@ -55,6 +62,12 @@ class SegmentServicer(segment_pb2_grpc.SegmentServiceServicer):
     def __init__(self, doorway: Doorway, *, clock: Clock) -> None:
         self._doorway = doorway
         self._clock = clock
+        self._share = LoopShare(clock)
+
+    def raw_methods(self) -> dict[str, RawMethod]:
+        """The methods whose answers are bytes: to be registered in place of the generated ones."""
+        parse = segment_pb2.ReadSplitRequest.FromString
+        return {"ReadSplit": RawMethod(self.ReadSplit, parse, response_stream=True)}
 
     async def PlanSplits(
         self, request: segment_pb2.PlanSplitsRequest, context: object
@@ -85,18 +98,20 @@ class SegmentServicer(segment_pb2_grpc.SegmentServiceServicer):
             head_seq=plan.head_seq,
         )
 
-    async def ReadSplit(  # type: ignore[override]  # gRPC takes coroutines that write, its types only generators
-        self, request: segment_pb2.ReadSplitRequest, context: StreamContext[segment_pb2.ReadSplitResponse]
+    async def ReadSplit(  # type: ignore[override]  # see `raw_methods`
+        self, request: segment_pb2.ReadSplitRequest, context: StreamContext[bytes]
     ) -> None:
         door = self._doorway.enter()
         if not request.epoch:
             raise InvalidArgument("the epoch that the split was planned in is missing", field="epoch")
-        asked = SplitRead(_split(request), _filter(request.filter), _columns(request.columns))
+        asked = SplitRead(_split(request), _filter(request.filter), _columns(request.columns), batch_answer)
         frames = self._doorway.each_until_closing(door.read_split(request.topic, asked, epoch=request.epoch))
         await open_stream(context)
         async with aclosing(frames):
             async for frame in frames:
-                await beside(self._refuse_stalled(), context.write(_frame_to_pb(frame)))
+                if isinstance(frame, Packed):
+                    await self._share.turn()
+                await beside(self._refuse_stalled(), context.write(_answer(frame)))
 
     async def _refuse_stalled(self) -> None:
         await sleep(self._clock, STALL_S_MAX)
@@ -171,12 +186,33 @@ def _split_to_pb(split: Split) -> segment_pb2.Split:
     )
 
 
-def _frame_to_pb(frame: SplitFrame) -> segment_pb2.ReadSplitResponse:
+def _answer(frame: SplitFrame) -> bytes:
+    """An answer as it is sent."""
+    if isinstance(frame, Packed):
+        return frame.answer
     if isinstance(frame, ArrowMessage):
-        batch = segment_pb2.ArrowBatch(message=frame.message, checksum=frame.checksum, count=frame.rows)
-        return segment_pb2.ReadSplitResponse(batch=batch)
+        return batch_answer(frame)
     if isinstance(frame, Gap):
-        return segment_pb2.ReadSplitResponse(gap=wire.gap_to_pb(frame))
-    if isinstance(frame, SchemaMessage):
-        return segment_pb2.ReadSplitResponse(schema=frame.message)
-    return segment_pb2.ReadSplitResponse(end=segment_pb2.SplitEnd(**frame._asdict()))
+        answer = segment_pb2.ReadSplitResponse(gap=wire.gap_to_pb(frame))
+    elif isinstance(frame, SchemaMessage):
+        answer = segment_pb2.ReadSplitResponse(schema=frame.message)
+    else:
+        answer = segment_pb2.ReadSplitResponse(end=segment_pb2.SplitEnd(**frame._asdict()))
+    return answer.SerializeToString()
+
+
+def batch_answer(batch: ArrowMessage) -> bytes:
+    """A ReadSplitResponse with this batch, encoded."""
+    small = segment_pb2.ArrowBatch(checksum=batch.checksum, count=batch.rows).SerializeToString()
+    length = _varint(len(batch.message))
+    head = _varint(len(small) + len(_MESSAGE_TAG) + len(length) + len(batch.message))
+    return b"".join((_BATCH_TAG, head, small, _MESSAGE_TAG, length, batch.message))
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

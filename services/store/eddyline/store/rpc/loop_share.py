@@ -1,0 +1,51 @@
+"""A share of the event loop for answers that are large: one at a time, and a rest after each.
+
+gRPC copies an answer on the loop, 8 MiB in 2 to 10 ms; a few streams that are ready at once would keep appends waiting for
+all of them. So after an answer was begun the next one waits `RESTS` times as long as the loop was busy with it: with other
+calls' work in between this is longer, and who has a million records to read gives way to who appends ten.
+I1: large answers have at most one part in `RESTS` + 1 of the loop's time, and none of them is more than one answer long;
+but each rests at most `REST_S_MAX`, so that a loop that is always late does not stop them.
+Threading: event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.clock import sleep
+
+if TYPE_CHECKING:
+    from eddyline.core.clock import Clock
+
+RESTS: Final = 4
+"""[none] A fifth of the loop: on an idle machine 65 536 rows in 15 ms, 4 M records a second, more than a client takes."""
+REST_S_MAX: Final = 0.5
+"""Of a loop that is 125 ms late: there 65 536 rows in 0.6 s are still 100 000 records a second."""
+
+
+class LoopShare:
+    """Gives turns to all who send large answers."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._turn = asyncio.Lock()
+        self._rest_end_s = 0.0
+
+    async def turn(self) -> None:
+        """Wait for a turn: the answer is begun before the caller waits for anything else."""
+        await self._turn.acquire()
+        try:
+            rest_s = self._rest_end_s - self._clock.monotonic_s()
+            if rest_s > 0:
+                await sleep(self._clock, rest_s)
+        except BaseException:
+            self._turn.release()
+            raise
+        # When the loop comes to it the answer is begun, and what else was ready has run.
+        asyncio.get_running_loop().call_soon(self._begun, self._clock.monotonic_s())
+
+    def _begun(self, begin_s: float) -> None:
+        now_s = self._clock.monotonic_s()
+        self._rest_end_s = now_s + min(RESTS * (now_s - begin_s), REST_S_MAX)
+        self._turn.release()

@@ -103,14 +103,14 @@ class Load:
         )
         parser.add_argument("--load-id", default="", help="another id loads the same files again")
         parser.add_argument(
-            "--patience", type=float, default=PATIENCE_S, metavar="SECONDS", help="how long a store may be away"
+            "--patience", type=int, default=PATIENCE_S, metavar="SECONDS", help="how long a store may be away"
         )
 
     def run(self, spark: SparkSession, arguments: argparse.Namespace) -> Result:
         check_name(arguments.topic, "topic")
         files = find_files(arguments.inputs, arguments.input_format)
         create = Kind[arguments.create.upper()] if arguments.create else None
-        topic = find_topic(WriteOptions(arguments.store, arguments.topic, create=create))
+        topic = find_topic(WriteOptions(arguments.store, arguments.topic, create, patience_s=arguments.patience))
         target = Target(arguments.store, topic.name, topic.kind, topic.epoch, "", patience_s=arguments.patience)
         plan = LoadPlan(files, target, arguments.load_id, arguments.on_bad == "skip")
         frame = spark.range(0, len(files), 1, len(files)).mapInArrow(_tasks(plan), _DONE_COLUMNS)

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -24,6 +23,9 @@ from tests.support.arrow_rows import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from eddyline.spark.jobs.file_rows import FileRows
     from eddyline.spark.write_partition import Piece
@@ -209,41 +211,57 @@ def test_inputs_that_cannot_be_loaded_are_refused(
         find_files([str(tmp_path / name) for name in given], "auto")
 
 
-async def test_the_command_loads_folders_once_and_says_what_it_did(
-    topic: TopicAt, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+async def test_folders_are_loaded_once_and_the_last_line_says_what_was_done(
+    spark: SparkSession, topic: TopicAt, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     inputs = tmp_path / "in"
     write_parquet(inputs / "day=1" / "a.parquet", records_of(2_000, "a"))
     write_lines(inputs / "day=2" / "b.jsonl", [{"data": f"b{index}"} for index in range(1_500)] + ["?"])
-    command = ["--store", topic.address, "--topic", f"{topic.topic}-made", "--create", "log", str(inputs)]
+    made = topic._replace(topic=f"{topic.topic}-made")
+    command = ["--store", made.address, "--topic", made.topic, "--create", "log", str(inputs)]
 
-    def load(*more: str) -> tuple[int, dict[str, object]]:
-        ended = subprocess.run(
-            [sys.executable, "-m", "eddyline.spark.jobs.load", *command, *more],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
-        )
-        assert ended.stdout, ended.stderr
-        return ended.returncode, json.loads(ended.stdout.splitlines()[-1])
+    def load(*more: str) -> tuple[int, dict[str, object], str]:
+        code = main("load", ABOUT, Load(), [*command, *more])
+        said = capfd.readouterr()
+        return code, json.loads(said.out.splitlines()[-1]), said.err
 
-    code, result = load()
+    code, result, told = load()
     assert code == EXIT_FAILED
     assert (result["files"], result["files_failed"], result["records"]) == (2, 1, 2_000)
-    code, result = load("--on-bad", "skip")
+    assert "load: day=2/b.jsonl: MALFORMED_COLUMNS" in told
+    code, result, told = load("--on-bad", "skip")
     assert code == EXIT_OK
-    assert (result["files_done_before"], result["files_failed"], result["records"], result["skipped"]) == (
-        1,
-        0,
-        1_500,
-        1,
-    )
-    found = await topic._replace(topic=f"{topic.topic}-made").data()
+    assert (result["files_done_before"], result["files_failed"]) == (1, 0)
+    assert (result["records"], result["skipped"]) == (1_500, 1)
+    assert "load: day=2/b.jsonl: passed over: MALFORMED_COLUMNS" in told
+    found = await made.data()
     for name, count in (("a", 2_000), ("b", 1_500)):
         assert [data for data in found if data.startswith(name.encode())] == [
             f"{name}{index}".encode() for index in range(count)
         ]
+
+
+def test_the_command_runs_by_itself(topic: TopicAt, tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "rows.jsonl", [{"data": "a"}, {"data": "b"}])
+    command = ["--store", topic.address, "--topic", topic.topic, str(path)]
+    ended = subprocess.run(
+        [sys.executable, "-m", "eddyline.spark.jobs.load", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+    )
+    assert ended.returncode == EXIT_OK, ended.stderr
+    assert json.loads(ended.stdout.splitlines()[-1]) == {
+        "topic": topic.topic,
+        "files": 1,
+        "files_done_before": 0,
+        "files_failed": 0,
+        "records": 2,
+        "skipped": 0,
+        "first_seq": 1,
+        "last_seq": 2,
+    }
 
 
 @pytest.mark.parametrize(

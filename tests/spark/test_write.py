@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from eddyline.core.record import MetaEntry, Op, Record
 from eddyline.core.topic import Kind
+from eddyline.spark.source import register
 from tests.support.spark_target import KillableStore, TopicAt, wait_for_file
-from tests.support.topic_sink import TopicSink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,12 +30,12 @@ FIRST = "2026-03-29 00:59:59.123456"
 
 @pytest.fixture(scope="module", autouse=True)
 def registered(spark: SparkSession) -> None:
-    spark.dataSource.register(TopicSink)
+    register(spark)
 
 
 def to(target: TopicAt, frame: DataFrame, **options: str | int) -> DataFrameWriter:
     given = {"store": target.address, "topic": target.topic, **options}
-    return frame.write.format("topic-sink").mode("append").options(**given)
+    return frame.write.format("eddyline").mode("append").options(**given)
 
 
 def numbers(spark: SparkSession, count: int, partitions: int = 2) -> DataFrame:
@@ -195,7 +195,7 @@ async def test_a_stream_that_runs_a_micro_batch_again_writes_it_once(
 
     def run_until(batch: int) -> int:
         options = {"store": topic.address, "topic": topic.topic, "checkpointLocation": str(checkpoint)}
-        query = frame.writeStream.format("topic-sink").options(**options).trigger(processingTime="0 seconds").start()
+        query = frame.writeStream.format("eddyline").options(**options).trigger(processingTime="0 seconds").start()
         try:
             wait_for_file(checkpoint / "commits" / str(batch))
         finally:
@@ -221,7 +221,17 @@ async def test_a_stream_that_replaces_its_result_is_refused(
         frame.groupBy(F.lit("all").alias("key")).count().select("key", F.col("count").cast("string").alias("data"))
     )
     options = {"store": topic.address, "topic": topic.topic, "checkpointLocation": str(tmp_path / "checkpoint")}
-    query = counted.writeStream.format("topic-sink").options(**options).outputMode("complete").start()
+    query = counted.writeStream.format("eddyline").options(**options).outputMode("complete").start()
     with pytest.raises(Exception, match="mode overwrite"):
         query.awaitTermination(120)
     assert await topic.data() == []
+
+
+async def test_what_was_read_of_one_topic_is_written_to_another(spark: SparkSession, topic: TopicAt) -> None:
+    copy = topic._replace(topic=f"{topic.topic}-copy")
+    meta = F.array(F.struct(F.lit("n").alias("name"), F.lit(b"v").alias("value")))
+    to(topic, numbers(spark, 2_000, partitions=1).withColumns({"meta": meta, "tag": F.lit("t")})).save()
+    reading = spark.read.format("eddyline").options(store=topic.address, topic=topic.topic).load()
+    written = reading.select("key", "data", "tag", "node", "op", "source_ts_ns", "meta")
+    to(copy, written.coalesce(1), createTopic="LOG").save()
+    assert [record[2:9] for record in await copy.records()] == [record[2:9] for record in await topic.records()]

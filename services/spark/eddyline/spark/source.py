@@ -24,10 +24,16 @@ from eddyline.spark.options import check_stream, parse_options
 from eddyline.spark.plan import pin
 from eddyline.spark.schema import check_schema, schema_of
 from eddyline.spark.stream import StreamReader
+from eddyline.spark.write import batch_writer, stream_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
     from eddyline.spark.plan import Cut
@@ -62,3 +68,9 @@ class EddylineDataSource(DataSource):
         check_stream(self.options)
         check_schema(schema)
         return StreamReader(parse_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return stream_writer(self.options, schema, overwrite)

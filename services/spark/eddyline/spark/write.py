@@ -25,8 +25,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from eddyline.core.clock import SystemClock
-from eddyline.core.errors import InvalidArgument, TopicHasSource, TopicNotFound
+from eddyline.core.errors import EddylineError, InvalidArgument, TopicHasSource, TopicNotFound
 from eddyline.core.record import APPEND_RECORDS_MAX
+from eddyline.spark.calls import Patience
 from eddyline.spark.content_rows import ContentRows
 from eddyline.spark.write_link import open_link
 from eddyline.spark.write_options import parse_write_options
@@ -160,21 +161,18 @@ def write_rows(
 
 
 def find_topic(options: WriteOptions) -> TopicInfo:
-    """The topic of a write, made first where that is asked for.
+    """The topic of a write, made first where that is asked for; a store that is away is waited for.
 
     Raises:
         EddylineError: TopicNotFound, TopicHasSource, NotReady; InvalidArgument: it is of another kind than it is to be.
     """
-    with open_link(options.stores, options.topic) as link:
+    patience = Patience(options.patience_s, clock=SystemClock(), random_source=random.Random())
+    while True:
         try:
-            topic = link.get_topic()
-        except TopicNotFound:
-            if options.create is None:
-                raise TopicNotFound(
-                    f"there is no topic {options.topic}: make it first, or give option createTopic=LOG or KV",
-                    topic=options.topic,
-                ) from None
-            topic = link.create_topic(options.create)
+            topic = _find_or_make(options)
+            break
+        except EddylineError as error:
+            patience.wait(error)
     if options.create is not None and topic.kind is not options.create:
         raise InvalidArgument(
             f"option createTopic: topic {topic.name} is there, and of kind {topic.kind.name}", field="createTopic"
@@ -184,6 +182,19 @@ def find_topic(options: WriteOptions) -> TopicInfo:
             f"topic {topic.name} is written by its source {topic.source} alone", topic=topic.name, source=topic.source
         )
     return topic
+
+
+def _find_or_make(options: WriteOptions) -> TopicInfo:
+    with open_link(options.stores, options.topic) as link:
+        try:
+            return link.get_topic()
+        except TopicNotFound:
+            if options.create is not None:
+                return link.create_topic(options.create)
+            raise TopicNotFound(
+                f"there is no topic {options.topic}: make it first, or give option createTopic=LOG or KV",
+                topic=options.topic,
+            ) from None
 
 
 def _plan(given: Mapping[str, str], schema: StructType, overwrite: bool) -> WritePlan:

@@ -7,15 +7,15 @@ Spark adds or that are Spark's own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from eddyline.core.errors import InvalidArgument
 from eddyline.core.record import APPEND_RECORDS_MAX
 from eddyline.core.settings import SettingsError, check_address
 from eddyline.core.topic import Kind, check_name
+from eddyline.spark.option_values import choice, refused, whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 OnDifferentRows = Literal["append", "appendFewer", "fail"]
 """What becomes of rows that are not those that an earlier attempt wrote: they are all written beside them, also where there
@@ -51,8 +51,6 @@ NAMES: Final = {
 """Every option, by how Spark may spell it."""
 _OF_SPARK: Final = {"path", "checkpointlocation", "queryname"}
 
-Choice = TypeVar("Choice", bound=str)
-
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
@@ -80,24 +78,24 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         if name is not None:
             named[name] = text.strip()
         elif key.lower() not in _OF_SPARK:
-            raise _refused(key, f"it is not known; a write knows {', '.join(sorted(NAMES.values()))}")
+            raise refused(key, f"it is not known; a write knows {', '.join(sorted(NAMES.values()))}")
     if not named.get("topic"):
-        raise _refused("topic", "it is missing: the one topic that rows are written to")
+        raise refused("topic", "it is missing: the one topic that rows are written to")
     check_name(named["topic"], "topic")
     write_id = named.get("writeId", "")
     if write_id:
         check_name(write_id, "writeId")
     if len(write_id) > WRITE_ID_CHARS_MAX:
-        raise _refused("writeId", f"it has {len(write_id)} characters, at most {WRITE_ID_CHARS_MAX}")
+        raise refused("writeId", f"it has {len(write_id)} characters, at most {WRITE_ID_CHARS_MAX}")
     create = named.get("createTopic")
     # Who names a write means to repeat it: rows that differ then are a mistake, not a retry.
     different = named.get("onDifferentRows", "fail" if write_id else "append")
     return WriteOptions(
         stores=stores_of(named.get("store", "")),
         topic=named["topic"],
-        create=Kind[_choice("createTopic", create, get_args(KindName))] if create else None,
+        create=Kind[choice("createTopic", create, get_args(KindName))] if create else None,
         write_id=write_id,
-        on_different_rows=_choice("onDifferentRows", different, get_args(OnDifferentRows)),
+        on_different_rows=choice("onDifferentRows", different, get_args(OnDifferentRows)),
         batch_records=_number(named, "batchRecords", BATCH_RECORDS_MIN, APPEND_RECORDS_MAX, BATCH_RECORDS),
         batch_bytes=_number(named, "batchBytes", 1, BATCH_BYTES_MAX, BATCH_BYTES),
         patience_s=_number(named, "patienceSeconds", 1, PATIENCE_S_MAX, PATIENCE_S),
@@ -112,30 +110,15 @@ def stores_of(text: str) -> tuple[str, ...]:
     """
     addresses = tuple(part.strip() for part in text.split(",") if part.strip())
     if not addresses:
-        raise _refused("store", "it is missing: host:port of any role, or several with commas")
+        raise refused("store", "it is missing: host:port of any role, or several with commas")
     for address in addresses:
         try:
             check_address("store", address)
         except SettingsError as error:
-            raise _refused("store", str(error)) from None
+            raise refused("store", str(error)) from None
     return addresses
-
-
-def _refused(option: str, why: str) -> InvalidArgument:
-    return InvalidArgument(f"option {option}: {why}", field=option)
-
-
-def _choice(option: str, text: str, choices: Sequence[Choice]) -> Choice:
-    for known in choices:
-        if known.lower() == text.lower():
-            return known
-    raise _refused(option, f"{text!r} is not one of {', '.join(choices)}")
 
 
 def _number(named: Mapping[str, str], option: str, low: int, high: int, default: int) -> int:
     text = named.get(option)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdecimal() and low <= int(text[:20]) <= high):
-        raise _refused(option, f"{text!r} is not a whole number from {low} to {high}")
-    return int(text)
+    return default if text is None else whole_number(option, text, low, high)

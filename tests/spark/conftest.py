@@ -1,4 +1,4 @@
-"""One Spark session a worker, small and quiet."""
+"""One Spark session and one store a worker, small and quiet."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.spark_target import KillableStore, TopicAt, store_for_many
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session on two cores. Made once: it takes 8 s."""
+    """A session on two cores, which tries a task four times as a cluster does. Made once: it takes 8 s."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     made = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master("local[2, 4]")
         .appName("eddyline-tests")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
@@ -34,3 +37,26 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="session")
+def store_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A store to write to."""
+    with store_for_many(tmp_path_factory.mktemp("store")) as address:
+        yield address
+
+
+@pytest.fixture
+def topic(store_address: str, tmp_path: Path) -> TopicAt:
+    """A new topic of kind LOG in it."""
+    made = TopicAt(store_address, tmp_path.name)
+    made.make()
+    return made
+
+
+@pytest.fixture
+def killable_store(tmp_path: Path) -> Iterator[KillableStore]:
+    """A store of a test's own, not yet started."""
+    made = KillableStore(tmp_path)
+    yield made
+    made.kill()

@@ -1,0 +1,261 @@
+"""Synchronous calls to a cluster, for Spark's processes, which have no loop.
+
+Errors are the classes of `eddyline.core.errors`. What is safe to repeat is repeated while a role is away (`Patience`), with
+full jitter and for a bounded time. A `Cluster` owns its channels and is closed by who opened it, before a function that
+Spark called returns: nothing pickles one, and no process is forked while one is open.
+Threading: one thread; gRPC's own threads read ahead.
+Rejected: the client on a loop of its own: a task would need a second thread to feed a generator that Spark pulls.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import grpc
+
+from eddyline.client.call import CALL_TIMEOUT_S, RETRY_CAP_S, STREAM_RETRYABLE, retry_after_s
+from eddyline.core.backoff import Backoff
+from eddyline.core.channel import CHANNEL_OPTIONS
+from eddyline.core.clock import SystemClock
+from eddyline.core.errors import Code, NotReady
+from eddyline.core.routing import shard_of
+from eddyline.core.status import unwrap
+from eddyline.v1 import cluster_pb2, log_pb2, segment_pb2, topic_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import TracebackType
+
+    from google.protobuf.message import Message
+
+    from eddyline.core.clock import Clock
+    from eddyline.core.errors import EddylineError
+
+ASK_TIMEOUT_S: Final = 5.0
+"""Of each address that may say where the stores are: the next one is asked then."""
+TURN_PATIENCE_S: Final = 1_800.0
+"""Elsewhere one patience for all. A store that is there and has more reads than it serves at a time says so
+(RESOURCE_EXHAUSTED): the others are tasks of this job as a rule, each of which takes its minutes."""
+READ_TIMEOUT_S: Final = 900.0
+"""Of one ReadSplit, which is resumed when it is over. Longer than Spark leaves a task's batches unread as a rule, and an
+end for a call whose peer is alive and does nothing."""
+PAGE_SIZE: Final = 1_000
+
+Answer = TypeVar("Answer")
+
+
+class Patience:
+    """Says whether there is another try, and waits for it."""
+
+    def __init__(self, patience_s: float, *, clock: Clock, random_source: random.Random) -> None:
+        self._clock = clock
+        self._backoff = Backoff(random_source, cap_s=RETRY_CAP_S)
+        self._patience_s = patience_s
+        self._since_s = clock.monotonic_s()
+
+    def went_on(self) -> None:
+        """The work made progress: its time begins anew."""
+        self._backoff.reset()
+        self._since_s = self._clock.monotonic_s()
+
+    def wait(self, error: EddylineError) -> None:
+        """Wait for the next try after this failure.
+
+        Raises:
+            EddylineError: `error`, where there is none.
+        """
+        delay_s = self._backoff.next_s(at_least_s=retry_after_s(error))
+        patience_s = self._patience_s
+        if error.code is Code.RESOURCE_EXHAUSTED:
+            patience_s = max(patience_s, TURN_PATIENCE_S)
+        waited_s = self._clock.monotonic_s() - self._since_s
+        if error.code not in STREAM_RETRYABLE or waited_s + delay_s > patience_s:
+            raise error
+        threading.Event().wait(delay_s)
+
+
+class Cluster:
+    """A cluster, found through any of `seeds`, or known by its `stores`. A context manager; the channels close with it."""
+
+    def __init__(
+        self,
+        seeds: Sequence[str],
+        *,
+        patience_s: float,
+        stores: Sequence[str] = (),
+        clock: Clock | None = None,
+        random_source: random.Random | None = None,
+    ) -> None:
+        self._seeds = tuple(seeds)
+        self._patience_s = patience_s
+        self._clock = clock if clock is not None else SystemClock()
+        self._random = random_source if random_source is not None else random.Random()
+        self._channels: dict[str, grpc.Channel] = {}
+        self._stores = tuple(stores)
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every channel. It may be used again after it: channels are opened as they are needed."""
+        while self._channels:
+            _address, channel = self._channels.popitem()
+            channel.close()
+
+    def now_ms(self) -> int:
+        """This process's wall clock."""
+        return self._clock.now_ms()
+
+    def patience(self) -> Patience:
+        """Patience for one piece of work."""
+        return Patience(self._patience_s, clock=self._clock, random_source=self._random)
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Addresses of the shards by index, as they were last heard of.
+
+        Raises:
+            NotReady: no role of the cluster answered, or none knows of a store.
+        """
+        if not self._stores:
+            self._stores = self._find_stores()
+        return self._stores
+
+    def store_of(self, topic: str) -> str:
+        """Address of the store that owns a topic.
+
+        Raises:
+            NotReady: no role of the cluster answered, or none knows of a store.
+        """
+        return self.stores[shard_of(topic, len(self.stores))]
+
+    def look_again(self) -> None:
+        """Ask where the stores are before the next call: one did not answer where it was."""
+        self._stores = ()
+
+    def get_topic(self, topic: str) -> topic_pb2.Topic:
+        """A topic with its state.
+
+        Raises:
+            EddylineError: TopicNotFound, and a store that stayed away.
+        """
+        request = topic_pb2.GetTopicRequest(topic=topic)
+        return self._call(topic, "TopicService/GetTopic", request, topic_pb2.GetTopicResponse.FromString).topic
+
+    def list_topics(self, name_prefix: str) -> list[topic_pb2.Topic]:
+        """Topics whose names begin so, by name, of all shards.
+
+        Raises:
+            EddylineError: a store that stayed away.
+        """
+        found: list[topic_pb2.Topic] = []
+        for address in self.stores:
+            request = topic_pb2.ListTopicsRequest(page_size=PAGE_SIZE, name_prefix=name_prefix)
+            while True:
+                answer = self._call_at(
+                    lambda address=address: address,  # type: ignore[misc]  # mypy does not infer a default's type
+                    "TopicService/ListTopics",
+                    request,
+                    topic_pb2.ListTopicsResponse.FromString,
+                )
+                found += answer.topics
+                if not answer.next_page_token:
+                    break
+                request.page_token = answer.next_page_token
+        return sorted(found, key=lambda topic: topic.name)
+
+    def find_seq(self, request: log_pb2.FindSeqRequest) -> log_pb2.FindSeqResponse:
+        """The first live record at or after a time.
+
+        Raises:
+            EddylineError: TopicNotFound, EpochMismatch, DataCorrupt, and a store that stayed away.
+        """
+        return self._call(request.topic, "LogService/FindSeq", request, log_pb2.FindSeqResponse.FromString)
+
+    def plan_splits(self, request: segment_pb2.PlanSplitsRequest) -> segment_pb2.PlanSplitsResponse:
+        """One page of a plan.
+
+        Raises:
+            EddylineError: what PlanSplits ends with, and a store that stayed away.
+        """
+        decode = segment_pb2.PlanSplitsResponse.FromString
+        return self._call(request.topic, "SegmentService/PlanSplits", request, decode)
+
+    def read_split(self, request: segment_pb2.ReadSplitRequest) -> Iterator[segment_pb2.ReadSplitResponse]:
+        """One attempt to read a split, from the store that owns its topic. Whoever breaks off closes it.
+
+        Raises:
+            EddylineError: what ReadSplit ends with; NotReady and Deadline where it was cut off.
+        """
+        method = self._channel(self.store_of(request.topic)).unary_stream(
+            "/eddyline.v1.SegmentService/ReadSplit",
+            request_serializer=segment_pb2.ReadSplitRequest.SerializeToString,
+            response_deserializer=segment_pb2.ReadSplitResponse.FromString,
+        )
+        call = method(request, timeout=READ_TIMEOUT_S)
+        try:
+            yield from call
+        except grpc.RpcError as error:
+            raise _domain_error(error) from None
+        finally:
+            call.cancel()
+
+    def _call(self, topic: str, method: str, request: Message, decode: Callable[[bytes], Answer]) -> Answer:
+        return self._call_at(lambda: self.store_of(topic), method, request, decode)
+
+    def _call_at(
+        self, address: Callable[[], str], method: str, request: Message, decode: Callable[[bytes], Answer]
+    ) -> Answer:
+        patience = self.patience()
+        while True:
+            try:
+                return self._call_once(address(), method, request, decode, CALL_TIMEOUT_S)
+            except grpc.RpcError as error:
+                patience.wait(_domain_error(error))
+                self.look_again()
+
+    def _call_once(
+        self, address: str, method: str, request: Message, decode: Callable[[bytes], Answer], timeout_s: float
+    ) -> Answer:
+        call: grpc.UnaryUnaryMultiCallable[Message, Answer] = self._channel(address).unary_unary(
+            f"/eddyline.v1.{method}", request_serializer=_serialized, response_deserializer=decode
+        )
+        return call(request, timeout=timeout_s)
+
+    def _channel(self, address: str) -> grpc.Channel:
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = grpc.insecure_channel(address, options=list(CHANNEL_OPTIONS))
+        return channel
+
+    def _find_stores(self) -> tuple[str, ...]:
+        patience = self.patience()
+        while True:
+            for seed in self._seeds:
+                request, decode = cluster_pb2.GetTopologyRequest(), cluster_pb2.GetTopologyResponse.FromString
+                try:
+                    answer = self._call_once(seed, "ClusterService/GetTopology", request, decode, ASK_TIMEOUT_S)
+                except grpc.RpcError as error:
+                    failure = _domain_error(error)
+                    continue
+                if answer.shards:
+                    return tuple(shard.address for shard in sorted(answer.shards, key=lambda shard: shard.shard_index))
+                failure = NotReady(f"{seed} knows of no store")
+            patience.wait(NotReady(f"no answer from {', '.join(self._seeds)} (option store): {failure.message}"))
+
+
+def _serialized(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+def _domain_error(error: grpc.RpcError) -> EddylineError:
+    """The error of a synchronous call, which has what one of a loop has, in other classes."""
+    assert isinstance(error, grpc.Call)
+    trailing = grpc.aio.Metadata(*((key, value) for key, value in error.trailing_metadata() or ()))
+    told = grpc.aio.AioRpcError(error.code(), grpc.aio.Metadata(), trailing, details=error.details())
+    return unwrap(told)

@@ -1,0 +1,1 @@
+"""Jobs: each a module with a function `run`, started by `python -m` or `spark-submit`."""

@@ -1,0 +1,54 @@
+"""What fold-as-of does with a share of a fold, in a task: its live rows into one file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eddyline.core.read import ALL_RECORDS
+from eddyline.spark.arrow_rows import RowMaker
+from eddyline.spark.fold import live_rows
+from eddyline.spark.jobs.out_dir import OutDir
+from eddyline.spark.jobs.parquet_file import ROWS_SCHEMA, with_epoch, write_file
+from eddyline.spark.pull import SplitPull
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from eddyline.spark.calls import Cluster
+    from eddyline.spark.jobs.tasks import Line
+    from eddyline.spark.pieces import Piece
+    from eddyline.spark.plan import ReadPartition
+
+
+@dataclass(frozen=True, slots=True)
+class FoldWork:
+    """Writes shares into `directory` of `out`; a line a file."""
+
+    stores: tuple[str, ...]
+    patience_s: int
+    out: str
+    directory: str
+
+    def lines(self, cluster: Cluster, partition: ReadPartition, number: int) -> Iterator[Line]:
+        """Write a share's file.
+
+        Raises:
+            EddylineError: what `SplitPull.items` raises.
+        """
+        name = f"part-{number:05d}.parquet"
+        written = write_file(
+            OutDir(self.out), f"{self.directory}/{name}", self._rows(cluster, partition), is_sorted=False
+        )
+        yield {"name": name, **written._asdict()}
+
+    def _rows(self, cluster: Cluster, partition: ReadPartition) -> Iterator[pa.RecordBatch]:
+        def pull_of(piece: Piece) -> SplitPull:
+            return SplitPull(cluster, piece, records=ALL_RECORDS, columns=[])
+
+        first = partition.pieces[0]
+        maker = RowMaker(first.topic, ROWS_SCHEMA)
+        for batch in live_rows(partition.pieces, pull_of):
+            yield with_epoch(maker.rows(batch), first.epoch)

@@ -1,0 +1,90 @@
+"""Pieces of topics: what a task reads, and what became of it. Values that travel with partitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eddyline.core.errors import EpochMismatch, TopicNotFound
+from eddyline.core.wire import filter_to_pb
+from eddyline.v1 import segment_pb2 as pb
+
+if TYPE_CHECKING:
+    from eddyline.core.read import RecordFilter
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A split, and of which topic it is. `first` and `last` are inclusive; source times and shares as in the contract.
+
+    `split` is the plan's own message, empty = of a range of the log that no plan gave.
+    """
+
+    topic: str
+    epoch: int
+    first: int
+    last: int
+    kind: int = pb.SPLIT_KIND_LOG
+    split: bytes = b""
+    record_count: int = 0
+    nbytes: int = 0
+    source_from_ns: int = 0
+    source_end_ns: int = 0
+    share_count: int = 0
+    share: int = 0
+
+    def message(self) -> pb.Split:
+        """The split to ask for."""
+        split = pb.Split.FromString(self.split)
+        split.kind, split.first, split.last = pb.SplitKind.ValueType(self.kind), self.first, self.last
+        return split
+
+    @property
+    def length(self) -> int:
+        """Seqs that it covers; rows, of a base."""
+        return self.last - self.first + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What became of ranges. Where a read was broken off, what it had passed over till then counts as hidden if anything
+    could hide it, else as deleted: nobody told which."""
+
+    rows: int = 0
+    gaps: int = 0
+    deleted: int = 0
+    hidden: int = 0
+
+    @property
+    def total(self) -> int:
+        """Seqs accounted for."""
+        return self.rows + self.gaps + self.deleted + self.hidden
+
+    def __add__(self, other: Account) -> Account:
+        return Account(
+            self.rows + other.rows,
+            self.gaps + other.gaps,
+            self.deleted + other.deleted,
+            self.hidden + other.hidden,
+        )
+
+
+def filter_of(records: RecordFilter, piece: Piece) -> pb.SplitFilter:
+    """The filter to read a piece with."""
+    return pb.SplitFilter(
+        records=None if records.passes_all() else filter_to_pb(records),
+        source_from_ns=piece.source_from_ns,
+        source_end_ns=piece.source_end_ns,
+        share_count=piece.share_count,
+        share=piece.share,
+    )
+
+
+def gone(error: EpochMismatch | TopicNotFound, topic: str, epoch: int) -> EpochMismatch | TopicNotFound:
+    """The same error, with what it means to a read."""
+    again = " and made again" if isinstance(error, EpochMismatch) else ""
+    return type(error)(
+        f"topic {topic} of epoch {epoch}, which this read was pinned to, is gone: it was deleted{again}. Load it again; a"
+        f" stream needs a new checkpoint ({error.message})",
+        **error.metadata,
+    )

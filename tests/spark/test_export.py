@@ -230,6 +230,24 @@ async def test_a_store_that_went_back_is_refused(spark: SparkSession, tmp_path: 
         assert "exported up to 30, and its head is 20" in refused.message
 
 
+async def test_a_directory_that_cannot_be_written_to_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    async with store_and_client(tmp_path / "store") as (address, client):
+        await client.create_topic("routes", Kind.LOG)
+        await append_all(client, "routes", plain_records(20))
+        (tmp_path / "file").write_bytes(b"")
+        (refused,) = await run_export(spark, address, tmp_path / "file" / "out")
+        assert (refused.rows, refused.error) == (0, "NotADirectoryError")
+
+
+async def test_exports_of_another_store_are_told(spark: SparkSession, tmp_path: Path) -> None:
+    for name, error in (("one", ""), ("two", "OTHER_TOPIC")):
+        async with store_and_client(tmp_path / name) as (address, client):
+            await client.create_topic("routes", Kind.LOG)
+            await append_all(client, "routes", plain_records(30))
+            (done,) = await run_export(spark, address, tmp_path / "out")
+            assert done.error == error
+
+
 async def test_a_file_that_changed_before_its_manifest_is_told(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from eddyline.client.connect import connect
 from eddyline.core.record import Gap, MetaEntry, Op, Record
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
-from tests.support.processes import store_process
+from tests.support.processes import free_address, process, serving, store_process
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -34,6 +34,39 @@ async def store_and_client(data_dir: Path, **more: str) -> AsyncIterator[tuple[s
     """A store process that seals often; its address, and a client of it."""
     async with store_process(data_dir, **{**SEALS_OFTEN, **more}) as (_, address), connect(address) as client:
         yield address, client
+
+
+class StoreLife:
+    """A store at one address that is killed and started again."""
+
+    def __init__(self, data_dir: Path, **more: str) -> None:
+        self.address = free_address()
+        self._settings = {
+            **SEALS_OFTEN,
+            **more,
+            "EDDYLINE_STORE_LISTEN": self.address,
+            "EDDYLINE_STORE_DATA_DIR": str(data_dir),
+        }
+        self._running = AsyncExitStack()
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start it, and wait until it serves."""
+        self._process = await self._running.enter_async_context(process("eddyline.store", **self._settings))
+        await serving(self.address)
+
+    async def kill(self) -> None:
+        """As `kill -9` does."""
+        assert self._process is not None
+        self._process.kill()
+        await self._running.aclose()
+
+    async def __aenter__(self) -> StoreLife:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._running.aclose()
 
 
 def plain_records(count: int, *, keys: int = 0, op: Op = Op.APPEND, first: int = 0) -> list[Record]:

@@ -26,7 +26,7 @@ from eddyline.core.errors import EddylineError
 from eddyline.spark.calls import Cluster
 from eddyline.spark.jobs.arguments import add_topics, read_options
 from eddyline.spark.jobs.fold_compare import FINDINGS_MAX, compare_fold
-from eddyline.spark.jobs.frame import JobError, main, tell
+from eddyline.spark.jobs.frame import SPARK_ERROR_CHARS_MAX, JobError, main, tell
 from eddyline.spark.jobs.log_check import LogCheck
 from eddyline.spark.jobs.tasks import WorkRefused, count_in, run_waves
 from eddyline.spark.plan import Cut, find_topics, partitions_of, plan_log
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from eddyline.spark.jobs.frame import Result
     from eddyline.spark.jobs.tasks import Line
     from eddyline.spark.options import ReadOptions
-
-MESSAGE_CHARS_MAX: Final = 2_000
-"""Of an error of Spark's, which has the Java stack behind its first lines."""
 
 
 ABOUT: Final = (__doc__ or "").replace("`", "")
@@ -112,7 +109,7 @@ def _one_topic(
     except WorkRefused as error:
         done.error, done.message = error.reason, str(error)
     except PySparkException as error:
-        done.error, done.message = "SPARK", str(error)[:MESSAGE_CHARS_MAX]
+        done.error, done.message = type(error).__name__, str(error)[:SPARK_ERROR_CHARS_MAX]
     for finding in done.findings:
         tell(f"{topic.name}: FOUND: {finding}")
     verdict = f"{done.error}: {done.message}" if done.error else f"{done.finding_count} findings"

@@ -26,6 +26,8 @@ import sys
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from pyspark.errors import PySparkException
+
 from eddyline.core.clock import SystemClock
 from eddyline.core.errors import CursorAhead, EddylineError, Internal
 from eddyline.spark.calls import Cluster
@@ -33,7 +35,7 @@ from eddyline.spark.jobs import export_files as files
 from eddyline.spark.jobs.arguments import add_out, add_topics, read_options
 from eddyline.spark.jobs.export_files import Lost, Manifest, PartFile, Plan, Span
 from eddyline.spark.jobs.export_work import GAP_REFUSED, ExportWork
-from eddyline.spark.jobs.frame import JobError, main, tell
+from eddyline.spark.jobs.frame import SPARK_ERROR_CHARS_MAX, JobError, main, tell
 from eddyline.spark.jobs.out_dir import OutDir
 from eddyline.spark.jobs.tasks import WorkRefused, count_in, run_waves
 from eddyline.spark.plan import Cut, find_topics, partitions_of, plan_log
@@ -133,6 +135,8 @@ class _Run:
             done.error, done.message = error.reason, error.message
         except WorkRefused as error:
             done.error, done.message = error.reason, str(error)
+        except (PySparkException, OSError) as error:
+            done.error, done.message = type(error).__name__, str(error)[:SPARK_ERROR_CHARS_MAX]
         if done.error:
             self._tell(f"{topic.name}: {done.error}: {done.message}")
         return done

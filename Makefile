@@ -112,9 +112,10 @@ test-spark: $(VENV)/.spark ## Spark: reads, streams, writes, jobs, on a real sto
 
 test-all: test test-crash test-sim test-integration test-spark ## Every suite
 
-# Spark is set up for its own row alone
-bench: $(VENV)/.test $(if $(findstring P15,$(ROWS)),$(VENV)/.spark) ## Measure against baselines in the same run (ROWS=P1,P4)
-	@$(BIN)/python -m tests.bench $(if $(ROWS),--rows $(ROWS))
+# P11 and P15 alone need Spark
+BENCH_SPARK := $(if $(ROWS),$(findstring P11,$(ROWS))$(findstring P15,$(ROWS)),all)
+bench: $(VENV)/$(if $(BENCH_SPARK),.spark,.test) ## Measure against baselines in the same run (ROWS=P1,P4)
+	@$(if $(BENCH_SPARK),$(SPARK_ENV)) $(BIN)/python -m tests.bench $(if $(ROWS),--rows $(ROWS))
 
 ## --- verify --------------------------------------------------------------------------------------------------
 lint: $(VENV)/.dev | build ## ruff, import contracts, proto format and lint

@@ -12,7 +12,7 @@ from eddyline.ingest.role import SERVICES
 from tests.support.access import methods
 from tests.support.fuzz import Caller, check_bytes, check_messages, on_a_thread
 from tests.support.kv_kit import served_ingest
-from tests.support.store_server import served_store
+from tests.support.processes import store_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -27,7 +27,7 @@ STATUS = "/eddyline.v1.ClusterService/GetStatus"
 
 @asynccontextmanager
 async def whole(url: str, folder: Path) -> AsyncIterator[ServedIngest]:
-    async with served_store(folder) as store, served_ingest(url, store.address, "fuzzed") as served:
+    async with store_server(folder) as store, served_ingest(url, store, "fuzzed") as served:
         yield served
 
 

@@ -17,7 +17,7 @@ from eddyline.core.settings import CommonSettings, SettingsError, masked
 from eddyline.core.status import unwrap
 from eddyline.core.tls import ClientTls, read_authority, read_certificate
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
-from tests.support.access import Keys, secret_of
+from tests.support.access import Keys, outcome, secret_of
 from tests.support.certificates import Authority, Certificate, encrypt_key
 from tests.support.manual_clock import ManualClock
 from tests.support.store_server import until
@@ -234,3 +234,24 @@ async def test_calls_of_nobody_are_counted(tmp_path: Path) -> None:
         for _ in range(3):
             await who_am_i(address, CallerAccess())
         await until(lambda: access.gate.refused_count == 3)
+
+
+async def test_a_call_that_no_rule_names_is_refused_to_everybody(tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    everything = keys.add("all", *(scope.value for scope in Scope))
+
+    async def answer(request: bytes, context: object) -> bytes:
+        raise AssertionError("not called")
+
+    server = make_server("127.0.0.1:0", access=keys.access())
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {"Ask": grpc.unary_unary_rpc_method_handler(answer)}
+    server.grpc.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("eddyline.test.Unruled", handlers),))
+    address = await server.start()
+    try:
+        async with everything.open_channel(address, own_connection=True) as channel:
+            assert isinstance(await outcome(channel, "/eddyline.test.Unruled/Ask"), PermissionDenied)
+            nowhere = await outcome(channel, "/eddyline.test.Unruled/Nowhere")
+            assert nowhere is not None
+            assert nowhere.reason == "UNIMPLEMENTED"
+    finally:
+        await server.stop(0)

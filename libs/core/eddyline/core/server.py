@@ -1,7 +1,7 @@
 """The gRPC server as every role runs it: errors, access, health, reflection, channelz, bounds.
 
-Owns the server's options, which fit `eddyline.core.channel`'s, the order of what a call passes through (errors, the gate
-between clusters, access, the role's own), and raw methods: handlers that take or give
+Owns the server's options, which fit `eddyline.core.channel`'s, the order of what a call passes through (errors, access, the
+gate between clusters, the role's own), and raw methods: handlers that take or give
 bytes as they are, so that one encoding serves many subscribers, and rows of a request are packed without objects.
 Order: register generated servicers on `grpc`, then raw methods, then `start`, which binds, registers health,
 reflection and channelz, and serves. Until the role says `health.set_ready(True)` it is NOT_SERVING.
@@ -90,7 +90,7 @@ class RoleServer:
         gates = (ClusterGate(cluster_id),) if cluster_id else ()
         self.grpc = TableServer(
             grpc.aio.server(
-                interceptors=(ErrorInterceptor(new_id=new_id), *gates, self._access.gate, *interceptors),
+                interceptors=(ErrorInterceptor(new_id=new_id), self._access.gate, *gates, *interceptors),
                 options=(*SERVER_OPTIONS, *_age_options(connection_age_ms_max)),
                 maximum_concurrent_rpcs=CALLS_MAX,
             )

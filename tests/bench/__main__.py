@@ -31,6 +31,7 @@ from tests.bench import (
     p13_fairness,
     p14_isolation,
     p15_spark_jobs,
+    p16_access,
 )
 from tests.bench.harness import machine
 
@@ -55,8 +56,9 @@ ROWS: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
     "P13": p13_fairness.measure,
     "P14": p14_isolation.measure,
     "P15": p15_spark_jobs.measure,
+    "P16": p16_access.measure,
 }
-NEED_SPARK = ("P15",)
+NEED_SPARK = ("P11", "P15")
 """Their packages are there where they are asked for."""
 RESULTS = Path(__file__).parent / "results"
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.errors import EddylineError
     from eddyline.core.fs import Fs
+    from eddyline.core.role_access import RoleAccess
     from eddyline.store.link import LocalLink
     from eddyline.store.workers import Worker
 
@@ -132,13 +133,16 @@ async def served_store(
     data_dir: Path,
     *,
     topics_max: int = 100,
+    retained_bytes_max: int = 0,
     cache_bytes: int = 64 << 20,
     recovered: bool = True,
     fs: Fs | None = None,
     disk: Gate | None = None,
     fold: Gate | None = None,
+    access: RoleAccess | None = None,
 ) -> AsyncIterator[ServedStore]:
-    """Serve the store in `data_dir`, behind gates where they are given; `recovered` False = as while it recovers."""
+    """Serve the store in `data_dir`, behind gates where they are given; `recovered` False = as while it recovers; `access`
+    None = to everybody."""
     gates = {"wal-0": disk, "fold": fold}
     clock, host, doorway = ManualClock(), SystemHost(), Doorway()
     settings = StoreSettings(
@@ -146,6 +150,7 @@ async def served_store(
         data_dir=str(data_dir),
         wal_file_bytes=WAL_FILE_BYTES,
         topics_max=topics_max,
+        retained_bytes_max=retained_bytes_max,
     )
     machine = Machine(
         fs=fs if fs is not None else RealFs(),
@@ -161,7 +166,7 @@ async def served_store(
             Layout(data_dir).staging,
         ),
     )
-    server = make_server(settings.listen, cluster_id=CLUSTER_ID)
+    server = make_server(settings.listen, cluster_id=CLUSTER_ID, access=access)
     add_services(server, doorway, common=CommonSettings(), clock=clock, host=host)
     address = await server.start(*SERVICES)
     try:

@@ -1,4 +1,4 @@
-"""A line of JSON as a record: the form that `eddyline read --json` prints and `eddyline append --json` takes.
+"""A line of JSON as a record: the form that `eddyline read -o json` prints and `eddyline append --json` takes.
 
     {"op": "PUT", "key": "k", "data": "v", "tag": "t", "node": "n", "source_ts_ns": 1, "meta": {"name": "value"}}
 

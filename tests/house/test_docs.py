@@ -29,7 +29,15 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 ROLES = ("store", "ingest", "delivery")
-MEMBERS = ("services/store", "services/ingest", "services/delivery", "libs/client", "libs/cli", "libs/core")
+MEMBERS = (
+    "services/store",
+    "services/ingest",
+    "services/delivery",
+    "services/spark",
+    "libs/client",
+    "libs/cli",
+    "libs/core",
+)
 DOCUMENTS = (
     "README.md",
     "ARCHITECTURE.md",

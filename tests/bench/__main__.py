@@ -58,8 +58,6 @@ ROWS: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
     "P15": p15_spark_jobs.measure,
     "P16": p16_access.measure,
 }
-NEED_SPARK = ("P11", "P15")
-"""Their packages are there where they are asked for."""
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -76,11 +74,7 @@ async def measure(rows: list[str]) -> list[Figure]:
 def main() -> int:
     """Exit status 0: measured, whatever the figures are; `short` in a line says what fell short."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    without_spark = ",".join(row for row in ROWS if row not in NEED_SPARK)
-    needed = ", ".join(NEED_SPARK)
-    parser.add_argument(
-        "--rows", default=without_spark, help=f"which rows, e.g. P1,P4 (default: all but {needed}, which needs Spark)"
-    )
+    parser.add_argument("--rows", default=",".join(ROWS), help="which rows, e.g. P1,P4 (default: all)")
     rows = parser.parse_args().rows.split(",")
     if unknown := [row for row in rows if row not in ROWS]:
         parser.error(f"no row {', '.join(unknown)}; there are {', '.join(ROWS)}")

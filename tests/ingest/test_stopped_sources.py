@@ -80,7 +80,8 @@ async def test_paused_source_of_a_recreated_bucket_is_not_repaired_either(source
     await sources.js.delete_key_value(bucket_name)
     await make_bucket(sources, bucket_name)
     async with sources.ingest() as role:
-        await sources.is_state("s", "PAUSED")
+        await sources.is_state("s", "PAUSED")  # which may have been stored by the role before
+        await role.connection.wait_connected()
         assert (await repaired(sources, role)).trouble.startswith("s is STREAM_RECREATED: ")
     assert await not_asked(sources)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tests.support.spark_target import KillableStore, TopicAt
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 RECORDS = 40_000
 PER_FILE = 1_000

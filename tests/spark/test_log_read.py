@@ -154,6 +154,8 @@ async def test_several_topics_and_prefixes_are_read_together(spark: SparkSession
             frame = await asyncio.to_thread(read, spark, address, topic=topic)
             found = await asyncio.to_thread(frame.groupBy("topic").count().collect)
             assert {row["topic"]: row["count"] for row in found} == counts
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW by_sql USING eddyline OPTIONS (store '{address}', topic 'certs')")
+        assert (await asyncio.to_thread(spark.sql("SELECT max(seq) FROM by_sql").collect))[0][0] == 5
         for missing in ("nowhere", "nowhere.*"):
             with pytest.raises(AnalysisException, match="nowhere"):
                 await asyncio.to_thread(read, spark, address, topic=missing)

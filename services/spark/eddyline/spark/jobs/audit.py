@@ -26,9 +26,9 @@ from eddyline.core.errors import EddylineError
 from eddyline.spark.calls import Cluster
 from eddyline.spark.jobs.arguments import add_topics, read_options
 from eddyline.spark.jobs.fold_compare import FINDINGS_MAX, compare_fold
-from eddyline.spark.jobs.frame import SPARK_ERROR_CHARS_MAX, JobError, main, tell
+from eddyline.spark.jobs.frame import SPARK_ERROR_CHARS_MAX, JobError, Teller, main, tell
 from eddyline.spark.jobs.log_check import LogCheck
-from eddyline.spark.jobs.tasks import WorkRefused, count_in, run_waves
+from eddyline.spark.jobs.tasks import WorkRefused, count_in, run_waves, tasks_line
 from eddyline.spark.plan import Cut, find_topics, partitions_of, plan_log
 from eddyline.spark.read import read
 from eddyline.v1 import topic_pb2
@@ -213,7 +213,8 @@ class Audit:
     def run(self, spark: SparkSession, arguments: argparse.Namespace) -> Result:
         chosen = read_options(arguments, onGap=arguments.on_gap)
         try:
-            done = audit(spark, chosen, tell, partitions=arguments.partitions)
+            with Teller(tasks_line(spark)):
+                done = audit(spark, chosen, tell, partitions=arguments.partitions)
         except EddylineError as error:
             raise JobError(f"nothing was audited: {error.reason}: {error.message}", usage=True) from error
         result = summary(done)

@@ -35,9 +35,9 @@ from eddyline.spark.jobs import export_files as files
 from eddyline.spark.jobs.arguments import add_out, add_topics, read_options
 from eddyline.spark.jobs.export_files import Lost, Manifest, PartFile, Plan, Span
 from eddyline.spark.jobs.export_work import GAP_REFUSED, ExportWork
-from eddyline.spark.jobs.frame import SPARK_ERROR_CHARS_MAX, JobError, main, tell
+from eddyline.spark.jobs.frame import SPARK_ERROR_CHARS_MAX, JobError, Teller, main, tell
 from eddyline.spark.jobs.out_dir import OutDir
-from eddyline.spark.jobs.tasks import WorkRefused, count_in, run_waves
+from eddyline.spark.jobs.tasks import WorkRefused, count_in, run_waves, tasks_line
 from eddyline.spark.plan import Cut, find_topics, partitions_of, plan_log
 
 if TYPE_CHECKING:
@@ -342,7 +342,8 @@ class Export:
             maxRecordsPerPartition=arguments.records_per_file,
             maxBytesPerPartition=arguments.bytes_per_file,
         )
-        done = export(spark, ExportOptions(chosen, arguments.out, arguments.records_per_round), tell)
+        with Teller(tasks_line(spark)):
+            done = export(spark, ExportOptions(chosen, arguments.out, arguments.records_per_round), tell)
         result = summary(done, arguments.out)
         if result["failed"]:
             raise JobError(f"{result['failed']} of {len(done)} topics were not exported whole", result)

@@ -28,9 +28,9 @@ from eddyline.spark.fold import plan_fold
 from eddyline.spark.jobs.arguments import add_out, add_topics, read_options
 from eddyline.spark.jobs.export_files import FORMAT, STATE, topic_dir
 from eddyline.spark.jobs.fold_work import FoldWork
-from eddyline.spark.jobs.frame import SPARK_ERROR_CHARS_MAX, JobError, main, tell
+from eddyline.spark.jobs.frame import SPARK_ERROR_CHARS_MAX, JobError, Teller, main, tell
 from eddyline.spark.jobs.out_dir import OutDir
-from eddyline.spark.jobs.tasks import WorkRefused, count_in, run_waves
+from eddyline.spark.jobs.tasks import WorkRefused, count_in, run_waves, tasks_line
 from eddyline.spark.plan import pin
 
 if TYPE_CHECKING:
@@ -175,7 +175,8 @@ class FoldAsOf:
             asOfTimestamp=arguments.as_of_time,
             asOfPartitions=arguments.partitions,
         )
-        done = fold_as_of(spark, FoldOptions(chosen, arguments.out), tell)
+        with Teller(tasks_line(spark)):
+            done = fold_as_of(spark, FoldOptions(chosen, arguments.out), tell)
         result = summary(done, arguments.out)
         if result["failed"]:
             raise JobError(f"{result['failed']} of {len(done)} folds were not written", result)

@@ -27,8 +27,9 @@ from pyspark.sql.window import Window
 
 from eddyline.spark.calls import Cluster
 from eddyline.spark.jobs.arguments import add_out, add_topics, read_options
-from eddyline.spark.jobs.frame import JobError, main, tell
+from eddyline.spark.jobs.frame import JobError, Teller, main, tell
 from eddyline.spark.jobs.out_dir import OutDir
+from eddyline.spark.jobs.tasks import tasks_line
 from eddyline.spark.plan import find_topics
 from eddyline.spark.read import read
 
@@ -199,7 +200,8 @@ class Stats:
     def run(self, spark: SparkSession, arguments: argparse.Namespace) -> Result:
         if not 1 <= arguments.top <= TOP_MAX:
             raise JobError(f"--top: from 1 to {TOP_MAX}", usage=True)
-        return stats(spark, StatsOptions(read_options(arguments), arguments.out, arguments.top), tell)
+        with Teller(tasks_line(spark)):
+            return stats(spark, StatsOptions(read_options(arguments), arguments.out, arguments.top), tell)
 
 
 if __name__ == "__main__":

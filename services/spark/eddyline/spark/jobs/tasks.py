@@ -14,12 +14,13 @@ import json
 from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
+from pyspark.errors import PySparkAttributeError
 
 from eddyline.core.errors import Code, EddylineError
 from eddyline.spark.calls import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -82,6 +83,23 @@ def run_waves(spark: SparkSession, partitions: Sequence[ReadPartition], work: Wo
             if "error" in line:
                 raise WorkRefused(str(line["error"]), str(line["message"]))
         yield lines
+
+
+def tasks_line(spark: SparkSession) -> Callable[[], str]:
+    """A line on how many tasks of what runs now are done, for `Teller`; "" where nothing runs, and always on Connect."""
+    try:
+        tracker = spark.sparkContext.statusTracker()
+    except PySparkAttributeError:
+        return lambda: ""
+
+    def line() -> str:
+        stages = [
+            stage for number in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(number)) is not None
+        ]
+        done, tasks = (sum(getattr(stage, name) for stage in stages) for name in ("numCompletedTasks", "numTasks"))
+        return f"{done} of {tasks} tasks done" if tasks else ""
+
+    return line
 
 
 def count_in(line: Line, name: str) -> int:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.clock import Clock, Host
     from eddyline.core.metrics import Metric
+    from eddyline.core.probes import Probes
     from eddyline.core.settings import CommonSettings
 
     Collect = Callable[[], Awaitable[Sequence[Metric]]]
@@ -43,7 +44,15 @@ class MetricsExport:
     """How one role exports."""
 
     def __init__(
-        self, role: str, listen: str, *, version: str, common: CommonSettings, clock: Clock, host: Host
+        self,
+        role: str,
+        listen: str,
+        *,
+        version: str,
+        common: CommonSettings,
+        clock: Clock,
+        host: Host,
+        probes: Probes | None = None,
     ) -> None:
         self._role = role
         self._listen = listen
@@ -51,6 +60,7 @@ class MetricsExport:
         self._common = common
         self._clock = clock
         self._host = host
+        self._probes = probes
         self._address = ""
 
     def address(self) -> str:
@@ -69,7 +79,13 @@ class MetricsExport:
             return
         raised: BaseException | None = None
         threads = ThreadPoolExecutor(THREADS, thread_name_prefix="metrics")
-        server = MetricsServer(self._listen, text=partial(self._text, collect, threads), clock=self._clock)
+        server = MetricsServer(
+            self._listen,
+            text=partial(self._text, collect, threads),
+            clock=self._clock,
+            key=self._common.metrics_key,
+            probes=self._probes,
+        )
         try:
             async with asyncio.TaskGroup() as tasks:
                 push: asyncio.Task[NoReturn] | None = None

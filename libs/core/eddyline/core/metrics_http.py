@@ -1,4 +1,7 @@
-"""The HTTP endpoint that Prometheus scrapes: `GET /metrics`, and nothing else.
+"""The HTTP endpoint of a role: `GET /metrics`, which Prometheus scrapes, and an orchestrator's probes; nothing else.
+
+Any bind but loopback is refused unless there is a key, which `/metrics` then asks for as a bearer token; it is held
+as a digest and compared in constant time. Probes need none (`eddyline.core.probes`).
 
 Elsewhere the library's own server: a thread a scraper, and a slow one keeps it for ever. Here connections are served on the
 loop, at most `CONNECTIONS_MAX` at once, each for one request within `READ_S` and `WRITE_S`; more are closed. The text is
@@ -10,7 +13,9 @@ Threading: event loop.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
+from hashlib import sha256
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from eddyline.core.clock import Clock
+    from eddyline.core.probes import Probes
 
 CONNECTIONS_MAX: Final = 16
 """Elsewhere unbounded. Two replicas of Prometheus, an agent and a person with a browser are four."""
@@ -39,9 +45,20 @@ _LOG: Final = logging.getLogger(__name__)
 class MetricsServer:
     """One endpoint. `address` is empty until it listens."""
 
-    def __init__(self, listen: str, *, text: Callable[[], Awaitable[bytes]], clock: Clock) -> None:
+    def __init__(
+        self,
+        listen: str,
+        *,
+        text: Callable[[], Awaitable[bytes]],
+        clock: Clock,
+        key: str = "",
+        probes: Probes | None = None,
+    ) -> None:
+        """`key` = what a scraper must bring; empty = nothing, and only loopback is listened on."""
         self._listen = listen
         self._make_text = text
+        self._key_digest = sha256(key.encode()).digest() if key else b""
+        self._probes = probes
         self._clock = clock
         self._text = b""
         self._text_s: float | None = None
@@ -55,9 +72,10 @@ class MetricsServer:
         """Listen; connections are tasks of `tasks`, which ends after `close`.
 
         Raises:
-            SettingsError: the address is not loopback, or taken.
+            SettingsError: the address is not loopback and there is no key, or it is taken.
         """
-        check_loopback(self._listen)
+        if not self._key_digest:
+            check_loopback(self._listen)
         host, _, port = self._listen.rpartition(":")
 
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -107,9 +125,20 @@ class MetricsServer:
             return _response(HTTPStatus.BAD_REQUEST, b"not HTTP/1\n")
         if words[0] != b"GET":
             return _response(HTTPStatus.METHOD_NOT_ALLOWED, b"GET only\n")
-        if words[1].partition(b"?")[0] != PATH.encode():
+        path = words[1].partition(b"?")[0].decode("latin-1")
+        if self._probes is not None and (probe := self._probes.answer(path)) is not None:
+            return _response(probe.status, f"{probe.text}\n".encode())
+        if path != PATH:
             return _response(HTTPStatus.NOT_FOUND, f"metrics are at {PATH}\n".encode())
+        if not self._may_scrape(head):
+            return _response(HTTPStatus.UNAUTHORIZED, b"a key is needed\n", more="WWW-Authenticate: Bearer\r\n")
         return _response(HTTPStatus.OK, await self._fresh_text(), CONTENT_TYPE)
+
+    def _may_scrape(self, head: bytes) -> bool:
+        if not self._key_digest:
+            return True
+        brought = _bearer(head)
+        return brought is not None and hmac.compare_digest(sha256(brought).digest(), self._key_digest)
 
     async def _fresh_text(self) -> bytes:
         async with self._making:
@@ -120,9 +149,21 @@ class MetricsServer:
             return self._text
 
 
-def _response(status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8") -> bytes:
+def _bearer(head: bytes) -> bytes | None:
+    """The token of a request's `Authorization: Bearer`."""
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        scheme, _, token = value.strip().partition(b" ")
+        if name.strip().lower() == b"authorization" and scheme.lower() == b"bearer":
+            return token.strip()
+    return None
+
+
+def _response(
+    status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8", *, more: str = ""
+) -> bytes:
     head = (
         f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
-        "Connection: close\r\n\r\n"
+        f"{more}Connection: close\r\n\r\n"
     )
     return head.encode() + body

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,6 +12,9 @@ from eddyline.core import ask_probe
 from eddyline.core.health import HealthBoard
 from eddyline.core.probes import Probes
 from tests.core.test_probes import KEY, endpoint
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SETTING = "EDDYLINE_STORE_METRICS_LISTEN"
 
@@ -30,8 +34,10 @@ async def test_check_follows_what_the_role_answers(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "live\nnot ready\nready\n"
 
 
-async def test_role_that_listens_everywhere_is_asked_on_loopback() -> None:
-    async with endpoint(Probes(HealthBoard()), key=KEY, listen="0.0.0.0:0") as address:
+async def test_role_that_listens_everywhere_is_asked_on_loopback(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text(KEY, encoding="utf-8")
+    async with endpoint(Probes(HealthBoard()), key_file=str(key), listen="0.0.0.0:0") as address:
         assert await code_of("live", address) == 0
 
 

@@ -12,16 +12,24 @@ from eddyline.core.health import NATS_LEG, STORE_LEG, HealthBoard
 from eddyline.core.metrics import counter
 from eddyline.core.metrics_export import MetricsExport
 from eddyline.core.probes import Probes, Recovered
-from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load_common, masked
+from eddyline.core.settings import CommonSettings, SettingsError
 from tests.support.manual_clock import ManualClock
 from tests.support.scrape import http_get
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from eddyline.core.metrics import Metric
 
 KEY = "0123456789abcdef"
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    file = tmp_path / "metrics.key"
+    file.write_text(f"{KEY}\n", encoding="utf-8")
+    return file
 
 
 async def collected() -> list[Metric]:
@@ -29,8 +37,10 @@ async def collected() -> list[Metric]:
 
 
 @asynccontextmanager
-async def endpoint(probes: Probes | None = None, *, key: str = "", listen: str = "127.0.0.1:0") -> AsyncIterator[str]:
-    common = CommonSettings(metrics_key=key)
+async def endpoint(
+    probes: Probes | None = None, *, key_file: str = "", listen: str = "127.0.0.1:0"
+) -> AsyncIterator[str]:
+    common = CommonSettings(metrics_key_file=key_file)
     export = MetricsExport(
         "store", listen, version="9", common=common, clock=ManualClock(), host=SystemHost(), probes=probes
     )
@@ -110,29 +120,34 @@ async def test_role_that_recovers_nothing_has_started_at_once() -> None:
         ("X: y", 401),
     ],
 )
-async def test_metrics_with_a_key_are_for_those_who_bring_it(header: str, status: int) -> None:
-    async with endpoint(Probes(HealthBoard()), key=KEY) as address:
+async def test_metrics_with_a_key_are_for_those_who_bring_it(key_file: Path, header: str, status: int) -> None:
+    async with endpoint(Probes(HealthBoard()), key_file=str(key_file)) as address:
         seen, body = await asked(address, "/metrics", header)
         assert seen == status
         assert ("asked_total" in body) == (status == 200)
         assert (await asked(address, "/live"))[0] == 200
 
 
-async def test_metrics_listen_beyond_loopback_only_with_a_key() -> None:
+async def test_metrics_listen_beyond_loopback_only_with_a_key(key_file: Path) -> None:
     with pytest.raises(SettingsError, match="only loopback"):
         async with endpoint(listen="0.0.0.0:0"):
             pass
-    async with endpoint(listen="0.0.0.0:0", key=KEY) as address:
+    async with endpoint(listen="0.0.0.0:0", key_file=str(key_file)) as address:
         port = address.rpartition(":")[2]
         assert (await asked(f"127.0.0.1:{port}", "/metrics"))[0] == 401
 
 
-@pytest.mark.parametrize("key", ["short", KEY + " ", KEY + "\n", KEY + "ü"])
-def test_key_that_could_be_guessed_or_not_be_sent_refuses_the_start(key: str) -> None:
-    with pytest.raises(SettingsError, match="METRICS_KEY"):
-        load_common({f"{COMMON_PREFIX}METRICS_KEY": key})
+@pytest.mark.parametrize("content", ["", "short\n", f"{KEY} {KEY}", f"{KEY}ü", "x" * 1_025])
+async def test_key_that_could_be_guessed_or_not_be_sent_refuses_the_start(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "key"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(SettingsError, match="has no key") as refused:
+        async with endpoint(key_file=str(file)):
+            pass
+    assert KEY not in str(refused.value)
 
 
-def test_key_is_never_shown() -> None:
-    common = load_common({f"{COMMON_PREFIX}METRICS_KEY": KEY})
-    assert KEY not in repr(common) + str(masked(common, prefix=COMMON_PREFIX))
+async def test_key_file_that_is_not_there_refuses_the_start(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"METRICS_KEY_FILE .*FileNotFoundError"):
+        async with endpoint(key_file=str(tmp_path / "none")):
+            pass

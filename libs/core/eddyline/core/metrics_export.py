@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from eddyline.core.clock import sleep
-from eddyline.core.metrics_http import MetricsServer
+from eddyline.core.metrics_http import MetricsServer, read_key
 from eddyline.core.metrics_otlp import OtlpExporter
 from eddyline.core.metrics_text import metrics_text
 from eddyline.core.telemetry import fields
@@ -83,7 +83,7 @@ class MetricsExport:
             self._listen,
             text=partial(self._text, collect, threads),
             clock=self._clock,
-            key=self._common.metrics_key,
+            key=read_key(self._common.metrics_key_file),
             probes=self._probes,
         )
         try:

@@ -15,13 +15,15 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import re
 from hashlib import sha256
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.metrics_text import CONTENT_TYPE
 from eddyline.core.server import check_loopback
-from eddyline.core.settings import SettingsError
+from eddyline.core.settings import COMMON_PREFIX, SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -38,8 +40,34 @@ WRITE_S: Final = 10.0
 REUSE_S: Final = 0.5
 """How old a text may be. Scrapes come each 10 to 60 s, so none sees a difference."""
 PATH: Final = "/metrics"
+KEY_CHARACTERS_MIN: Final = 16
+KEY_CHARACTERS_MAX: Final = 1_024
+"""16 of 64 characters are 96 bits: nobody guesses them, 16 connections at a time. A head must have room for the longest."""
+
+_KEY: Final = re.compile(r"[!-~]*")
+"""It travels in a header, which takes no other characters."""
 
 _LOG: Final = logging.getLogger(__name__)
+
+
+def read_key(path: str) -> str:
+    """The key in a file, without the end of its line; empty where `path` is.
+
+    Raises:
+        SettingsError: it cannot be read, or could be guessed, or not be sent. The key is in no message.
+    """
+    if not path:
+        return ""
+    name = f"{COMMON_PREFIX}METRICS_KEY_FILE {path}"
+    try:
+        key = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{name} cannot be read: {type(error).__name__}") from None
+    if not KEY_CHARACTERS_MIN <= len(key) <= KEY_CHARACTERS_MAX or not _KEY.fullmatch(key):
+        raise SettingsError(
+            f"{name} has no key: {KEY_CHARACTERS_MIN} to {KEY_CHARACTERS_MAX} printable ASCII characters, no spaces"
+        )
+    return key
 
 
 class MetricsServer:

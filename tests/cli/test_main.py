@@ -43,6 +43,7 @@ VERBS = (
     "fold export",
     "fold import",
     "fold list",
+    "key new",
     "fsck",
     "demo",
     "drill",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -35,10 +34,6 @@ KUBERNETES = ("1.27", "1.37")
 """The oldest that the chart's kubeVersion takes, and the newest whose schemas there are."""
 OPERATOR_KINDS = ("ServiceMonitor", "PrometheusRule")
 """Of the Prometheus operator: Kubernetes itself has no schema for them."""
-OF_ACCESS = {
-    COMMON_PREFIX + name for name in ("KEYS_FILE", "KEY_FILE", "TLS_CERT", "TLS_KEY", "TLS_CA", "TLS_CLIENT_CA")
-}
-"""Settings of keys and TLS: roles that have none of them yet are not given them here."""
 MEMORY_BESIDE_BYTES = (384 << 20) + (256 << 20)
 """What a store holds at most beside its budget, and some of what gRPC receives at one moment: services/store/README.md."""
 
@@ -97,8 +92,7 @@ def test_every_template_is_rendered_by_some_value_set() -> None:
 @pytest.mark.parametrize("values", VALUE_SETS)
 def test_role_takes_every_setting_that_the_chart_gives_it(values: str, role: str) -> None:
     (pod,) = [pod for component, pod in pods(chart(values)) if component == role]
-    known = {COMMON_PREFIX + field.name.upper() for field in dataclasses.fields(CommonSettings)}
-    variables = {name: value for name, value in environ(pod).items() if name in known or name not in OF_ACCESS}
+    variables = environ(pod)
     common = load(CommonSettings, prefix=COMMON_PREFIX, environ=variables)
     load(SETTINGS[role], prefix=f"EDDYLINE_{role.upper()}_", environ=variables)
     assert "-store-0." in common.store_addresses[0]

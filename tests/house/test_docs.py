@@ -54,6 +54,9 @@ NOT_OF_THE_REPOSITORY = ("<data", "eddyline-data", "wal/<", "/var/", "gen/")
 """What a running cluster makes, or a machine has."""
 REASONS_OF_ANY_CALL = {
     "CLUSTER_MISMATCH": "a store says it to roles of another cluster, whatever they ask",
+    "UNAUTHENTICATED": "every role says it to callers without a known key",
+    "PERMISSION_DENIED": "every role says it to callers whose key does not cover the call",
+    "QUOTA_REQUESTS": "every role says it to keys with too many calls at once",
     "NOT_READY": "every role says it while it starts and stops",
     "DEADLINE": "gRPC ends any call so",
     "INTERNAL": "a defect; no call promises one",

@@ -27,6 +27,7 @@ from tests.support.store import sim_store
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from eddyline.core.role_access import RoleAccess
     from eddyline.store.link import LocalLink
 
 PATIENCE_S: Final = 10.0
@@ -172,7 +173,7 @@ def snapshot(topic: str, *prefixes: bytes) -> pb.WatchTopic:
 
 @asynccontextmanager
 async def served_delivery(
-    *, seed: int = 0, stream_age_ms_max: int = 0, **changes: int
+    *, seed: int = 0, stream_age_ms_max: int = 0, access: RoleAccess | None = None, **changes: int
 ) -> AsyncIterator[ServedDelivery]:
     """A running role on a free port, over a new store. Its streams get as old as they like: tests make days pass."""
     clock = ManualClock()
@@ -186,7 +187,7 @@ async def served_delivery(
         store = await stack.enter_async_context(sim_store(clock=clock))
         wire = CutLink(store)
         role = DeliveryRole(wire, clock=clock, random=Random(seed), settings=settings)
-        server = make_server(settings.listen)
+        server = make_server(settings.listen, access=access)
         add_services(server, role, common=CommonSettings(), clock=clock, host=SystemHost())
         address = await server.start(*SERVICES)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())

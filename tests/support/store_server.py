@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.errors import EddylineError
     from eddyline.core.fs import Fs
+    from eddyline.core.role_access import RoleAccess
     from eddyline.store.link import LocalLink
     from eddyline.store.workers import Worker
 
@@ -128,8 +129,10 @@ async def served_store(
     fs: Fs | None = None,
     disk: Gate | None = None,
     fold: Gate | None = None,
+    access: RoleAccess | None = None,
 ) -> AsyncIterator[ServedStore]:
-    """Serve the store in `data_dir`, behind gates where they are given; `recovered` False = as while it recovers."""
+    """Serve the store in `data_dir`, behind gates where they are given; `recovered` False = as while it recovers; `access`
+    None = to everybody."""
     gates = {"wal-0": disk, "fold": fold}
     clock, host, doorway = ManualClock(), SystemHost(), Doorway()
     settings = StoreSettings(
@@ -152,7 +155,7 @@ async def served_store(
             Layout(data_dir).staging,
         ),
     )
-    server = make_server(settings.listen, cluster_id=CLUSTER_ID)
+    server = make_server(settings.listen, cluster_id=CLUSTER_ID, access=access)
     add_services(server, doorway, common=CommonSettings(), clock=clock, host=host)
     address = await server.start(*SERVICES)
     try:

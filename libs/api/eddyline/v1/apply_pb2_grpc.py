@@ -105,7 +105,7 @@ class ApplyServiceServicer:
         An empty batch moves the position alone.
         Errors: INVALID_NAME, INVALID_ARGUMENT, MALFORMED_COLUMNS, BATCH_TOO_LARGE, RECORD_TOO_LARGE, INVALID_OP,
         KEY_REQUIRED, SOURCE_NOT_FOUND, TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_FULL, STALE_FENCE, STALE_POSITION,
-        THROTTLED, APPLY_LAG, MEMORY_FULL, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN.
+        THROTTLED, APPLY_LAG, MEMORY_FULL, DISK_FLOOR, QUOTA_BYTES, READ_ONLY, COMMIT_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

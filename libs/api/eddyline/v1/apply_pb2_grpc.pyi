@@ -25,7 +25,7 @@ class ApplyServiceStub:
     An empty batch moves the position alone.
     Errors: INVALID_NAME, INVALID_ARGUMENT, MALFORMED_COLUMNS, BATCH_TOO_LARGE, RECORD_TOO_LARGE, INVALID_OP,
     KEY_REQUIRED, SOURCE_NOT_FOUND, TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_FULL, STALE_FENCE, STALE_POSITION,
-    THROTTLED, APPLY_LAG, MEMORY_FULL, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN.
+    THROTTLED, APPLY_LAG, MEMORY_FULL, DISK_FLOOR, QUOTA_BYTES, READ_ONLY, COMMIT_UNKNOWN.
     """
     PutSource: _aio.UnaryUnaryMultiCallable[_apply_pb2.PutSourceRequest, _apply_pb2.PutSourceResponse]
     """Stores a source's definition beside its topic. Durable when it returns. The topic must exist and have no
@@ -97,7 +97,7 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
         An empty batch moves the position alone.
         Errors: INVALID_NAME, INVALID_ARGUMENT, MALFORMED_COLUMNS, BATCH_TOO_LARGE, RECORD_TOO_LARGE, INVALID_OP,
         KEY_REQUIRED, SOURCE_NOT_FOUND, TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_FULL, STALE_FENCE, STALE_POSITION,
-        THROTTLED, APPLY_LAG, MEMORY_FULL, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN.
+        THROTTLED, APPLY_LAG, MEMORY_FULL, DISK_FLOOR, QUOTA_BYTES, READ_ONLY, COMMIT_UNKNOWN.
         """
 
     @_abc_1.abstractmethod

@@ -4,7 +4,8 @@ isort:skip_file
 The table of error reasons. An error carries a canonical gRPC code and one `google.rpc.ErrorInfo` with domain
 `eddyline`, a reason from this table (the value's name without `ERROR_REASON_`), and as metadata everything
 dynamic in its message. The comment of each call lists the reasons that are its own; NOT_READY, DEADLINE,
-INTERNAL and, where the caller says which cluster it is of, CLUSTER_MISMATCH may end any call and are not listed
+INTERNAL, of a role that has keys or asks for certificates UNAUTHENTICATED, PERMISSION_DENIED and QUOTA_REQUESTS,
+and, where the caller says which cluster it is of, CLUSTER_MISMATCH may end any call and are not listed
 there; nor are CATALOG_LOST and NEWER_FORMAT, with which a store refuses to start.
 """
 
@@ -96,9 +97,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_APPLY_LAG: _ErrorReason.ValueType  # 32
     """RESOURCE_EXHAUSTED: the fold is too far behind; retry after the given time."""
     ERROR_REASON_QUOTA_TOPICS: _ErrorReason.ValueType  # 33
-    """RESOURCE_EXHAUSTED: the store has as many topics as it may have."""
+    """RESOURCE_EXHAUSTED: the store has as many topics as it may have; retry after the given time."""
     ERROR_REASON_QUOTA_WATCHES: _ErrorReason.ValueType  # 34
-    """RESOURCE_EXHAUSTED: too many watch streams."""
+    """RESOURCE_EXHAUSTED: too many watch streams, of the replica or of the caller's key; retry after the given time."""
     ERROR_REASON_TOO_MANY_SCANS: _ErrorReason.ValueType  # 35
     """RESOURCE_EXHAUSTED: too many range scans at once."""
     ERROR_REASON_COMMIT_UNKNOWN: _ErrorReason.ValueType  # 36
@@ -173,6 +174,16 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNAVAILABLE: the place for artifacts cannot be reached or does not answer."""
     ERROR_REASON_DRAINING: _ErrorReason.ValueType  # 80
     """UNAVAILABLE: the replica is going away and takes no new streams; ask another, or retry after the given time."""
+    ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 90
+    """UNAUTHENTICATED: the caller showed no key or certificate that the role knows, or its key was taken away while a
+    stream was open. A key is shown by the metadata `authorization: Bearer <secret>`.
+    """
+    ERROR_REASON_PERMISSION_DENIED: _ErrorReason.ValueType  # 91
+    """PERMISSION_DENIED: the caller's key lacks the scope that the call needs, or a prefix that covers a name in it."""
+    ERROR_REASON_QUOTA_REQUESTS: _ErrorReason.ValueType  # 92
+    """RESOURCE_EXHAUSTED: the caller's key has as many calls under way as it may; retry after the given time."""
+    ERROR_REASON_QUOTA_BYTES: _ErrorReason.ValueType  # 93
+    """RESOURCE_EXHAUSTED: the store retains as many bytes of records as it may; retry after the given time."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Reasons. Never renamed; the set is open. Each comment begins with the gRPC code."""
@@ -246,9 +257,9 @@ ERROR_REASON_THROTTLED: ErrorReason.ValueType  # 31
 ERROR_REASON_APPLY_LAG: ErrorReason.ValueType  # 32
 """RESOURCE_EXHAUSTED: the fold is too far behind; retry after the given time."""
 ERROR_REASON_QUOTA_TOPICS: ErrorReason.ValueType  # 33
-"""RESOURCE_EXHAUSTED: the store has as many topics as it may have."""
+"""RESOURCE_EXHAUSTED: the store has as many topics as it may have; retry after the given time."""
 ERROR_REASON_QUOTA_WATCHES: ErrorReason.ValueType  # 34
-"""RESOURCE_EXHAUSTED: too many watch streams."""
+"""RESOURCE_EXHAUSTED: too many watch streams, of the replica or of the caller's key; retry after the given time."""
 ERROR_REASON_TOO_MANY_SCANS: ErrorReason.ValueType  # 35
 """RESOURCE_EXHAUSTED: too many range scans at once."""
 ERROR_REASON_COMMIT_UNKNOWN: ErrorReason.ValueType  # 36
@@ -323,4 +334,14 @@ ERROR_REASON_ARTIFACTS_UNREACHABLE: ErrorReason.ValueType  # 74
 """UNAVAILABLE: the place for artifacts cannot be reached or does not answer."""
 ERROR_REASON_DRAINING: ErrorReason.ValueType  # 80
 """UNAVAILABLE: the replica is going away and takes no new streams; ask another, or retry after the given time."""
+ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 90
+"""UNAUTHENTICATED: the caller showed no key or certificate that the role knows, or its key was taken away while a
+stream was open. A key is shown by the metadata `authorization: Bearer <secret>`.
+"""
+ERROR_REASON_PERMISSION_DENIED: ErrorReason.ValueType  # 91
+"""PERMISSION_DENIED: the caller's key lacks the scope that the call needs, or a prefix that covers a name in it."""
+ERROR_REASON_QUOTA_REQUESTS: ErrorReason.ValueType  # 92
+"""RESOURCE_EXHAUSTED: the caller's key has as many calls under way as it may; retry after the given time."""
+ERROR_REASON_QUOTA_BYTES: ErrorReason.ValueType  # 93
+"""RESOURCE_EXHAUSTED: the store retains as many bytes of records as it may; retry after the given time."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

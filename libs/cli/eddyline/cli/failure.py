@@ -52,6 +52,12 @@ _WHAT_TO_DO: Final = {
     "BUCKET_FULL": "raise the bucket's limits, or delete keys",
     "WRITE_UNKNOWN": "it may be written: read the key before it is written again",
     "APPLY_PENDING": "it is written: do not repeat it; look at `eddyline source list`",
+    "UNAUTHENTICATED": "show a key: --key-file FILE, EDDYLINE_KEY_FILE or EDDYLINE_KEY; `eddyline key new` makes one",
+    "PERMISSION_DENIED": "use another key, or give this one the scope or the prefix in the cluster's keys file",
+    "QUOTA_REQUESTS": "try again in a moment, with fewer calls at once",
+    "QUOTA_WATCHES": "end other watches of this key, or ask another delivery replica",
+    "QUOTA_BYTES": "delete records or topics, or give topics a cap or a TTL",
+    "QUOTA_TOPICS": "delete topics that nobody needs",
     "DATA_CORRUPT": "keep the file, and restore the data directory from a copy",
 }
 _BY_METADATA: Final = {

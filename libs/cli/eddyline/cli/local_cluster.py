@@ -16,7 +16,7 @@ from eddyline.cli.folder import held_folder, write_cluster_file
 from eddyline.cli.part import PartEvent, PartSpec, no_progress
 from eddyline.cli.ports import LOOPBACK, METRICS, PORTS_DEFAULT, choose_ports
 from eddyline.cli.readiness import nats_is_ready, nats_name, recovered_bytes, role_is_ready
-from eddyline.cli.settings_check import check_sources_file, overridden
+from eddyline.cli.settings_check import check_sources_file, overridden, roles_access
 from eddyline.cli.supervisor import supervised
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from eddyline.cli.supervisor import Supervisor
     from eddyline.client.status import RoleName
+    from eddyline.core.caller_channel import CallerAccess
     from eddyline.core.clock import Clock, Host
 
 
@@ -98,7 +99,7 @@ async def local_cluster(
         addresses = {name: f"{LOOPBACK}:{port}" for name, port in ports.items()}
         if plan.nats_addresses:
             addresses["nats"] = plan.nats_addresses
-        stages = _stages(plan, data, addresses)
+        stages = _stages(plan, data, addresses, roles_access(environ))
         for note in _notes(ports, stages, environ, free_ports=plan.free_ports):
             tell(note)
         running: LocalCluster | None = None
@@ -143,7 +144,9 @@ def nats_spec(data: Path, address: str) -> PartSpec:
     )
 
 
-def _stages(plan: LocalClusterPlan, data: Path, addresses: dict[str, str]) -> list[list[PartSpec]]:
+def _stages(
+    plan: LocalClusterPlan, data: Path, addresses: dict[str, str], access: CallerAccess
+) -> list[list[PartSpec]]:
     shared = {
         "EDDYLINE_COMMON_STORE_ADDRESSES": addresses["store"],
         "EDDYLINE_COMMON_INGEST_ADDRESSES": addresses["ingest"],
@@ -175,9 +178,9 @@ def _stages(plan: LocalClusterPlan, data: Path, addresses: dict[str, str]) -> li
             name,
             (sys.executable, "-m", f"eddyline.{name}"),
             addresses[name],
-            partial(role_is_ready, name, addresses[name]),
+            partial(role_is_ready, name, addresses[name], access=access),
             {**shared, **variables[name]},
-            partial(recovered_bytes, addresses[name]) if name == "store" else no_progress,
+            partial(recovered_bytes, addresses[name], access=access) if name == "store" else no_progress,
         )
 
     nats = [] if plan.nats_addresses else [nats_spec(data, addresses["nats"])]

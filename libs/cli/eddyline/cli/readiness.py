@@ -11,7 +11,7 @@ import zlib
 from typing import TYPE_CHECKING, Final
 
 from eddyline.client.status import is_ready, role_status
-from eddyline.core.channel import open_channel
+from eddyline.core.caller_channel import CallerAccess
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 PROBE_S: Final = 1.0
 DISK_FLOOR: Final = "DISK_FLOOR"
 """Reason of a store that serves everything but appends: it must be up for anybody to make room in it."""
+PLAIN: Final = CallerAccess()
+"""Roles that ask nobody who he is."""
 _GREETING: Final = b"INFO "
 
 
@@ -45,11 +47,11 @@ async def nats_is_ready(address: str, name: str) -> bool:
     return _name_in(greeting) == name
 
 
-async def role_is_ready(role: RoleName, address: str, pid: int) -> bool:
+async def role_is_ready(role: RoleName, address: str, pid: int, *, access: CallerAccess = PLAIN) -> bool:
     """True = the process `pid` answers there, and its gRPC health says that it serves, or that the disk is too full for
     appends alone."""
     # A connection of its own each time: one that failed while the role started would back off.
-    channel = open_channel(address, own_connection=True)
+    channel = access.open_channel(address, own_connection=True)
     try:
         serves = await is_ready(channel)
         status = await role_status(channel, role, address)
@@ -58,9 +60,9 @@ async def role_is_ready(role: RoleName, address: str, pid: int) -> bool:
         await channel.close()
 
 
-async def recovered_bytes(address: str, pid: int) -> int:
+async def recovered_bytes(address: str, pid: int, *, access: CallerAccess = PLAIN) -> int:
     """How far the store of process `pid` is with its recovery; 0 = it has not begun, or is through."""
-    channel = open_channel(address, own_connection=True)
+    channel = access.open_channel(address, own_connection=True)
     try:
         status = await role_status(channel, "store", address)
     finally:

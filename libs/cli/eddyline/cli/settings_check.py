@@ -6,10 +6,14 @@ import tomllib
 from typing import TYPE_CHECKING
 
 from eddyline.cli.failure import EXIT_USAGE, CommandError
+from eddyline.core.role_access import RoleAccess
+from eddyline.core.settings import SettingsError, load_common
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from eddyline.core.caller_channel import CallerAccess
 
 
 def check_sources_file(path: Path | None) -> None:
@@ -33,3 +37,15 @@ def check_sources_file(path: Path | None) -> None:
 def overridden(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
     """Settings of the environment that a part will not have: the name, and what it has instead."""
     return {name: value for name, value in variables.items() if environ.get(name, value) != value}
+
+
+def roles_access(environ: Mapping[str, str]) -> CallerAccess:
+    """What the roles of a local cluster show to each other, which is what they are asked with whether they serve.
+
+    Raises:
+        CommandError: they would not start as they are set.
+    """
+    try:
+        return RoleAccess(load_common(environ)).caller
+    except SettingsError as error:
+        raise CommandError(str(error), exit_code=EXIT_USAGE) from None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from eddyline.cli.access import add_access, asked_access
 from eddyline.cli.cluster import DATA_DEFAULT, cluster_address
 from eddyline.cli.quantity import NUMBER_MAX
 from eddyline.client.connect import connect
@@ -76,6 +77,7 @@ def add_verb(
             metavar="HOST:PORT",
             help="address of any role (default: $EDDYLINE_ADDRESS, else what the folder of `eddyline up` says)",
         )
+        add_access(parser)
     return parser
 
 
@@ -104,8 +106,9 @@ async def connected(arguments: argparse.Namespace, context: Context) -> AsyncIte
         CommandError: nothing names one. NotReady: nobody answers there.
     """
     address = cluster_address(arguments.cluster, context.environ, arguments.data)
+    access = asked_access(arguments, context.environ)
     async with connect(
-        address, timeout_s=CONNECT_S, clock=context.clock, random_source=context.random_source
+        address, access=access, timeout_s=CONNECT_S, clock=context.clock, random_source=context.random_source
     ) as client:
         yield client
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from eddyline.client.topology import Topology
     from eddyline.client.watch_plan import Start, WatchTopic
     from eddyline.core.artifact import Artifact, ArtifactProgress, FoldExported, FoldImported
+    from eddyline.core.caller_channel import CallerAccess
     from eddyline.core.clock import Clock
     from eddyline.core.deletion import DeleteResult, EraseProgress
     from eddyline.core.fold_check import FoldSettled, FoldVerdict, VerifyProgress
@@ -71,19 +72,22 @@ def _nothing(*_: object) -> None:
 async def connect(
     address: str,
     *,
+    access: CallerAccess | None = None,
     timeout_s: float = 10.0,
     clock: Clock | None = None,
     random_source: random.Random | None = None,
 ) -> AsyncIterator[Client]:
     """Find the cluster at `address` (`host:port` of any role, or several with commas, asked in turn).
 
+    `access`: key and certificates (`eddyline.client.access`); None = without.
+
     Raises:
-        NotReady: no address answered within `timeout_s`.
+        NotReady: no address answered within `timeout_s`. Unauthenticated: the cluster does not know the key.
     """
     system_clock = clock if clock is not None else SystemClock()
     jitter = random_source if random_source is not None else random.Random()
     retry = Retry(system_clock, random_source=jitter)
-    channels = Channels()
+    channels = Channels(access)
     try:
         addresses = [part.strip() for part in address.split(",") if part.strip()]
         topology = await find_topology(channels, addresses, retry=retry, timeout_s=timeout_s)

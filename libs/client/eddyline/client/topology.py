@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from eddyline.core.channel import open_channel
+from eddyline.core.caller_channel import CallerAccess
 from eddyline.core.errors import NotReady
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
 
@@ -30,16 +30,17 @@ class Topology:
 
 
 class Channels:
-    """Open channels by address. Owned by the client, which closes them."""
+    """Open channels by address, all with the same access. Owned by the client, which closes them."""
 
-    def __init__(self) -> None:
+    def __init__(self, access: CallerAccess | None = None) -> None:
+        self._access = access if access is not None else CallerAccess()
         self._open: dict[str, grpc.aio.Channel] = {}
 
     def to(self, address: str) -> grpc.aio.Channel:
         """The channel to an address; opened at the first ask."""
         channel = self._open.get(address)
         if channel is None:
-            channel = self._open[address] = open_channel(address)
+            channel = self._open[address] = self._access.open_channel(address)
         return channel
 
     def any_of(self, addresses: Sequence[str], attempt: int, role: str) -> grpc.aio.Channel:

@@ -58,8 +58,10 @@ CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
 )
 
 
-def open_channel(address: str, *, own_connection: bool = False) -> grpc.aio.Channel:
-    """Open a channel to `host:port`. Dials at the first call. The caller closes it.
+def open_channel(
+    address: str, *, own_connection: bool = False, credentials: grpc.ChannelCredentials | None = None
+) -> grpc.aio.Channel:
+    """Open a channel to `host:port`. Dials at the first call. The caller closes it. `credentials` None = without TLS.
 
     `own_connection` keeps it from sharing a connection with other channels of this process to the same address, so
     that a bulk stream does not delay small calls.
@@ -67,4 +69,6 @@ def open_channel(address: str, *, own_connection: bool = False) -> grpc.aio.Chan
     options = list(CHANNEL_OPTIONS)
     if own_connection:
         options.append(("grpc.use_local_subchannel_pool", 1))
+    if credentials is not None:
+        return grpc.aio.secure_channel(address, credentials, options=options)
     return grpc.aio.insecure_channel(address, options=options)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from eddyline.core.access_errors import PermissionDenied, QuotaBytes, QuotaRequests, QuotaWatches, Unauthenticated
 from eddyline.core.artifact_errors import (
     ArtifactInvalid,
     ArtifactMismatch,
@@ -27,6 +28,11 @@ __all__: Final = [
     "ArtifactsUnreachable",
     "Code",
     "EddylineError",
+    "PermissionDenied",
+    "QuotaBytes",
+    "QuotaRequests",
+    "QuotaWatches",
+    "Unauthenticated",
 ]
 
 
@@ -283,6 +289,10 @@ class ClusterMismatch(EddylineError):
     code, reason = Code.FAILED_PRECONDITION, "CLUSTER_MISMATCH"
 
 
+ROLE_REFUSED: Final = (ClusterMismatch, Unauthenticated, PermissionDenied)
+"""With these a store refuses a role whatever it asks, until somebody acts."""
+
+
 class CursorAhead(EddylineError):
     """The cursor is past the topic's head. Metadata: headSeq."""
 
@@ -329,21 +339,12 @@ class ApplyLag(EddylineError):
 
 
 class QuotaTopics(EddylineError):
-    """The store has as many topics as it may have.
+    """The store has as many topics as it may have. Metadata: topicsMax, retryAfterMs.
 
     Operator action: delete topics, or raise EDDYLINE_STORE_TOPICS_MAX.
     """
 
     code, reason = Code.RESOURCE_EXHAUSTED, "QUOTA_TOPICS"
-
-
-class QuotaWatches(EddylineError):
-    """Too many watch streams.
-
-    Operator action: add delivery replicas, or raise EDDYLINE_DELIVERY_WATCHES_MAX.
-    """
-
-    code, reason = Code.RESOURCE_EXHAUSTED, "QUOTA_WATCHES"
 
 
 class DiskFloor(EddylineError):

@@ -1,7 +1,7 @@
-"""The gRPC server as every role runs it: errors, health, reflection, channelz, bounds, loopback.
+"""The gRPC server as every role runs it: errors, access, health, reflection, channelz, bounds.
 
-Owns the server's options, which fit `eddyline.core.channel`'s, the refusal of any bind but loopback (until there are
-keys and TLS anybody who can connect may do everything), and raw methods: handlers that take or give
+Owns the server's options, which fit `eddyline.core.channel`'s, the order of what a call passes through (errors, the gate
+between clusters, access, the role's own), and raw methods: handlers that take or give
 bytes as they are, so that one encoding serves many subscribers, and rows of a request are packed without objects.
 Order: register generated servicers on `grpc`, then raw methods, then `start`, which binds, registers health,
 reflection and channelz, and serves. Until the role says `health.set_ready(True)` it is NOT_SERVING.
@@ -9,7 +9,6 @@ reflection and channelz, and serves. Until the role says `health.set_ready(True)
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -24,7 +23,8 @@ from eddyline.core.health import HealthBoard
 from eddyline.core.interceptor import ErrorInterceptor, random_id
 from eddyline.core.method_table import TableServer
 from eddyline.core.record import MESSAGE_BYTES_MAX
-from eddyline.core.settings import SettingsError, check_address
+from eddyline.core.role_access import RoleAccess, is_loopback
+from eddyline.core.settings import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -82,13 +82,15 @@ class RoleServer:
         cluster_id: str = "",
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
         connection_age_ms_max: int = 0,
+        access: RoleAccess | None = None,
     ) -> None:
-        check_loopback(listen)
+        self._access = access if access is not None else RoleAccess()
+        self._access.check_listen(listen)
         self._listen = listen
         gates = (ClusterGate(cluster_id),) if cluster_id else ()
         self.grpc = TableServer(
             grpc.aio.server(
-                interceptors=(ErrorInterceptor(new_id=new_id), *gates, *interceptors),
+                interceptors=(ErrorInterceptor(new_id=new_id), *gates, self._access.gate, *interceptors),
                 options=(*SERVER_OPTIONS, *_age_options(connection_age_ms_max)),
                 maximum_concurrent_rpcs=CALLS_MAX,
             )
@@ -114,8 +116,12 @@ class RoleServer:
         channelz.add_channelz_servicer(self.grpc)
         listed = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(listed, self.grpc)
+        credentials = self._access.credentials
         try:
-            port = self.grpc.add_insecure_port(self._listen)
+            if credentials is None:
+                port = self.grpc.add_insecure_port(self._listen)
+            else:
+                port = self.grpc.add_secure_port(self._listen, credentials)
         except RuntimeError as error:
             raise SettingsError(f"cannot listen on {self._listen}: in use, or not an address of this host") from error
         self.address = f"{self._listen.rpartition(':')[0]}:{port}"
@@ -136,15 +142,16 @@ def make_server(
     cluster_id: str = "",
     interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
     connection_age_ms_max: int = 0,
+    access: RoleAccess | None = None,
 ) -> RoleServer:
     """Make a server for `host:port` (port 0 = a free one). Needs a running loop; binds at `start`.
 
     `cluster_id` = refuse roles of other clusters; "" = take every caller. `interceptors` = the role's own, innermost last.
     `connection_age_ms_max` = a connection that has become so old (a tenth more or less) takes no new calls, so that its
-    client opens another, wherever the name leads then; 0 = never.
+    client opens another, wherever the name leads then; 0 = never. `access` None = everybody, on loopback alone.
 
     Raises:
-        SettingsError: the host is not loopback.
+        SettingsError: the host is not loopback, and nobody need say who he is.
     """
     return RoleServer(
         listen,
@@ -152,25 +159,20 @@ def make_server(
         cluster_id=cluster_id,
         interceptors=interceptors,
         connection_age_ms_max=connection_age_ms_max,
+        access=access,
     )
 
 
 def check_loopback(listen: str) -> None:
-    """Refuse any bind but loopback.
+    """Refuse any bind but loopback: for what has no keys, whatever the role's calls have.
 
     Raises:
         SettingsError: it says what is allowed.
     """
-    check_address("the listen address", listen)
-    host = listen.rpartition(":")[0].strip("[]")
-    try:
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
+    if not is_loopback(listen):
         raise SettingsError(
-            f"refusing to listen on {listen}: without keys or TLS, which this version does not have, only loopback is"
-            " safe (127.0.0.1, [::1] or localhost)"
+            f"refusing to listen on {listen}: whoever reaches it may read it, so only loopback is safe (127.0.0.1, [::1] or"
+            " localhost)"
         )
 
 

@@ -32,6 +32,12 @@ LOG_FORMATS: Final = ("plain", "json")
 OTLP_INTERVAL_MS: Final = 15_000
 OTLP_INTERVAL_MS_RANGE: Final = (1_000, 3_600_000)
 """Elsewhere a minute. A quarter of one is what Prometheus is told to do as a rule; an export is some 100 values."""
+KEY_REQUESTS_MAX: Final = 1_000
+"""Elsewhere unbounded: one caller that never waits for its answers takes the process from all others. A sixteenth of what a
+server takes at once."""
+KEY_WATCHES_MAX: Final = 1_000
+"""A tenth of what a delivery replica serves."""
+KEY_QUOTA_MAX: Final = 1_000_000
 
 _INJECTED: Final = re.compile(r"(?:.*_)?(?:SERVICE_HOST|SERVICE_PORT(?:_.*)?|PORT(?:_.*)?)")
 _CLUSTER_ID: Final = re.compile(r"[!-~]{1,128}")
@@ -66,6 +72,14 @@ class CommonSettings:
     metrics_key_file: str = ""
     otlp_url: str = ""
     otlp_interval_ms: int = OTLP_INTERVAL_MS
+    keys_file: str = ""
+    key_file: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_ca: str = ""
+    tls_client_ca: str = ""
+    key_requests_max: int = KEY_REQUESTS_MAX
+    key_watches_max: int = KEY_WATCHES_MAX
 
     def __post_init__(self) -> None:
         if not self.cluster_id:
@@ -84,6 +98,16 @@ class CommonSettings:
         if self.otlp_url and not _OTLP_URL.fullmatch(self.otlp_url):
             raise SettingsError(f"{COMMON_PREFIX}OTLP_URL is not http://host:port or https://host:port")
         check_range(f"{COMMON_PREFIX}OTLP_INTERVAL_MS", self.otlp_interval_ms, *OTLP_INTERVAL_MS_RANGE)
+        if bool(self.tls_cert) is not bool(self.tls_key):
+            raise SettingsError(
+                f"{COMMON_PREFIX}TLS_CERT and {COMMON_PREFIX}TLS_KEY go together; one of them is not set"
+            )
+        if self.tls_client_ca and not self.tls_cert:
+            raise SettingsError(
+                f"{COMMON_PREFIX}TLS_CLIENT_CA asks for certificates of clients, and needs TLS_CERT itself"
+            )
+        check_range(f"{COMMON_PREFIX}KEY_REQUESTS_MAX", self.key_requests_max, 0, KEY_QUOTA_MAX)
+        check_range(f"{COMMON_PREFIX}KEY_WATCHES_MAX", self.key_watches_max, 0, KEY_QUOTA_MAX)
 
 
 def load(settings_class: type[T], *, prefix: str, environ: Mapping[str, str]) -> T:

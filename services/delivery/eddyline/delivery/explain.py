@@ -15,6 +15,8 @@ from eddyline.core.record import Gap, GapReason
 from eddyline.delivery.subscription import Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from eddyline.core.store_link import StoreLink
     from eddyline.core.topic import TopicInfo
     from eddyline.delivery.dispatch import Dispatcher
@@ -101,9 +103,13 @@ def stand_of(subscription: Subscription, dispatcher: Dispatcher) -> Stand:
     )
 
 
-def stands_of(subscriber: Subscriber, dispatcher: Dispatcher, topic: str = "") -> list[Stand]:
-    """Where the topics of a stream stand that are furthest behind; only `topic`, where one is named."""
-    stands = [stand_of(one, dispatcher) for one in subscriber.topics if topic in ("", one.topic)]
+def stands_of(
+    subscriber: Subscriber, dispatcher: Dispatcher, topic: str = "", *, shown: Callable[[str], bool] | None = None
+) -> list[Stand]:
+    """Where the topics of a stream stand that are furthest behind; only `topic`, where one is named, and those that may be
+    `shown` (None = all)."""
+    wanted = [one for one in subscriber.topics if topic in ("", one.topic) and (shown is None or shown(one.topic))]
+    stands = [stand_of(one, dispatcher) for one in wanted]
     return sorted(stands, key=lambda stand: (-stand.lag, stand.topic))[:TOPICS_TOLD]
 
 

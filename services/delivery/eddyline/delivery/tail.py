@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from eddyline.core.backoff import Backoff
 from eddyline.core.batch import Batch
 from eddyline.core.clock import sleep
-from eddyline.core.errors import ClusterMismatch, Code, EddylineError, StoreUnreachable
+from eddyline.core.errors import ROLE_REFUSED, Code, EddylineError, StoreUnreachable
 from eddyline.core.follow_credit import CREDIT_BYTES_MAX, item_bytes
 from eddyline.core.record import Gap, GapReason
 from eddyline.core.store_link import FollowChanged, FollowEnded, FollowItem, FollowLevel, FollowStarted
@@ -225,7 +225,7 @@ class Tails:
                     _LOG.info("the store is followed", extra=fields(topics=len(self._by_id)))
                     await self._session(follow)
             except EddylineError as error:
-                if isinstance(error, ClusterMismatch):
+                if isinstance(error, ROLE_REFUSED):
                     if self.trouble != error.reason:
                         _LOG.error(
                             "the store refuses this role", extra=fields(reason=error.reason, message=error.message)
@@ -245,7 +245,7 @@ class Tails:
         try:
             await self._link.get_topic(PROBE_TOPIC)
         except EddylineError as error:
-            if error.code in _AWAY or isinstance(error, ClusterMismatch):
+            if error.code in _AWAY or isinstance(error, ROLE_REFUSED):
                 raise
 
     async def _session(self, follow: Follow) -> None:

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Final
 
 import uvloop
 
-from eddyline.core.channel import open_channel
 from eddyline.core.clock import SystemClock, SystemHost
 from eddyline.core.grpc_link import GrpcLink
 from eddyline.core.metrics_export import MetricsExport
 from eddyline.core.probes import Probes
+from eddyline.core.role_access import RoleAccess
 from eddyline.core.server import make_server
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
 from eddyline.core.telemetry import fields, set_up_logging
@@ -88,10 +88,12 @@ async def serve(settings: IngestSettings, common: CommonSettings, definitions: S
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     (store_address,) = common.store_addresses
+    access = RoleAccess(common)
     async with AsyncExitStack() as stack:
-        channel = await stack.enter_async_context(open_channel(store_address))
+        await stack.enter_async_context(access.running(clock))
+        channel = await stack.enter_async_context(access.caller.open_channel(store_address))
         link = GrpcLink(channel, cluster_id=common.cluster_id)
-        server = make_server(settings.listen)
+        server = make_server(settings.listen, access=access)
         role = IngestRole(
             link, settings=settings, common=common, clock=clock, rng=Random(), host=host, health=server.health
         )

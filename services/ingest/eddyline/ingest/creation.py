@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core import source
+from eddyline.core.access_grant import on_own_behalf
 from eddyline.core.errors import (
     Code,
     EddylineError,
@@ -101,13 +102,14 @@ async def _take_back(link: StoreLink, made: Sequence[TopicInfo]) -> None:
     """
     named: set[str] = set()
     if made:
-        with suppress(EddylineError):
+        with suppress(EddylineError), on_own_behalf():
             named = {other.definition.dead_letter_topic for other in await link.list_sources()}
     for topic in made:
         if topic.name in named:
             continue
-        # Where somebody uses it by now, or the store cannot write, the caller hears why the source was refused.
-        with suppress(EddylineError):
+        # Where somebody uses it by now, or the store cannot write, the caller hears why the source was refused. Who may make
+        # topics need not be one who may delete them.
+        with suppress(EddylineError), on_own_behalf():
             await link.delete_topic(topic.name, if_epoch=topic.epoch, if_empty=True, if_no_source=True)
 
 

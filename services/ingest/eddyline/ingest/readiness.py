@@ -9,7 +9,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core.errors import ClusterMismatch, Code, NatsUnreachable, StoreUnreachable
+from eddyline.core.errors import ROLE_REFUSED, Code, NatsUnreachable, StoreUnreachable
 from eddyline.core.telemetry import fields
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REFUSED_S: Final = 5.0
-"""How long until a store that refused this role is asked again: it is of another cluster until somebody acts."""
+"""How long until a store that refused this role is asked again: it is of another cluster, or does not know our key, until
+somebody acts."""
 
 
 class Readiness:
@@ -58,7 +59,7 @@ class Readiness:
 
     def store_failed(self, error: EddylineError) -> float:
         """A call to the store failed; the least time to wait before the next."""
-        if isinstance(error, ClusterMismatch):
+        if isinstance(error, ROLE_REFUSED):
             if self._store_trouble != error.reason:  # said once, until it takes our calls
                 log.error("the store refuses this role", extra=fields(reason=error.reason, error=error.message))
             self._store(False, error.reason)

@@ -31,6 +31,7 @@ from eddyline.core.errors import EddylineError
 from eddyline.core.fs import Locked, RealFs
 from eddyline.core.metrics_export import MetricsExport
 from eddyline.core.probes import Probes, Recovered
+from eddyline.core.role_access import RoleAccess
 from eddyline.core.server import make_server
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
 from eddyline.core.telemetry import fields, set_up_logging
@@ -135,7 +136,8 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
     doorway = Doorway()
     room = AppendRoom(memory_plan(settings.memory_bytes).append_bytes)
     memory = ProcessMemory()
-    server = make_server(settings.listen, cluster_id=common.cluster_id, interceptors=(room,))
+    access = RoleAccess(common)
+    server = make_server(settings.listen, cluster_id=common.cluster_id, interceptors=(room,), access=access)
     export = MetricsExport(
         ROLE,
         settings.metrics_listen,
@@ -155,6 +157,7 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
     machine = replace(machine_of(settings, clock, host, doorway), memory=memory, shed=partial(_shed, doorway, room))
     async with AsyncExitStack() as stack:
         stack.callback(memory.close)
+        await stack.enter_async_context(access.running(clock))
         stack.push_async_callback(server.stop, 0)
         await stack.enter_async_context(export.running(metrics.collect))
         link = await stack.enter_async_context(open_store(machine, settings, cluster_id=common.cluster_id))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from eddyline.core.access_grant import caller
 from eddyline.core.errors import PageTokenInvalid
 from eddyline.core.paging import name_after, page_limit, token_after
 from eddyline.core.topic import check_name
@@ -50,11 +51,12 @@ class DeliveryService(delivery_pb2_grpc.DeliveryServiceServicer):
         answer = pb.ExplainWatchResponse()
         if request.HasField("watch"):
             answer.costs.extend([_cost_to_pb(cost) for cost in await self._costs(request.watch)])
+        shown = caller().covers if caller().prefixes else None
         for subscriber in self._watches.opened:
             if subscriber.number <= after:
                 continue
-            stands = stands_of(subscriber, self._dispatcher, request.topic)
-            if request.topic and not stands:
+            stands = stands_of(subscriber, self._dispatcher, request.topic, shown=shown)
+            if not stands and (request.topic or caller().prefixes):
                 continue
             if len(answer.watches) == limit:
                 last = str(answer.watches[-1].watch_id)
@@ -83,7 +85,7 @@ class DeliveryService(delivery_pb2_grpc.DeliveryServiceServicer):
             sent_bytes=subscriber.sent_bytes,
             slow=subscriber.slow,
             caught_up=subscriber.caught_up,
-            topic_count=len(subscriber.topics),
+            topic_count=sum(map(caller().covers, (topic.topic for topic in subscriber.topics))),
             topics=[_stand_to_pb(stand) for stand in stands],
         )
 

@@ -6,6 +6,7 @@ import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, Protocol
 
+from eddyline.core.access_grant import caller
 from eddyline.core.errors import InvalidArgument, SourceNotFound
 from eddyline.core.paging import name_after, page_limit, token_after
 from eddyline.core.source_words import changes_text, definition_text
@@ -85,7 +86,7 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
     async def UpdateSource(
         self, request: source_pb2.UpdateSourceRequest, context: object
     ) -> source_pb2.UpdateSourceResponse:
-        known = (await self._link.get_source(request.source)).definition
+        known = (await self._mine(request.source)).definition
         info = await update_source(self._link, request.source, change_of(request, known))
         changes = changes_text(known, info.definition)
         log.info("source updated", extra=fields(source=request.source, changes=changes or "none"))
@@ -93,7 +94,7 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         return source_pb2.UpdateSourceResponse(source=self._seen(info))
 
     async def GetSource(self, request: source_pb2.GetSourceRequest, context: object) -> source_pb2.GetSourceResponse:
-        return source_pb2.GetSourceResponse(source=self._seen(await self._link.get_source(request.source)))
+        return source_pb2.GetSourceResponse(source=self._seen(await self._mine(request.source)))
 
     async def ListSources(
         self, request: source_pb2.ListSourcesRequest, context: object
@@ -101,7 +102,7 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         limit = page_limit(request.page_size)
         after = name_after(request.page_token, call=_LIST).encode()
         known = sorted(await self._link.list_sources(), key=lambda info: info.definition.name.encode())
-        found = [info for info in known if info.definition.name.encode() > after]
+        found = [info for info in known if info.definition.name.encode() > after and _covers(info.definition)]
         page = found[:limit]
         return source_pb2.ListSourcesResponse(
             sources=[self._seen(info) for info in page],
@@ -124,6 +125,7 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         return source_pb2.ResyncSourceResponse(source=await self._control(request.source, resync=True))
 
     async def _control(self, name: str, *, paused: bool | None = None, resync: bool = False) -> source_pb2.Source:
+        await self._judged(name)
         info = await self._link.control_source(name, paused=paused, resync=resync)
         self._owner.obey(info)
         return self._seen(info)
@@ -135,12 +137,28 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         except SourceNotFound:
             return None
 
+    async def _mine(self, name: str) -> SourceInfo:
+        """A source that its caller's prefixes cover with all that it touches: its name alone tells little.
+
+        Raises:
+            SourceNotFound, PermissionDenied.
+        """
+        info = await self._link.get_source(name)
+        caller().check(*_touched(info.definition))
+        return info
+
+    async def _judged(self, name: str) -> None:
+        """The same, where only a caller with prefixes can be refused."""
+        if caller().prefixes:
+            await self._mine(name)
+
     def _seen(self, info: SourceInfo) -> source_pb2.Source:
         return source_to_pb(self._owner.fresh(info))
 
     async def DeleteSource(
         self, request: source_pb2.DeleteSourceRequest, context: object
     ) -> source_pb2.DeleteSourceResponse:
+        await self._judged(request.source)
         known = await self._known(request.source)
         await self._link.delete_source(request.source)
         if known is not None:
@@ -152,7 +170,7 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         self, request: source_pb2.CompareSourceRequest, context: object
     ) -> source_pb2.CompareSourceResponse:
         settle_s, limit = _settle_s(request.settle_ms), _limit(request.limit)
-        info = await self._link.get_source(request.source)
+        info = await self._mine(request.source)
         comparison = await self._comparer.compare(
             info.definition, name=self._new_name(), settle_s=settle_s, limit=limit
         )
@@ -169,7 +187,7 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         self, request: source_pb2.VerifySourceRequest, context: object
     ) -> AsyncGenerator[source_pb2.VerifySourceResponse, None]:
         order = Order(self._new_name(), _settle_s(request.settle_ms), _limit(request.limit), request.repair)
-        info = await self._link.get_source(request.source)
+        info = await self._mine(request.source)
         async with aclosing(self._verifier.steps(info.definition, order)) as steps:
             async for step in steps:
                 yield step_to_pb(step)
@@ -199,6 +217,17 @@ def source_to_pb(info: SourceInfo) -> source_pb2.Source:
         # without a position there is nothing to bring in step: the first copy is of what there is
         resync_pending=position is not None and info.orders.resync_serial > position.resync_serial,
     )
+
+
+def _touched(definition: SourceDefinition) -> list[str]:
+    """The names of ours and of NATS's that a source reads and writes."""
+    touched = (definition.topic, definition.bucket, definition.stream, definition.dead_letter_topic)
+    return [definition.name, *filter(None, touched)]
+
+
+def _covers(definition: SourceDefinition) -> bool:
+    """True = its caller may see the source."""
+    return all(map(caller().covers, _touched(definition)))
 
 
 def _position(stored: bytes) -> Position | None:

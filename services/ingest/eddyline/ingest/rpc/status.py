@@ -1,9 +1,10 @@
-"""Ingest's own part of GetStatus: ready or why not, and each source that this replica copies."""
+"""Ingest's own part of GetStatus: ready or why not, and the sources that this replica copies and its caller may see."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from eddyline.core.access_grant import caller
 from eddyline.core.cluster_rpc import RoleStatus
 from eddyline.v1 import cluster_pb2
 
@@ -17,6 +18,8 @@ def ingest_status(readiness: Readiness, ownership: Ownership, verifier: Verifier
     """How this replica does, now."""
     sources = []
     for name, held in sorted(ownership.held.items()):
+        if not caller().covers(name):
+            continue
         progress = held.progress
         sources.append(
             cluster_pb2.SourceHealth(

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core import wire_calls, wire_state
+from eddyline.core.access_grant import caller
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.paging import name_after, page_limit, token_after
 from eddyline.core.topic import check_name
@@ -15,6 +16,7 @@ from eddyline.v1 import topic_pb2, topic_pb2_grpc
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from eddyline.core.topic import TopicInfo
     from eddyline.store.rpc.doorway import Doorway
 
 _LIST: Final = "TopicService.ListTopics"
@@ -69,7 +71,11 @@ class TopicServicer(topic_pb2_grpc.TopicServiceServicer):
         limit = page_limit(request.page_size)
         after = name_after(request.page_token, call=_LIST, argument=prefix)
         # One more than the page tells whether there is another page, so that the last one never is an empty one.
-        found = await door.list_topics(prefix, after, limit + 1)
+        found: list[TopicInfo] = []
+        for seen in caller().narrowed(prefix):
+            found += await door.list_topics(seen, after, limit + 1 - len(found))
+            if len(found) > limit:
+                break
         page = found[:limit]
         token = token_after(page[-1].name, call=_LIST, argument=prefix) if len(found) > limit else ""
         return topic_pb2.ListTopicsResponse(

@@ -1,0 +1,116 @@
+"""How a client or a role gets in at roles: TLS, and its key with every call; of a role also whom it speaks for.
+
+The key goes into each call's metadata. Rejected: gRPC's call credentials, which run on a thread of their own a call and
+refuse connections without TLS; and client interceptors, which make a task of every call.
+I1: a secret is in no text that we make. Over a connection without TLS it is sent as it is: that is for loopback, and for
+networks that encrypt by themselves.
+Threading: event loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import grpc
+
+from eddyline.core.access_grant import principal_metadata
+from eddyline.core.channel import open_channel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eddyline.core.tls import ClientTls
+
+    Metadata = tuple[tuple[str, str], ...]
+
+Call = TypeVar("Call")
+
+
+class HeldKey:
+    """A secret that may be replaced while it is used. Empty = none."""
+
+    def __init__(self, secret: str = "") -> None:
+        self.replace(secret)
+
+    def __repr__(self) -> str:
+        return f"HeldKey({'***' if self._metadata else ''})"
+
+    def replace(self, secret: str) -> None:
+        """Show another one from now on."""
+        self._metadata: Metadata = (("authorization", f"Bearer {secret}"),) if secret else ()
+
+    def metadata(self) -> Metadata:
+        """What goes with each call."""
+        return self._metadata
+
+
+@dataclass(frozen=True, slots=True)
+class CallerAccess:
+    """What a caller shows. `speaks` = it is a role, and says with each call for whom it makes it."""
+
+    key: HeldKey = field(default_factory=HeldKey)
+    tls: ClientTls | None = None
+    speaks: bool = False
+
+    def open_channel(self, address: str, *, own_connection: bool = False) -> grpc.aio.Channel:
+        """A channel to a role; see `eddyline.core.channel.open_channel`. The caller closes it."""
+        credentials = self.tls.credentials() if self.tls is not None else None
+        channel = open_channel(address, own_connection=own_connection, credentials=credentials)
+        return CallerChannel(channel, self._metadata)
+
+    def _metadata(self) -> Metadata:
+        return (*self.key.metadata(), *principal_metadata()) if self.speaks else self.key.metadata()
+
+
+class CallerChannel(grpc.aio.Channel):
+    """A channel whose calls carry what `metadata` gives at that moment. All else is the wrapped one's."""
+
+    def __init__(self, channel: grpc.aio.Channel, metadata: Callable[[], Metadata]) -> None:
+        self._channel = channel
+        self._metadata = metadata
+
+    async def __aenter__(self) -> CallerChannel:
+        await self._channel.__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: object) -> bool | None:
+        await self._channel.close()
+        return None
+
+    async def close(self, grace: float | None = None) -> None:
+        await self._channel.close(grace)
+
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
+        return self._channel.get_state(try_to_connect)
+
+    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
+        await self._channel.wait_for_state_change(last_observed_state)
+
+    async def channel_ready(self) -> None:
+        await self._channel.channel_ready()
+
+    def unary_unary(self, *arguments: Any, **options: Any) -> grpc.aio.UnaryUnaryMultiCallable[Any, Any]:
+        call: grpc.aio.UnaryUnaryMultiCallable[Any, Any] = self._channel.unary_unary(*arguments, **options)
+        return self._with_metadata(call)
+
+    def unary_stream(self, *arguments: Any, **options: Any) -> grpc.aio.UnaryStreamMultiCallable[Any, Any]:
+        call: grpc.aio.UnaryStreamMultiCallable[Any, Any] = self._channel.unary_stream(*arguments, **options)
+        return self._with_metadata(call)
+
+    def stream_unary(self, *arguments: Any, **options: Any) -> grpc.aio.StreamUnaryMultiCallable[Any, Any]:
+        call: grpc.aio.StreamUnaryMultiCallable[Any, Any] = self._channel.stream_unary(*arguments, **options)
+        return self._with_metadata(call)
+
+    def stream_stream(self, *arguments: Any, **options: Any) -> grpc.aio.StreamStreamMultiCallable[Any, Any]:
+        call: grpc.aio.StreamStreamMultiCallable[Any, Any] = self._channel.stream_stream(*arguments, **options)
+        return self._with_metadata(call)
+
+    def _with_metadata(self, call: Call) -> Call:
+        own, calling = self._metadata, cast("Any", call)
+
+        def with_metadata(*arguments: Any, metadata: Metadata | None = None, **options: Any) -> Any:
+            return calling(*arguments, metadata=(*(metadata or ()), *own()), **options)
+
+        # The casts: gRPC's multi-callables are abstract classes, and what calls one is as good as one.
+        return cast("Call", with_metadata)

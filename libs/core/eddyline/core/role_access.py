@@ -1,0 +1,187 @@
+"""Access as a role is set: its keys, its certificates, and what it shows to other roles. Put together from CommonSettings.
+
+Keys file and own key are looked at each `LOOK_S`, so that a key is given, changed or taken away without a restart: in force
+within that time, and streams of a key that is gone end. A file that cannot be read, or is malformed, refuses the start;
+later on what was read last holds, and an ERROR line says so.
+I1: a bind that is not loopback needs keys or client certificates.
+Threading: event loop; files are looked at on a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+
+from eddyline.core.access_gate import AccessGate
+from eddyline.core.access_keys import KEYS_BYTES_MAX, SECRET_CHARS_MAX, KeyRing, MalformedKeys, parse_keys, parse_secret
+from eddyline.core.access_quota import Quotas
+from eddyline.core.caller_channel import CallerAccess, HeldKey
+from eddyline.core.clock import sleep
+from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, check_address
+from eddyline.core.telemetry import fields
+from eddyline.core.tls import ClientTls, MalformedTls, ServerTls, read_authority, read_certificate
+from eddyline.core.watched_file import WatchedFile
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    import grpc
+
+    from eddyline.core.clock import Clock
+
+LOOK_S: Final = 1.0
+"""How often files are looked at: elsewhere at a signal alone, which is forgotten. Costs two stat calls a second."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+Read = TypeVar("Read")
+
+
+class RoleAccess:
+    """What one role goes by. Without settings: loopback, everybody, no TLS."""
+
+    def __init__(self, common: CommonSettings | None = None) -> None:
+        """Read every file that is set.
+
+        Raises:
+            SettingsError: one line that names the setting, and nothing of a secret.
+        """
+        self._common = common = common if common is not None else CommonSettings()
+        self._keys = WatchedFile(common.keys_file, bytes_max=KEYS_BYTES_MAX) if common.keys_file else None
+        self._own = WatchedFile(common.key_file, bytes_max=SECRET_CHARS_MAX) if common.key_file else None
+        self._said: dict[str, str] = {}
+        ring = _at_start("KEYS_FILE", self._keys, _ring)
+        own = _at_start("KEY_FILE", self._own, parse_secret)
+        self._server_tls, client_tls = _tls(common)
+        quotas = Quotas(requests_max=common.key_requests_max, watches_max=common.key_watches_max)
+        self.gate = AccessGate(ring=ring, certificates=bool(common.tls_client_ca), quotas=quotas)
+        self._key = HeldKey(own or "")
+        self._client_tls = client_tls
+
+    @property
+    def caller(self) -> CallerAccess:
+        """What this role shows to others."""
+        return CallerAccess(self._key, self._client_tls, speaks=self.gate.enforced)
+
+    @property
+    def credentials(self) -> grpc.ServerCredentials | None:
+        """What its server shows; None = it is without TLS."""
+        return self._server_tls.credentials() if self._server_tls is not None else None
+
+    def check_listen(self, listen: str) -> None:
+        """Refuse a bind that is open to others where nobody need say who he is.
+
+        Raises:
+            SettingsError: it says what is allowed.
+        """
+        if is_loopback(listen):
+            return
+        if not self.gate.enforced:
+            raise SettingsError(
+                f"refusing to listen on {listen}: without keys ({COMMON_PREFIX}KEYS_FILE) or certificates of clients"
+                f" ({COMMON_PREFIX}TLS_CLIENT_CA) only loopback is safe (127.0.0.1, [::1] or localhost)"
+            )
+        if self._server_tls is None:
+            _LOG.warning("keys and data travel unencrypted", extra=fields(listen=listen))
+
+    @asynccontextmanager
+    async def running(self, clock: Clock) -> AsyncIterator[None]:
+        """Look at the files until left. What is raised inside comes out as it is."""
+        if self._keys is None and self._own is None:
+            yield
+            return
+        raised: BaseException | None = None
+        async with asyncio.TaskGroup() as tasks:
+            looking = tasks.create_task(self._look_on(clock), name="keys")
+            try:
+                yield
+            except BaseException as error:  # raised again as it is: a group would wrap it
+                raised = error
+            looking.cancel()
+        if raised is not None:
+            raise raised
+
+    async def look(self) -> None:
+        """Look once, and go by what is new."""
+        ring = await self._looked(self._keys, "KEYS_FILE", _ring)
+        if ring is not None:
+            ended = self.gate.replace(ring)
+            _LOG.info("keys replaced", extra=fields(keys=len(ring), streams_ended=ended))
+        own = await self._looked(self._own, "KEY_FILE", parse_secret)
+        if own is not None:
+            self._key.replace(own)
+            _LOG.info("own key replaced")
+
+    async def _look_on(self, clock: Clock) -> NoReturn:
+        refused = self.gate.refused_count
+        while True:
+            await sleep(clock, LOOK_S)
+            await self.look()
+            if self.gate.refused_count != refused:
+                _LOG.warning("calls without a known key", extra=fields(count=self.gate.refused_count - refused))
+                refused = self.gate.refused_count
+
+    async def _looked(self, file: WatchedFile | None, setting: str, read: Callable[[bytes], Read]) -> Read | None:
+        if file is None:
+            return None
+        try:
+            content = await asyncio.to_thread(file.look)
+            found = read(content) if content is not None else None
+        except (OSError, MalformedKeys) as error:
+            why = _words(error)
+            if self._said.get(setting) != why:
+                self._said[setting] = why
+                _LOG.error("keys kept", extra=fields(setting=COMMON_PREFIX + setting, file=file.path, error=why))
+            return None
+        if content is not None:
+            self._said.pop(setting, None)
+        return found
+
+
+def is_loopback(listen: str) -> bool:
+    """True = only this machine reaches it.
+
+    Raises:
+        SettingsError: it is no `host:port`.
+    """
+    check_address("the listen address", listen)
+    host = listen.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _ring(content: bytes) -> KeyRing:
+    try:
+        return parse_keys(content.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise MalformedKeys("is not UTF-8") from None
+
+
+def _at_start(setting: str, file: WatchedFile | None, read: Callable[[bytes], Read]) -> Read | None:
+    if file is None:
+        return None
+    try:
+        return read(file.read())
+    except (OSError, MalformedKeys) as error:
+        raise SettingsError(f"{COMMON_PREFIX}{setting} {file.path}: {_words(error)}") from None
+
+
+def _tls(common: CommonSettings) -> tuple[ServerTls | None, ClientTls | None]:
+    try:
+        own = read_certificate(common.tls_cert, common.tls_key) if common.tls_cert else None
+        authority = read_authority(common.tls_ca) if common.tls_ca else b""
+        clients = read_authority(common.tls_client_ca) if common.tls_client_ca else b""
+    except MalformedTls as error:
+        raise SettingsError(f"{COMMON_PREFIX}TLS_…: {error}") from None
+    server = ServerTls(own, clients) if own is not None else None
+    client = ClientTls(authority, own) if own is not None or authority else None
+    return server, client
+
+
+def _words(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else "") or str(error)

@@ -1,0 +1,61 @@
+"""A small file that is looked at again and again, and read when it is another one: keys, and a role's own secret.
+
+A look compares what the file system says of it (time, size, number), through links, so a volume that Kubernetes swaps is
+seen too. What is read is judged by whoever takes it; where it is not taken, or the file is gone, what was taken last
+holds, and that is said once.
+Threading: the owner's; `look` blocks for a moment, and is called on a thread.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+
+class _Signature(NamedTuple):
+    modified_ns: int
+    size_bytes: int
+    number: int
+
+
+class FileTooLarge(OSError):
+    """The file is larger than anything that belongs here."""
+
+
+class WatchedFile:
+    """One file. Made by whoever reads it first with `read`."""
+
+    def __init__(self, path: str, *, bytes_max: int) -> None:
+        self.path = path
+        self._bytes_max = bytes_max
+        self._seen: _Signature | None = None
+
+    def read(self) -> bytes:
+        """Read it, and remember which one it was.
+
+        Raises:
+            OSError.
+        """
+        with Path(self.path).open("rb") as file:
+            # Before it is read: what is written meanwhile makes it another one at the next look.
+            self._seen = _signature(self.path)
+            found = file.read(self._bytes_max + 1)
+        if len(found) > self._bytes_max:
+            raise FileTooLarge(f"it has more than {self._bytes_max} bytes")
+        return found
+
+    def look(self) -> bytes | None:
+        """Its content, if it is another one than at the last look; None = it is the same.
+
+        Raises:
+            OSError: it cannot be read; the next look tries again.
+        """
+        if self._seen is not None and _signature(self.path) == self._seen:
+            return None
+        self._seen = None
+        return self.read()
+
+
+def _signature(path: str) -> _Signature:
+    found = Path(path).stat()
+    return _Signature(found.st_mtime_ns, found.st_size, found.st_ino)

@@ -1,0 +1,191 @@
+"""A whole cluster of real processes with client certificates and keys: who has them is served, and nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import nats
+import pytest
+from nats.js.api import KeyValueConfig
+
+from eddyline.cli.local_cluster import LocalCluster, LocalClusterPlan, local_cluster
+from eddyline.client.access import client_access
+from eddyline.client.connect import connect
+from eddyline.client.events import Records
+from eddyline.core.clock import SystemClock, SystemHost
+from eddyline.core.errors import NotReady, PermissionDenied, Unauthenticated
+from eddyline.core.record import Op, Record
+from tests.support.access import Keys, secret_of
+from tests.support.certificates import Authority, Certificate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from eddyline.core.caller_channel import CallerAccess
+
+pytestmark = pytest.mark.integration
+
+BUCKET = "orders"
+PATIENCE_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """A running cluster, and what its callers have."""
+
+    cluster: LocalCluster
+    keys: Keys
+    authority: Certificate
+    client: Certificate
+    folder: Path
+
+    def access(self, name: str = "") -> CallerAccess:
+        """What the holder of a key shows; empty = no key."""
+        return client_access(
+            key=secret_of(name) if name else "",
+            tls_ca=str(self.authority.certificate),
+            tls_cert=str(self.client.certificate),
+            tls_key=str(self.client.key),
+        )
+
+    async def command(self, name: str, *words: str) -> tuple[int, str]:
+        """Run the command with a key; its exit code, and all that it said."""
+        key_file = self.folder / f"{name}.key"
+        key_file.write_text(secret_of(name) + "\n", encoding="utf-8")
+        flags = ["--cluster", self.cluster.address, "--key-file", str(key_file)]
+        flags += ["--tls-ca", str(self.authority.certificate)]
+        flags += ["--tls-cert", str(self.client.certificate), "--tls-key", str(self.client.key)]
+        started = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "eddyline.cli", *words, *flags),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, "GRPC_VERBOSITY": "ERROR"},
+        )
+        said, _ = await started.communicate()
+        assert started.returncode is not None
+        return started.returncode, said.decode()
+
+
+@asynccontextmanager
+async def secured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Secured]:
+    """Bring it up."""
+    authority = Authority(folder / "certificates")
+    roles, client, keys = authority.sign("roles"), authority.sign("a-client"), Keys(folder)
+    keys.add("cluster", "role")
+    keys.add("admin", "admin", "read", prefixes=("orders", "prices"))
+    keys.add("writer", "write", prefixes=("prices",))
+    keys.add("reader", "read", prefixes=("orders", "prices"))
+    key_file = folder / "cluster.key"
+    key_file.write_text(secret_of("cluster"), encoding="utf-8")
+    for name, path in {
+        "KEYS_FILE": keys.path,
+        "KEY_FILE": key_file,
+        "TLS_CERT": roles.certificate,
+        "TLS_KEY": roles.key,
+        "TLS_CA": authority.own.certificate,
+        "TLS_CLIENT_CA": authority.own.certificate,
+    }.items():
+        monkeypatch.setenv(f"EDDYLINE_COMMON_{name}", str(path))
+    plan = LocalClusterPlan(folder / "data", free_ports=True)
+    async with local_cluster(
+        plan,
+        environ=os.environ,
+        clock=SystemClock(),
+        host=SystemHost(),
+        random_source=random.Random(7),
+        tell=lambda _event: None,
+    ) as cluster:
+        yield Secured(cluster, keys, authority.own, client, folder)
+
+
+async def filled_bucket(url: str, count: int) -> None:
+    """The bucket, with so many keys."""
+    writer = await nats.connect(url)
+    try:
+        bucket = await writer.jetstream().create_key_value(KeyValueConfig(bucket=BUCKET, history=1))
+        for number in range(count):
+            await bucket.put(f"k{number}", b"v")
+    finally:
+        await writer.close()
+
+
+async def test_a_cluster_with_certificates_and_keys_serves_those_who_have_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with secured(tmp_path, monkeypatch) as secure:
+        await filled_bucket(secure.cluster.nats_url, 5)
+        code, said = await secure.command("admin", "source", "create", BUCKET, "--bucket", BUCKET)
+        assert code == 0, said
+        code, said = await secure.command("admin", "topic", "create", "prices", "--kind", "kv")
+        assert code == 0, said
+        code, said = await secure.command("admin", "topic", "create", "secrets", "--kind", "kv")
+        assert (code, "PERMISSION_DENIED" in said) == (1, True), said
+        code, said = await secure.command("admin", "status")
+        assert code == 0, said
+        async with connect(secure.cluster.address, access=secure.access("writer")) as client:
+            await client.append("prices", [Record(op=Op.PUT, key=b"BTC", data=b"42")])
+            with pytest.raises(PermissionDenied):
+                await client.append("orders", [Record(op=Op.PUT, key=b"k", data=b"x")])
+            with pytest.raises(PermissionDenied):
+                await anext(client.watch("prices"))
+        async with connect(secure.cluster.address, access=secure.access("reader")) as client:
+            assert await values_of(secure, "reader") == {b"BTC", *(b"k%d" % number for number in range(5))}
+            with pytest.raises(PermissionDenied):
+                await client.delete_topic("prices")
+            assert [topic.name async for topic in client.list_topics()] == ["orders", "prices"]
+        await check_strangers(secure)
+        await check_revoked(secure)
+        audit = (tmp_path / "data" / "logs" / "store.log").read_text(encoding="utf-8")
+        assert "method=ApplyService/PutSource principal=admin via=cluster" in audit
+        assert "method=TopicService/CreateTopic principal=admin via=cluster" in audit
+        assert "secret-of-" not in audit
+
+
+async def values_of(secure: Secured, name: str) -> set[bytes]:
+    """Keys of both topics, as a watch brings them."""
+    found: set[bytes] = set()
+    async with asyncio.timeout(PATIENCE_S), connect(secure.cluster.address, access=secure.access(name)) as client:
+        async for event in client.watch(["orders", "prices"]):
+            if isinstance(event, Records):
+                found |= {record.key or b"" for record in event.records}
+            if len(found) == 6:
+                break
+    return found
+
+
+async def check_strangers(secure: Secured) -> None:
+    """Nobody gets in without a certificate, of our authority, and a key."""
+    address = secure.cluster.address
+    other = Authority(secure.folder / "others").sign("a-client")
+    ca = str(secure.authority.certificate)
+    without = client_access(key=secret_of("reader"), tls_ca=ca)
+    foreign = client_access(key=secret_of("reader"), tls_ca=ca, tls_cert=str(other.certificate), tls_key=str(other.key))
+    for access in (None, without, foreign):
+        with pytest.raises(NotReady):
+            async with connect(address, access=access, timeout_s=1.0):
+                pass
+    with pytest.raises(Unauthenticated):
+        async with connect(address, access=secure.access()):
+            pass
+
+
+async def check_revoked(secure: Secured) -> None:
+    """A key that is taken away ends its watch, and opens none."""
+    async with connect(secure.cluster.address, access=secure.access("reader")) as client:
+        watch = client.watch("prices")
+        async with asyncio.timeout(PATIENCE_S):
+            await anext(watch)
+            secure.keys.take("reader")
+            with pytest.raises(Unauthenticated):
+                async for _ in watch:
+                    pass
+    with pytest.raises(Unauthenticated):
+        async with connect(secure.cluster.address, access=secure.access("reader")) as client:
+            await client.get_topic("prices")

@@ -11,6 +11,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from eddyline.cli.cluster import ADDRESS_VARIABLE
+from eddyline.client.access import ENVIRONMENT
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, load
 from eddyline.delivery.config import DeliverySettings
 from eddyline.ingest.config import IngestSettings
@@ -107,8 +109,11 @@ def _prefixes(role: str) -> tuple[str, str]:
 def test_addresses_that_roles_are_told_are_those_of_the_services(values: str) -> None:
     services = {manifest["metadata"]["name"]: manifest["spec"] for manifest in of_kind(chart(values), "Service")}
     (stateful,) = of_kind(chart(values), "StatefulSet")
-    for _, pod in pods(chart(values)):
+    for component, pod in pods(chart(values)):
         variables = environ(pod)
+        if component == "spark":
+            assert variables["EDDYLINE_ADDRESS"].split(".")[1] in services
+            continue
         for role, port in {"STORE": 7701, "INGEST": 7702, "DELIVERY": 7703}.items():
             for address in variables[f"EDDYLINE_COMMON_{role}_ADDRESSES"].split(","):
                 host, _, told = address.rpartition(":")
@@ -284,6 +289,35 @@ def test_monitor_scrapes_each_role_with_the_key_that_roles_ask_for() -> None:
         assert endpoint["port"] in [port["name"] for port in service["spec"]["ports"]]
     for role, pod in pods(chart("monitored")):
         assert environ(pod)["EDDYLINE_COMMON_METRICS_KEY_FILE"].endswith("/metrics.key"), role
+
+
+@pytest.mark.parametrize("values", VALUE_SETS)
+def test_file_that_a_setting_names_is_mounted(values: str) -> None:
+    for role, pod in pods(chart(values)):
+        (container,) = pod["containers"]
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        mounts = {
+            mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"] if mount["name"] != "data"
+        }
+        files = {value for value in environ(pod).values() if value.startswith("/etc/")}
+        assert files, role
+        for file in files:
+            folder, _, name = file.rpartition("/")
+            items = mounts[folder].get("secret", {}).get("items")
+            assert items is None or name in [item["path"] for item in items], file
+
+
+def test_job_has_its_own_key_and_not_the_roles() -> None:
+    jobs = [pod for role, pod in pods(chart("everything")) if role == "spark"]
+    assert len(jobs) == 2
+    for pod in jobs:
+        (access,) = [volume for volume in pod["volumes"] if volume["name"] == "access"]
+        assert [item["key"] for item in access["secret"]["items"]] == ["spark.key"]
+        unknown = {name for name in environ(pod) if name.startswith("EDDYLINE_")} - {
+            ADDRESS_VARIABLE,
+            *ENVIRONMENT.values(),
+        }
+        assert not unknown
 
 
 def test_rules_and_dashboards_are_the_files() -> None:

@@ -101,12 +101,32 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end -}}
 
+{{/* Of the Secret only what `keys` names: a job has no business with the roles' key. */}}
 {{- define "eddyline.accessVolumes" -}}
 - name: access
-  secret: {secretName: {{ .Values.access.secret }}, defaultMode: 0440}
-{{- with .Values.access.tls.secret }}
+  secret:
+    secretName: {{ .root.Values.access.secret }}
+    defaultMode: 0440
+    items:
+      {{- range .keys }}
+      - {key: {{ . }}, path: {{ . }}}
+      {{- end }}
+{{- with .root.Values.access.tls.secret }}
 - name: tls
   secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
+{{- end -}}
+
+{{/* A job is a client: what a client reads of the environment. */}}
+{{- define "eddyline.clientEnv" -}}
+- {name: EDDYLINE_ADDRESS, value: {{ include "eddyline.storeAddresses" . | splitList "," | first | quote }}}
+- {name: EDDYLINE_KEY_FILE, value: /etc/eddyline/access/spark.key}
+{{- if .Values.access.tls.secret }}
+- {name: EDDYLINE_TLS_CA, value: /etc/eddyline/tls/ca.crt}
+{{- if .Values.access.tls.mutual }}
+- {name: EDDYLINE_TLS_CERT, value: /etc/eddyline/tls/tls.crt}
+- {name: EDDYLINE_TLS_KEY, value: /etc/eddyline/tls/tls.key}
+{{- end }}
 {{- end }}
 {{- end -}}
 

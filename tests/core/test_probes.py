@@ -70,7 +70,7 @@ async def test_role_that_is_not_ready_names_the_leg_that_is_away() -> None:
         assert await asked(address, "/ready") == (503, "not ready")
         await board.set_leg(NATS_LEG, False)
         await board.set_leg(STORE_LEG, True)
-        assert await asked(address, "/ready") == (503, "not ready: nats is not reached")
+        assert await asked(address, "/ready") == (503, "not ready: nats not reached")
         await board.set_leg(NATS_LEG, True)
         await board.set_ready(True)
         assert await asked(address, "/ready") == (200, "ready")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from tests.support.helm import CHART, NAMESPACE, PACKED, RELEASE, HelmFailed, Manifest, of_kind, rendered, run
+from tests.support.helm import CHART, NAMESPACE, PACKED, RELEASE, ROOT, HelmFailed, Manifest, of_kind, rendered, run
 from tests.support.kube_api import STATEFUL_SETS, kube_api
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ STATEFUL_SET_MAY_CHANGE = {
 """All else of a StatefulSet's specification is refused with Forbidden."""
 IMMUTABLE = {"Deployment": ("selector",), "Service": ("clusterIP",), "ConfigMap": ("immutable",)}
 BIGGER = ["store.storage.size=50Gi", "store.storage.className=other", "store.storage.accessModes[0]=ReadWriteOncePod"]
+
+
+GOLDEN = ROOT / "tests/golden/chart-0.1.0.json"
+"""What may not change of the first version's manifests, by value set: an installation of it is upgraded to whatever is here.
+Written by `python -m tests.helm.test_chart_upgrade`, before a version that no installation can be upgraded to."""
 
 
 @pytest.fixture
@@ -66,6 +72,28 @@ def immutable(manifest: Manifest) -> object:
     if manifest["kind"] == "StatefulSet":
         return {name: value for name, value in spec.items() if name not in STATEFUL_SET_MAY_CHANGE}
     return {name: spec.get(name) for name in IMMUTABLE.get(manifest["kind"], ())}
+
+
+def frozen() -> dict[str, dict[str, object]]:
+    """What may not change of this chart's manifests."""
+    sets = {path.stem: [path] for path in sorted((CHART / "ci").glob("*.yaml"))} | {"default": []}
+    return {
+        name: {
+            f"{one['kind']} {one['metadata']['name']}": held
+            for one in rendered(values=paths)
+            if (held := immutable(one))
+        }
+        for name, paths in sets.items()
+    }
+
+
+def test_installation_of_the_first_version_can_be_upgraded_to_this_one() -> None:
+    first, now = json.loads(GOLDEN.read_text(encoding="utf-8")), frozen()
+    for values, held in first.items():
+        assert held == {name: now[values].get(name, before) for name, before in held.items()}
+        assert [name for name in held if name.startswith("StatefulSet ")] == [
+            name for name in now[values] if name.startswith("StatefulSet ")
+        ], "a store under another name is an empty one"
 
 
 @pytest.mark.parametrize("values", [None, *sorted(path.name for path in (CHART / "ci").glob("*.yaml"))])
@@ -116,3 +144,7 @@ def test_other_number_of_shards_is_refused_before_anything_changes(major: int) -
     two = before | {"spec": before["spec"] | {"replicas": 2}}
     with installed(two) as flags, pytest.raises(HelmFailed, match=r"Set store\.shards to 2"):
         rendered(major, more=flags)
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(json.dumps(frozen(), indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -60,7 +60,7 @@ class Probes:
         if self._health.is_ready:
             return ProbeAnswer(HTTPStatus.OK, "ready")
         if missing := self._health.missing_legs:
-            return ProbeAnswer(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {', '.join(missing)} is not reached")
+            return ProbeAnswer(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {', '.join(missing)} not reached")
         replayed, total = self._recovered() if self._recovered else Recovered()
         if replayed < total:
             said = f"recovering: {replayed} of {total} bytes of log, {100 * replayed // total} %"

@@ -29,6 +29,7 @@ from tests.bench import (
     p12_growth,
     p13_fairness,
     p14_isolation,
+    p15_access,
 )
 from tests.bench.harness import machine
 
@@ -51,6 +52,7 @@ ROWS: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
     "P12": p12_growth.measure,
     "P13": p13_fairness.measure,
     "P14": p14_isolation.measure,
+    "P15": p15_access.measure,
 }
 RESULTS = Path(__file__).parent / "results"
 

@@ -16,6 +16,7 @@ import pytest
 
 from eddyline.cli.cluster import ADDRESS_VARIABLE
 from eddyline.cli.command import parse, parser
+from eddyline.client.access import ENVIRONMENT
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings
 from eddyline.delivery import config as delivery_config
 from eddyline.ingest import config as ingest_config
@@ -163,7 +164,7 @@ def test_every_setting_is_documented_with_its_default(settings: Settings) -> Non
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_no_other_setting_is_named(document: str) -> None:
-    known = {ADDRESS_VARIABLE} | {
+    known = {ADDRESS_VARIABLE, *ENVIRONMENT.values()} | {
         settings.prefix + field.name.upper() for settings in SETTINGS for field in dataclasses.fields(settings.defaults)
     }
     assert set(re.findall(r"\bEDDYLINE_[A-Z_]*[A-Z]\b", text_of(document))) <= known

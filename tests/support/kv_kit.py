@@ -13,7 +13,7 @@ from nats.js.errors import NotFoundError
 
 from eddyline.client.connect import Client
 from eddyline.client.topology import Channels, Topology
-from eddyline.core.channel import open_channel
+from eddyline.core.caller_channel import CallerAccess
 from eddyline.core.clock import SystemClock, SystemHost
 from eddyline.core.grpc_link import GrpcLink
 from eddyline.core.health import HealthBoard
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client as NatsClient
     from nats.js.kv import KeyValue
 
+    from eddyline.core.role_access import RoleAccess
     from tests.support.ingest_kit import Kit
 
 PATIENCE_S = 10.0
@@ -85,20 +86,24 @@ class ServedIngest:
 
 
 @asynccontextmanager
-async def served_ingest(url: str, store: str, bucket: str) -> AsyncIterator[ServedIngest]:
-    """An ingest of the store at an address, from start to stop."""
+async def served_ingest(
+    url: str, store: str, bucket: str, *, access: RoleAccess | None = None, caller: CallerAccess | None = None
+) -> AsyncIterator[ServedIngest]:
+    """An ingest of the store at an address, from start to stop. `access` None = to everybody; `caller` = what its client
+    shows."""
     common = CommonSettings(store_addresses=(store,), ingest_addresses=(free_address(),))
     clock, host = SystemClock(), SystemHost()
-    async with nats_writer(url) as writer, open_channel(store) as channel:
+    link_access = access.caller if access is not None else CallerAccess()
+    async with nats_writer(url) as writer, link_access.open_channel(store) as channel:
         link = GrpcLink(channel, cluster_id=common.cluster_id)
-        server = make_server(common.ingest_addresses[0])
+        server = make_server(common.ingest_addresses[0], access=access)
         settings = IngestSettings(nats_url=url, holder=bucket, lease_ms=LEASE_MS, heartbeat_ms=HEARTBEAT_MS)
         role = IngestRole(
             link, settings=settings, common=common, clock=clock, rng=Random(1), host=host, health=HealthBoard()
         )
         add_services(server, role, link=link, common=common, clock=clock, host=host)
         address = await server.start(*SERVICES)
-        channels = Channels()
+        channels = Channels(caller)
         client = Client(
             Topology(common.cluster_id, (store,), (address,), ()),
             channels=channels,

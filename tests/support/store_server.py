@@ -124,6 +124,7 @@ async def served_store(
     data_dir: Path,
     *,
     topics_max: int = 100,
+    retained_bytes_max: int = 0,
     cache_bytes: int = 64 << 20,
     recovered: bool = True,
     fs: Fs | None = None,
@@ -140,6 +141,7 @@ async def served_store(
         data_dir=str(data_dir),
         wal_file_bytes=WAL_FILE_BYTES,
         topics_max=topics_max,
+        retained_bytes_max=retained_bytes_max,
     )
     machine = Machine(
         fs=fs if fs is not None else RealFs(),

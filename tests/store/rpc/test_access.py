@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
+from eddyline.core.access_gate import OPEN_CALLS_MAX
 from eddyline.core.access_grant import PRINCIPAL_KEY, Grant, Scope, set_caller
 from eddyline.core.access_rules import RULES
 from eddyline.core.caller_channel import CallerAccess, HeldKey
@@ -333,6 +334,27 @@ async def test_calls_under_way_are_counted_a_key_and_given_back(keys: Keys, tmp_
         for stream in streams:
             stream.cancel()
         await until(lambda: not access.gate.quotas.requests["busy"])
+
+
+async def test_calls_without_a_key_leave_room_for_those_with_one(keys: Keys, tmp_path: Path) -> None:
+    async with (
+        store_with(keys, tmp_path) as (store, access),
+        calling(store.address, CallerAccess()) as channel,
+        calling(store.address, keys.add("late", "read")) as known,
+    ):
+        await access.look()
+        watch: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream("/grpc.health.v1.Health/Watch")
+        streams = [watch(b"") for _ in range(OPEN_CALLS_MAX)]
+        for stream in streams:
+            await stream.read()
+        error = await outcome(channel, "/grpc.health.v1.Health/Check")
+        assert error is not None
+        assert error.reason == "QUOTA_REQUESTS"
+        assert await outcome(known, "/eddyline.v1.TopicService/ListTopics") is None
+        for stream in streams:
+            stream.cancel()
+        await until(lambda: not access.gate.quotas.requests)
+        assert await outcome(channel, "/grpc.health.v1.Health/Check") is None
 
 
 async def test_a_role_follows_with_its_key(keys: Keys, tmp_path: Path) -> None:

@@ -39,6 +39,12 @@ if TYPE_CHECKING:
 AUTHORIZATION: Final = "authorization"
 BEARER: Final = "bearer "
 
+OPEN_CALLS_MAX: Final = 256
+"""Calls that need no key, at once: elsewhere unbounded, and streams of health would take all that a server serves. A
+balancer, a supervisor and a person are a handful."""
+
+_ANYBODY: Final = Grant("anybody without a key", frozenset(), requests_max=OPEN_CALLS_MAX)
+
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
@@ -103,7 +109,7 @@ class AccessGate(grpc.aio.ServerInterceptor):
             handler = await continuation(handler_call_details)
             return None if handler is None else self._refused(PermissionDenied(f"{method} is open to nobody"))
         if rule.is_open:
-            return await continuation(handler_call_details)
+            return await self._open(continuation, handler_call_details)
         try:
             shown = self._shown(handler_call_details)
             if shown.grant is not None:
@@ -113,6 +119,18 @@ class AccessGate(grpc.aio.ServerInterceptor):
         _SHOWN.set(shown)
         handler = await continuation(handler_call_details)
         return None if handler is None else self._wrap(handler, method)
+
+    async def _open(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Request, Response] | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Request, Response] | None:
+        """A call that needs no key: all of them together are bounded, so that they leave room for those with one."""
+        try:
+            self.quotas.enter(_ANYBODY, is_watch=False)
+        except EddylineError as error:
+            return self._refused(error)
+        return await continuation(handler_call_details)
 
     def _wrap(
         self, handler: grpc.RpcMethodHandler[Request, Response], method: str

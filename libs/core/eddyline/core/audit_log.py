@@ -29,7 +29,7 @@ LOGGER.setLevel(logging.INFO)
 
 def audit(method: str, grant: Grant, *, peer: str, names: Iterable[str], outcome: str) -> None:
     """Write one line."""
-    told = [name[:NAME_CHARS_MAX] for name, _ in zip(names, range(NAMES_MAX), strict=False)]
+    told = [name[:NAME_CHARS_MAX] for name, _ in zip(dict.fromkeys(names), range(NAMES_MAX), strict=False)]
     LOGGER.info(
         "audit",
         extra=fields(

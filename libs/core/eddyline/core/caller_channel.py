@@ -47,7 +47,8 @@ class HeldKey:
 
 @dataclass(frozen=True, slots=True)
 class CallerAccess:
-    """What a caller shows. `speaks` = it is a role, and says with each call for whom it makes it."""
+    """What a caller shows. `speaks` = it is a role, and says with each call for whom it makes it. Only a key that is there
+    when a channel is opened may be replaced afterwards."""
 
     key: HeldKey = field(default_factory=HeldKey)
     tls: ClientTls | None = None
@@ -57,7 +58,7 @@ class CallerAccess:
         """A channel to a role; see `eddyline.core.channel.open_channel`. The caller closes it."""
         credentials = self.tls.credentials() if self.tls is not None else None
         channel = open_channel(address, own_connection=own_connection, credentials=credentials)
-        return CallerChannel(channel, self._metadata)
+        return CallerChannel(channel, self._metadata) if self.speaks or self.key.metadata() else channel
 
     def _metadata(self) -> Metadata:
         return (*self.key.metadata(), *principal_metadata()) if self.speaks else self.key.metadata()

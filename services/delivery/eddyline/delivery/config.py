@@ -13,10 +13,10 @@ from eddyline.core.settings import check_address, check_range
 PREFIX: Final = "EDDYLINE_DELIVERY_"
 
 LISTEN: Final = "127.0.0.1:7703"
-"""Loopback only, until there are keys and TLS. Port 0 takes a free one, which is printed when delivery is ready."""
+"""Any but loopback needs keys or clients' certificates. Port 0 takes a free one, which is printed when delivery is ready."""
 WATCHES_MAX: Final = 10_000
 """Elsewhere unbounded. An idle stream costs 23 KiB in gRPC and 4 KiB here, so this many cost 270 MiB; each may hold one
-frame of 64 KiB in its send buffer where its reader stands still."""
+frame of 64 KiB in its send buffer where its reader stands still. 0 = what the server takes."""
 WATCHES_MAX_MAX: Final = 16_000
 """The server takes 16 384 calls at once; some must be left for health and status."""
 BUFFER_BYTES: Final = 256 << 20
@@ -55,7 +55,7 @@ class DeliverySettings:
         check_address(f"{PREFIX}LISTEN", self.listen)
         if self.metrics_listen:
             check_address(f"{PREFIX}METRICS_LISTEN", self.metrics_listen)
-        check_range(f"{PREFIX}WATCHES_MAX", self.watches_max, 1, WATCHES_MAX_MAX)
+        check_range(f"{PREFIX}WATCHES_MAX", self.watches_max, 0, WATCHES_MAX_MAX)
         check_range(f"{PREFIX}BUFFER_BYTES", self.buffer_bytes, 0, BUFFER_BYTES_MAX)
         check_range(f"{PREFIX}TOPIC_BUFFER_BYTES", self.topic_buffer_bytes, 0, BUFFER_BYTES_MAX)
         if self.stream_age_ms_max:

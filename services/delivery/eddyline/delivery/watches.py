@@ -49,12 +49,13 @@ LEAVES_A_SECOND: Final = 2_000
 """How fast a draining replica sends its streams away: what another one of it opens in a second."""
 DRAINING_RETRY_MS: Final = 1_000
 """When there may be a replica again at the same address: a restart takes about a second."""
+FULL_RETRY_MS: Final = 1_000
 
 _AWAY: Final = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
 
 
 class Watches:
-    """All watch streams of a process. `age_s_max` 0 = they become as old as they like."""
+    """All watch streams of a process. `watches_max` 0 = no bound; `age_s_max` 0 = they become as old as they like."""
 
     def __init__(
         self, feeds: Feeds, *, clock: Clock, figures: Figures, watches_max: int, age_s_max: float = 0.0
@@ -83,9 +84,11 @@ class Watches:
         resumes = tokens.decode(request.resume_token) if request.resume_token else {}
         if self._draining:
             raise Draining("this replica is going away; ask another", retryAfterMs=DRAINING_RETRY_MS)
-        if self._figures.watch_count >= self._watches_max:
+        if self._watches_max and self._figures.watch_count >= self._watches_max:
             raise QuotaWatches(
-                f"this replica serves at most {self._watches_max} watch streams", limit=self._watches_max
+                f"this replica serves at most {self._watches_max} watch streams",
+                limit=self._watches_max,
+                retryAfterMs=FULL_RETRY_MS,
             )
         self._figures.watch_count += 1
         self._number += 1

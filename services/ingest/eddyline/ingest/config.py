@@ -15,7 +15,7 @@ from eddyline.core.source import LEASE_MS_DEFAULT, LEASE_MS_MAX, LEASE_MS_MIN
 PREFIX: Final = "EDDYLINE_INGEST_"
 
 LISTEN: Final = "127.0.0.1:7702"
-"""Loopback only, until there are keys and TLS. Port 0 takes a free one, which is printed when ingest serves."""
+"""Any but loopback needs keys or clients' certificates. Port 0 takes a free one, which is printed when ingest serves."""
 NATS_URL: Final = "nats://127.0.0.1:4222"
 """NATS's own default. Several servers of one cluster are separated by commas."""
 HOLDER_BYTES_MAX: Final = 255

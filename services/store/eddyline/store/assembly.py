@@ -428,6 +428,7 @@ def _engine(
             unsegmented_bytes_max=settings.unsegmented_bytes_max,
             memory_bytes_max=plan.ephemeral_bytes,
         ),
+        retained_bytes_max=settings.retained_bytes_max,
     )
 
 

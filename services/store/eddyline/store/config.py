@@ -16,7 +16,7 @@ from eddyline.core.settings import SettingsError, check_address, check_choice, c
 PREFIX: Final = "EDDYLINE_STORE_"
 
 LISTEN: Final = "127.0.0.1:7701"
-"""Loopback only, until there are keys and TLS. Port 0 takes a free one, which is printed when the store is ready."""
+"""Any but loopback needs keys or clients' certificates. Port 0 takes a free one, printed when the store is ready."""
 DATA_DIR: Final = "./eddyline-data/store"
 """Below the folder of a local cluster, where `eddyline up` keeps every role's data."""
 WAL_FILE_BYTES: Final = 64 << 20
@@ -32,8 +32,9 @@ the last second of a DISK topic. Costs one fdatasync a second while something is
 SYNC_INTERVAL_MS_MIN: Final = 10
 TOPICS_MAX: Final = 100_000
 """Elsewhere unbounded, until a client that makes names from user input fills memory. A topic takes about 2 KiB of it
-before its first append, so this many take 200 MiB."""
+before its first append, so this many take 200 MiB. 0 = no bound."""
 TOPICS_MAX_MAX: Final = 10_000_000
+RETAINED_BYTES_MAX_MAX: Final = 1 << 60
 WAL_SHARDS_MAX: Final = 16
 """One WAL shard: one thread, one fdatasync at a time. More than one pays where a disk syncs in parallel; each costs two
 files of WAL_FILE_BYTES and a thread. 16 is more than two cores ever fill."""
@@ -97,6 +98,7 @@ class StoreSettings:
     sync_interval_ms: int = SYNC_INTERVAL_MS
     wal_shards: int = 1
     topics_max: int = TOPICS_MAX
+    retained_bytes_max: int = 0
     memory_bytes: int = MEMORY_BYTES
     unsegmented_bytes_max: int = UNSEGMENTED_BYTES_MAX
     disk_floor_bytes: int = DISK_FLOOR_BYTES
@@ -122,7 +124,8 @@ class StoreSettings:
             raise SettingsError(f"{PREFIX}DATA_DIR is empty")
         check_range(f"{PREFIX}WAL_FILE_BYTES", self.wal_file_bytes, WAL_FILE_BYTES_MIN, WAL_FILE_BYTES_MAX)
         check_range(f"{PREFIX}SYNC_INTERVAL_MS", self.sync_interval_ms, SYNC_INTERVAL_MS_MIN, SYNC_INTERVAL_MS)
-        check_range(f"{PREFIX}TOPICS_MAX", self.topics_max, 1, TOPICS_MAX_MAX)
+        check_range(f"{PREFIX}TOPICS_MAX", self.topics_max, 0, TOPICS_MAX_MAX)
+        check_range(f"{PREFIX}RETAINED_BYTES_MAX", self.retained_bytes_max, 0, RETAINED_BYTES_MAX_MAX)
         check_range(f"{PREFIX}WAL_SHARDS", self.wal_shards, 1, WAL_SHARDS_MAX)
         check_range(f"{PREFIX}MEMORY_BYTES", self.memory_bytes, MEMORY_BYTES_MIN, MEMORY_BYTES_MAX)
         check_range(

@@ -38,6 +38,7 @@ from eddyline.store.log.dedupe import KeyedAppend
 from eddyline.store.log.memory import MemoryLog
 from eddyline.store.log.topic import RESERVATION_SEQS
 from eddyline.store.measures import Measures
+from eddyline.store.retained_quota import RetainedQuota
 from eddyline.store.storage.columns import content_hash
 from eddyline.store.storage.frame import AppendMark, FrameType, control_body
 
@@ -78,6 +79,7 @@ class Engine:
         wal_workers: Sequence[Worker],
         fold_worker: Worker,
         gate: WriteGate,
+        retained_bytes_max: int = 0,
     ) -> None:
         self.table = table
         self.fold = fold
@@ -86,6 +88,7 @@ class Engine:
         self._ages = ages
         self._cache = cache
         self.gate = gate
+        self._retained = RetainedQuota(retained_bytes_max, table=table, clock=clock)
         self.appended_count = 0
         self.measures = Measures()
         self.on_published: Callable[[Topic], None] = _nothing
@@ -167,6 +170,7 @@ class Engine:
         staging.check_head(topic, request.expected_head_seq)
         size = counted_total(request.batch)
         staging.check_caps(topic, request.batch.count, size)
+        self._take_room(size)
         ack = new_ack()
         mark, writer = AppendMark(request.batch.count), request.writer
         if request.idempotency_key:
@@ -248,6 +252,13 @@ class Engine:
             if self.read_only_reason:
                 raise read_only(self.read_only_reason)
             self.gate.check_append(topic, self.committer(topic.id), self.applier)
+        except EddylineError as refusal:
+            self.measures.refused[refusal.reason] += 1
+            raise
+
+    def _take_room(self, record_bytes: int) -> None:
+        try:
+            self._retained.take(record_bytes)
         except EddylineError as refusal:
             self.measures.refused[refusal.reason] += 1
             raise

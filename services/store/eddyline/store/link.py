@@ -163,16 +163,16 @@ class LocalLink:
             return topic.info()
 
     async def _create(self, name: str, kind: Kind, config: TopicConfig) -> Topic:
-        self._engine.gate.check_quota(len(self._table))
-        self._engine.gate.check_disk()
-        topic_id = self._table.take_id()
-        now_ms = self._engine.clock.now_ms()
-        body = topic_body(name, kind, config)
-        topic = topic_of(topic_id, body, now_ms, self._table.key_budget)
-        topic.last_ts_ms = now_ms
-        topic.last_commit_s = self._engine.clock.monotonic_s()
-        frame = control_body(FrameType.TOPIC_CREATE, topic_id, dict(body), ts_ms=now_ms)
-        await self._engine.control(frame, lambda _: self._table.add(topic))
+        with self._engine.gate.topic_room(self._table) as add:
+            self._engine.gate.check_disk()
+            topic_id = self._table.take_id()
+            now_ms = self._engine.clock.now_ms()
+            body = topic_body(name, kind, config)
+            topic = topic_of(topic_id, body, now_ms, self._table.key_budget)
+            topic.last_ts_ms = now_ms
+            topic.last_commit_s = self._engine.clock.monotonic_s()
+            frame = control_body(FrameType.TOPIC_CREATE, topic_id, dict(body), ts_ms=now_ms)
+            await self._engine.control(frame, lambda _: add(topic))
         return topic
 
     # appends -----------------------------------------------------------------------------------------------------

@@ -8,16 +8,18 @@ Threading: event loop only.
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import ApplyLag, DiskFloor, MemoryFull, QuotaTopics, Throttled
 from eddyline.core.topic import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from eddyline.store.apply import Applier
     from eddyline.store.commit import Committer
+    from eddyline.store.log.table import TopicTable
     from eddyline.store.log.topic import Topic
 
 STAGED_APPENDS_MAX: Final = 65_536
@@ -41,6 +43,7 @@ class WriteGate:
 
     def __init__(self, *, topics_max: int, unsegmented_bytes_max: int, memory_bytes_max: int) -> None:
         self._topics_max = topics_max
+        self._topics_under_way: set[object] = set()
         self._unsegmented_bytes_max = unsegmented_bytes_max
         self._memory_bytes_max = memory_bytes_max
         self.failed_reason = ""
@@ -123,10 +126,30 @@ class WriteGate:
         """EPHEMERAL records came (or, below 0, went)."""
         self.memory_bytes += record_bytes
 
-    def check_quota(self, topic_count: int) -> None:
-        """Raises QuotaTopics where one topic more is too many."""
-        if topic_count >= self._topics_max:
-            raise QuotaTopics(f"the store has {self._topics_max} topics, as many as it may", topicsMax=self._topics_max)
+    @contextmanager
+    def topic_room(self, table: TopicTable) -> Iterator[Callable[[Topic], None]]:
+        """Room for one topic more, while it is made: what is given adds it to the table.
+
+        Raises:
+            QuotaTopics: there is none, those counted that are being made.
+        """
+        if self._topics_max and len(table) + len(self._topics_under_way) >= self._topics_max:
+            raise QuotaTopics(
+                f"the store has {self._topics_max} topics, as many as it may",
+                topicsMax=self._topics_max,
+                retryAfterMs=FULL_RETRY_AFTER_MS,
+            )
+        room = object()
+        self._topics_under_way.add(room)
+
+        def add(topic: Topic) -> None:
+            self._topics_under_way.discard(room)
+            table.add(topic)
+
+        try:
+            yield add
+        finally:
+            self._topics_under_way.discard(room)
 
     def pressure(self, committers: Sequence[Committer], applier: Applier) -> float:
         """How near the nearest limit is: 0 to 1, and above it for a moment."""

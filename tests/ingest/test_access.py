@@ -1,0 +1,120 @@
+"""Access at ingest, with a store that asks too: sources by prefix, the caller carried along, writes into buckets."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eddyline.client.connect import Client
+from eddyline.client.topology import Channels, Topology
+from eddyline.core.clock import SystemClock
+from eddyline.core.errors import NotKv, PermissionDenied, TopicNotFound, Unauthenticated
+from eddyline.core.topic import Kind
+from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
+from tests.support.access import Keys, secret_of
+from tests.support.clients import NoJitter
+from tests.support.kv_kit import served_ingest
+from tests.support.processes import store_process
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from eddyline.core.caller_channel import CallerAccess
+    from tests.support.nats_server import NatsServer
+
+
+class Served:
+    """An ingest and its store."""
+
+    def __init__(self, store: str, ingest: str) -> None:
+        self._topology = Topology("local", (store,), (ingest,), ())
+
+    @asynccontextmanager
+    async def client(self, access: CallerAccess | None) -> AsyncIterator[Client]:
+        """A client that shows this."""
+        channels = Channels(access)
+        try:
+            yield Client(self._topology, channels=channels, clock=SystemClock(), random_source=NoJitter())
+        finally:
+            await channels.close()
+
+
+@asynccontextmanager
+async def served_with(url: str, folder: Path, keys: Keys) -> AsyncIterator[Served]:
+    keys.add("root", "read", "write", "delete", "admin")
+    keys.add("ingest", "role")
+    own = key_file(folder / "role.key")
+    async with (
+        store_process(folder / "store", EDDYLINE_COMMON_KEYS_FILE=str(keys.path)) as (_, store),
+        served_ingest(url, store, "b", access=keys.access(key_file=own)) as ingest,
+    ):
+        yield Served(store, ingest.address)
+
+
+def key_file(path: Path) -> str:
+    path.write_text(secret_of("ingest"), encoding="utf-8")
+    return str(path)
+
+
+async def test_a_key_with_prefixes_has_its_sources_alone(nats_server: NatsServer, tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    mine = keys.add("mine", "read", "admin", prefixes=("mine",))
+    async with served_with(nats_server.url, tmp_path, keys) as role:
+        async with role.client(keys.add("root", "read", "write", "delete", "admin")) as client:
+            await client.sources.create("mine.a", topic="mine.t", bucket="mine-b")
+            await client.sources.create("mine.b", topic="theirs.t", bucket="mine-c")
+            await client.sources.create("mine.c", topic="mine.u", bucket="theirs-b")
+            await client.sources.create("theirs.a", topic="theirs.u", bucket="theirs-c")
+        async with role.client(mine) as client:
+            assert [source.definition.name for source in await client.sources.list()] == ["mine.a"]
+            assert (await client.sources.get("mine.a")).definition.topic == "mine.t"
+            for name in ("mine.b", "mine.c", "theirs.a", "theirs.none"):
+                with pytest.raises(PermissionDenied):
+                    await client.sources.get(name)
+                with pytest.raises(PermissionDenied):
+                    await client.sources.pause(name)
+                with pytest.raises(PermissionDenied):
+                    await client.sources.delete(name)
+            for topic, bucket, letters in (
+                ("theirs.x", "mine-x", ""),
+                ("mine.x", "theirs-x", ""),
+                ("mine.x", "mine-x", "theirs.letters"),
+            ):
+                with pytest.raises(PermissionDenied):
+                    await client.sources.create("mine.x", topic=topic, bucket=bucket, dead_letter_topic=letters)
+            await client.sources.pause("mine.a")
+            await client.sources.delete("mine.a")
+            ingest = client.channel_to(client.topology.ingests[0])
+            status = await cluster_pb2_grpc.ClusterServiceStub(ingest).GetStatus(cluster_pb2.GetStatusRequest())
+            assert not {source.source for source in status.ingest.sources} - {"mine.a", "mine.b", "mine.c"}
+
+
+async def test_what_is_refused_leaves_nothing_though_its_caller_may_not_delete(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    keys = Keys(tmp_path)
+    admin = keys.add("admin", "admin")
+    async with served_with(nats_server.url, tmp_path, keys) as role, role.client(admin) as client:
+        await client.create_topic("log", Kind.LOG)
+        with pytest.raises(NotKv):
+            await client.sources.create("s", topic="log", bucket="some-bucket", dead_letter_topic="letters")
+        with pytest.raises(TopicNotFound):
+            await client.get_topic("letters")
+
+
+async def test_writes_into_buckets_need_write_or_delete_and_the_bucket(nats_server: NatsServer, tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    writer = keys.add("writer", "write", prefixes=("mine",))
+    async with served_with(nats_server.url, tmp_path, keys) as role:
+        async with role.client(writer) as client:
+            for bucket in ("theirs", "other"):
+                with pytest.raises(PermissionDenied):
+                    await client.kv.put(bucket, b"k", b"v")
+            with pytest.raises(PermissionDenied, match="delete"):
+                await client.kv.delete("mine", b"k")
+        async with role.client(None) as client:
+            with pytest.raises(Unauthenticated):
+                await client.kv.put("mine", b"k", b"v")

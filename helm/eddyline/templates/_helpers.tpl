@@ -189,3 +189,20 @@ shards: {{ $found.spec.replicas }}
 claim: {{ toJson (index $found.spec.volumeClaimTemplates 0).spec }}
 {{- end }}
 {{- end -}}
+
+{{/* What the schema cannot say: values that mean nothing without another. */}}
+{{- define "eddyline.check" -}}
+{{- if and .Values.access.tls.mutual (not .Values.access.tls.secret) -}}
+{{- fail "access.tls.mutual needs access.tls.secret: without certificates nobody is asked for one" -}}
+{{- end -}}
+{{- if and .Values.nats.tls.clientCertificate (not .Values.nats.tls.secret) -}}
+{{- fail "nats.tls.clientCertificate needs nats.tls.secret, where the certificate is" -}}
+{{- end -}}
+{{- range $role := list "ingest" "delivery" -}}
+{{- with (index $.Values $role).autoscaling -}}
+{{- if and .enabled (gt (int .minReplicas) (int .maxReplicas)) -}}
+{{- fail (printf "%s.autoscaling.minReplicas is more than maxReplicas" $role) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -100,6 +100,17 @@ class Composed(DockerCompose):
         result: list[dict[str, Any]] = answer["data"]["result"]
         return result
 
+    async def judged_rules(self) -> list[dict[str, Any]]:
+        """Prometheus's rules, once it has judged each."""
+        url = f"http://{self.address('prometheus')}/api/v1/rules"
+        async with asyncio.timeout(HEALTHY_SECONDS_MAX):
+            while True:
+                groups = (await asyncio.to_thread(_read, url))["data"]["groups"]
+                rules = [rule for group in groups for rule in group["rules"]]
+                if rules and all(rule["health"] != "unknown" for rule in rules):
+                    return rules
+                await asyncio.sleep(1)
+
     async def prometheus_has(self, query: str) -> list[dict[str, Any]]:
         """Wait until a query has data."""
         async with asyncio.timeout(HEALTHY_SECONDS_MAX):

@@ -4,9 +4,12 @@ Where images can be pulled, Dockerfiles build as they stand. Where none can, a b
 root), packages come as wheels of this machine's Python, NATS from the wheel that has it, and Prometheus from Debian's
 package; what cannot be made so is left out, and said.
 Nothing here starts or stops an engine. On Debian, as root, where the kernel has neither iptables nor forwarding to give:
-`apt-get install docker.io docker-compose debootstrap`, then `dockerd --iptables=false --ip6tables=false --ip-forward=false
---ip-masq=false --bip 198.18.0.1/24 --default-address-pool base=198.18.8.0/21,size=24`, and DOCKER_BUILDKIT=0 where the docker
-command has no buildx.
+`apt-get install docker.io docker-compose debootstrap`, then
+
+    dockerd --iptables=false --ip6tables=false --ip-forward=false --ip-masq=false --bip 198.18.0.1/24 \\
+      --default-address-pool base=198.18.8.0/21,size=24
+
+and DOCKER_BUILDKIT=0 where the docker command has no buildx.
 """
 
 from __future__ import annotations

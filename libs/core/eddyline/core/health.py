@@ -28,6 +28,13 @@ class HealthBoard:
 
     def __init__(self) -> None:
         self.servicer = health.aio.HealthServicer()
+        self._legs: dict[str, bool] = {}
+        self.is_ready = False
+
+    @property
+    def missing_legs(self) -> list[str]:
+        """The legs that were said to be away, by name."""
+        return sorted(leg for leg, connected in self._legs.items() if not connected)
 
     async def start(self) -> None:
         """The process answers, and is not ready yet. Said by the server when it starts."""
@@ -36,10 +43,12 @@ class HealthBoard:
 
     async def set_ready(self, ready: bool) -> None:
         """Whether the role serves."""
+        self.is_ready = ready
         await self.servicer.set(READY, _SERVING if ready else _NOT_SERVING)
 
     async def set_leg(self, leg: str, connected: bool) -> None:
         """Whether one leg of the role, `NATS_LEG` or `STORE_LEG`, is connected."""
+        self._legs[leg] = connected
         await self.servicer.set(leg, _SERVING if connected else _NOT_SERVING)
 
     async def set_source(self, source: str, copying: bool) -> None:
@@ -52,4 +61,5 @@ class HealthBoard:
 
     async def stop(self) -> None:
         """Everything is NOT_SERVING from now on, for good."""
+        self.is_ready = False
         await self.servicer.enter_graceful_shutdown()

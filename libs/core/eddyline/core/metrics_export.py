@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from eddyline.core.clock import sleep
-from eddyline.core.metrics_http import MetricsServer
+from eddyline.core.metrics_http import MetricsServer, read_key
 from eddyline.core.metrics_otlp import OtlpExporter
 from eddyline.core.metrics_text import metrics_text
 from eddyline.core.telemetry import fields
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.clock import Clock, Host
     from eddyline.core.metrics import Metric
+    from eddyline.core.probes import Probes
     from eddyline.core.settings import CommonSettings
 
     Collect = Callable[[], Awaitable[Sequence[Metric]]]
@@ -43,7 +44,15 @@ class MetricsExport:
     """How one role exports."""
 
     def __init__(
-        self, role: str, listen: str, *, version: str, common: CommonSettings, clock: Clock, host: Host
+        self,
+        role: str,
+        listen: str,
+        *,
+        version: str,
+        common: CommonSettings,
+        clock: Clock,
+        host: Host,
+        probes: Probes | None = None,
     ) -> None:
         self._role = role
         self._listen = listen
@@ -51,6 +60,7 @@ class MetricsExport:
         self._common = common
         self._clock = clock
         self._host = host
+        self._probes = probes
         self._address = ""
 
     def address(self) -> str:
@@ -69,7 +79,13 @@ class MetricsExport:
             return
         raised: BaseException | None = None
         threads = ThreadPoolExecutor(THREADS, thread_name_prefix="metrics")
-        server = MetricsServer(self._listen, text=partial(self._text, collect, threads), clock=self._clock)
+        server = MetricsServer(
+            self._listen,
+            text=partial(self._text, collect, threads),
+            clock=self._clock,
+            key=read_key(self._common.metrics_key_file),
+            probes=self._probes,
+        )
         try:
             async with asyncio.TaskGroup() as tasks:
                 push: asyncio.Task[NoReturn] | None = None

@@ -1,4 +1,7 @@
-"""The HTTP endpoint that Prometheus scrapes: `GET /metrics`, and nothing else.
+"""The HTTP endpoint of a role: `GET /metrics`, which Prometheus scrapes, and an orchestrator's probes; nothing else.
+
+Any bind but loopback is refused unless there is a key, which `/metrics` then asks for as a bearer token; it is held
+as a digest and compared in constant time. Probes need none (`eddyline.core.probes`).
 
 Elsewhere the library's own server: a thread a scraper, and a slow one keeps it for ever. Here connections are served on the
 loop, at most `CONNECTIONS_MAX` at once, each for one request within `READ_S` and `WRITE_S`; more are closed. The text is
@@ -10,18 +13,23 @@ Threading: event loop.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
+import re
+from hashlib import sha256
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.metrics_text import CONTENT_TYPE
 from eddyline.core.server import check_loopback
-from eddyline.core.settings import SettingsError
+from eddyline.core.settings import COMMON_PREFIX, SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from eddyline.core.clock import Clock
+    from eddyline.core.probes import Probes
 
 CONNECTIONS_MAX: Final = 16
 """Elsewhere unbounded. Two replicas of Prometheus, an agent and a person with a browser are four."""
@@ -32,16 +40,53 @@ WRITE_S: Final = 10.0
 REUSE_S: Final = 0.5
 """How old a text may be. Scrapes come each 10 to 60 s, so none sees a difference."""
 PATH: Final = "/metrics"
+KEY_CHARACTERS_MIN: Final = 16
+KEY_CHARACTERS_MAX: Final = 1_024
+"""16 of 64 characters are 96 bits: nobody guesses them, 16 connections at a time. A head must have room for the longest."""
+
+_KEY: Final = re.compile(r"[!-~]*")
+"""It travels in a header, which takes no other characters."""
 
 _LOG: Final = logging.getLogger(__name__)
+
+
+def read_key(path: str) -> str:
+    """The key in a file, without the end of its line; empty where `path` is.
+
+    Raises:
+        SettingsError: it cannot be read, or could be guessed, or not be sent. The key is in no message.
+    """
+    if not path:
+        return ""
+    name = f"{COMMON_PREFIX}METRICS_KEY_FILE {path}"
+    try:
+        key = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{name} cannot be read: {type(error).__name__}") from None
+    if not KEY_CHARACTERS_MIN <= len(key) <= KEY_CHARACTERS_MAX or not _KEY.fullmatch(key):
+        raise SettingsError(
+            f"{name} has no key: {KEY_CHARACTERS_MIN} to {KEY_CHARACTERS_MAX} printable ASCII characters, no spaces"
+        )
+    return key
 
 
 class MetricsServer:
     """One endpoint. `address` is empty until it listens."""
 
-    def __init__(self, listen: str, *, text: Callable[[], Awaitable[bytes]], clock: Clock) -> None:
+    def __init__(
+        self,
+        listen: str,
+        *,
+        text: Callable[[], Awaitable[bytes]],
+        clock: Clock,
+        key: str = "",
+        probes: Probes | None = None,
+    ) -> None:
+        """`key` = what a scraper must bring; empty = nothing, and only loopback is listened on."""
         self._listen = listen
         self._make_text = text
+        self._key_digest = sha256(key.encode()).digest() if key else b""
+        self._probes = probes
         self._clock = clock
         self._text = b""
         self._text_s: float | None = None
@@ -55,9 +100,10 @@ class MetricsServer:
         """Listen; connections are tasks of `tasks`, which ends after `close`.
 
         Raises:
-            SettingsError: the address is not loopback, or taken.
+            SettingsError: the address is not loopback and there is no key, or it is taken.
         """
-        check_loopback(self._listen)
+        if not self._key_digest:
+            check_loopback(self._listen)
         host, _, port = self._listen.rpartition(":")
 
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -107,9 +153,20 @@ class MetricsServer:
             return _response(HTTPStatus.BAD_REQUEST, b"not HTTP/1\n")
         if words[0] != b"GET":
             return _response(HTTPStatus.METHOD_NOT_ALLOWED, b"GET only\n")
-        if words[1].partition(b"?")[0] != PATH.encode():
+        path = words[1].partition(b"?")[0].decode("latin-1")
+        if self._probes is not None and (probe := self._probes.answer(path)) is not None:
+            return _response(probe.status, f"{probe.text}\n".encode())
+        if path != PATH:
             return _response(HTTPStatus.NOT_FOUND, f"metrics are at {PATH}\n".encode())
+        if not self._may_scrape(head):
+            return _response(HTTPStatus.UNAUTHORIZED, b"a key is needed\n", more="WWW-Authenticate: Bearer\r\n")
         return _response(HTTPStatus.OK, await self._fresh_text(), CONTENT_TYPE)
+
+    def _may_scrape(self, head: bytes) -> bool:
+        if not self._key_digest:
+            return True
+        brought = _bearer(head)
+        return brought is not None and hmac.compare_digest(sha256(brought).digest(), self._key_digest)
 
     async def _fresh_text(self) -> bytes:
         async with self._making:
@@ -120,9 +177,21 @@ class MetricsServer:
             return self._text
 
 
-def _response(status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8") -> bytes:
+def _bearer(head: bytes) -> bytes | None:
+    """The token of a request's `Authorization: Bearer`."""
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        scheme, _, token = value.strip().partition(b" ")
+        if name.strip().lower() == b"authorization" and scheme.lower() == b"bearer":
+            return token.strip()
+    return None
+
+
+def _response(
+    status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8", *, more: str = ""
+) -> bytes:
     head = (
         f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
-        "Connection: close\r\n\r\n"
+        f"{more}Connection: close\r\n\r\n"
     )
     return head.encode() + body

@@ -69,6 +69,7 @@ class CommonSettings:
     delivery_addresses: tuple[str, ...] = ("127.0.0.1:7703",)
     log_level: str = "INFO"
     log_format: str = "plain"
+    metrics_key_file: str = ""
     otlp_url: str = ""
     otlp_interval_ms: int = OTLP_INTERVAL_MS
     keys_file: str = ""

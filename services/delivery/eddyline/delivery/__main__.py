@@ -23,6 +23,7 @@ import uvloop
 from eddyline.core.clock import SystemClock, SystemHost
 from eddyline.core.grpc_link import GrpcLink
 from eddyline.core.metrics_export import MetricsExport
+from eddyline.core.probes import Probes
 from eddyline.core.role_access import RoleAccess
 from eddyline.core.server import make_server
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
@@ -82,6 +83,7 @@ async def serve(settings: DeliverySettings, common: CommonSettings) -> None:
             common=common,
             clock=clock,
             host=host,
+            probes=Probes(server.health),
         )
         add_services(server, role, common=common, clock=clock, host=host, metrics_address=metrics.address)
         await stack.enter_async_context(metrics.running(partial(delivery_metrics, role)))

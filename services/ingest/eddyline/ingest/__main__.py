@@ -25,6 +25,7 @@ import uvloop
 from eddyline.core.clock import SystemClock, SystemHost
 from eddyline.core.grpc_link import GrpcLink
 from eddyline.core.metrics_export import MetricsExport
+from eddyline.core.probes import Probes
 from eddyline.core.role_access import RoleAccess
 from eddyline.core.server import make_server
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
@@ -97,7 +98,13 @@ async def serve(settings: IngestSettings, common: CommonSettings, definitions: S
             link, settings=settings, common=common, clock=clock, rng=Random(), host=host, health=server.health
         )
         metrics = MetricsExport(
-            ROLE, settings.metrics_listen, version=version("eddyline-ingest"), common=common, clock=clock, host=host
+            ROLE,
+            settings.metrics_listen,
+            version=version("eddyline-ingest"),
+            common=common,
+            clock=clock,
+            host=host,
+            probes=Probes(server.health),
         )
         add_services(server, role, link=link, common=common, clock=clock, host=host, metrics_address=metrics.address)
         await stack.enter_async_context(metrics.running(partial(ingest_metrics, role)))

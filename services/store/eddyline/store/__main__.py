@@ -30,6 +30,7 @@ from eddyline.core.cluster_rpc import ClusterService
 from eddyline.core.errors import EddylineError
 from eddyline.core.fs import Locked, RealFs
 from eddyline.core.metrics_export import MetricsExport
+from eddyline.core.probes import Probes, Recovered
 from eddyline.core.role_access import RoleAccess
 from eddyline.core.server import make_server
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
@@ -142,7 +143,16 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
     access = RoleAccess(common)
     server = make_server(settings.listen, cluster_id=common.cluster_id, interceptors=(room,), access=access)
     export = MetricsExport(
-        ROLE, settings.metrics_listen, version=version("eddyline-store"), common=common, clock=clock, host=host
+        ROLE,
+        settings.metrics_listen,
+        version=version("eddyline-store"),
+        common=common,
+        clock=clock,
+        host=host,
+        probes=Probes(
+            server.health,
+            recovered=lambda: Recovered(doorway.recovery.replayed_bytes, doorway.recovery.total_bytes),
+        ),
     )
     add_services(server, doorway, common=common, clock=clock, host=host, metrics_address=export.address)
     settings.directory.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,208 @@
+{{- define "eddyline.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}{{ .Release.Name | trunc 40 | trimSuffix "-" }}{{- else -}}{{ printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" }}{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What selects a role's pods. Immutable in every object that has it: nothing here may come from a version. */}}
+{{- define "eddyline.selector" -}}
+app.kubernetes.io/name: {{ default .root.Chart.Name .root.Values.nameOverride | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .role }}
+{{- end -}}
+
+{{/* Of pods: a new chart or version is no reason to restart what did not change. */}}
+{{- define "eddyline.podLabels" -}}
+{{ include "eddyline.selector" . }}
+app.kubernetes.io/part-of: eddyline
+{{- end -}}
+
+{{- define "eddyline.labels" -}}
+{{ include "eddyline.selector" . }}
+app.kubernetes.io/part-of: eddyline
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+app.kubernetes.io/version: {{ default .root.Chart.AppVersion .root.Values.image.tag | replace "+" "_" | trunc 63 | quote }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 }}
+{{- end -}}
+
+{{- define "eddyline.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}{{ default (include "eddyline.fullname" .) .Values.serviceAccount.name }}{{- else -}}{{ default "default" .Values.serviceAccount.name }}{{- end -}}
+{{- end -}}
+
+{{- define "eddyline.image" -}}
+{{- $values := index .root.Values .role -}}
+{{- $tag := default .root.Chart.AppVersion .root.Values.image.tag -}}
+{{- if .root.Values.image.registry -}}{{ .root.Values.image.registry }}/{{- end -}}{{ $values.image }}:{{ $tag }}
+{{- end -}}
+
+{{- define "eddyline.host" -}}
+{{ include "eddyline.fullname" .root }}-{{ .role }}.{{ .root.Release.Namespace }}.svc.{{ .root.Values.clusterDomain }}
+{{- end -}}
+
+{{/* The shards in order: a topic's shard is found by it. */}}
+{{- define "eddyline.storeAddresses" -}}
+{{- $root := . -}}
+{{- $addresses := list -}}
+{{- range $shard := until (int .Values.store.shards) -}}
+{{- $addresses = append $addresses (printf "%s-store-%d.%s:7701" (include "eddyline.fullname" $root) $shard (include "eddyline.host" (dict "root" $root "role" "store"))) -}}
+{{- end -}}
+{{- join "," $addresses -}}
+{{- end -}}
+
+{{/* A number of values.yaml, which Helm reads as a float, as it was written. */}}
+{{- define "eddyline.plain" -}}
+{{- if kindIs "float64" . -}}{{ int64 . }}{{- else -}}{{ . }}{{- end -}}
+{{- end -}}
+
+{{- define "eddyline.env" -}}
+{{- $root := .root -}}
+- {name: EDDYLINE_COMMON_CLUSTER_ID, value: {{ $root.Values.clusterId | quote }}}
+- {name: EDDYLINE_COMMON_STORE_ADDRESSES, value: {{ include "eddyline.storeAddresses" $root | quote }}}
+- {name: EDDYLINE_COMMON_INGEST_ADDRESSES, value: {{ printf "%s:7702" (include "eddyline.host" (dict "root" $root "role" "ingest")) | quote }}}
+- {name: EDDYLINE_COMMON_DELIVERY_ADDRESSES, value: {{ printf "%s:7703" (include "eddyline.host" (dict "root" $root "role" "delivery")) | quote }}}
+- {name: EDDYLINE_COMMON_LOG_LEVEL, value: {{ $root.Values.log.level | quote }}}
+- {name: EDDYLINE_COMMON_LOG_FORMAT, value: {{ $root.Values.log.format | quote }}}
+- {name: EDDYLINE_COMMON_METRICS_KEY_FILE, value: /etc/eddyline/access/metrics.key}
+- {name: EDDYLINE_COMMON_KEYS_FILE, value: /etc/eddyline/access/keys.toml}
+- {name: EDDYLINE_COMMON_KEY_FILE, value: /etc/eddyline/access/role.key}
+{{- if $root.Values.access.tls.secret }}
+- {name: EDDYLINE_COMMON_TLS_CERT, value: /etc/eddyline/tls/tls.crt}
+- {name: EDDYLINE_COMMON_TLS_KEY, value: /etc/eddyline/tls/tls.key}
+- {name: EDDYLINE_COMMON_TLS_CA, value: /etc/eddyline/tls/ca.crt}
+{{- if $root.Values.access.tls.mutual }}
+- {name: EDDYLINE_COMMON_TLS_CLIENT_CA, value: /etc/eddyline/tls/ca.crt}
+{{- end }}
+{{- end }}
+{{- with $root.Values.metrics.otlpUrl }}
+- {name: EDDYLINE_COMMON_OTLP_URL, value: {{ . | quote }}}
+{{- end }}
+{{- end -}}
+
+{{- define "eddyline.roleEnv" -}}
+{{- $upper := upper .role -}}
+{{- $values := index .root.Values .role -}}
+- {name: EDDYLINE_{{ $upper }}_LISTEN, value: "0.0.0.0:{{ .port }}"}
+- {name: EDDYLINE_{{ $upper }}_METRICS_LISTEN, value: "0.0.0.0:{{ .metricsPort }}"}
+{{- range $name, $value := $values.settings }}
+- {name: EDDYLINE_{{ $upper }}_{{ $name }}, value: {{ include "eddyline.plain" $value | quote }}}
+{{- end }}
+{{- with $values.env }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "eddyline.accessMounts" -}}
+- {name: access, mountPath: /etc/eddyline/access, readOnly: true}
+{{- if .Values.access.tls.secret }}
+- {name: tls, mountPath: /etc/eddyline/tls, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{/* Of the Secret only what `keys` names: a job has no business with the roles' key. */}}
+{{- define "eddyline.accessVolumes" -}}
+- name: access
+  secret:
+    secretName: {{ .root.Values.access.secret }}
+    defaultMode: 0440
+    items:
+      {{- range .keys }}
+      - {key: {{ . }}, path: {{ . }}}
+      {{- end }}
+{{- with .root.Values.access.tls.secret }}
+- name: tls
+  secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
+{{- end -}}
+
+{{/* A job is a client: what a client reads of the environment. */}}
+{{- define "eddyline.clientEnv" -}}
+- {name: EDDYLINE_ADDRESS, value: {{ include "eddyline.storeAddresses" . | splitList "," | first | quote }}}
+- {name: EDDYLINE_KEY_FILE, value: /etc/eddyline/access/spark.key}
+{{- if .Values.access.tls.secret }}
+- {name: EDDYLINE_TLS_CA, value: /etc/eddyline/tls/ca.crt}
+{{- if .Values.access.tls.mutual }}
+- {name: EDDYLINE_TLS_CERT, value: /etc/eddyline/tls/tls.crt}
+- {name: EDDYLINE_TLS_KEY, value: /etc/eddyline/tls/tls.key}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "eddyline.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "eddyline.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* Liveness asks only whether the process answers: never for recovery, NATS or another role. */}}
+{{- define "eddyline.probes" -}}
+livenessProbe:
+  httpGet: {path: /live, port: metrics}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+readinessProbe:
+  httpGet: {path: /ready, port: metrics}
+  periodSeconds: 5
+  timeoutSeconds: 5
+  failureThreshold: 2
+{{- end -}}
+
+{{- define "eddyline.drain" -}}
+lifecycle:
+  preStop:
+    exec: {command: [sleep, {{ .drainSeconds | quote }}]}
+{{- end -}}
+
+{{- define "eddyline.placing" -}}
+{{- with .nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* What the StatefulSet that is installed was made with: claim templates and the number of shards do not change. */}}
+{{- define "eddyline.installedStore" -}}
+{{- $found := lookup "apps/v1" "StatefulSet" .Release.Namespace (printf "%s-store" (include "eddyline.fullname" .)) -}}
+{{- if $found }}
+size: {{ (index $found.spec.volumeClaimTemplates 0).spec.resources.requests.storage | quote }}
+shards: {{ $found.spec.replicas }}
+claim: {{ toJson (index $found.spec.volumeClaimTemplates 0).spec }}
+{{- end }}
+{{- end -}}
+
+{{/* What the schema cannot say: values that mean nothing without another. */}}
+{{- define "eddyline.check" -}}
+{{- if and .Values.access.tls.mutual (not .Values.access.tls.secret) -}}
+{{- fail "access.tls.mutual needs access.tls.secret: without certificates nobody is asked for one" -}}
+{{- end -}}
+{{- if and .Values.nats.tls.clientCertificate (not .Values.nats.tls.secret) -}}
+{{- fail "nats.tls.clientCertificate needs nats.tls.secret, where the certificate is" -}}
+{{- end -}}
+{{- range $role := list "ingest" "delivery" -}}
+{{- with (index $.Values $role).autoscaling -}}
+{{- if and .enabled (gt (int .minReplicas) (int .maxReplicas)) -}}
+{{- fail (printf "%s.autoscaling.minReplicas is more than maxReplicas" $role) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,52 @@
+"""Ask this container's role a probe: `python -m eddyline.core.ask_probe live|started|ready`, for an image's health check.
+
+The address is the role's own `EDDYLINE_<ROLE>_METRICS_LISTEN`. Exit code 0 = yes, 1 = no or no answer, 2 = nothing to
+ask; what was answered goes to standard output. It imports nothing but the standard library, so that asking costs little.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from http.client import HTTPConnection, HTTPException
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+TIMEOUT_S: Final = 3.0
+"""An answer takes a millisecond; a loop that is busy for so long is not well."""
+PROBES: Final = ("live", "started", "ready")
+_SETTING: Final = re.compile(r"EDDYLINE_[A-Z]+_METRICS_LISTEN")
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
+
+
+def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Ask; the exit code."""
+    if len(arguments) != 1 or arguments[0] not in PROBES:
+        return _said(2, f"ask for one of {', '.join(PROBES)}")
+    listen = [value for name, value in environ.items() if _SETTING.fullmatch(name) and value]
+    if len(listen) != 1:
+        return _said(2, "no EDDYLINE_<ROLE>_METRICS_LISTEN is set, or more than one")
+    host, _, port = listen[0].rpartition(":")
+    host = host.strip("[]")
+    connection = HTTPConnection(_EVERYWHERE.get(host, host), int(port), timeout=TIMEOUT_S)
+    try:
+        connection.request("GET", f"/{arguments[0]}")
+        answer = connection.getresponse()
+        text = answer.read().decode("latin-1").strip()
+    except (OSError, HTTPException) as error:
+        return _said(1, f"no answer at {listen[0]}: {error}")
+    finally:
+        connection.close()
+    return _said(0 if answer.status == 200 else 1, text)
+
+
+def _said(code: int, text: str) -> int:
+    sys.stdout.write(text + "\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

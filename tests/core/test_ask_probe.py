@@ -1,0 +1,63 @@
+"""An image's health check: asks the role where it listens, and gives an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eddyline.core import ask_probe
+from eddyline.core.health import HealthBoard
+from eddyline.core.probes import Probes
+from tests.core.test_probes import KEY, endpoint
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SETTING = "EDDYLINE_STORE_METRICS_LISTEN"
+
+
+async def code_of(probe: str, listen: str) -> int:
+    """What a health check gives, from a thread as it is a process of its own."""
+    return await asyncio.to_thread(partial(ask_probe.main, [probe], {SETTING: listen, "PATH": "/"}))
+
+
+async def test_check_follows_what_the_role_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    board = HealthBoard()
+    async with endpoint(Probes(board)) as address:
+        assert await code_of("live", address) == 0
+        assert await code_of("ready", address) == 1
+        await board.set_ready(True)
+        assert await code_of("ready", address) == 0
+    assert capsys.readouterr().out == "live\nnot ready\nready\n"
+
+
+async def test_role_that_listens_everywhere_is_asked_on_loopback(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text(KEY, encoding="utf-8")
+    async with endpoint(Probes(HealthBoard()), key_file=str(key), listen="0.0.0.0:0") as address:
+        assert await code_of("live", address) == 0
+
+
+async def test_role_that_is_gone_fails_the_check() -> None:
+    async with endpoint() as address:
+        pass
+    assert await code_of("live", address) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ"),
+    [
+        (["live"], {}),
+        (["live"], {SETTING: ""}),
+        (["live"], {SETTING: "127.0.0.1:1", "EDDYLINE_INGEST_METRICS_LISTEN": "127.0.0.1:2"}),
+        (["healthy"], {SETTING: "127.0.0.1:1"}),
+        ([], {SETTING: "127.0.0.1:1"}),
+    ],
+)
+def test_check_without_anything_to_ask_is_told_apart_from_a_role_that_is_away(
+    arguments: list[str], environ: dict[str, str]
+) -> None:
+    assert ask_probe.main(arguments, environ) == 2

@@ -1,0 +1,77 @@
+"""The keys of a new cluster: files that roles take, made once, secrets nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eddyline.core import make_keys as module
+from eddyline.core.access_grant import Scope
+from eddyline.core.access_keys import parse_keys, parse_secret
+from eddyline.core.make_keys import main, make_keys
+from eddyline.core.metrics_http import read_key
+
+
+def contents(directory: Path) -> dict[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in directory.iterdir()}
+
+
+def test_roles_take_what_was_made_and_every_key_opens_what_it_is_for(tmp_path: Path) -> None:
+    assert make_keys(tmp_path / "keys")
+    made = contents(tmp_path / "keys")
+    assert set(made) == {"keys.toml", "role.key", "owner.key", "spark.key", "metrics.key"}
+    ring = parse_keys(made["keys.toml"])
+    scopes = {}
+    for name in ("role", "owner", "spark"):
+        grant = ring.of_secret(parse_secret(made[f"{name}.key"].encode()))
+        assert grant is not None
+        assert grant.name == name
+        scopes[name] = grant.scopes
+    assert scopes["role"] == {Scope.ROLE}
+    assert scopes["owner"] == set(Scope) - {Scope.ROLE}
+    assert scopes["spark"] == {Scope.READ, Scope.WRITE}
+    assert read_key(str(tmp_path / "keys/metrics.key")) == made["metrics.key"].strip()
+
+
+def test_secrets_differ_and_are_not_in_the_keys_file(tmp_path: Path) -> None:
+    make_keys(tmp_path)
+    made = contents(tmp_path)
+    secrets = [made[name].strip() for name in made if name.endswith(".key")]
+    assert len(set(secrets)) == 4
+    assert not [secret for secret in secrets if secret in made["keys.toml"]]
+
+
+def test_only_their_owner_reads_secrets_but_prometheus_its_own(tmp_path: Path) -> None:
+    make_keys(tmp_path)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes.pop("metrics.key") == 0o444
+    assert set(modes.values()) == {0o400}
+
+
+def test_keys_that_are_there_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 0
+    before = contents(tmp_path)
+    assert main([str(tmp_path)]) == 0
+    assert contents(tmp_path) == before
+    assert capsys.readouterr().out == f"keys made in {tmp_path}\nkeys are there in {tmp_path}\n"
+
+
+def test_run_that_broke_off_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: str, mode: int) -> None:
+        if path.name == "keys.toml":
+            raise OSError(28, "No space left on device")
+        write(path, content, mode)
+
+    write = module._write
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "_write", full)
+        assert main([str(tmp_path)]) == 1
+    assert main([str(tmp_path)]) == 0
+    made = contents(tmp_path)
+    assert parse_keys(made["keys.toml"]).of_secret(made["role.key"].strip()) is not None
+
+
+@pytest.mark.parametrize("arguments", [[], ["a", "b"], ["--help"]])
+def test_other_arguments_are_refused(arguments: list[str]) -> None:
+    assert main(arguments) == 2

@@ -1,0 +1,123 @@
+"""Dockerfiles and docker-compose.yml as they stand: what they promise without an engine to run them."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from eddyline.core.settings import COMMON_PREFIX, CommonSettings, load
+from eddyline.delivery.config import DeliverySettings
+from eddyline.ingest.config import IngestSettings
+from eddyline.store.config import StoreSettings
+from tests.support.helm import CHART, ROOT, Manifest
+
+if TYPE_CHECKING:
+    from eddyline.core.settings import SettingsClass
+
+SERVERS: dict[str, type[SettingsClass]] = {
+    "store": StoreSettings,
+    "ingest": IngestSettings,
+    "delivery": DeliverySettings,
+}
+ROLES = (*SERVERS, "spark")
+
+
+def dockerfile(role: str) -> str:
+    return (ROOT / f"services/{role}/Dockerfile").read_text(encoding="utf-8")
+
+
+def compose() -> Manifest:
+    loaded: Manifest = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    return loaded
+
+
+def own_dependencies(member: str) -> set[str]:
+    project = tomllib.loads((ROOT / member / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = {re.split(r"[\[<>=; ]", dependency)[0] for dependency in project["dependencies"]}
+    return {name.removeprefix("eddyline-") for name in names if name.startswith("eddyline-")}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_image_is_made_of_its_roles_own_parts_and_of_pinned_packages(role: str) -> None:
+    text = dockerfile(role)
+    copied = set(re.findall(r"^COPY libs/(\w+) /src/libs/\1$", text, re.MULTILINE))
+    assert copied == own_dependencies(f"services/{role}")
+    assert f"COPY services/{role} /src/services/{role}" in text
+    assert "-c /src/wheels/constraints.txt" in text
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_image_has_two_stages_of_one_base_and_runs_as_nobody(role: str) -> None:
+    text = dockerfile(role)
+    assert re.findall(r"^FROM (.*)$", text, re.MULTILINE) == ["${BASE} AS build", "${BASE}"]
+    assert re.search(r"^ARG BASE=python:3\.11-slim$", text, re.MULTILINE)
+    assert "USER 10001:10001" in text.split("FROM ${BASE}\n")[1]
+    assert "# syntax" not in text
+    assert re.search(r"^HEALTHCHECK ", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("role", SERVERS)
+def test_images_settings_are_the_roles_and_its_ports_the_charts(role: str) -> None:
+    text = dockerfile(role)
+    environ = dict(re.findall(r"\b(EDDYLINE_\w+)=(\S+)", text))
+    load(SERVERS[role], prefix=f"EDDYLINE_{role.upper()}_", environ=environ)
+    listens = {field.name: str(field.default) for field in dataclasses.fields(SERVERS[role]) if field.name == "listen"}
+    port = int(listens["listen"].rpartition(":")[2])
+    (exposed,) = re.findall(r"^EXPOSE (.*)$", text, re.MULTILINE)
+    assert exposed.split() == [str(port), str(port + 10)]
+    assert environ[f"EDDYLINE_{role.upper()}_METRICS_LISTEN"] == f"127.0.0.1:{port + 10}"
+
+
+def test_every_role_has_a_dockerfile_and_no_other_folder_has_one() -> None:
+    assert {path.parent.name for path in ROOT.glob("services/*/Dockerfile")} == set(ROLES)
+
+
+@pytest.mark.parametrize("role", SERVERS)
+def test_composed_role_takes_its_settings(role: str) -> None:
+    service = compose()["services"][role]
+    environ = {name: str(value) for name, value in service["environment"].items()}
+    common = load(CommonSettings, prefix=COMMON_PREFIX, environ=environ)
+    load(SERVERS[role], prefix=f"EDDYLINE_{role.upper()}_", environ=environ)
+    assert common.keys_file
+    assert common.metrics_key_file
+    assert {name.split("_")[1] for name in environ} == {"COMMON", role.upper()}
+
+
+def test_composed_roles_may_no_more_than_they_need() -> None:
+    for role in (*SERVERS, "keys"):
+        service = compose()["services"][role]
+        assert service["read_only"] is True, role
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+def test_ports_are_published_on_loopback_alone() -> None:
+    for name, service in compose()["services"].items():
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
+
+
+def test_prometheus_scrapes_every_role_with_its_key_and_loads_the_charts_rules() -> None:
+    config = yaml.safe_load((ROOT / "helm/compose/prometheus.yml").read_text(encoding="utf-8"))
+    (job,) = config["scrape_configs"]
+    (group,) = job["static_configs"]
+    services = compose()["services"]
+    for target in group["targets"]:
+        role, _, port = target.partition(":")
+        assert services[role]["environment"][f"EDDYLINE_{role.upper()}_METRICS_LISTEN"] == f"0.0.0.0:{port}"
+    assert len(group["targets"]) == len(SERVERS)
+    mounted = dict(volume.split(":")[:2] for volume in services["prometheus"]["volumes"])
+    assert mounted["./helm/eddyline/alerts"] == config["rule_files"][0].rpartition("/")[0]
+    assert job["authorization"]["credentials_file"].rpartition("/")[0] == mounted["keys"]
+    assert (CHART / "alerts/eddyline.yaml").exists()
+
+
+def test_every_folder_that_is_mounted_is_there() -> None:
+    for service in compose()["services"].values():
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            assert (ROOT / source).exists() if source.startswith("./") else source in compose()["volumes"]

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from eddyline.core.arrow import to_arrow
 from eddyline.spark.arrow_rows import RowMaker
 from eddyline.spark.schema import SCHEMA
-from tests.bench.spark_rows import BATCH_ROWS, device_batch
+from tests.bench.spark_rows import BATCH_ROWS, MADE_ROWS, device_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 
+@cache
+def ready_rows() -> pa.RecordBatch:
+    """The batch, made once a worker: of few records, since making records takes longer than scanning them."""
+    some = RowMaker("scanned", SCHEMA).rows(to_arrow(device_batch(1, MADE_ROWS)))
+    return pa.concat_batches([some] * (BATCH_ROWS // MADE_ROWS))
+
+
 class MemorySource(DataSource):
-    """`records` rows in `partitions` tasks, all of one batch made once a task."""
+    """`records` rows in `partitions` tasks, all of one batch made once a worker."""
 
     @classmethod
     def name(cls) -> str:
@@ -45,7 +53,7 @@ class MemoryReader(DataSourceReader):
         return [InputPartition(min(each, self._records - start)) for start in starts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        ready = RowMaker("scanned", SCHEMA).rows(to_arrow(device_batch(1, BATCH_ROWS)))
+        ready = ready_rows()
         left = int(partition.value)
         while left > 0:
             yield ready.slice(0, min(left, BATCH_ROWS))

@@ -7,6 +7,7 @@ from eddyline.core.record import Record
 
 BATCH_ROWS = 65_536
 """A stored batch has as many at most."""
+MADE_ROWS = 4_096
 
 
 def device_batch(first: int, count: int) -> Batch:

@@ -186,16 +186,16 @@ class Cluster:
         decode = segment_pb2.PlanSplitsResponse.FromString
         return self._call(request.topic, "SegmentService/PlanSplits", request, decode)
 
-    def read_split(self, request: segment_pb2.ReadSplitRequest) -> Iterator[segment_pb2.ReadSplitResponse]:
-        """One attempt to read a split, from the store that owns its topic. Whoever breaks off closes it.
+    def read_split(self, request: segment_pb2.ReadSplitRequest) -> Iterator[bytes]:
+        """The answers of one attempt to read a split, as bytes, from the store of its topic. Whoever breaks off closes it.
 
         Raises:
             EddylineError: what ReadSplit ends with; NotReady and Deadline where it was cut off.
         """
+        method: grpc.UnaryStreamMultiCallable[segment_pb2.ReadSplitRequest, bytes]
         method = self._channel(self.store_of(request.topic)).unary_stream(
             "/eddyline.v1.SegmentService/ReadSplit",
             request_serializer=segment_pb2.ReadSplitRequest.SerializeToString,
-            response_deserializer=segment_pb2.ReadSplitResponse.FromString,
         )
         call = method(request, timeout=READ_TIMEOUT_S)
         try:

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 import xxhash
+from google.protobuf.message import DecodeError
 from pyarrow import ipc
 
 from eddyline.core.errors import Code, DataCorrupt, EddylineError, EpochMismatch, NotReady, TopicNotFound
 from eddyline.core.record import Gap
 from eddyline.core.wire import gap_from_pb
+from eddyline.spark.frames import Packed, frame_of
 from eddyline.spark.pieces import Account, Piece, filter_of, gone
 from eddyline.v1 import segment_pb2 as pb
 
@@ -117,14 +119,19 @@ class _Attempt:
         self._gaps = 0
         self._gap_frames = 0
 
-    def items(self, frames: Iterator[pb.ReadSplitResponse]) -> Iterator[pa.RecordBatch | Gap]:
+    def items(self, answers: Iterator[bytes]) -> Iterator[pa.RecordBatch | Gap]:
         schema: pa.Schema | None = None
-        for frame in frames:
+        for answer in answers:
+            frame = self._frame(answer)
+            if isinstance(frame, Packed):
+                yield self._batch(frame, schema)
+                continue
             match frame.WhichOneof("frame"):
                 case "schema":
                     schema = ipc.read_schema(pa.py_buffer(frame.schema))
                 case "batch":
-                    yield self._batch(frame.batch, schema)
+                    sent = frame.batch
+                    yield self._batch(Packed(memoryview(sent.message), sent.checksum, sent.count), schema)
                 case "gap":
                     yield self._gap(gap_from_pb(frame.gap))
                 case "end":
@@ -137,7 +144,13 @@ class _Attempt:
         over = self.next - self.piece.first - self.rows - self._gaps
         return Account(self.rows, self._gaps, 0 if hides else over, over if hides else 0)
 
-    def _batch(self, sent: pb.ArrowBatch, schema: pa.Schema | None) -> pa.RecordBatch:
+    def _frame(self, answer: bytes) -> Packed | pb.ReadSplitResponse:
+        try:
+            return frame_of(answer)
+        except DecodeError as error:
+            raise self._corrupt(f"an answer cannot be read ({error})") from error
+
+    def _batch(self, sent: Packed, schema: pa.Schema | None) -> pa.RecordBatch:
         if xxhash.xxh3_64_intdigest(sent.message) != sent.checksum:
             raise self._corrupt("a batch's checksum is wrong")
         if schema is None:
@@ -146,8 +159,8 @@ class _Attempt:
             batch = ipc.read_record_batch(pa.py_buffer(sent.message), schema)
         except pa.ArrowInvalid as error:
             raise self._corrupt(f"a batch cannot be read ({error})") from error
-        if batch.num_rows != sent.count:
-            raise self._corrupt(f"a batch of {batch.num_rows} rows says that it has {sent.count}")
+        if batch.num_rows != sent.rows:
+            raise self._corrupt(f"a batch of {batch.num_rows} rows says that it has {sent.rows}")
         self.rows += batch.num_rows
         if self._ordered and batch.num_rows:
             self._check_seqs(batch.column("seq"))

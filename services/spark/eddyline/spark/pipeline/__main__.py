@@ -89,9 +89,9 @@ def _export(
     rows = 0
     for run in (1, 2) if demo is not None else (1,):
         if demo is not None:
-            enough = run * change_count
-            demo.wait_for(is_level, "copied its buckets", LEVEL_S)
-            demo.wait_for(partial(_has_made, enough), f"made {enough} changes", LEVEL_S)
+            # What a subscriber sees of the first copy counts as changes too.
+            enough = _changes(demo.wait_for(is_level, "copied its buckets", LEVEL_S)) + change_count
+            demo.wait_for(partial(_has_made, enough), f"made {change_count} changes", LEVEL_S)
         address = store if demo is None else demo.address
         options = parse_options({"store": str(address), "topics": "certs,routes"})
         for done in export(spark, ExportOptions(options, str(parquet)), tell):
@@ -104,8 +104,12 @@ def _export(
 
 
 def _has_made(change_count: int, moment: dict[str, object]) -> bool:
+    return _changes(moment) >= change_count
+
+
+def _changes(moment: dict[str, object]) -> int:
     made = moment.get("changes")
-    return isinstance(made, int) and made >= change_count
+    return made if isinstance(made, int) else 0
 
 
 def _report(spark: SparkSession, out: Path) -> int:

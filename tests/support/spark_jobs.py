@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -51,14 +52,16 @@ def executors_of(pid: int) -> list[int]:
 
 
 def _descendants(pid: int) -> list[int]:
-    children = [
-        int(text)
-        for thread in Path(f"/proc/{pid}/task").iterdir()
-        for text in (thread / "children").read_text(encoding="ascii").split()
-    ]
+    children: list[int] = []
+    # One that ends while it is looked at has none.
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            children += [int(text) for text in (thread / "children").read_text(encoding="ascii").split()]
     return children + [found for child in children for found in _descendants(child)]
 
 
 def _is_executor(pid: int) -> bool:
-    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    return words[0].endswith(b"java") and any(b"CoarseGrainedExecutorBackend" in word for word in words)
+    with suppress(FileNotFoundError, ProcessLookupError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return words[0].endswith(b"java") and any(b"CoarseGrainedExecutorBackend" in word for word in words)
+    return False

@@ -52,7 +52,7 @@ JSON (-o json): a record as `eddyline read` has it, with topic and in_snapshot (
   {"topic", "event": "topic_deleted"}
   {"topic", "event": "cost", "after_seq", "head_seq", "snapshot", "record_count", "record_bytes", "gap"}   with --explain,
   {"topic", "event": "open_watch", "delivery", "watch_id", "peer", "seq", "head_seq", "standing", "next", …}   likewise
-  {"event": "reconnecting", "reason", "message"}, later {"event": "resumed"}   nothing is missed in between"""
+  {"event": "reconnecting", "reason", "message"}, later {"event": "resumed"}   what was lost meanwhile follows as gaps"""
 _STARTS: Final[dict[str, Start]] = {"snapshot": "snapshot", "tail": "tail", "earliest": "earliest"}
 
 

@@ -699,7 +699,9 @@ class OpenWatch(_message.Message):
     sent_bytes: _builtins.int
     """Bytes sent."""
     slow: _builtins.bool
-    """True = its reader is slow: others are served without waiting for it."""
+    """True = others that began later overtook its newest sends, and turns do not wait for it. Of turns alone: a reader that
+    takes nothing may be false here. It is seen by `queued_bytes` above 0 while `last_send_ms` grows.
+    """
     caught_up: _builtins.bool
     """True = caught_up was sent."""
     topic_count: _builtins.int

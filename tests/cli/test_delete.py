@@ -13,14 +13,19 @@ import pytest
 from eddyline.cli.command import parse
 from eddyline.cli.confirm import confirm
 from eddyline.cli.failure import CommandError
+from eddyline.core.batch import Batch
 from eddyline.core.deletion import DeleteResult
 from eddyline.core.match import Match, MatchField, MatchKind
+from eddyline.core.record import Op, Record
 from eddyline.core.topic import Kind, TopicConfig, TopicInfo
-from tests.support.command_line import command_on_a_door
+from tests.support.command_line import command_at, command_on_a_door
 from tests.support.scripted_door import ScriptedDoor
+from tests.support.store import append
+from tests.support.store_server import served_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 INFO = TopicInfo("t", 7, Kind.LOG, TopicConfig(), 9, 5, "", 1, 4, 5, 320, 2)
 
@@ -73,6 +78,27 @@ async def test_a_delete_says_how_many_and_what_is_left(monkeypatch: pytest.Monke
             0,
             "deleted 5 records of t; it is empty now, its head is 9\n",
         )
+
+
+async def test_a_delete_by_key_says_that_live_values_went_which_are_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served_store(tmp_path / "store") as store:
+        command = command_at(store.address, monkeypatch)
+        await store.link.create_topic("t", Kind.KV, TopicConfig(cap_records=1))
+        for key in (b"k2", b"k3"):
+            await append(store.link, "t", Batch.from_rows([Record(op=Op.PUT, key=key, data=b"v")]))
+        assert (await command.text("get", "t", "k2"))[0] == 0
+        assert await command.text("delete", "t", "--key", "k2", "-y") == (
+            0,
+            "deleted 0 records of t, and what live values matched; its log now has 2 to 2\n",
+        )
+        assert (await command.text("get", "t", "k2"))[0] == 1
+        assert await command.text("delete", "t", "--before", "3", "-y") == (
+            0,
+            "deleted 1 record of t; its log is empty now, its head is 2\n",
+        )
+        assert (await command.text("get", "t", "k3"))[0] == 0
 
 
 async def test_a_person_is_asked_and_may_say_no(

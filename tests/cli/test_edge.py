@@ -111,6 +111,21 @@ def test_a_damaged_file_ends_the_command_with_its_reason(path: Path, capsys: pyt
     assert "begin anew from the cluster with --rebuild" in capsys.readouterr().err
 
 
+def test_a_file_of_somebody_else_is_not_offered_to_be_made_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = tmp_path / "notes.txt"
+    theirs.write_text("mine, and nobody's fold")
+    follow = ["edge", "follow", "routes", "--file", str(theirs), "--cluster", "127.0.0.1:9"]
+    for words in (["edge", "state", "--file", str(theirs)], follow, [*follow, "--rebuild"]):
+        assert main(words) == 1
+        said = capsys.readouterr().err
+        assert "not a local fold's file" in said
+        assert "give another --file" in said
+        assert "rebuild" not in said
+    assert theirs.read_text() == "mine, and nobody's fold"
+
+
 def test_a_bound_that_is_too_small_says_which_options_help(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["edge", "follow", "routes", "--file", str(path), "--memory", "100", "--cluster", "127.0.0.1:9"]
     assert main(words) == 1

@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from eddyline.cli.output import Json
 
 
+def test_the_end_of_an_outage_promises_nothing_that_is_not_known() -> None:
+    said: list[str] = []
+    outage = Outage(lambda text, _fields: said.append(text))
+    outage.failed(NotReady("the store\n is gone"))
+    outage.over()
+    assert said == ["NOT_READY: the store is gone; reconnecting", "connected again"]
+
+
 def test_each_outage_is_told_once_and_its_end_once() -> None:
     said: list[object] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from contextlib import asynccontextmanager
 from random import Random
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from eddyline.cli import watch
 from eddyline.client.events import CaughtUp
 from eddyline.core.batch import Batch
 from eddyline.core.clock import SystemClock, SystemHost
-from eddyline.core.errors import InvalidArgument
+from eddyline.core.errors import InvalidArgument, NotReady
 from eddyline.core.grpc_link import GrpcLink
 from eddyline.core.record import Op, Record
 from eddyline.core.server import make_server
@@ -22,6 +23,7 @@ from eddyline.core.topic import Kind, TopicConfig
 from eddyline.delivery.config import DeliverySettings
 from eddyline.delivery.role import SERVICES, DeliveryRole, add_services
 from tests.support.command_line import command_at
+from tests.support.scripted_door import ScriptedDoor, scripted_store
 from tests.support.store import append
 from tests.support.store_server import CLUSTER_ID, ServedStore, served_store
 
@@ -65,9 +67,10 @@ async def delivery_of(store: ServedStore) -> AsyncIterator[str]:
 class Watching:
     """A store, and the command beside it. A watch ends when its topic does."""
 
-    def __init__(self, store: ServedStore, command: Command, level: asyncio.Event) -> None:
+    def __init__(self, store: ServedStore, command: Command, level: asyncio.Event, *, delivery: str) -> None:
         self.store = store
         self.command = command
+        self.delivery = delivery
         self._level = level
 
     async def level(self) -> None:
@@ -100,7 +103,8 @@ async def _watching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     async with served_store(tmp_path / "store") as store, delivery_of(store) as address:
         await store.link.create_topic("t", Kind.KV, TopicConfig(cap_records=len(RECORDS)))
         await append(store.link, "t", Batch.from_rows(RECORDS))
-        yield Watching(store, command_at(store.address, monkeypatch, delivery=address), level)
+        command = command_at(store.address, monkeypatch, delivery=address)
+        yield Watching(store, command, level, delivery=address)
 
 
 def seqs(lines: list[dict[str, object]]) -> list[object]:
@@ -165,6 +169,26 @@ async def test_explain_says_the_cost_and_who_watches_and_opens_nothing(watching:
         assert "at 6, LEVEL: has all that there is" in text
         await watching.store.link.delete_topic("t")
         await running
+
+
+@pytest.mark.parametrize(
+    ("words", "then"), [((), "snapshot_begin"), (("--explain",), "cost"), (("--after", "4"), "caught_up")]
+)
+async def test_store_that_is_away_at_the_start_is_said_once(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], then: str
+) -> None:
+    topic = await watching.store.link.get_topic("t")
+    door = ScriptedDoor({"get_topic": deque([NotReady("away"), NotReady("away"), topic])}, kind=Kind.KV)
+    async with scripted_store(door) as store:
+        watching.command = command_at(store.address, monkeypatch, delivery=watching.delivery)
+        if "--explain" in words:
+            _, lines = await watching.command.run("watch", "t", *words)
+        else:
+            lines = await watching.said(*words)
+    events = [line["event"] for line in lines if "event" in line]
+    assert events[:3] == ["reconnecting", "resumed", then]
+    assert events.count("reconnecting") == 1
+    assert lines[0]["reason"] == "NOT_READY"
 
 
 @pytest.mark.parametrize("more", [(), ("--explain",), ("--after", "1")], ids=" ".join)

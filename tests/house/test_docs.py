@@ -19,6 +19,7 @@ from eddyline.cli.command import parse, parser
 from eddyline.client.access import ENVIRONMENT
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings
 from eddyline.delivery import config as delivery_config
+from eddyline.delivery.watches import START_WAIT_S
 from eddyline.ingest import config as ingest_config
 from eddyline.store import config as store_config
 from eddyline.v1 import errors_pb2
@@ -251,3 +252,8 @@ def test_every_listed_reason_is_in_the_table() -> None:
         _, there, listed = comment.partition("Errors:")
         assert there, f"{name} does not say what it can end with"
         assert set(re.findall(r"\b[A-Z][A-Z_]+\b", listed)) <= reasons(), name
+
+
+def test_delivery_says_how_long_a_watch_waits_for_the_store() -> None:
+    text = (ROOT / "services/delivery/README.md").read_text()
+    assert re.findall(r"`STORE_UNREACHABLE` after ([0-9.]+) s", text) == [f"{START_WAIT_S:g}"]

@@ -32,8 +32,8 @@ class _StartPointEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StartPoint
     START_POINT_SNAPSHOT: _StartPoint.ValueType  # 1
     """KV topics: the current values under the filters, then changes."""
     START_POINT_TAIL: _StartPoint.ValueType  # 2
-    """What comes from now on. The stream's first frame carries a token that holds this moment: a resume with it goes on
-    there, one without begins at a later now.
+    """What comes from now on. The stream's first frame is one with a token, which holds this moment: a resume with it goes
+    on there, one without begins at a later now.
     """
     START_POINT_EARLIEST: _StartPoint.ValueType  # 3
     """The whole log, from the earliest live record."""
@@ -46,8 +46,8 @@ START_POINT_UNSPECIFIED: StartPoint.ValueType  # 0
 START_POINT_SNAPSHOT: StartPoint.ValueType  # 1
 """KV topics: the current values under the filters, then changes."""
 START_POINT_TAIL: StartPoint.ValueType  # 2
-"""What comes from now on. The stream's first frame carries a token that holds this moment: a resume with it goes on
-there, one without begins at a later now.
+"""What comes from now on. The stream's first frame is one with a token, which holds this moment: a resume with it goes
+on there, one without begins at a later now.
 """
 START_POINT_EARLIEST: StartPoint.ValueType  # 3
 """The whole log, from the earliest live record."""
@@ -285,8 +285,9 @@ class WatchTopicsResponse(_message.Message):
     topic: _builtins.str
     """Topic the frame is about. Empty for heartbeat, caught_up and going_away."""
     resume_token: _builtins.bytes
-    """Resumes all topics of this stream, those too that it said are deleted. Only with caught_up, heartbeat and going_away. What comes after it is sent again
-    by a resume with it alone: keep the newest cursors beside it.
+    """Resumes all topics of this stream, those too that it said are deleted. Only with caught_up, heartbeat and going_away,
+    and with each of them; where a topic begins at its head, the stream's first frame is one of these. What comes after
+    it is sent again by a resume with it alone: keep the newest cursors beside it.
     """
     @_builtins.property
     def cursor(self) -> _types_pb2.Cursor:
@@ -699,7 +700,9 @@ class OpenWatch(_message.Message):
     sent_bytes: _builtins.int
     """Bytes sent."""
     slow: _builtins.bool
-    """True = its reader is slow: others are served without waiting for it."""
+    """True = others that began later overtook its newest sends, and turns do not wait for it. Of turns alone: a reader that
+    takes nothing may be false here. It is seen by `queued_bytes` above 0 while `last_send_ms` grows.
+    """
     caught_up: _builtins.bool
     """True = caught_up was sent."""
     topic_count: _builtins.int

@@ -940,7 +940,9 @@ class DeleteRecordsResponse(_message.Message):
     HEAD_SEQ_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     deleted_count: _builtins.int
-    """Live records that this call deleted."""
+    """Live records that this call deleted. A KV topic's live values are not counted: one is erased too whose record was
+    evicted before.
+    """
     earliest_seq: _builtins.int
     """Topic's first live `seq`, else `head_seq` + 1."""
     head_seq: _builtins.int

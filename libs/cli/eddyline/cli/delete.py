@@ -11,6 +11,7 @@ from eddyline.cli.quantity import counted
 from eddyline.cli.verb import add_verb, connected, limit
 from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.core.shown import shown_bytes
+from eddyline.core.topic import Kind
 
 if TYPE_CHECKING:
     import argparse
@@ -25,8 +26,8 @@ _MORE: Final = """
 
 Deletes records for good, and tells no gap; with a bound and a match, those of which both is true. Records that come later
 are not touched. On a KV topic --before alone trims the log and leaves the live values; --key and --key-prefix erase the
-keys' revisions with their live values; tags are matched on logs only. The bytes leave the disk within the store's
-erase_within_h, or at once by `eddyline topic erase TOPIC`.
+keys' revisions with their live values, also those whose records were evicted, which are not counted; tags are matched on
+logs only. The bytes leave the disk within the store's erase_within_h, or at once by `eddyline topic erase TOPIC`.
 
 JSON (-o json): topic, deleted_count, earliest_seq, head_seq, epoch."""
 _MATCHES: Final = {
@@ -81,11 +82,15 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         await confirm(question, arguments)
         # Of the topic that was asked about, not of one made anew meanwhile.
         result = await client.delete_records(name, before_seq=arguments.before, match=match, epoch=topic.epoch)
-    records = counted(result.deleted_count, "record")
+    records = f"{counted(result.deleted_count, 'record')} of {name}"
+    if topic.kind is Kind.KV and match is not None:
+        # The count is of the log alone, and a live value outlives its record where that is evicted.
+        records += ", and what live values matched"
+    left = "its log" if topic.kind is Kind.KV else "it"
     context.output.say(
-        f"deleted {records} of {name}; it now has {result.earliest_seq} to {result.head_seq}"
+        f"deleted {records}; {left} now has {result.earliest_seq} to {result.head_seq}"
         if result.earliest_seq <= result.head_seq
-        else f"deleted {records} of {name}; it is empty now, its head is {result.head_seq}",
+        else f"deleted {records}; {left} is empty now, its head is {result.head_seq}",
         {
             "topic": name,
             "deleted_count": result.deleted_count,

@@ -13,7 +13,7 @@ from eddyline.cli.output import Json, record_fields, shown_time
 from eddyline.cli.quantity import counted, duration_ms, size_bytes
 from eddyline.cli.verb import add_group, add_verb, connected, limit
 from eddyline.client.fold_follow import REFRESH_S, FoldStep, FollowOptions
-from eddyline.client.local_fold import MEMORY_BYTES_MAX, open_fold, read_fold
+from eddyline.client.local_fold import MEMORY_BYTES_MAX, may_rebuild, open_fold, read_fold
 from eddyline.core.backoff import Backoff
 from eddyline.core.clock import sleep
 from eddyline.core.errors import DataCorrupt, MemoryFull, NotReady
@@ -77,7 +77,11 @@ def add(subparsers: Subparsers) -> None:
         metavar="TIME",
         help="how often all is taken anew, which brings deletes by key (default: 1d; 0 = never)",
     )
-    parser.add_argument("--rebuild", action="store_true", help="begin anew where the file is damaged")
+    parser.add_argument(
+        "--rebuild",
+        action="store_true",
+        help="begin anew where the file is damaged; one that is not a fold's is refused",
+    )
     parser = _add_offline(
         verbs,
         "get",
@@ -136,7 +140,7 @@ async def follow(arguments: argparse.Namespace, context: Context) -> int:
     except Locked as error:
         raise CommandError(str(error), "read it with `eddyline edge get`, or give another --file") from error
     except DataCorrupt as error:
-        raise CommandError(f"{error.reason}: {error.message}", "begin anew from the cluster with --rebuild") from error
+        raise _damaged(error, arguments.file, "begin anew from the cluster with --rebuild") from error
     except MemoryFull as error:
         raise CommandError(
             f"{error.reason}: {error.message}", "give more with --memory, or follow fewer keys with --key-prefix"
@@ -201,13 +205,17 @@ def _read(path: Path) -> LocalFold:
     try:
         return read_fold(path, memory_bytes_max=_ANY_SIZE)
     except DataCorrupt as error:
-        raise CommandError(
-            f"{error.reason}: {error.message}", "`eddyline edge follow TOPIC --file FILE --rebuild` makes it anew"
-        ) from error
+        raise _damaged(error, path, "`eddyline edge follow TOPIC --file FILE --rebuild` makes it anew") from error
     except FileNotFoundError:
         raise CommandError(f"{path}: no such file", "`eddyline edge follow TOPIC --file FILE` makes it") from None
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror or error}") from error
+
+
+def _damaged(error: DataCorrupt, path: Path, remedy: str) -> CommandError:
+    """What is said of it: `remedy`, unless the file is somebody else's."""
+    theirs = path.is_file() and not may_rebuild(path)
+    return CommandError(f"{error.reason}: {error.message}", "give another --file" if theirs else remedy)
 
 
 class Steps:

@@ -32,4 +32,5 @@ class Outage:
         """It goes on."""
         if self._is_told:
             self._is_told = False
-            self._say("connected again; nothing was missed", {"event": "resumed"})
+            # Whether anything was missed is not known yet: a gap may follow.
+            self._say("connected again", {"event": "resumed"})

@@ -52,7 +52,7 @@ JSON (-o json): a record as `eddyline read` has it, with topic and in_snapshot (
   {"topic", "event": "topic_deleted"}
   {"topic", "event": "cost", "after_seq", "head_seq", "snapshot", "record_count", "record_bytes", "gap"}   with --explain,
   {"topic", "event": "open_watch", "delivery", "watch_id", "peer", "seq", "head_seq", "standing", "next", …}   likewise
-  {"event": "reconnecting", "reason", "message"}, later {"event": "resumed"}   nothing is missed in between"""
+  {"event": "reconnecting", "reason", "message"}, later {"event": "resumed"}   what was lost meanwhile follows as gaps"""
 _STARTS: Final[dict[str, Start]] = {"snapshot": "snapshot", "tail": "tail", "earliest": "earliest"}
 
 
@@ -129,11 +129,12 @@ def contradiction(arguments: argparse.Namespace) -> str:
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Watch."""
+    outage = Outage(context.output.say_aside)
     async with connected(arguments, context) as client:
         wanted = [
             WatchTopic(
                 name,
-                await _start_of(client, name, arguments),
+                await _start_of(client, name, arguments, outage),
                 tuple(os.fsencode(prefix) for prefix in arguments.key_prefix),
                 tags=tuple(arguments.tag),
                 exclude_nodes=tuple(arguments.exclude_node),
@@ -145,18 +146,19 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
             for name in arguments.topics
         ]
         if arguments.explain:
+            outage.over()
             await explain(client, wanted, context.output)
             return EXIT_OK
-        outage = Outage(context.output.say_aside)
         async with client.watch(wanted, resume_snapshots=True, on_retry=outage.failed, on_resume=outage.over) as events:
             async for event in events:
+                outage.over()
                 _say(event, context.output)
     return EXIT_OK
 
 
-async def _start_of(client: Client, name: str, arguments: argparse.Namespace) -> Start:
+async def _start_of(client: Client, name: str, arguments: argparse.Namespace, outage: Outage) -> Start:
     if arguments.after is not None:
-        return Position((await client.get_topic(name)).epoch, arguments.after)
+        return Position((await client.get_topic(name, on_retry=outage.failed)).epoch, arguments.after)
     if arguments.at_time is not None:
         # Up to the next whole millisecond: a record of the one before is older than the time.
         return AtTime(-(-arguments.at_time // 1_000_000))
@@ -166,7 +168,7 @@ async def _start_of(client: Client, name: str, arguments: argparse.Namespace) ->
         return "tail"
     if arguments.start in ("tail", "earliest"):
         return _STARTS[arguments.start]
-    if (await client.get_topic(name)).kind is Kind.KV:
+    if (await client.get_topic(name, on_retry=outage.failed)).kind is Kind.KV:
         return "snapshot"
     if arguments.start is not None:
         raise CommandError(f"{name} is a log, which has no current values", "give --start tail or --start earliest")

@@ -153,13 +153,13 @@ class Client:
         """
         return await topics.update_topic(self._topics(name), name, change, if_epoch=if_epoch)
 
-    async def get_topic(self, name: str) -> TopicInfo:
-        """One topic's configuration and state.
+    async def get_topic(self, name: str, *, on_retry: Callable[[EddylineError], None] | None = None) -> TopicInfo:
+        """One topic's configuration and state. `on_retry` hears why the call is repeated.
 
         Raises:
             EddylineError: InvalidName, TopicNotFound.
         """
-        return await topics.get_topic(self._topics(name), name, retry=self._retry)
+        return await topics.get_topic(self._topics(name), name, retry=self._retry, on_retry=on_retry)
 
     async def list_topics(self, name_prefix: str = "") -> AsyncIterator[TopicInfo]:
         """Topics by name, in byte order (shard by shard where there are several)."""

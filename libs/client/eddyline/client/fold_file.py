@@ -21,6 +21,7 @@ from eddyline.client.fold_frame import (
     FRAME_HEAD,
     FRAME_MARK,
     ITEM,
+    MAGIC,
     SCOPE_BYTES_MAX,
     FileHead,
     Place,
@@ -219,6 +220,19 @@ def groups(entries: Iterable[Change], bytes_max: int = FRAME_BYTES) -> Iterable[
             group, left = [], bytes_max
     if group:
         yield group
+
+
+def is_fold_file(fs: Fs, path: Path) -> bool:
+    """Whether it is a local fold's file by its first bytes, whatever the others are. An empty one is taken for one.
+
+    Raises:
+        OSError: of the file system; FileNotFoundError: there is none.
+    """
+    file = fs.open(path)
+    try:
+        return file.pread(len(MAGIC), 0) in (MAGIC, b"")
+    finally:
+        file.close()
 
 
 def open_file(

@@ -8,9 +8,10 @@ cluster. Failure: an error of the disk is raised by this change or the next one;
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from eddyline.client.fold_file import BaseWriter, groups, new_path, open_file, write_base
+from eddyline.client.fold_file import BaseWriter, groups, is_fold_file, new_path, open_file, write_base
 from eddyline.client.fold_frame import Place, Scope
 from eddyline.client.fold_map import FoldMap
 from eddyline.client.worker_thread import WorkerThread
@@ -84,23 +85,29 @@ class FoldKeeper:
     async def open(self, *, rebuild: bool) -> None:
         """Read the file, where there is one; `rebuild` = begin without it where it is damaged.
 
+        A file that is not a local fold's is not begun without: the first snapshot would take its place.
+
         Raises:
             EddylineError: as `load`. OSError: of the file system.
         """
 
         def work() -> tuple[FoldFile, FoldMap] | None:
-            if self._fs.exists(new_path(self._path)):
-                self._fs.unlink(new_path(self._path))
+            found = None
             try:
-                return load(self._fs, self._path, self.scope, memory_bytes_max=self._memory_bytes_max, for_writing=True)
+                found = load(
+                    self._fs, self._path, self.scope, memory_bytes_max=self._memory_bytes_max, for_writing=True
+                )
             except FileNotFoundError:
-                return None
+                pass
             except NewerFormat:
                 raise
             except DataCorrupt:
-                if rebuild:
-                    return None
-                raise
+                if not (rebuild and is_fold_file(self._fs, self._path)):
+                    raise
+            # Not before: beside a file that is refused nothing is ours. The next base begins anew in it, there or not.
+            with suppress(OSError):
+                self._fs.unlink(new_path(self._path))
+            return found
 
         def then(found: tuple[FoldFile, FoldMap] | None) -> None:
             if found is not None:

@@ -20,6 +20,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from eddyline.client.fold_file import is_fold_file
 from eddyline.client.fold_follow import FOLLOW, Follower, FollowOptions
 from eddyline.client.fold_frame import Place, Scope
 from eddyline.client.fold_keeper import FoldKeeper, load
@@ -158,13 +159,13 @@ async def open_fold(
     """Open the local fold of a topic, or make one, at `path`; of the keys with one of the prefixes (none = all).
 
     It holds nothing before its first snapshot. A symbolic link is followed: the file lies where it leads. `rebuild` =
-    begin without a file that is damaged, rather than refuse it.
+    begin without a file that is damaged, rather than refuse it; one that is not a local fold's is refused all the same.
 
     Raises:
-        InvalidName, InvalidArgument: the file is of another topic or of other keys, or has a second name. Locked: another
-            process has it.
-        DataCorrupt: bytes that were on the disk are wrong (metadata: file, offset). NewerFormat: a later version's file.
-        MemoryFull: it is larger than is allowed. OSError: of the file system.
+        InvalidName, InvalidArgument: the file is of another topic or of other keys, has a second name, or is a device.
+        Locked: another process has it.
+        DataCorrupt: bytes that were on the disk are wrong, or it is not a local fold's file (metadata: file, offset).
+        NewerFormat: a later version's file. MemoryFull: it is larger than is allowed. OSError: of the file system.
     """
     check_name(topic, "topic")
     files = fs if fs is not None else RealFs()
@@ -185,12 +186,24 @@ def _only_name(path: Path) -> Path:
     """Where the file really lies: one lock and one rename for whatever leads to it.
 
     Raises:
-        InvalidArgument: it has a second name, a hard link, under which somebody else could write it.
+        InvalidArgument: it has a second name, a hard link, under which somebody else could write it; or it is a device
+            or the like, which a rename would replace.
     """
     real = path.resolve()
+    if real.exists() and not real.is_file() and not real.is_dir():
+        raise InvalidArgument(f"{path} is not a regular file: give another file", field="path")
     if real.is_file() and real.stat().st_nlink > 1:
         raise InvalidArgument(f"{path} has a second name (a hard link); a local fold has one", field="path")
     return real
+
+
+def may_rebuild(path: Path, *, fs: Fs | None = None) -> bool:
+    """Whether `open_fold` with `rebuild` makes this file anew where it is damaged: a fold's, or an empty one. Blocking.
+
+    Raises:
+        OSError: of the file system.
+    """
+    return path.is_file() and is_fold_file(fs if fs is not None else RealFs(), path)
 
 
 def read_fold(path: Path, *, memory_bytes_max: int = MEMORY_BYTES_MAX, fs: Fs | None = None) -> LocalFold:

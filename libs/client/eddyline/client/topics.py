@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from eddyline.client.call import Retry
     from eddyline.core.deletion import EraseProgress
+    from eddyline.core.errors import EddylineError
     from eddyline.core.topic import ConfigChange, Kind, TopicConfig, TopicInfo
     from eddyline.v1.topic_pb2_grpc import TopicServiceStub
 
@@ -50,14 +51,18 @@ async def update_topic(stub: TopicServiceStub, name: str, change: ConfigChange, 
     return topic_info_from_pb((await call_once(stub.UpdateTopic(request, timeout=CALL_TIMEOUT_S))).topic)
 
 
-async def get_topic(stub: TopicServiceStub, name: str, *, retry: Retry) -> TopicInfo:
-    """One topic.
+async def get_topic(
+    stub: TopicServiceStub, name: str, *, retry: Retry, on_retry: Callable[[EddylineError], None] | None = None
+) -> TopicInfo:
+    """One topic. `on_retry` hears why the call is repeated.
 
     Raises:
         EddylineError: InvalidName, TopicNotFound.
     """
     request = topic_pb2.GetTopicRequest(topic=name)
-    answer = await retry.run(lambda left_s: stub.GetTopic(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S)
+    answer = await retry.run(
+        lambda left_s: stub.GetTopic(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S, on_retry=on_retry
+    )
     return topic_info_from_pb(answer.topic)
 
 

@@ -16,7 +16,7 @@ from eddyline.client.append_run import AppendRun
 from eddyline.client.append_stream import AppendStream
 from eddyline.client.call import CALL_TIMEOUT_S, Retry, call_once, check_message
 from eddyline.client.cluster_map import ClusterMap, Deliveries
-from eddyline.client.events import Position
+from eddyline.client.events import Position, position_of
 from eddyline.client.fold import get_entries, get_entry_at, key_history, range_entries
 from eddyline.client.fold_artifact import export_fold, import_fold, list_artifacts
 from eddyline.client.fold_check import settle_fold, verify_fold
@@ -290,7 +290,7 @@ class Client:
         Raises:
             EddylineError: TopicNotFound, CursorAhead, DataCorrupt.
         """
-        plan = ReadPlan(topic, _position(after), limit, follow, record_filter, on_retry, on_resume)
+        plan = ReadPlan(topic, position_of(after), limit, follow, record_filter, on_retry, on_resume)
         return read_log(self._log(topic), plan, retry=self._retry)
 
     def stream(
@@ -314,7 +314,7 @@ class Client:
             EddylineError: TopicNotFound, CursorAhead, DataCorrupt, InvalidArgument (`heals` with `end_seq`), NotKv,
                 FoldLost.
         """
-        plan = StreamPlan(topic, _position(after), follow, end_seq, record_filter, heals, on_retry, on_resume)
+        plan = StreamPlan(topic, position_of(after), follow, end_seq, record_filter, heals, on_retry, on_resume)
         return stream_log(self._log(topic), plan, retry=self._retry)
 
     async def find_seq(
@@ -423,7 +423,7 @@ class Client:
         Raises:
             EddylineError: TopicNotFound, NotKv, EpochMismatch, CursorAhead, DataCorrupt.
         """
-        place = _position(after)
+        place = position_of(after)
         epoch = place.epoch or (await self.get_topic(topic)).epoch
         revisions = key_history(
             self._fold(topic), topic, key, after_seq=place.seq, limit=limit, epoch=epoch, retry=self._retry
@@ -494,7 +494,3 @@ class Client:
     def _store(self, topic: str) -> grpc.aio.Channel:
         stores = self.topology.stores
         return self._channels.any_of(stores, shard_of(topic, len(stores)) if stores else 0, "store")
-
-
-def _position(after: Position | int) -> Position:
-    return after if isinstance(after, Position) else Position(0, after)

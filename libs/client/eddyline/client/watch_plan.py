@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, assert_never
 
 from eddyline.client.events import (
+    NUMBER_MAX,
     CaughtUp,
     Lost,
     Position,
@@ -23,6 +24,7 @@ from eddyline.client.events import (
     SnapshotResumed,
     TopicGone,
     WatchEvent,
+    position_of,
 )
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.topic import check_name
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TOPICS_MAX: Final = 1_000
+TS_MS_MAX: Final = (1 << 63) - 1
 
 StartPoint = Literal["snapshot", "tail", "earliest"]
 
@@ -112,6 +115,27 @@ def wanted_topics(
     ]
 
 
+def _check_start(start: Start) -> None:
+    """Refuse what is no place to start at, before a message that has no room for it does."""
+    match start:
+        case Position():
+            position_of(start, field="start")
+        case AtTime(ts_ms):
+            if not 0 <= ts_ms <= TS_MS_MAX:
+                raise InvalidArgument(f"a watch starts at a time of 0 to {TS_MS_MAX} ms, not {ts_ms}", field="start")
+        case AtRevision(revision):
+            if not 1 <= revision <= NUMBER_MAX:
+                raise InvalidArgument(
+                    f"a watch starts at a revision of 1 to {NUMBER_MAX}, not {revision}", field="start"
+                )
+        case _ if start not in _POINTS:
+            raise InvalidArgument(
+                f"a watch starts at {', '.join(_POINTS)}, or at a Position, an AtTime or an AtRevision", field="start"
+            )
+        case _:
+            pass
+
+
 @dataclass(slots=True)
 class _Place:
     wanted: WatchTopic
@@ -127,7 +151,8 @@ class WatchPlan:
         """Begin at each topic's start. `resume_snapshots`: those that are interrupted go on, with `SnapshotResumed`.
 
         Raises:
-            InvalidArgument: no topic, too many, or one named twice. InvalidName: a name that breaks the rule.
+            InvalidArgument: no topic, too many, one named twice, or a start that there is not. InvalidName: a name that
+                breaks the rule.
         """
         if not 1 <= len(topics) <= TOPICS_MAX:
             raise InvalidArgument(f"a watch takes 1 to {TOPICS_MAX} topics, not {len(topics)}", field="topics")
@@ -136,8 +161,7 @@ class WatchPlan:
             check_name(wanted.name, "topic")
             if wanted.name in self._places:
                 raise InvalidArgument(f"topic {wanted.name} is named twice", field="topics", topic=wanted.name)
-            if not isinstance(wanted.start, Position | AtTime | AtRevision) and wanted.start not in _POINTS:
-                raise InvalidArgument(f"a watch starts at {', '.join(_POINTS)} or a Position", field="start")
+            _check_start(wanted.start)
             place = _Place(wanted)
             if isinstance(wanted.start, Position):
                 place.position = wanted.start

@@ -106,7 +106,9 @@ async def test_everything_is_applied_in_order_and_the_cursor_follows(on_loop: bo
     assert applied.seqs == [1, 2, 3, 4]
     assert applied.batches[-1].events[-1] == TopicGone("a", 7)
     assert kept.cursors == {}, "a topic that is gone has no place"
-    assert kept.saves == [dict(batch.cursors) for batch in applied.batches], "one behind each"
+    begun, *behind = kept.saves
+    assert begun == {"a": Position(7, 0)}, "where it begins, before anything came"
+    assert behind == [dict(batch.cursors) for batch in applied.batches], "one behind each"
     assert (applied.threads == {threading.get_ident()}) is on_loop
     assert len(applied.threads) == 1
 
@@ -306,13 +308,14 @@ async def test_a_size_out_of_bounds_is_refused(batch_records: int) -> None:
 
 async def test_a_store_of_cursors_that_fails_stops_it(tmp_path: Path) -> None:
     fs, applied = FaultyFs(RealFs()), Applied()
+    CursorFile(tmp_path / "c").save({"a": Position(7, 0)})
     fs.next_fault("fsync", error=errno.ENOSPC)
     async with serving(WatchScript([rows_frame("a", 1), rows_frame("a", 2)])) as (client, _):
         options = AppliedOptions(start="earliest", batch_records=1)
         with pytest.raises(OSError, match="No space"):
             await watch_applied(client, "a", applied, cursors=CursorFile(tmp_path / "c", fs=fs), options=options)
     assert applied.seqs == [1]
-    assert CursorFile(tmp_path / "c").load() == {}
+    assert CursorFile(tmp_path / "c").load() == {"a": Position(7, 0)}
 
 
 def test_cursors_are_the_old_ones_or_the_new_ones_after_a_crash_at_any_call(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ At least once: cursors are stored only after `apply` returned, so a crash in bet
 should be idempotent (by key, or by seq). Exactly once: where `apply` stores `batch.cursors` itself, in the transaction
 of what it does, and the next run is given them as a mapping.
 I1: a batch is not begun before the one before it was applied and its cursors stored; nothing is skipped.
+So the place where a topic without a cursor begins (a tail's, say) is settled and stored before anything of it comes; where
+`apply` keeps the cursors, they are in the first batch. Only one that begins with a snapshot has none until its end.
 I2: stored cursors never lie behind what was not applied: within a snapshot, and behind a gap, they stay until what comes
 next was applied too, so that the snapshot, or the gap, comes again.
 Bounded: what is read ahead is at most another batch, `READ_AHEAD_BYTES`, and a frame.
@@ -85,7 +87,7 @@ async def watch_applied(
     """Watch topics and apply what comes, until cancelled or until every topic was deleted.
 
     `cursors`: where they are kept; a mapping = where to start, `apply` keeping them itself. A topic that has none there
-    starts as the watch says.
+    starts as the watch says, and where that is now is stored before the first event.
 
     Raises:
         EddylineError: what a watch raises; what came before it is applied first. InvalidArgument: `batch_records` is
@@ -99,8 +101,12 @@ async def watch_applied(
         stored = dict(cursors if isinstance(cursors, Mapping) else await worker.run(cursors.load))
         wanted = wanted_topics(topics, start=options.start, key_prefixes=options.key_prefixes)
         wanted = [replace(topic, start=stored.get(topic.name, topic.start)) for topic in wanted]
-        stored = {topic.name: stored[topic.name] for topic in wanted if topic.name in stored}
         async with client.watch(wanted, on_retry=options.on_retry, on_resume=options.on_resume) as watch:
+            known = watch.positions
+            await watch.settle()
+            stored = watch.positions
+            if store is not None and stored != known:
+                await worker.run(lambda: store.save(stored))
             await _Applying(watch, apply, worker, store, stored, batch_records=options.batch_records).run()
     finally:
         worker.close()

@@ -374,6 +374,7 @@ class Client:
         return Watch(
             WatchPlan(wanted, heartbeat_ms=heartbeat_ms, resume_snapshots=resume_snapshots),
             open_call=deliveries.open_call,
+            explain=deliveries.explain,
             before_retry=deliveries.before_retry,
             clock=self._clock,
             random_source=self._random,

@@ -26,7 +26,7 @@ from eddyline.client.events import (
     WatchEvent,
     position_of,
 )
-from eddyline.core.errors import InvalidArgument
+from eddyline.core.errors import Internal, InvalidArgument
 from eddyline.core.topic import check_name
 from eddyline.core.wire import gap_from_pb, record_from_pb
 from eddyline.v1 import delivery_pb2, log_pb2, types_pb2
@@ -201,6 +201,33 @@ class WatchPlan:
                 topic.cursor.CopyFrom(types_pb2.Cursor(topic=name, epoch=place.position.epoch, seq=place.position.seq))
             request.topics.append(topic)
         return request
+
+    def unsettled(self) -> delivery_pb2.WatchTopicsRequest | None:
+        """What to ask to know where topics begin that have no place, without their filters; None = nothing.
+
+        One that begins with a snapshot has its place at its end.
+        """
+        request = delivery_pb2.WatchTopicsRequest()
+        for name, place in self._places.items():
+            wanted = place.wanted
+            values_first = wanted.start == "snapshot" and not wanted.updates_only
+            if place.position is None and not place.gone and not values_first:
+                bare = WatchTopic(name, wanted.start, updates_only=wanted.updates_only)
+                request.topics.append(bare.asked())
+        return request if request.topics else None
+
+    def settle(self, costs: Sequence[delivery_pb2.WatchCost]) -> None:
+        """Begin topics that have no place yet where they would begin now.
+
+        Raises:
+            Internal: a topic that was asked for is not among them.
+        """
+        told = {cost.start.topic: Position(cost.start.epoch, cost.start.seq) for cost in costs}
+        asked = self.unsettled()
+        for topic in asked.topics if asked is not None else ():
+            if topic.topic not in told:
+                raise Internal(f"delivery did not say where topic {topic.topic} begins")
+            self._places[topic.topic].position = told[topic.topic]
 
     def accept(self, frame: delivery_pb2.WatchTopicsResponse) -> WatchEvent | None:
         """Take a frame: the place moves behind it. None = it says nothing to the reader."""

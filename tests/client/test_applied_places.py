@@ -1,0 +1,169 @@
+"""Watches by callback over a delivery: whatever was stored when one stopped, the next one goes on behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eddyline.client.applied import AppliedOptions, watch_applied
+from eddyline.client.connect import Client
+from eddyline.client.cursor_file import CursorFile
+from eddyline.client.events import CaughtUp, Position, Records
+from eddyline.client.topology import Channels, Topology
+from eddyline.client.watch_plan import AtRevision, AtTime, WatchTopic
+from eddyline.core.clock import SystemClock
+from eddyline.core.errors import CursorAhead, Internal, NotReady, TopicNotFound
+from tests.support.clients import NoJitter
+from tests.support.delivery import served_delivery
+from tests.support.scripted_roles import ScriptedDelivery, WatchScript, caught_up_frame, rows_frame, scripted_server
+from tests.support.store import append, kv_topic, log_topic, puts, rows
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from eddyline.client.applied import WatchBatch
+    from eddyline.client.cursor_file import CursorStore
+    from eddyline.client.watch_plan import Start
+
+FAR_MS = 1 << 50
+"""Later than any record of a test."""
+
+
+@asynccontextmanager
+async def client_at(address: str) -> AsyncIterator[Client]:
+    channels = Channels()
+    try:
+        topology = Topology("test", (), (), (address,))
+        yield Client(topology, channels=channels, clock=SystemClock(), random_source=NoJitter(1))
+    finally:
+        await channels.close()
+
+
+async def run_until(
+    enough: Callable[[Sequence[object]], bool], client: Client, wanted: Sequence[WatchTopic], store: CursorStore
+) -> list[object]:
+    """Watch by callback until what was applied is enough, then stop as a program does; what was applied."""
+    applied: list[object] = []
+    done, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def apply(batch: WatchBatch) -> None:
+        applied.extend(batch.events)
+        if enough(applied):
+            loop.call_soon_threadsafe(done.set)
+
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        task = group.create_task(watch_applied(client, wanted, apply, cursors=store))
+        await done.wait()
+        task.cancel()
+    return applied
+
+
+def level(events: Sequence[object]) -> bool:
+    return CaughtUp() in events
+
+
+def data_of(events: Sequence[object], topic: str) -> list[bytes | None]:
+    return [
+        record.data
+        for event in events
+        if isinstance(event, Records) and event.topic == topic
+        for record in event.records
+    ]
+
+
+STARTS: list[WatchTopic] = [
+    WatchTopic("t", "tail"),
+    WatchTopic("t", "tail", key_prefixes=(b"k",)),
+    WatchTopic("t", "snapshot", updates_only=True),
+    WatchTopic("t", AtTime(FAR_MS)),
+    WatchTopic("t", AtRevision(2)),
+]
+BESIDE: list[WatchTopic] = [WatchTopic("values", "snapshot"), WatchTopic("log", "earliest"), WatchTopic("tail", "tail")]
+
+
+@pytest.mark.parametrize("beside", [(), BESIDE[:1], BESIDE[1:2], BESIDE[2:], BESIDE], ids=len)
+@pytest.mark.parametrize("wanted", STARTS, ids=["tail", "of a prefix", "updates", "time", "revision"])
+async def test_what_came_while_it_was_stopped_comes_wherever_it_began(
+    wanted: WatchTopic, beside: Sequence[WatchTopic], tmp_path: Path
+) -> None:
+    store = CursorFile(tmp_path / "c")
+    async with served_delivery() as cluster, client_at(cluster.address) as client:
+        epoch = await kv_topic(cluster.store, "t")
+        await kv_topic(cluster.store, "values")
+        for name in ("log", "tail"):
+            await log_topic(cluster.store, name)
+        await append(cluster.store, "t", puts(("k", "before")))
+        assert data_of(await run_until(level, client, [*beside, wanted], store), "t") == []
+        assert store.load()["t"] == Position(epoch, 1)
+        assert set(store.load()) == {"t", *(topic.name for topic in beside)}
+        await append(cluster.store, "t", puts(("k", "meanwhile")))
+        for topic in beside:
+            batch = puts(("k", "beside")) if topic.name == "values" else rows("beside")
+            await append(cluster.store, topic.name, batch)
+        second = await run_until(level, client, [*beside, wanted], store)
+        assert data_of(second, "t") == [b"meanwhile"]
+        assert [data_of(second, topic.name) for topic in beside] == [[b"beside"]] * len(beside)
+
+
+async def test_what_came_while_it_was_stopped_before_its_first_event_comes(tmp_path: Path) -> None:
+    store = CursorFile(tmp_path / "c")
+    async with served_delivery() as cluster, client_at(cluster.address) as client:
+        epoch = await log_topic(cluster.store, "t")
+        await append(cluster.store, "t", rows("before"))
+
+        def refuse(_: WatchBatch) -> None:
+            raise RuntimeError("before anything was applied")
+
+        with pytest.raises(RuntimeError):
+            await watch_applied(client, WatchTopic("t", "tail"), refuse, cursors=store)
+        assert store.load() == {"t": Position(epoch, 1)}
+        await append(cluster.store, "t", rows("meanwhile"))
+        assert data_of(await run_until(level, client, [WatchTopic("t", "tail")], store), "t") == [b"meanwhile"]
+
+
+async def test_where_it_began_is_in_the_first_batch_where_the_apply_keeps_the_cursors() -> None:
+    first: list[Mapping[str, Position]] = []
+
+    def apply(batch: WatchBatch) -> None:
+        first.append(batch.cursors)
+        raise RuntimeError("enough")
+
+    async with served_delivery() as cluster, client_at(cluster.address) as client:
+        epoch = await log_topic(cluster.store, "t")
+        await append(cluster.store, "t", rows("before"))
+        with pytest.raises(RuntimeError):
+            await watch_applied(client, WatchTopic("t", "tail"), apply, cursors={})
+    assert first == [{"t": Position(epoch, 1)}]
+
+
+@pytest.mark.parametrize("failure", [NotReady("starting"), Internal("once")])
+async def test_where_it_begins_is_asked_until_a_delivery_says(failure: NotReady | Internal) -> None:
+    heard: list[object] = []
+    delivery = ScriptedDelivery([WatchScript([rows_frame("a", 5)], CursorAhead("x"))])
+    delivery.heads["a"] = 4
+    delivery.explain_failures = [failure, failure]
+    async with scripted_server(delivery=delivery) as address, client_at(address) as client:
+        options = AppliedOptions(start="tail", on_retry=heard.append)
+        with pytest.raises(CursorAhead):
+            await watch_applied(client, "a", lambda _: None, cursors={}, options=options)
+    assert [type(error) for error in heard] == [type(failure)] * 2
+    assert delivery.requests[0].topics[0].cursor.seq == 4
+
+
+async def test_a_topic_that_there_is_not_is_raised_where_its_beginning_is_asked() -> None:
+    async with served_delivery() as cluster, client_at(cluster.address) as client:
+        with pytest.raises(TopicNotFound):
+            await watch_applied(client, WatchTopic("none", "tail"), lambda _: None, cursors={})
+
+
+@pytest.mark.parametrize("start", ["snapshot", Position(7, 3)])
+async def test_nothing_is_asked_where_a_topic_has_its_place_or_begins_with_its_values(start: Start) -> None:
+    delivery = ScriptedDelivery([WatchScript([caught_up_frame()], CursorAhead("x"))])
+    async with scripted_server(delivery=delivery) as address, client_at(address) as client:
+        with pytest.raises(CursorAhead):
+            await watch_applied(client, WatchTopic("a", start), lambda _: None, cursors={})
+    assert delivery.explained == []

@@ -11,11 +11,14 @@ import pytest
 from eddyline.client.applied import AppliedOptions, watch_applied
 from eddyline.client.connect import Client
 from eddyline.client.cursor_file import CursorFile
-from eddyline.client.events import CaughtUp, Position, Records
+from eddyline.client.events import CaughtUp, Lost, Position, Records
 from eddyline.client.topology import Channels, Topology
 from eddyline.client.watch_plan import AtRevision, AtTime, WatchTopic
+from eddyline.core.batch import Batch
 from eddyline.core.clock import SystemClock
 from eddyline.core.errors import CursorAhead, Internal, NotReady, TopicNotFound
+from eddyline.core.record import Record
+from eddyline.core.topic import Kind, TopicConfig
 from tests.support.clients import NoJitter
 from tests.support.delivery import served_delivery
 from tests.support.scripted_roles import ScriptedDelivery, WatchScript, caught_up_frame, rows_frame, scripted_server
@@ -167,3 +170,58 @@ async def test_nothing_is_asked_where_a_topic_has_its_place_or_begins_with_its_v
         with pytest.raises(CursorAhead):
             await watch_applied(client, WatchTopic("a", start), lambda _: None, cursors={})
     assert delivery.explained == []
+
+
+class Kept:
+    """Cursors in memory."""
+
+    def __init__(self) -> None:
+        self.cursors: dict[str, Position] = {}
+
+    def load(self) -> Mapping[str, Position]:
+        return self.cursors
+
+    def save(self, cursors: Mapping[str, Position]) -> None:
+        self.cursors = dict(cursors)
+
+
+async def test_a_consumer_whose_filter_hid_all_that_came_is_not_told_its_loss_again_and_again() -> None:
+    wanted, kept = WatchTopic("t", "earliest", tags=("mine",)), Kept()
+    async with served_delivery() as cluster, client_at(cluster.address) as client:
+        epoch = (await cluster.store.create_topic("t", Kind.LOG, TopicConfig(cap_records=10))).epoch
+        applied: list[object] = []
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(
+                watch_applied(client, wanted, lambda batch: applied.extend(batch.events), cursors=kept)
+            )
+            await cluster.until(lambda: level(applied))
+            await append(cluster.store, "t", tagged("mine"))
+            await cluster.until(lambda: kept.cursors["t"].seq == 1)
+            for _ in range(60):
+                await append(cluster.store, "t", tagged("other"))
+            await cluster.until(lambda: kept.cursors["t"].seq == 61, passing_s=0.01)
+            task.cancel()
+        assert not any(isinstance(event, Lost) for event in applied)
+        for _ in range(2):
+            again = await run_until(level, client, [wanted], kept)
+            assert again == [CaughtUp()]
+        assert kept.cursors == {"t": Position(epoch, 61)}
+
+
+async def test_a_loss_with_nothing_behind_it_is_told_once() -> None:
+    wanted, kept = WatchTopic("t", "earliest", tags=("mine",)), Kept()
+    async with served_delivery() as cluster, client_at(cluster.address) as client:
+        epoch = (await cluster.store.create_topic("t", Kind.LOG, TopicConfig(cap_records=10))).epoch
+        await append(cluster.store, "t", tagged("mine"))
+        kept.cursors = {"t": Position(epoch, 1)}
+        for _ in range(60):
+            await append(cluster.store, "t", tagged("other"))
+        losses = [
+            [(event.gap.first_seq, event.gap.last_seq) for event in events if isinstance(event, Lost)]
+            for events in [await run_until(level, client, [wanted], kept) for _ in range(3)]
+        ]
+    assert losses == [[(2, 51)], [], []]
+
+
+def tagged(tag: str) -> Batch:
+    return Batch.from_rows([Record(data=b"x", tag=tag)])

@@ -90,6 +90,9 @@ class Watch:
         self.heard_s: float | None = None
         """When the newest frame came, heartbeats too, by the clock's `monotonic_s`; None = none came yet."""
 
+        self.on_progress: Callable[[str, Position], None] | None = None
+        """Hears of a topic's place that moved behind what the filters hide, between two events: nothing is to be read."""
+
     @property
     def positions(self) -> dict[str, Position]:
         """Per topic the place behind the newest event, to start another watch at."""
@@ -146,6 +149,10 @@ class Watch:
             self._defects = 0
             if event is not None:
                 return event
+            if frame.HasField("progress") and self.on_progress is not None:
+                place = self._plan.position_of(frame.topic)
+                if place is not None:
+                    self.on_progress(frame.topic, place)
         self._drop_call()
         raise StopAsyncIteration
 

@@ -184,6 +184,11 @@ class WatchPlan:
             if place.position is not None and not place.in_snapshot
         }
 
+    def position_of(self, name: str) -> Position | None:
+        """The place in one topic, as in `positions`; None = it has none, or was deleted."""
+        place = self._places.get(name)
+        return None if place is None or place.gone or place.in_snapshot else place.position
+
     def request(self) -> delivery_pb2.WatchTopicsRequest:
         """What to ask for now."""
         request = delivery_pb2.WatchTopicsRequest(
@@ -292,7 +297,8 @@ class WatchPlan:
                 place.in_snapshot = True
                 return SnapshotResumed(name, frame.snapshot_resume.fold_seq, frame.snapshot_resume.after_key)
             case "progress":
-                place.position = here
+                if not place.in_snapshot:
+                    place.position = here
                 return None
             case "snapshot_end":
                 place.in_snapshot = False

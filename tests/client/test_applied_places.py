@@ -11,7 +11,7 @@ import pytest
 from eddyline.client.applied import AppliedOptions, watch_applied
 from eddyline.client.connect import Client
 from eddyline.client.cursor_file import CursorFile
-from eddyline.client.events import CaughtUp, Lost, Position, Records
+from eddyline.client.events import CaughtUp, Lost, Position, Records, TopicGone
 from eddyline.client.topology import Channels, Topology
 from eddyline.client.watch_plan import AtRevision, AtTime, WatchTopic
 from eddyline.core.batch import Batch
@@ -21,7 +21,15 @@ from eddyline.core.record import Record
 from eddyline.core.topic import Kind, TopicConfig
 from tests.support.clients import NoJitter
 from tests.support.delivery import served_delivery
-from tests.support.scripted_roles import ScriptedDelivery, WatchScript, caught_up_frame, rows_frame, scripted_server
+from tests.support.scripted_roles import (
+    ScriptedDelivery,
+    WatchScript,
+    caught_up_frame,
+    deleted_frame,
+    rows_frame,
+    scripted_server,
+    snapshot_begin_frame,
+)
 from tests.support.store import append, kv_topic, log_topic, puts, rows
 
 if TYPE_CHECKING:
@@ -221,6 +229,83 @@ async def test_a_loss_with_nothing_behind_it_is_told_once() -> None:
             for events in [await run_until(level, client, [wanted], kept) for _ in range(3)]
         ]
     assert losses == [[(2, 51)], [], []]
+
+
+def gone(events: Sequence[object], *names: str) -> bool:
+    return {event.topic for event in events if isinstance(event, TopicGone)} == set(names)
+
+
+@pytest.mark.parametrize("deleted", [("b",), ("b", "c"), ("a", "c")], ids=str)
+@pytest.mark.parametrize("start", ["snapshot", "tail", "earliest", AtTime(FAR_MS)], ids=str)
+@pytest.mark.parametrize("live", [False, True], ids=["while away", "while live"])
+async def test_a_consumer_of_topics_that_were_deleted_starts_again_and_again_with_the_others(
+    live: bool, start: Start, deleted: Sequence[str]
+) -> None:
+    wanted, kept = [WatchTopic(name, start) for name in "abc"], Kept()
+    async with served_delivery() as cluster, client_at(cluster.address) as client:
+        for name in "abc":
+            await kv_topic(cluster.store, name)
+            await append(cluster.store, name, puts(("k", "before")))
+        await run_until(level, client, wanted, kept)
+        if live:
+            applied: list[object] = []
+            async with asyncio.TaskGroup() as group:
+                task = group.create_task(
+                    watch_applied(client, wanted, lambda batch: applied.extend(batch.events), cursors=kept)
+                )
+                await cluster.until(lambda: level(applied))
+                for name in deleted:
+                    await cluster.store.delete_topic(name)
+                await cluster.until(lambda: gone(applied, *deleted))
+                task.cancel()
+        else:
+            for name in deleted:
+                await cluster.store.delete_topic(name)
+        alive = next(name for name in "abc" if name not in deleted)
+        for turn in range(3):
+            await append(cluster.store, alive, puts(("k", f"{turn}")))
+            events = await run_until(
+                lambda seen: level(seen) and bool(data_of(seen, alive)) and gone(seen, *deleted), client, wanted, kept
+            )
+            assert data_of(events, alive) == [b"%d" % turn]
+        assert set(kept.cursors) == {"a", "b", "c"}
+
+
+async def test_a_topic_that_was_made_anew_after_its_deletion_was_told_is_told_as_such_and_comes_whole() -> None:
+    wanted, kept = [WatchTopic(name, "tail") for name in "ab"], Kept()
+    async with served_delivery() as cluster, client_at(cluster.address) as client:
+        old = [await log_topic(cluster.store, name) for name in "ab"][1]
+        await run_until(level, client, wanted, kept)
+        await cluster.store.delete_topic("b")
+        await run_until(lambda seen: level(seen) and gone(seen, "b"), client, wanted, kept)
+        new = await log_topic(cluster.store, "b")
+        await append(cluster.store, "b", rows("first", "second"))
+        events = await run_until(level, client, wanted, kept)
+        (lost,) = (event for event in events if isinstance(event, Lost))
+        assert (lost.topic, lost.gap.old_epoch, lost.gap.new_epoch) == ("b", old, new)
+        assert data_of(events, "b") == [b"first", b"second"]
+        assert kept.cursors["b"] == Position(new, 2)
+
+
+async def test_a_topic_deleted_within_its_first_snapshot_is_known_to_have_been_there() -> None:
+    frames = [snapshot_begin_frame("a", 9), rows_frame("a", 3, in_snapshot_of=9), deleted_frame("a"), caught_up_frame()]
+    delivery, kept = ScriptedDelivery([WatchScript(frames, CursorAhead("x"))]), Kept()
+    async with scripted_server(delivery=delivery) as address, client_at(address) as client:
+        with pytest.raises(CursorAhead):
+            await watch_applied(client, ["a", "b"], lambda _: None, cursors=kept)
+    assert kept.cursors == {"a": Position(7, 0)}
+
+
+async def test_a_consumer_all_of_whose_topics_are_gone_ends_each_time() -> None:
+    kept = Kept()
+    told: list[object] = []
+    async with served_delivery() as cluster, client_at(cluster.address) as client:
+        await log_topic(cluster.store, "t")
+        await run_until(level, client, [WatchTopic("t", "tail")], kept)
+        await cluster.store.delete_topic("t")
+        for _ in range(3):
+            await watch_applied(client, WatchTopic("t", "tail"), lambda batch: told.extend(batch.events), cursors=kept)
+    assert len([event for event in told if isinstance(event, TopicGone)]) == 3
 
 
 def tagged(tag: str) -> Batch:

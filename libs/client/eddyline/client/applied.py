@@ -12,6 +12,8 @@ I2: stored cursors never lie behind what was not applied: within a snapshot they
 comes again, and so they do before a gap that a snapshot is to heal. Any other gap moves them once it was applied.
 I3: they follow a watch whose filters hide all that comes, a heartbeat behind it: a batch without events tells an `apply`
 that keeps them; where they are kept for it, it is not called.
+I4: a topic that was deleted keeps its cursor, whose epoch says that it had been there: a watch that starts at it has
+`TopicGone` again and goes on with the others, or, where the name was taken anew, a gap RECREATED and all of the new topic.
 Bounded: what is read ahead is at most another batch, `READ_AHEAD_BYTES`, and a frame.
 Failure: an exception of `apply`, or of storing, ends it as itself, with the cursors where they were. A cancel does too; a
 batch that was being applied by then is awaited where it cannot be cancelled, and its cursors are stored.
@@ -26,7 +28,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from eddyline.client.events import Lost, Records, SnapshotBegan, SnapshotEnded, SnapshotResumed, TopicGone
+from eddyline.client.events import Lost, Position, Records, SnapshotBegan, SnapshotEnded, SnapshotResumed, TopicGone
 from eddyline.client.watch_plan import wanted_topics
 from eddyline.client.worker_thread import WorkerThread
 from eddyline.core.errors import EddylineError, InvalidArgument
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
     from eddyline.client.connect import Client
     from eddyline.client.cursor_file import CursorStore
-    from eddyline.client.events import Position, WatchEvent
+    from eddyline.client.events import WatchEvent
     from eddyline.client.watch import Watch
     from eddyline.client.watch_plan import Start, WatchTopic
     from eddyline.core.record import Record
@@ -224,7 +226,7 @@ class _Applying:
                 self._snapshots.discard(event.topic)
                 self._cursors[event.topic] = event.position
             case TopicGone():
-                self._cursors.pop(event.topic, None)
+                self._cursors.setdefault(event.topic, Position(event.epoch, 0))  # I4
             case _:
                 pass  # I2
 

@@ -363,8 +363,9 @@ class Client:
     ) -> Watch:
         """Watch topics, for ever, across restarts: nothing is lost and nothing comes twice.
 
-        A topic given by name has the common `start` and `key_prefixes`. `resume_snapshots`: one that is interrupted goes on
-        where it was, with `SnapshotResumed`. `on_retry` hears why a reconnect is needed, `on_resume` that it goes on.
+        A topic given by name has the common `start` and `key_prefixes`. `heartbeat_ms`: 100 to 60 000, 0 = 10 000.
+        `resume_snapshots`: one that is interrupted goes on where it was, with `SnapshotResumed`. `on_retry` hears why a
+        reconnect is needed, `on_resume` that it goes on.
 
         Raises:
             EddylineError: InvalidArgument, InvalidName; when read: TopicNotFound, NotKv, CursorAhead, DataCorrupt.

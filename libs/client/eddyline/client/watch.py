@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     Explain = Callable[[delivery_pb2.WatchTopicsRequest], Awaitable[Sequence[delivery_pb2.WatchCost]]]
 
 HEARTBEAT_MS: Final = 5_000
+HEARTBEAT_MS_UNSAID: Final = 10_000
+"""What the contract takes 0 for."""
 SILENCE_HEARTBEATS_MAX: Final = 3
 DEFECTS_MAX: Final = 5
 """Tries after INTERNAL answers in a row, which a restart may mend and which would otherwise be repeated for ever."""
@@ -74,7 +76,7 @@ class Watch:
         self._before_retry = before_retry
         self._clock = clock
         self._backoff = Backoff(random_source, cap_s=RETRY_CAP_S)
-        self._silence_s = SILENCE_HEARTBEATS_MAX * heartbeat_ms / 1000
+        self._silence_s = SILENCE_HEARTBEATS_MAX * (heartbeat_ms or HEARTBEAT_MS_UNSAID) / 1000
         self._on_retry = on_retry
         self._on_resume = on_resume
         self._call: WatchCall | None = None

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TOPICS_MAX: Final = 1_000
+HEARTBEAT_MS_MIN: Final = 100
+HEARTBEAT_MS_MAX: Final = 60_000
 TS_MS_MAX: Final = (1 << 63) - 1
 
 StartPoint = Literal["snapshot", "tail", "earliest"]
@@ -151,9 +153,14 @@ class WatchPlan:
         """Begin at each topic's start. `resume_snapshots`: those that are interrupted go on, with `SnapshotResumed`.
 
         Raises:
-            InvalidArgument: no topic, too many, one named twice, or a start that there is not. InvalidName: a name that
-                breaks the rule.
+            InvalidArgument: no topic, too many, one named twice, a start that there is not, or a heartbeat out of its
+                bounds. InvalidName: a name that breaks the rule.
         """
+        if heartbeat_ms and not HEARTBEAT_MS_MIN <= heartbeat_ms <= HEARTBEAT_MS_MAX:
+            raise InvalidArgument(
+                f"heartbeat_ms is 0 or {HEARTBEAT_MS_MIN} to {HEARTBEAT_MS_MAX}, not {heartbeat_ms}",
+                field="heartbeat_ms",
+            )
         if not 1 <= len(topics) <= TOPICS_MAX:
             raise InvalidArgument(f"a watch takes 1 to {TOPICS_MAX} topics, not {len(topics)}", field="topics")
         self._places: dict[str, _Place] = {}

@@ -21,7 +21,6 @@ from eddyline.client.watch_plan import WatchTopic
 from eddyline.core.clock import SystemClock
 from eddyline.core.errors import CursorAhead, DataCorrupt, InvalidArgument, NewerFormat, NotReady
 from eddyline.core.fs import RealFs
-from eddyline.v1 import delivery_pb2, types_pb2
 from tests.support.clients import NoJitter
 from tests.support.faulty_fs import FaultyFs
 from tests.support.scripted_roles import (
@@ -30,6 +29,9 @@ from tests.support.scripted_roles import (
     caught_up_frame,
     cursor,
     deleted_frame,
+    gap_frame,
+    heartbeat_frame,
+    progress_frame,
     rows_frame,
     scripted_server,
     snapshot_begin_frame,
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-Frame = delivery_pb2.WatchTopicsResponse
 GONE = deleted_frame("a")
 
 
@@ -53,11 +54,6 @@ async def serving(*scripts: WatchScript) -> AsyncIterator[tuple[Client, Scripted
         topology = Topology("test", (address,), (), (address,))
         yield Client(topology, channels=channels, clock=SystemClock(), random_source=NoJitter(1)), delivery
         await channels.close()
-
-
-def gap(seq: int) -> Frame:
-    told = types_pb2.Gap(first_seq=seq, last_seq=seq, reason=types_pb2.GAP_REASON_CAP)
-    return Frame(topic="a", cursor=cursor("a", seq), gap=told)
 
 
 class Applied:
@@ -105,8 +101,10 @@ async def test_everything_is_applied_in_order_and_the_cursor_follows(on_loop: bo
         await watch_applied(client, "a", apply, cursors=kept, options=AppliedOptions(start="earliest"))
     assert applied.seqs == [1, 2, 3, 4]
     assert applied.batches[-1].events[-1] == TopicGone("a", 7)
-    assert kept.cursors == {}, "a topic that is gone has no place"
-    assert kept.saves == [dict(batch.cursors) for batch in applied.batches], "one behind each"
+    assert kept.cursors == {"a": Position(7, 4)}, "a topic that is gone keeps its place"
+    begun, *behind = kept.saves
+    assert begun == {"a": Position(7, 0)}, "where it begins, before anything came"
+    assert behind == [dict(batch.cursors) for batch in applied.batches], "one behind each"
     assert (applied.threads == {threading.get_ident()}) is on_loop
     assert len(applied.threads) == 1
 
@@ -140,7 +138,7 @@ async def test_record_by_record_where_asked() -> None:
     assert applied.seqs == [3, 5, 10, 11, 12]
     places = [batch.cursors.get("a") for batch in applied.batches]
     seqs = [place.seq if place is not None else None for place in places]
-    assert seqs == [None, None, None, 9, 10, 11, 12, None]
+    assert seqs == [None, None, None, 9, 10, 11, 12, 12]
 
 
 @pytest.mark.parametrize("on_loop", [False, True])
@@ -168,8 +166,13 @@ async def test_an_error_of_the_watch_comes_after_what_came_before_it_is_applied(
     assert kept.cursors == {"a": Position(7, 2)}
 
 
-async def test_a_gap_or_a_snapshot_under_way_comes_again() -> None:
-    frames = [rows_frame("a", 1), gap(5), snapshot_begin_frame("a", 9), rows_frame("a", 3, in_snapshot_of=9)]
+async def test_a_gap_that_is_to_be_healed_or_a_snapshot_under_way_comes_again() -> None:
+    frames = [
+        rows_frame("a", 1),
+        gap_frame("a", 2, 5, at_seq=1),
+        snapshot_begin_frame("a", 9),
+        rows_frame("a", 3, in_snapshot_of=9),
+    ]
     applied, kept = Applied(), Kept()
     async with serving(WatchScript(frames, CursorAhead("x"))) as (client, _):
         with pytest.raises(CursorAhead):
@@ -188,6 +191,82 @@ async def test_a_gap_or_a_snapshot_under_way_comes_again() -> None:
     assert delivery.requests[0].topics[0].cursor == cursor("a", 1)
     assert kept.cursors == {"a": Position(7, 9)}
     assert [type(event) for batch in applied.batches for event in batch.events][-2:] == [SnapshotEnded, CaughtUp]
+
+
+async def test_a_gap_moves_the_cursor_once_it_was_applied_and_no_earlier() -> None:
+    frames = [rows_frame("a", 1), gap_frame("a", 2, 5, at_seq=5)]
+    applied, kept = Applied(), Kept()
+    options = AppliedOptions(start="earliest", batch_records=1)
+
+    def refuse(batch: WatchBatch) -> None:
+        if any(isinstance(event, Lost) for event in batch.events):
+            raise ValueError("no gaps")
+        applied(batch)
+
+    async with serving(WatchScript(frames, CursorAhead("x")), WatchScript(frames[1:], CursorAhead("x"))) as (client, _):
+        with pytest.raises(ValueError, match="no gaps"):
+            await watch_applied(client, "a", refuse, cursors=kept, options=options)
+        assert kept.cursors == {"a": Position(7, 1)}
+        with pytest.raises(CursorAhead):
+            await watch_applied(client, "a", applied, cursors=kept, options=options)
+    assert kept.cursors == {"a": Position(7, 5)}
+
+
+@pytest.mark.parametrize("on_loop", [False, True])
+async def test_the_cursor_follows_what_is_hidden_without_an_apply(on_loop: bool) -> None:
+    frames = [rows_frame("a", 1), *(progress_frame("a", seq) for seq in range(2, 40)), heartbeat_frame()]
+    applied, kept = Applied(), Kept()
+    async with serving(WatchScript(frames, CursorAhead("x"))) as (client, _):
+        with pytest.raises(CursorAhead):
+            apply = applied.on_loop if on_loop else applied
+            await watch_applied(client, "a", apply, cursors=kept, options=AppliedOptions(start="earliest"))
+    assert kept.cursors == {"a": Position(7, 39)}
+    assert applied.seqs == [1]
+    assert all(batch.events for batch in applied.batches)
+
+
+async def test_the_cursor_does_not_follow_what_is_hidden_before_what_came_first_was_applied() -> None:
+    frames = [
+        rows_frame("a", 1),
+        progress_frame("a", 9),
+        rows_frame("a", 10),
+        progress_frame("a", 20),
+        caught_up_frame(),
+    ]
+    places: list[Mapping[str, Position]] = []
+    applied, kept = Applied(fails_at=10), Kept()
+
+    async def apply(batch: WatchBatch) -> None:
+        for _ in range(3_000):
+            await asyncio.sleep(0)
+        places.append(dict(kept.cursors))
+        applied(batch)
+
+    async with serving(WatchScript(frames)) as (client, _):
+        with pytest.raises(ValueError, match="no 10"):
+            options = AppliedOptions(start="earliest", batch_records=1)
+            await watch_applied(client, "a", apply, cursors=kept, options=options)
+    assert places[0] == {"a": Position(7, 0)}
+    assert places[1]["a"].seq in (1, 9), "what was hidden may be stored with the batch behind it"
+    assert kept.cursors == places[1]
+
+
+async def test_who_keeps_the_cursors_is_told_of_what_is_hidden_by_a_batch_without_events() -> None:
+    applied = Applied()
+    async with serving(WatchScript([rows_frame("a", 1), progress_frame("a", 9)], CursorAhead("x"))) as (client, _):
+        with pytest.raises(CursorAhead):
+            options = AppliedOptions(start="earliest", batch_records=1)
+            await watch_applied(client, "a", applied, cursors={}, options=options)
+    assert [(len(batch.events), batch.cursors["a"].seq) for batch in applied.batches] == [(1, 1), (0, 9)]
+
+
+async def test_nothing_moves_the_cursor_into_a_snapshot() -> None:
+    frames = [snapshot_begin_frame("a", 9), rows_frame("a", 3, in_snapshot_of=9), progress_frame("a", 7)]
+    kept = Kept()
+    async with serving(WatchScript([*frames, gap_frame("a", 4, 8, at_seq=8)], CursorAhead("x"))) as (client, _):
+        with pytest.raises(CursorAhead):
+            await watch_applied(client, "a", Applied(), cursors=kept)
+    assert kept.cursors == {}
 
 
 async def test_cancelled_in_an_apply_on_the_loop_it_was_not_applied() -> None:
@@ -306,13 +385,14 @@ async def test_a_size_out_of_bounds_is_refused(batch_records: int) -> None:
 
 async def test_a_store_of_cursors_that_fails_stops_it(tmp_path: Path) -> None:
     fs, applied = FaultyFs(RealFs()), Applied()
+    CursorFile(tmp_path / "c").save({"a": Position(7, 0)})
     fs.next_fault("fsync", error=errno.ENOSPC)
     async with serving(WatchScript([rows_frame("a", 1), rows_frame("a", 2)])) as (client, _):
         options = AppliedOptions(start="earliest", batch_records=1)
         with pytest.raises(OSError, match="No space"):
             await watch_applied(client, "a", applied, cursors=CursorFile(tmp_path / "c", fs=fs), options=options)
     assert applied.seqs == [1]
-    assert CursorFile(tmp_path / "c").load() == {}
+    assert CursorFile(tmp_path / "c").load() == {"a": Position(7, 0)}
 
 
 def test_cursors_are_the_old_ones_or_the_new_ones_after_a_crash_at_any_call(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.client.events import CaughtUp, Lost, Position, Records, SnapshotBegan, SnapshotEnded
-from eddyline.core.errors import Deadline, EddylineError, NotReady, TopicNotFound
+from eddyline.core.errors import Deadline, EddylineError, InvalidArgument, NotReady, TopicNotFound
 from eddyline.core.read import RecordFilter
 from eddyline.core.record import Gap, GapReason, Op, Record
 from eddyline.core.topic import Kind, TopicConfig
@@ -150,3 +150,15 @@ async def test_a_stream_that_heals_brings_what_a_cap_took_from_the_fold(tmp_path
             elif isinstance(event, Records):
                 held.update((record.key, record.seq) for record in event.records)
         assert held == {b"a": 1, b"b": 2, b"c": 3}
+
+
+@pytest.mark.parametrize("after", [-1, 1 << 64, Position(-1, 0), Position(EPOCH, -2), Position(1 << 64, 0)])
+async def test_a_place_that_there_is_not_is_refused_in_every_kind_of_read(after: Position | int) -> None:
+    async with streaming() as (client, log):
+        with pytest.raises(InvalidArgument):
+            client.read("t", after=after)
+        with pytest.raises(InvalidArgument):
+            client.stream("t", after=after)
+        with pytest.raises(InvalidArgument):
+            await anext(client.history("t", b"k", after=after))
+    assert log.requests == []

@@ -19,6 +19,7 @@ from eddyline.core.errors import (
     Draining,
     EddylineError,
     Internal,
+    InvalidArgument,
     NotReady,
     ResumeTokenMismatch,
     StoreUnreachable,
@@ -150,6 +151,37 @@ async def test_silent_call_is_given_up() -> None:
             await pass_time_until(reading, clock, HEARTBEAT_MS / 1000)
             assert seqs_of(await reading) == [2]
     assert len(delivery.requests) > 1
+
+
+@pytest.mark.parametrize(("heartbeat_ms", "silence_s"), [(0, 30.0), (100, 0.3), (60_000, 180.0)])
+async def test_a_call_is_given_up_at_three_heartbeats_and_not_before(heartbeat_ms: int, silence_s: float) -> None:
+    clock, heard = ManualClock(), list[EddylineError]()
+    scripts = [WatchScript([rows_frame("a", 1)]), *[WatchScript([rows_frame("a", 2)])] * 50]
+    async with (
+        watching(*scripts, clock=clock) as (client, delivery),
+        client.watch("a", start="earliest", heartbeat_ms=heartbeat_ms, on_retry=heard.append) as events,
+        asyncio.timeout(20),
+    ):
+        assert seqs_of(await take(events, 1)) == [1]
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(take(events, 1))
+            for _ in range(100):
+                await asyncio.sleep(0)
+            clock.advance(silence_s * 0.99)
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert heard == []
+            assert delivery.requests[0].heartbeat_ms == heartbeat_ms
+            await pass_time_until(reading, clock, silence_s)
+            assert seqs_of(await reading) == [2]
+    assert heard
+
+
+@pytest.mark.parametrize("heartbeat_ms", [-1, 1, 99, 60_001, 1 << 32])
+async def test_a_heartbeat_out_of_its_bounds_is_refused(heartbeat_ms: int) -> None:
+    async with watching() as (client, _):
+        with pytest.raises(InvalidArgument, match="heartbeat_ms"):
+            client.watch("a", heartbeat_ms=heartbeat_ms)
 
 
 async def test_cancelled_read_loses_nothing() -> None:

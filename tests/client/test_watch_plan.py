@@ -231,3 +231,32 @@ def test_going_away_brings_a_token() -> None:
     plan = plan_of("a", start="tail")
     assert plan.accept(going_away_frame(b"token")) is None
     assert plan.request().resume_token == b"token"
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        Position(-1, 3),
+        Position(7, -1),
+        Position(7, 1 << 64),
+        Position(1 << 64, 3),
+        AtTime(-1),
+        AtTime(1 << 63),
+        AtRevision(0),
+        AtRevision(-4),
+        AtRevision(1 << 64),
+    ],
+)
+def test_numbers_that_are_no_place_are_refused(start: Position | AtTime | AtRevision) -> None:
+    with pytest.raises(InvalidArgument):
+        WatchPlan([WatchTopic("a", start)], heartbeat_ms=1000)
+
+
+@pytest.mark.parametrize("start", [Position(0, 0), Position((1 << 64) - 1, (1 << 64) - 1), AtTime(0), AtRevision(1)])
+def test_the_outermost_places_are_asked_for(start: Position | AtTime | AtRevision) -> None:
+    assert len(WatchPlan([WatchTopic("a", start)], heartbeat_ms=1000).request().topics) == 1
+
+
+def test_a_start_of_no_kind_is_refused_with_all_that_there_are() -> None:
+    with pytest.raises(InvalidArgument, match="snapshot, tail, earliest, or at a Position, an AtTime or an AtRevision"):
+        plan_of("a", start="middle")  # type: ignore[arg-type] # what a caller without types may give

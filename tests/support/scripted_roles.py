@@ -27,10 +27,17 @@ class WatchScript:
 
 @dataclass(slots=True)
 class ScriptedDelivery(delivery_pb2_grpc.DeliveryServiceServicer):
-    """Answers the n-th call by the n-th script; a call beyond them is silent."""
+    """Answers the n-th call by the n-th script; a call beyond them is silent.
+
+    Watches begin at `heads`, 0 where there is none. `explain_failures`:
+    what the first calls that ask where they would begin are refused with.
+    """
 
     scripts: list[WatchScript]
     requests: list[delivery_pb2.WatchTopicsRequest] = field(default_factory=list)
+    heads: dict[str, int] = field(default_factory=dict)
+    explained: list[delivery_pb2.WatchTopicsRequest] = field(default_factory=list)
+    explain_failures: list[EddylineError] = field(default_factory=list)
 
     async def WatchTopics(
         self, request: delivery_pb2.WatchTopicsRequest, context: object
@@ -47,7 +54,15 @@ class ScriptedDelivery(delivery_pb2_grpc.DeliveryServiceServicer):
     async def ExplainWatch(
         self, request: delivery_pb2.ExplainWatchRequest, context: object
     ) -> delivery_pb2.ExplainWatchResponse:
-        raise NotYet("not in the script")
+        self.explained.append(request.watch)
+        if self.explain_failures:
+            raise self.explain_failures.pop(0)
+        starts = {
+            topic.topic: 0 if topic.point == delivery_pb2.START_POINT_EARLIEST else self.heads.get(topic.topic, 0)
+            for topic in request.watch.topics
+        }
+        costs = [delivery_pb2.WatchCost(start=cursor(name, seq)) for name, seq in starts.items()]
+        return delivery_pb2.ExplainWatchResponse(costs=costs)
 
 
 class UnscriptedLog(log_pb2_grpc.LogServiceServicer):

@@ -6,8 +6,14 @@ At least once: cursors are stored only after `apply` returned, so a crash in bet
 should be idempotent (by key, or by seq). Exactly once: where `apply` stores `batch.cursors` itself, in the transaction
 of what it does, and the next run is given them as a mapping.
 I1: a batch is not begun before the one before it was applied and its cursors stored; nothing is skipped.
-I2: stored cursors never lie behind what was not applied: within a snapshot, and behind a gap, they stay until what comes
-next was applied too, so that the snapshot, or the gap, comes again.
+So the place where a topic without a cursor begins (a tail's, say) is settled and stored before anything of it comes; where
+`apply` keeps the cursors, they are in the first batch. Only one that begins with a snapshot has none until its end.
+I2: stored cursors never lie behind what was not applied: within a snapshot they stay until its end was applied, so that it
+comes again, and so they do before a gap that a snapshot is to heal. Any other gap moves them once it was applied.
+I3: they follow a watch whose filters hide all that comes, a heartbeat behind it: a batch without events tells an `apply`
+that keeps them; where they are kept for it, it is not called.
+I4: a topic that was deleted keeps its cursor, whose epoch says that it had been there: a watch that starts at it has
+`TopicGone` again and goes on with the others, or, where the name was taken anew, a gap RECREATED and all of the new topic.
 Bounded: what is read ahead is at most another batch, `READ_AHEAD_BYTES`, and a frame.
 Failure: an exception of `apply`, or of storing, ends it as itself, with the cursors where they were. A cancel does too; a
 batch that was being applied by then is awaited where it cannot be cancelled, and its cursors are stored.
@@ -22,7 +28,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from eddyline.client.events import Records, SnapshotEnded, TopicGone
+from eddyline.client.events import Lost, Position, Records, SnapshotBegan, SnapshotEnded, SnapshotResumed, TopicGone
 from eddyline.client.watch_plan import wanted_topics
 from eddyline.client.worker_thread import WorkerThread
 from eddyline.core.errors import EddylineError, InvalidArgument
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
 
     from eddyline.client.connect import Client
     from eddyline.client.cursor_file import CursorStore
-    from eddyline.client.events import Position, WatchEvent
+    from eddyline.client.events import WatchEvent
     from eddyline.client.watch import Watch
     from eddyline.client.watch_plan import Start, WatchTopic
     from eddyline.core.record import Record
@@ -44,7 +50,10 @@ READ_AHEAD_BYTES: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class WatchBatch:
-    """Events in order, and the place per topic behind them: what a watch that goes on after this batch starts at."""
+    """Events in order, and the place per topic behind them: what a watch that goes on after this batch starts at.
+
+    Without events the places alone have moved, behind what the filters hide: only for who keeps them, by a mapping.
+    """
 
     events: tuple[WatchEvent, ...]
     cursors: Mapping[str, Position]
@@ -85,7 +94,7 @@ async def watch_applied(
     """Watch topics and apply what comes, until cancelled or until every topic was deleted.
 
     `cursors`: where they are kept; a mapping = where to start, `apply` keeping them itself. A topic that has none there
-    starts as the watch says.
+    starts as the watch says, and where that is now is stored before the first event.
 
     Raises:
         EddylineError: what a watch raises; what came before it is applied first. InvalidArgument: `batch_records` is
@@ -99,11 +108,22 @@ async def watch_applied(
         stored = dict(cursors if isinstance(cursors, Mapping) else await worker.run(cursors.load))
         wanted = wanted_topics(topics, start=options.start, key_prefixes=options.key_prefixes)
         wanted = [replace(topic, start=stored.get(topic.name, topic.start)) for topic in wanted]
-        stored = {topic.name: stored[topic.name] for topic in wanted if topic.name in stored}
         async with client.watch(wanted, on_retry=options.on_retry, on_resume=options.on_resume) as watch:
+            known = watch.positions
+            await watch.settle()
+            stored = watch.positions
+            if store is not None and stored != known:
+                await worker.run(lambda: store.save(stored))
             await _Applying(watch, apply, worker, store, stored, batch_records=options.batch_records).run()
     finally:
         worker.close()
+
+
+@dataclass(slots=True)
+class _Moved:
+    """Places that moved behind what filters hide, since the event before: the newest of each topic."""
+
+    places: dict[str, Position]
 
 
 class _Applying:
@@ -128,12 +148,14 @@ class _Applying:
         self._on_loop = inspect.iscoroutinefunction(apply) or inspect.iscoroutinefunction(
             getattr(apply, "__call__", None)  # noqa: B004 # an object whose call is a coroutine function
         )
-        self._ahead: deque[WatchEvent] = deque()
+        self._ahead: deque[WatchEvent | _Moved] = deque()
         self._ahead_records = 0
         self._ahead_bytes = 0
+        self._snapshots: set[str] = set()
         self._moved = asyncio.Event()
         self._failure: EddylineError | None = None
         self._over = False
+        watch.on_progress = self._on_progress
 
     async def run(self) -> None:
         """Until all is applied.
@@ -181,6 +203,9 @@ class _Applying:
         left = self._batch_records
         while self._ahead and left >= _records_in(self._ahead[0]):
             event = self._ahead.popleft()
+            if isinstance(event, _Moved):
+                self._cursors.update(event.places)
+                continue
             events.append(event)
             self._count(event, -1)
             left -= _records_in(event)
@@ -192,14 +217,31 @@ class _Applying:
         match event:
             case Records() if not event.in_snapshot:
                 self._cursors[event.topic] = event.position
+            case Lost() if event.topic not in self._snapshots:
+                # Where it is to be healed, this is the place before it.
+                self._cursors[event.topic] = event.position
+            case SnapshotBegan() | SnapshotResumed():
+                self._snapshots.add(event.topic)
             case SnapshotEnded():
+                self._snapshots.discard(event.topic)
                 self._cursors[event.topic] = event.position
             case TopicGone():
-                self._cursors.pop(event.topic, None)
+                self._cursors.setdefault(event.topic, Position(event.epoch, 0))  # I4
             case _:
                 pass  # I2
 
+    def _on_progress(self, topic: str, place: Position) -> None:
+        last = self._ahead[-1] if self._ahead else None
+        if isinstance(last, _Moved):
+            last.places[topic] = place
+        else:
+            self._ahead.append(_Moved({topic: place}))
+        self._moved.set()
+
     async def _apply_one(self, batch: WatchBatch) -> None:
+        if not batch.events and self._store is not None:
+            await self._worker.run(lambda: self._save(batch))
+            return
         if self._on_loop:
             applied = self._apply(batch)
         else:
@@ -229,8 +271,10 @@ class _Applying:
             self._ahead_bytes += sign * sum(len(row.key or b"") + len(row.data or b"") for row in event.records)
 
 
-def _records_in(event: WatchEvent) -> int:
+def _records_in(event: WatchEvent | _Moved) -> int:
     """How much of a batch an event takes."""
+    if isinstance(event, _Moved):
+        return 0
     return max(1, len(event.records)) if isinstance(event, Records) else 1
 
 

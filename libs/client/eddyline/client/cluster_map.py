@@ -18,7 +18,7 @@ import grpc
 from eddyline.client.call import STREAM_RETRYABLE, call_once
 from eddyline.client.topology import topology_from_pb
 from eddyline.core.errors import EddylineError, NotReady
-from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
+from eddyline.v1 import cluster_pb2, cluster_pb2_grpc, delivery_pb2
 from eddyline.v1.delivery_pb2_grpc import DeliveryServiceStub
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from eddyline.client.topology import Channels, Topology
     from eddyline.core.clock import Clock
-    from eddyline.v1 import delivery_pb2
 
     WatchCall = grpc.aio.UnaryStreamCall[delivery_pb2.WatchTopicsRequest, delivery_pb2.WatchTopicsResponse]
 
@@ -36,6 +35,8 @@ ASK_TIMEOUT_S: Final = 1.0
 ASK_EVERY_S: Final = 2.0
 PROBE_TIMEOUT_S: Final = 5.0
 """A role that takes longer for the smallest of its answers is as good as gone."""
+SETTLE_TIMEOUT_S: Final = 10.0
+"""Where a watch would begin is looked up topic by topic, 1 000 at most: a second, where the store is not busy."""
 
 
 class ClusterMap:
@@ -97,6 +98,17 @@ class Deliveries:
         channel = self._cluster.channels.any_of(self._cluster.topology.deliveries, self._turn, "delivery")
         self._turn += 1
         return DeliveryServiceStub(channel).WatchTopics(request)
+
+    async def explain(self, request: delivery_pb2.WatchTopicsRequest) -> Sequence[delivery_pb2.WatchCost]:
+        """Ask the next one where a watch would begin, a topic of it each.
+
+        Raises:
+            EddylineError: what it answered. NotReady: the cluster names none.
+        """
+        channel = self._cluster.channels.any_of(self._cluster.topology.deliveries, self._turn, "delivery")
+        self._turn += 1
+        asked = delivery_pb2.ExplainWatchRequest(watch=request, page_size=1)
+        return (await call_once(DeliveryServiceStub(channel).ExplainWatch(asked, timeout=SETTLE_TIMEOUT_S))).costs
 
     async def before_retry(self) -> None:
         """See that the next one answers; look for others where none did.

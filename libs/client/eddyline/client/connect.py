@@ -16,7 +16,7 @@ from eddyline.client.append_run import AppendRun
 from eddyline.client.append_stream import AppendStream
 from eddyline.client.call import CALL_TIMEOUT_S, Retry, call_once, check_message
 from eddyline.client.cluster_map import ClusterMap, Deliveries
-from eddyline.client.events import Position
+from eddyline.client.events import Position, position_of
 from eddyline.client.fold import get_entries, get_entry_at, key_history, range_entries
 from eddyline.client.fold_artifact import export_fold, import_fold, list_artifacts
 from eddyline.client.fold_check import settle_fold, verify_fold
@@ -290,7 +290,7 @@ class Client:
         Raises:
             EddylineError: TopicNotFound, CursorAhead, DataCorrupt.
         """
-        plan = ReadPlan(topic, _position(after), limit, follow, record_filter, on_retry, on_resume)
+        plan = ReadPlan(topic, position_of(after), limit, follow, record_filter, on_retry, on_resume)
         return read_log(self._log(topic), plan, retry=self._retry)
 
     def stream(
@@ -314,7 +314,7 @@ class Client:
             EddylineError: TopicNotFound, CursorAhead, DataCorrupt, InvalidArgument (`heals` with `end_seq`), NotKv,
                 FoldLost.
         """
-        plan = StreamPlan(topic, _position(after), follow, end_seq, record_filter, heals, on_retry, on_resume)
+        plan = StreamPlan(topic, position_of(after), follow, end_seq, record_filter, heals, on_retry, on_resume)
         return stream_log(self._log(topic), plan, retry=self._retry)
 
     async def find_seq(
@@ -363,8 +363,9 @@ class Client:
     ) -> Watch:
         """Watch topics, for ever, across restarts: nothing is lost and nothing comes twice.
 
-        A topic given by name has the common `start` and `key_prefixes`. `resume_snapshots`: one that is interrupted goes on
-        where it was, with `SnapshotResumed`. `on_retry` hears why a reconnect is needed, `on_resume` that it goes on.
+        A topic given by name has the common `start` and `key_prefixes`. `heartbeat_ms`: 100 to 60 000, 0 = 10 000.
+        `resume_snapshots`: one that is interrupted goes on where it was, with `SnapshotResumed`. `on_retry` hears why a
+        reconnect is needed, `on_resume` that it goes on.
 
         Raises:
             EddylineError: InvalidArgument, InvalidName; when read: TopicNotFound, NotKv, CursorAhead, DataCorrupt.
@@ -374,6 +375,7 @@ class Client:
         return Watch(
             WatchPlan(wanted, heartbeat_ms=heartbeat_ms, resume_snapshots=resume_snapshots),
             open_call=deliveries.open_call,
+            explain=deliveries.explain,
             before_retry=deliveries.before_retry,
             clock=self._clock,
             random_source=self._random,
@@ -423,7 +425,7 @@ class Client:
         Raises:
             EddylineError: TopicNotFound, NotKv, EpochMismatch, CursorAhead, DataCorrupt.
         """
-        place = _position(after)
+        place = position_of(after)
         epoch = place.epoch or (await self.get_topic(topic)).epoch
         revisions = key_history(
             self._fold(topic), topic, key, after_seq=place.seq, limit=limit, epoch=epoch, retry=self._retry
@@ -494,7 +496,3 @@ class Client:
     def _store(self, topic: str) -> grpc.aio.Channel:
         stores = self.topology.stores
         return self._channels.any_of(stores, shard_of(topic, len(stores)) if stores else 0, "store")
-
-
-def _position(after: Position | int) -> Position:
-    return after if isinstance(after, Position) else Position(0, after)

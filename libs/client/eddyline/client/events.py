@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from eddyline.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from eddyline.core.record import Gap, Record
+
+NUMBER_MAX: Final = (1 << 64) - 1
+"""Of an epoch and a seq: what the contract has room for."""
 
 
 class Position(NamedTuple):
@@ -14,6 +19,20 @@ class Position(NamedTuple):
 
     epoch: int
     seq: int
+
+
+def position_of(place: Position | int, *, field: str = "after") -> Position:
+    """A place as it is given, in any epoch where it is a seq alone.
+
+    Raises:
+        InvalidArgument: a number of it is negative, or above what 64 bits hold.
+    """
+    position = place if isinstance(place, Position) else Position(0, place)
+    if not (0 <= position.epoch <= NUMBER_MAX and 0 <= position.seq <= NUMBER_MAX):
+        raise InvalidArgument(
+            f"epoch and seq are 0 to {NUMBER_MAX}, not {position.epoch} and {position.seq}", field=field
+        )
+    return position
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ Owns one WatchTopics call at a time; `eddyline.client.watch_plan` owns the place
 (a wrong name, no fold, a cursor ahead of the log, corrupt data) are raised; everything else is a reason to reconnect.
 A call that says nothing for three heartbeats is given up, so a role that hangs is left as one that died. A replica that
 sends its streams elsewhere is left for the next one at once, without a word to the reader.
+`settle` has places for topics that begin at a time, at a revision or at their heads before anything comes of them, so that
+`positions` has them too.
 Threading: read by one task at a time. A read that is cancelled loses nothing: the next one resumes.
 """
 
@@ -30,7 +32,7 @@ from eddyline.core.status import unwrap
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
     from types import TracebackType
 
     from eddyline.client.events import Position, TopicGone, WatchEvent
@@ -40,8 +42,11 @@ if TYPE_CHECKING:
 
     WatchCall = grpc.aio.UnaryStreamCall[delivery_pb2.WatchTopicsRequest, delivery_pb2.WatchTopicsResponse]
     OpenCall = Callable[[delivery_pb2.WatchTopicsRequest], WatchCall]
+    Explain = Callable[[delivery_pb2.WatchTopicsRequest], Awaitable[Sequence[delivery_pb2.WatchCost]]]
 
 HEARTBEAT_MS: Final = 5_000
+HEARTBEAT_MS_UNSAID: Final = 10_000
+"""What the contract takes 0 for."""
 SILENCE_HEARTBEATS_MAX: Final = 3
 DEFECTS_MAX: Final = 5
 """Tries after INTERNAL answers in a row, which a restart may mend and which would otherwise be repeated for ever."""
@@ -57,6 +62,7 @@ class Watch:
         plan: WatchPlan,
         *,
         open_call: OpenCall,
+        explain: Explain,
         clock: Clock,
         random_source: random.Random,
         before_retry: Callable[[], Awaitable[None]] | None = None,
@@ -66,10 +72,11 @@ class Watch:
     ) -> None:
         self._plan = plan
         self._open_call = open_call
+        self._explain = explain
         self._before_retry = before_retry
         self._clock = clock
         self._backoff = Backoff(random_source, cap_s=RETRY_CAP_S)
-        self._silence_s = SILENCE_HEARTBEATS_MAX * heartbeat_ms / 1000
+        self._silence_s = SILENCE_HEARTBEATS_MAX * (heartbeat_ms or HEARTBEAT_MS_UNSAID) / 1000
         self._on_retry = on_retry
         self._on_resume = on_resume
         self._call: WatchCall | None = None
@@ -85,10 +92,32 @@ class Watch:
         self.heard_s: float | None = None
         """When the newest frame came, heartbeats too, by the clock's `monotonic_s`; None = none came yet."""
 
+        self.on_progress: Callable[[str, Position], None] | None = None
+        """Hears of a topic's place that moved behind what the filters hide, between two events: nothing is to be read."""
+
     @property
     def positions(self) -> dict[str, Position]:
         """Per topic the place behind the newest event, to start another watch at."""
         return self._plan.positions
+
+    async def settle(self) -> None:
+        """Fix where topics begin that have no place yet, however long it takes; before the first event is read.
+
+        `positions` has them from then on, but those that begin with a snapshot: they have theirs at its end.
+
+        Raises:
+            EddylineError: what another try cannot mend.
+        """
+        while (request := self._plan.unsettled()) is not None:
+            try:
+                if self._resuming and self._before_retry is not None:
+                    await self._before_retry()
+                self._plan.settle(await self._explain(request))
+            except EddylineError as error:
+                await self._recover(error)
+            else:
+                self._backoff.reset()
+                self._defects = 0
 
     def __aiter__(self) -> Self:
         return self
@@ -122,6 +151,10 @@ class Watch:
             self._defects = 0
             if event is not None:
                 return event
+            if frame.HasField("progress") and self.on_progress is not None:
+                place = self._plan.position_of(frame.topic)
+                if place is not None:
+                    self.on_progress(frame.topic, place)
         self._drop_call()
         raise StopAsyncIteration
 

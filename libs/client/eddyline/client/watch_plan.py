@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, assert_never
 
 from eddyline.client.events import (
+    NUMBER_MAX,
     CaughtUp,
     Lost,
     Position,
@@ -23,8 +24,9 @@ from eddyline.client.events import (
     SnapshotResumed,
     TopicGone,
     WatchEvent,
+    position_of,
 )
-from eddyline.core.errors import InvalidArgument
+from eddyline.core.errors import Internal, InvalidArgument
 from eddyline.core.topic import check_name
 from eddyline.core.wire import gap_from_pb, record_from_pb
 from eddyline.v1 import delivery_pb2, log_pb2, types_pb2
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TOPICS_MAX: Final = 1_000
+HEARTBEAT_MS_MIN: Final = 100
+HEARTBEAT_MS_MAX: Final = 60_000
+TS_MS_MAX: Final = (1 << 63) - 1
 
 StartPoint = Literal["snapshot", "tail", "earliest"]
 
@@ -112,6 +117,27 @@ def wanted_topics(
     ]
 
 
+def _check_start(start: Start) -> None:
+    """Refuse what is no place to start at, before a message that has no room for it does."""
+    match start:
+        case Position():
+            position_of(start, field="start")
+        case AtTime(ts_ms):
+            if not 0 <= ts_ms <= TS_MS_MAX:
+                raise InvalidArgument(f"a watch starts at a time of 0 to {TS_MS_MAX} ms, not {ts_ms}", field="start")
+        case AtRevision(revision):
+            if not 1 <= revision <= NUMBER_MAX:
+                raise InvalidArgument(
+                    f"a watch starts at a revision of 1 to {NUMBER_MAX}, not {revision}", field="start"
+                )
+        case _ if start not in _POINTS:
+            raise InvalidArgument(
+                f"a watch starts at {', '.join(_POINTS)}, or at a Position, an AtTime or an AtRevision", field="start"
+            )
+        case _:
+            pass
+
+
 @dataclass(slots=True)
 class _Place:
     wanted: WatchTopic
@@ -127,8 +153,14 @@ class WatchPlan:
         """Begin at each topic's start. `resume_snapshots`: those that are interrupted go on, with `SnapshotResumed`.
 
         Raises:
-            InvalidArgument: no topic, too many, or one named twice. InvalidName: a name that breaks the rule.
+            InvalidArgument: no topic, too many, one named twice, a start that there is not, or a heartbeat out of its
+                bounds. InvalidName: a name that breaks the rule.
         """
+        if heartbeat_ms and not HEARTBEAT_MS_MIN <= heartbeat_ms <= HEARTBEAT_MS_MAX:
+            raise InvalidArgument(
+                f"heartbeat_ms is 0 or {HEARTBEAT_MS_MIN} to {HEARTBEAT_MS_MAX}, not {heartbeat_ms}",
+                field="heartbeat_ms",
+            )
         if not 1 <= len(topics) <= TOPICS_MAX:
             raise InvalidArgument(f"a watch takes 1 to {TOPICS_MAX} topics, not {len(topics)}", field="topics")
         self._places: dict[str, _Place] = {}
@@ -136,8 +168,7 @@ class WatchPlan:
             check_name(wanted.name, "topic")
             if wanted.name in self._places:
                 raise InvalidArgument(f"topic {wanted.name} is named twice", field="topics", topic=wanted.name)
-            if not isinstance(wanted.start, Position | AtTime | AtRevision) and wanted.start not in _POINTS:
-                raise InvalidArgument(f"a watch starts at {', '.join(_POINTS)} or a Position", field="start")
+            _check_start(wanted.start)
             place = _Place(wanted)
             if isinstance(wanted.start, Position):
                 place.position = wanted.start
@@ -160,6 +191,11 @@ class WatchPlan:
             if place.position is not None and not place.in_snapshot
         }
 
+    def position_of(self, name: str) -> Position | None:
+        """The place in one topic, as in `positions`; None = it has none, or was deleted."""
+        place = self._places.get(name)
+        return None if place is None or place.gone or place.in_snapshot else place.position
+
     def request(self) -> delivery_pb2.WatchTopicsRequest:
         """What to ask for now."""
         request = delivery_pb2.WatchTopicsRequest(
@@ -177,6 +213,33 @@ class WatchPlan:
                 topic.cursor.CopyFrom(types_pb2.Cursor(topic=name, epoch=place.position.epoch, seq=place.position.seq))
             request.topics.append(topic)
         return request
+
+    def unsettled(self) -> delivery_pb2.WatchTopicsRequest | None:
+        """What to ask to know where topics begin that have no place, without their filters; None = nothing.
+
+        One that begins with a snapshot has its place at its end.
+        """
+        request = delivery_pb2.WatchTopicsRequest()
+        for name, place in self._places.items():
+            wanted = place.wanted
+            values_first = wanted.start == "snapshot" and not wanted.updates_only
+            if place.position is None and not place.gone and not values_first:
+                bare = WatchTopic(name, wanted.start, updates_only=wanted.updates_only)
+                request.topics.append(bare.asked())
+        return request if request.topics else None
+
+    def settle(self, costs: Sequence[delivery_pb2.WatchCost]) -> None:
+        """Begin topics that have no place yet where they would begin now.
+
+        Raises:
+            Internal: a topic that was asked for is not among them.
+        """
+        told = {cost.start.topic: Position(cost.start.epoch, cost.start.seq) for cost in costs}
+        asked = self.unsettled()
+        for topic in asked.topics if asked is not None else ():
+            if topic.topic not in told:
+                raise Internal(f"delivery did not say where topic {topic.topic} begins")
+            self._places[topic.topic].position = told[topic.topic]
 
     def accept(self, frame: delivery_pb2.WatchTopicsResponse) -> WatchEvent | None:
         """Take a frame: the place moves behind it. None = it says nothing to the reader."""
@@ -241,7 +304,8 @@ class WatchPlan:
                 place.in_snapshot = True
                 return SnapshotResumed(name, frame.snapshot_resume.fold_seq, frame.snapshot_resume.after_key)
             case "progress":
-                place.position = here
+                if not place.in_snapshot:
+                    place.position = here
                 return None
             case "snapshot_end":
                 place.in_snapshot = False

@@ -94,6 +94,7 @@ class Cluster:
         self._random = random_source if random_source is not None else random.Random()
         self._channels: dict[str, grpc.Channel] = {}
         self._stores = tuple(stores)
+        self._known = self._stores
 
     def __enter__(self) -> Cluster:
         return self
@@ -135,7 +136,8 @@ class Cluster:
         return self.stores[shard_of(topic, len(self.stores))]
 
     def look_again(self) -> None:
-        """Ask where the stores are before the next call: one did not answer where it was."""
+        """Ask where the stores are before the next call: one did not answer where it was. They are asked, too."""
+        self._known = self._stores or self._known
         self._stores = ()
 
     def get_topic(self, topic: str) -> topic_pb2.Topic:
@@ -236,7 +238,7 @@ class Cluster:
     def _find_stores(self) -> tuple[str, ...]:
         patience = self.patience()
         while True:
-            for seed in self._seeds:
+            for seed in dict.fromkeys((*self._seeds, *self._known)):
                 request, decode = cluster_pb2.GetTopologyRequest(), cluster_pb2.GetTopologyResponse.FromString
                 try:
                     answer = self._call_once(seed, "ClusterService/GetTopology", request, decode, ASK_TIMEOUT_S)

@@ -14,9 +14,18 @@ from eddyline.client.events import (
     SnapshotResumed,
     TopicGone,
 )
-from eddyline.client.watch_plan import TOPICS_MAX, AtRevision, AtTime, StartPoint, WatchPlan, WatchTopic
+from eddyline.client.watch_plan import (
+    REQUEST_BYTES_MAX,
+    TOPICS_MAX,
+    AtRevision,
+    AtTime,
+    StartPoint,
+    WatchPlan,
+    WatchTopic,
+)
+from eddyline.core.cursor import AFTER_KEY_BYTES_MAX
 from eddyline.core.errors import InvalidArgument, InvalidName
-from eddyline.core.record import Gap, GapReason
+from eddyline.core.record import MESSAGE_BYTES_MAX, Gap, GapReason
 from eddyline.v1 import delivery_pb2, log_pb2, types_pb2
 from tests.support.scripted_roles import (
     caught_up_frame,
@@ -260,3 +269,32 @@ def test_the_outermost_places_are_asked_for(start: Position | AtTime | AtRevisio
 def test_a_start_of_no_kind_is_refused_with_all_that_there_are() -> None:
     with pytest.raises(InvalidArgument, match="snapshot, tail, earliest, or at a Position, an AtTime or an AtRevision"):
         plan_of("a", start="middle")  # type: ignore[arg-type] # what a caller without types may give
+
+
+def prefixed(count: int, *, key_bytes: int = 1 << 10) -> list[WatchTopic]:
+    keys = tuple(number.to_bytes(2, "big") + bytes(key_bytes - 2) for number in range(1_000))
+    return [WatchTopic(f"t{number:02}", "tail", keys) for number in range(count)]
+
+
+@pytest.mark.parametrize("topics", [70, 64])
+def test_a_request_that_no_call_carries_is_refused_with_its_size(topics: int) -> None:
+    with pytest.raises(InvalidArgument, match="bytes as one message") as refused:
+        WatchPlan(prefixed(topics), heartbeat_ms=1000)
+    assert refused.value.metadata["limitBytes"] == str(REQUEST_BYTES_MAX)
+    assert int(refused.value.metadata["sizeBytes"]) > REQUEST_BYTES_MAX
+
+
+def test_the_largest_first_request_has_room_to_resume_all_of_its_topics() -> None:
+    names = [f"{number:0255}" for number in range(TOPICS_MAX)]
+    plan = WatchPlan([WatchTopic(name, "snapshot") for name in names], heartbeat_ms=1000)
+    first = plan.request().ByteSize()
+    for name in names:
+        frame = rows_frame(name, (1 << 64) - 1)
+        frame.cursor.epoch = (1 << 64) - 1
+        plan.accept(frame)
+    plan.accept(heartbeat_frame(bytes(TOKEN_BYTES_MAX)))
+    assert plan.request().ByteSize() - first < MESSAGE_BYTES_MAX - REQUEST_BYTES_MAX
+
+
+TOKEN_BYTES_MAX = 9 + TOPICS_MAX * (33 + 2 + AFTER_KEY_BYTES_MAX)
+"""Of 1 000 topics that are all within a snapshot."""

@@ -119,7 +119,9 @@ Global___WatchStanding: _TypeAlias = WatchStanding  # noqa: Y015
 
 @_typing.final
 class WatchTopicsRequest(_message.Message):
-    """Request of WatchTopics."""
+    """Request of WatchTopics. At most 64 MiB as one message: gRPC refuses a larger one as RESOURCE_EXHAUSTED, without a reason,
+    each time it is tried. Keep topics and filters below 62 MiB: a resume adds at most 2 MiB of token and cursors.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

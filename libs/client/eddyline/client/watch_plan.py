@@ -27,6 +27,7 @@ from eddyline.client.events import (
     position_of,
 )
 from eddyline.core.errors import Internal, InvalidArgument
+from eddyline.core.record import MESSAGE_BYTES_MAX
 from eddyline.core.topic import check_name
 from eddyline.core.wire import gap_from_pb, record_from_pb
 from eddyline.v1 import delivery_pb2, log_pb2, types_pb2
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 TOPICS_MAX: Final = 1_000
 HEARTBEAT_MS_MIN: Final = 100
 HEARTBEAT_MS_MAX: Final = 60_000
+REQUEST_BYTES_MAX: Final = MESSAGE_BYTES_MAX - (2 << 20)
+"""Of a first request. A call carries 64 MiB; a resume adds a token of at most 1 MB and 1 000 cursors, 0.3 MB."""
 TS_MS_MAX: Final = (1 << 63) - 1
 
 StartPoint = Literal["snapshot", "tail", "earliest"]
@@ -153,8 +156,8 @@ class WatchPlan:
         """Begin at each topic's start. `resume_snapshots`: those that are interrupted go on, with `SnapshotResumed`.
 
         Raises:
-            InvalidArgument: no topic, too many, one named twice, a start that there is not, or a heartbeat out of its
-                bounds. InvalidName: a name that breaks the rule.
+            InvalidArgument: no topic, too many, one named twice, a start that there is not, a heartbeat out of its
+                bounds, or topics and filters of more than `REQUEST_BYTES_MAX`. InvalidName: a name that breaks the rule.
         """
         if heartbeat_ms and not HEARTBEAT_MS_MIN <= heartbeat_ms <= HEARTBEAT_MS_MAX:
             raise InvalidArgument(
@@ -176,6 +179,15 @@ class WatchPlan:
         self._heartbeat_ms = heartbeat_ms
         self._resume_snapshots = resume_snapshots
         self._token = b""
+        size = self.request().ByteSize()
+        if size > REQUEST_BYTES_MAX:
+            raise InvalidArgument(
+                f"the watch has {size} bytes as one message, at most {REQUEST_BYTES_MAX}: watch fewer topics, or by fewer "
+                "or shorter filters",
+                field="topics",
+                sizeBytes=size,
+                limitBytes=REQUEST_BYTES_MAX,
+            )
 
     @property
     def finished(self) -> bool:

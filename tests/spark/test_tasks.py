@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.errors import EpochMismatch
+from eddyline.spark.channels import NO_ACCESS
 from eddyline.spark.jobs import tasks
 from eddyline.spark.jobs.tasks import WorkRefused, run_waves, tasks_line
 from eddyline.spark.pieces import Piece
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from eddyline.core.caller_channel import CallerAccess
     from eddyline.spark.calls import Cluster
     from eddyline.spark.jobs.tasks import Line
 
@@ -37,6 +39,7 @@ class Numbering:
     refused: int = -1
     stores: tuple[str, ...] = ()
     patience_s: int = 1
+    access: CallerAccess = NO_ACCESS
 
     def lines(self, cluster: Cluster, partition: ReadPartition, number: int) -> Iterator[Line]:
         from pathlib import Path

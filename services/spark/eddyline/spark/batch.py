@@ -31,7 +31,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        with Cluster(options.stores, patience_s=options.patience_s) as cluster:
+        with Cluster.of(options) as cluster:
             cuts = self._cuts if self._cuts is not None else pin(cluster, options)
             if options.folds:
                 return [task for cut in cuts for task in plan_fold(cluster, cut, options)]

@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import random
 import threading
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import grpc
 
 from eddyline.client.call import CALL_TIMEOUT_S, RETRY_CAP_S, STREAM_RETRYABLE, retry_after_s
 from eddyline.core.backoff import Backoff
-from eddyline.core.channel import CHANNEL_OPTIONS
 from eddyline.core.clock import SystemClock
 from eddyline.core.errors import Code, NotReady
 from eddyline.core.routing import shard_of
-from eddyline.core.status import unwrap
+from eddyline.spark.channels import NO_ACCESS, REFUSED, domain_error, how_dialled, open_channel
 from eddyline.v1 import cluster_pb2, log_pb2, segment_pb2, topic_pb2
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
+    from eddyline.core.caller_channel import CallerAccess
     from eddyline.core.clock import Clock
     from eddyline.core.errors import EddylineError
 
@@ -76,6 +76,25 @@ class Patience:
         threading.Event().wait(delay_s)
 
 
+class Reached(Protocol):
+    """What is to be read says where, as whom, and with which patience."""
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Addresses of roles of the cluster."""
+        ...
+
+    @property
+    def access(self) -> CallerAccess:
+        """What is shown to them."""
+        ...
+
+    @property
+    def patience_s(self) -> int:
+        """How long a store may stay away."""
+        ...
+
+
 class Cluster:
     """A cluster, found through any of `seeds`, or known by its `stores`. A context manager; the channels close with it."""
 
@@ -85,16 +104,23 @@ class Cluster:
         *,
         patience_s: float,
         stores: Sequence[str] = (),
+        access: CallerAccess = NO_ACCESS,
         clock: Clock | None = None,
         random_source: random.Random | None = None,
     ) -> None:
         self._seeds = tuple(seeds)
         self._patience_s = patience_s
+        self._access = access
         self._clock = clock if clock is not None else SystemClock()
         self._random = random_source if random_source is not None else random.Random()
         self._channels: dict[str, grpc.Channel] = {}
         self._stores = tuple(stores)
         self._known = self._stores
+
+    @classmethod
+    def of(cls, reached: Reached, *, stores: Sequence[str] = ()) -> Cluster:
+        """The one that options or a piece of work name."""
+        return cls(reached.stores, patience_s=reached.patience_s, stores=stores, access=reached.access)
 
     def __enter__(self) -> Cluster:
         return self
@@ -117,11 +143,17 @@ class Cluster:
         return Patience(self._patience_s, clock=self._clock, random_source=self._random)
 
     @property
+    def access(self) -> CallerAccess:
+        """What it shows to roles."""
+        return self._access
+
+    @property
     def stores(self) -> tuple[str, ...]:
         """Addresses of the shards by index, as they were last heard of.
 
         Raises:
             NotReady: no role of the cluster answered, or none knows of a store.
+            Unauthenticated, PermissionDenied: what a role thinks of who asks.
         """
         if not self._stores:
             self._stores = self._find_stores()
@@ -132,6 +164,7 @@ class Cluster:
 
         Raises:
             NotReady: no role of the cluster answered, or none knows of a store.
+            Unauthenticated, PermissionDenied: what a role thinks of who asks.
         """
         return self.stores[shard_of(topic, len(self.stores))]
 
@@ -203,7 +236,7 @@ class Cluster:
         try:
             yield from call
         except grpc.RpcError as error:
-            raise _domain_error(error) from None
+            raise domain_error(error) from None
         finally:
             call.cancel()
 
@@ -218,7 +251,7 @@ class Cluster:
             try:
                 return self._call_once(address(), method, request, decode, CALL_TIMEOUT_S)
             except grpc.RpcError as error:
-                patience.wait(_domain_error(error))
+                patience.wait(domain_error(error))
                 self.look_again()
 
     def _call_once(
@@ -232,7 +265,7 @@ class Cluster:
     def _channel(self, address: str) -> grpc.Channel:
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = grpc.insecure_channel(address, options=list(CHANNEL_OPTIONS))
+            channel = self._channels[address] = open_channel(address, self._access)
         return channel
 
     def _find_stores(self) -> tuple[str, ...]:
@@ -243,21 +276,16 @@ class Cluster:
                 try:
                     answer = self._call_once(seed, "ClusterService/GetTopology", request, decode, ASK_TIMEOUT_S)
                 except grpc.RpcError as error:
-                    failure = _domain_error(error)
+                    failure = domain_error(error)
+                    if failure.code in REFUSED:
+                        raise failure from None
                     continue
                 if answer.shards:
                     return tuple(shard.address for shard in sorted(answer.shards, key=lambda shard: shard.shard_index))
                 failure = NotReady(f"{seed} knows of no store")
-            patience.wait(NotReady(f"no answer from {', '.join(self._seeds)} (option store): {failure.message}"))
+            tried = f"{', '.join(self._seeds)} (option store), {how_dialled(self._access)}"
+            patience.wait(NotReady(f"no answer from {tried}: {failure.message}"))
 
 
 def _serialized(message: Message) -> bytes:
     return message.SerializeToString()
-
-
-def _domain_error(error: grpc.RpcError) -> EddylineError:
-    """The error of a synchronous call, which has what one of a loop has, in other classes."""
-    assert isinstance(error, grpc.Call)
-    trailing = grpc.aio.Metadata(*((key, value) for key, value in error.trailing_metadata() or ()))
-    told = grpc.aio.AioRpcError(error.code(), grpc.aio.Metadata(), trailing, details=error.details())
-    return unwrap(told)

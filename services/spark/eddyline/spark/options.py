@@ -6,17 +6,22 @@ which Spark adds by itself. What contradicts is refused with both names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from eddyline.core.read import ALL_RECORDS, RecordFilter
 from eddyline.core.settings import SettingsError, check_address
 from eddyline.core.topic import check_name
 from eddyline.spark import option_values as values
+from eddyline.spark.access import ACCESS_NAMES, NOT_ASKED, asked_access, read_access
+from eddyline.spark.channels import NO_ACCESS
 from eddyline.spark.option_values import SEQ_MAX, SeqBound, refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from eddyline.core.caller_channel import CallerAccess
+    from eddyline.spark.access import AccessOptions
 
 ReadKind = Literal["log", "fold", "asOf", "gaps"]
 OnGap = Literal["fail", "warn", "rows"]
@@ -54,6 +59,7 @@ NAMES: Final = {
         "maxRecordsPerTrigger",
         "onGap",
         "patienceSeconds",
+        *ACCESS_NAMES,
     )
 }
 """Every option, by how Spark may spell it."""
@@ -69,6 +75,7 @@ class ReadOptions:
     """What a read was asked for. `topics` are names, or one prefix (`topic_prefix`); `None` = not given.
 
     Seqs: `starting_seq` inclusive, `ending_seq` exclusive. Times in nanoseconds, likewise.
+    `access` is what is shown to roles: `asked` with its files read (`with_access`), which parsing does not do.
     """
 
     stores: tuple[str, ...]
@@ -90,6 +97,8 @@ class ReadOptions:
     records_per_trigger: int | None = None
     on_gap: OnGap = "fail"
     patience_s: int = PATIENCE_S
+    asked: AccessOptions = NOT_ASKED
+    access: CallerAccess = field(default=NO_ACCESS, repr=False)
 
     @property
     def folds(self) -> bool:
@@ -136,9 +145,19 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         records_per_trigger=_number(named, "maxRecordsPerTrigger", 1, SEQ_MAX),
         on_gap=values.choice("onGap", named.get("onGap", "fail"), get_args(OnGap)),
         patience_s=_number(named, "patienceSeconds", 1, 3_600) or PATIENCE_S,
+        asked=asked_access(named),
     )
     _check_together(parsed, named)
     return parsed
+
+
+def with_access(options: ReadOptions, environ: Mapping[str, str]) -> ReadOptions:
+    """The same with the files read that options and environment name.
+
+    Raises:
+        InvalidArgument: one of them cannot be used.
+    """
+    return replace(options, access=read_access(options.asked, environ))
 
 
 def check_stream(given: Mapping[str, str]) -> None:

@@ -4,6 +4,7 @@ from eddyline.spark.read import read
 
 rows = read(spark, "127.0.0.1:7701", topic="routes", starting_seq=100, columns=["seq", "key", "data"])
 changes = read(spark, "127.0.0.1:7701", topic="routes", stream=True, max_records_per_trigger=100_000)
+secured = read(spark, "store.internal:7701", topic="routes", access=AccessOptions(key_file="my.key", tls_ca="ca.pem"))
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from eddyline.spark.access import NOT_ASKED
 from eddyline.spark.option_values import BINARY_PREFIX
 from eddyline.spark.source import register
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from eddyline.spark.access import AccessOptions
     from eddyline.spark.options import OnGap, ReadKind, TimeBy
 
 Moment = datetime | int
@@ -52,6 +55,7 @@ def read(
     max_records_per_trigger: int | None = None,
     on_gap: OnGap | None = None,
     patience_s: int | None = None,
+    access: AccessOptions = NOT_ASKED,
 ) -> DataFrame:
     """Load topics, with the format registered. `topic`: names, or one prefix with `*` at its end. `kind` is the option
     `read`; the others are the options of their names, and what they mean is there.
@@ -82,6 +86,7 @@ def read(
         "maxRecordsPerTrigger": max_records_per_trigger,
         "onGap": on_gap,
         "patienceSeconds": patience_s,
+        **access.as_options(),
     }
     options = {name: str(value) for name, value in given.items() if value is not None}
     return (spark.readStream if stream else spark.read).format("eddyline").options(**options).load()

@@ -14,13 +14,14 @@ Ranges, filters and columns are options.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
 from eddyline.spark.batch import BatchReader
 from eddyline.spark.calls import Cluster
-from eddyline.spark.options import check_stream, parse_options
+from eddyline.spark.options import check_stream, parse_options, with_access
 from eddyline.spark.plan import pin
 from eddyline.spark.schema import check_schema, schema_of
 from eddyline.spark.stream import StreamReader
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
+    from eddyline.spark.options import ReadOptions
     from eddyline.spark.plan import Cut
 
 
@@ -48,26 +50,33 @@ class EddylineDataSource(DataSource):
     """Made by Spark, one for each `load` or `save`, on the driver."""
 
     _cuts: tuple[Cut, ...] | None = None
+    _options: ReadOptions | None = None
 
     @classmethod
     def name(cls) -> str:
         return "eddyline"
 
     def schema(self) -> StructType:
-        options = parse_options(self.options)
+        options = self._read_options()
         found = schema_of(options.columns)
-        with Cluster(options.stores, patience_s=options.patience_s) as cluster:
+        with Cluster.of(options) as cluster:
             self._cuts = pin(cluster, options)
         return found
 
     def reader(self, schema: StructType) -> DataSourceReader:
         check_schema(schema)
-        return BatchReader(parse_options(self.options), schema, self._cuts)
+        return BatchReader(self._read_options(), schema, self._cuts)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         check_stream(self.options)
         check_schema(schema)
-        return StreamReader(parse_options(self.options), schema)
+        return StreamReader(self._read_options(), schema)
+
+    def _read_options(self) -> ReadOptions:
+        # Kept, as the cuts are: the files that they name are read once.
+        if self._options is None:
+            self._options = with_access(parse_options(self.options), os.environ)
+        return self._options
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return batch_writer(self.options, schema, overwrite)

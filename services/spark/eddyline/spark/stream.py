@@ -52,7 +52,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._task = Task(options, schema)
-        self._cluster = Cluster(options.stores, patience_s=options.patience_s)
+        self._cluster = Cluster.of(options)
         self._targets = _NO_TARGETS
         self._heads: Offset = {}
 
@@ -109,7 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, object]:
         """Without channels: what Spark sends to tasks opens its own."""
-        return {**self.__dict__, "_cluster": Cluster(self._options.stores, patience_s=self._options.patience_s)}
+        return {**self.__dict__, "_cluster": Cluster.of(self._options)}
 
     def _pin(self) -> tuple[Cut, ...]:
         return pin(self._cluster, self._options)

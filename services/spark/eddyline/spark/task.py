@@ -59,7 +59,7 @@ class Task:
             EddylineError: what `SplitPull.items` raises.
         """
         _open_log()
-        with Cluster(self.options.stores, patience_s=self.options.patience_s, stores=partition.stores) as cluster:
+        with Cluster.of(self.options, stores=partition.stores) as cluster:
             rows = self._live_rows if self.options.folds else self._log_rows
             yield from sized(rows(cluster, partition))
 

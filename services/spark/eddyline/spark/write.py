@@ -14,6 +14,7 @@ nothing back.
 from __future__ import annotations
 
 import logging
+import os
 import random
 import uuid
 from contextlib import closing
@@ -27,6 +28,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from eddyline.core.clock import SystemClock
 from eddyline.core.errors import EddylineError, InvalidArgument, TopicHasSource, TopicNotFound
 from eddyline.core.record import APPEND_RECORDS_MAX
+from eddyline.spark.access import read_access
 from eddyline.spark.calls import Patience
 from eddyline.spark.content_rows import ContentRows
 from eddyline.spark.write_link import open_link
@@ -144,6 +146,7 @@ def write_rows(
         writer=f"spark-{write_id}-{partition}",
         run=run,
         patience_s=options.patience_s,
+        access=options.access,
     )
     content = ContentRows(
         _batches(rows, plan.kind),
@@ -185,7 +188,7 @@ def find_topic(options: WriteOptions) -> TopicInfo:
 
 
 def _find_or_make(options: WriteOptions) -> TopicInfo:
-    with open_link(options.stores, options.topic) as link:
+    with open_link(options.stores, options.topic, options.access) as link:
         try:
             return link.get_topic()
         except TopicNotFound:
@@ -205,6 +208,7 @@ def _plan(given: Mapping[str, str], schema: StructType, overwrite: bool) -> Writ
             "with the client first",
             field="mode",
         )
+    options = replace(options, access=read_access(options.asked, os.environ))
     topic = find_topic(options)
     check_columns(to_arrow_schema(schema, timezone="UTC"), topic.kind, topic.name)
     return WritePlan(replace(options, create=None), topic.kind, topic.epoch)

@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import grpc
 
 from eddyline.core.batch import Batch
-from eddyline.core.channel import CHANNEL_OPTIONS
 from eddyline.core.column import Column
 from eddyline.core.errors import EddylineError, NotReady, StaleFence, StalePosition, TopicExists
 from eddyline.core.record import Op
 from eddyline.core.routing import shard_of
-from eddyline.core.status import unwrap
 from eddyline.core.topic import Kind
 from eddyline.core.wire import fill_columns
 from eddyline.core.wire_state import topic_info_from_pb
+from eddyline.spark.channels import NO_ACCESS, REFUSED, domain_error, how_dialled, open_channel
 from eddyline.v1 import cluster_pb2, log_pb2, topic_pb2, types_pb2
 
 if TYPE_CHECKING:
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
+    from eddyline.core.caller_channel import CallerAccess
     from eddyline.core.topic import TopicInfo
 
     Answer = TypeVar("Answer", bound=Message)
@@ -163,28 +163,21 @@ class Appends:
 
 
 @contextmanager
-def open_link(stores: Sequence[str], topic: str) -> Iterator[StoreLink]:
+def open_link(stores: Sequence[str], topic: str, access: CallerAccess = NO_ACCESS) -> Iterator[StoreLink]:
     """A link to the store that owns `topic`, found by the addresses of any roles.
 
     Raises:
         NotReady: none of them answers, or they name no store.
+        Unauthenticated, PermissionDenied: what a role thinks of who asks.
     """
-    with _channel(_owner(stores, topic)) as channel:
+    with open_channel(_owner(stores, topic, access), access) as channel:
         yield StoreLink(channel, topic)
 
 
-def domain_error(error: grpc.RpcError) -> EddylineError:
-    """What a role said, as its class."""
-    assert isinstance(error, grpc.Call)
-    pairs = tuple((key, value) for key, value in error.trailing_metadata() or ())
-    met = grpc.aio.AioRpcError(error.code(), grpc.aio.Metadata(), grpc.aio.Metadata(*pairs), error.details())
-    return unwrap(met)
-
-
-def _owner(stores: Sequence[str], topic: str) -> str:
+def _owner(stores: Sequence[str], topic: str, access: CallerAccess) -> str:
     failure: EddylineError = NotReady("no address was given")
     for address in stores:
-        with _channel(address) as channel:
+        with open_channel(address, access) as channel:
             try:
                 answer = _ask(
                     channel,
@@ -193,22 +186,15 @@ def _owner(stores: Sequence[str], topic: str) -> str:
                     cluster_pb2.GetTopologyResponse,
                 )
             except EddylineError as error:
-                failure = NotReady(f"{address}: {error.message}")
+                if error.code in REFUSED:
+                    raise
+                failure = NotReady(f"{address}, {how_dialled(access)}: {error.message}")
                 continue
         shards = sorted(answer.shards, key=lambda shard: shard.shard_index)
         if shards:
             return shards[shard_of(topic, len(shards))].address
         failure = NotReady(f"{address} names no store")
     raise failure
-
-
-@contextmanager
-def _channel(address: str) -> Iterator[grpc.Channel]:
-    channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
-    try:
-        yield channel
-    finally:
-        channel.close()
 
 
 def _ask(channel: grpc.Channel, method: str, request: Message, answer: type[Answer]) -> Answer:

@@ -6,16 +6,21 @@ Spark adds or that are Spark's own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from eddyline.core.record import APPEND_RECORDS_MAX
 from eddyline.core.settings import SettingsError, check_address
 from eddyline.core.topic import Kind, check_name
+from eddyline.spark.access import ACCESS_NAMES, NOT_ASKED, asked_access
+from eddyline.spark.channels import NO_ACCESS
 from eddyline.spark.option_values import choice, refused, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from eddyline.core.caller_channel import CallerAccess
+    from eddyline.spark.access import AccessOptions
 
 OnDifferentRows = Literal["append", "appendFewer", "fail"]
 """What becomes of rows that are not those that an earlier attempt wrote: they are all written beside them, also where there
@@ -46,6 +51,7 @@ NAMES: Final = {
         "batchRecords",
         "batchBytes",
         "patienceSeconds",
+        *ACCESS_NAMES,
     )
 }
 """Every option, by how Spark may spell it."""
@@ -64,6 +70,9 @@ class WriteOptions:
     batch_records: int = BATCH_RECORDS
     batch_bytes: int = BATCH_BYTES
     patience_s: int = PATIENCE_S
+    asked: AccessOptions = NOT_ASKED
+    access: CallerAccess = field(default=NO_ACCESS, repr=False)
+    """What `asked` gives when its files are read, which parsing does not do."""
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -99,6 +108,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         batch_records=_number(named, "batchRecords", BATCH_RECORDS_MIN, APPEND_RECORDS_MAX, BATCH_RECORDS),
         batch_bytes=_number(named, "batchBytes", 1, BATCH_BYTES_MAX, BATCH_BYTES),
         patience_s=_number(named, "patienceSeconds", 1, PATIENCE_S_MAX, PATIENCE_S),
+        asked=asked_access(named),
     )
 
 

@@ -20,12 +20,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from eddyline.client.call import RETRY_CAP_S, STREAM_RETRYABLE, retry_after_s
 from eddyline.core.backoff import Backoff
 from eddyline.core.errors import EddylineError, InvalidArgument, StaleFence, StalePosition
+from eddyline.spark.channels import NO_ACCESS
 from eddyline.spark.write_link import open_link
 from eddyline.spark.write_position import decoded
 from eddyline.spark.write_rows import at_ordinal
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eddyline.core.batch import Batch
+    from eddyline.core.caller_channel import CallerAccess
     from eddyline.core.clock import Clock
     from eddyline.core.topic import Kind
     from eddyline.spark.write_link import Appends, Place
@@ -79,6 +81,7 @@ class Target:
     writer: str
     run: int = 0
     patience_s: float = 60.0
+    access: CallerAccess = field(default=NO_ACCESS, repr=False)
 
 
 @dataclass(slots=True)
@@ -121,7 +124,7 @@ class PartitionWriter:
         """
         while True:
             try:
-                with open_link(self._target.stores, self._target.topic) as link:
+                with open_link(self._target.stores, self._target.topic, self._target.access) as link:
                     self._resume(link.place_of(self._target.writer, kind=self._target.kind, epoch=self._target.epoch))
                     with link.appends(epoch=self._target.epoch) as appends:
                         self._append_all(appends)

@@ -84,7 +84,7 @@ def audit(
     Raises:
         EddylineError: as `find_topics`.
     """
-    with Cluster(options.stores, patience_s=options.patience_s) as cluster:
+    with Cluster.of(options) as cluster:
         topics = find_topics(cluster, options)
     return [_one_topic(spark, options, topic, tell, partitions) for topic in topics]
 
@@ -119,11 +119,11 @@ def _one_topic(
 
 def _check_log(spark: SparkSession, options: ReadOptions, done: TopicAudit, tell: Callable[[str], None]) -> int:
     """Read all of the log; how many records bring versions."""
-    with Cluster(options.stores, patience_s=options.patience_s) as cluster:
+    with Cluster.of(options) as cluster:
         pieces = plan_log(cluster, Cut(done.topic, done.epoch, done.first_seq, done.end_seq), options)
         partitions = partitions_of(pieces, cluster, options)
     lines: list[Line] = []
-    for wave in run_waves(spark, partitions, LogCheck(options.stores, options.patience_s)):
+    for wave in run_waves(spark, partitions, LogCheck(options.stores, options.patience_s, options.access)):
         lines += wave
         tell(f"{done.topic}: {len(lines)} of {len(pieces)} splits of the log read")
     for line in lines:
@@ -158,6 +158,7 @@ def _check_repeats(spark: SparkSession, options: ReadOptions, done: TopicAudit) 
         columns=["seq", "op", "key", "version", "source_ts_ns"],
         on_gap="warn",
         patience_s=options.patience_s,
+        access=options.asked,
     )
     repeated = repeats(records)
     rows = repeated.orderBy("first").limit(FINDINGS_MAX + 1).collect()
@@ -211,8 +212,8 @@ class Audit:
         parser.add_argument("--partitions", type=int, help="tasks that share the keys of a fold (as memory needs)")
 
     def run(self, spark: SparkSession, arguments: argparse.Namespace) -> Result:
-        chosen = read_options(arguments, onGap=arguments.on_gap)
         try:
+            chosen = read_options(arguments, onGap=arguments.on_gap)
             with Teller(tasks_line(spark)):
                 done = audit(spark, chosen, tell, partitions=arguments.partitions)
         except EddylineError as error:

@@ -110,7 +110,7 @@ def export(spark: SparkSession, options: ExportOptions, tell: Callable[[str], No
     Raises:
         EddylineError: as `find_topics`: there is nothing to begin with.
     """
-    with Cluster(options.read.stores, patience_s=options.read.patience_s) as cluster:
+    with Cluster.of(options.read) as cluster:
         topics = find_topics(cluster, options.read)
     run = _Run(spark, options, tell)
     return [run.topic(topic) for topic in topics]
@@ -198,7 +198,7 @@ class _Run:
     def _check_head(self, topic: topic_pb2.Topic, first_seq: int) -> None:
         """Another run may have gone further meanwhile, to a head of after this run's."""
         options = self._options.read
-        with Cluster(options.stores, patience_s=options.patience_s) as cluster:
+        with Cluster.of(options) as cluster:
             now = cluster.get_topic(topic.name)
         if now.epoch == topic.epoch and first_seq > now.head_seq + 1:
             raise CursorAhead(
@@ -209,7 +209,7 @@ class _Run:
 
     def _plan(self, topic: topic_pb2.Topic, first_seq: int, end_seq: int) -> Plan:
         options = self._options.read
-        with Cluster(options.stores, patience_s=options.patience_s) as cluster:
+        with Cluster.of(options) as cluster:
             pieces = plan_log(cluster, Cut(topic.name, topic.epoch, first_seq, end_seq), options)
         return Plan.of(Span(topic.name, topic.epoch, first_seq, end_seq), pieces, created_ms=topic.create_ts_ms)
 
@@ -219,9 +219,9 @@ class _Run:
 
     def _carry_out(self, plan: Plan) -> Manifest:
         options = self._options.read
-        with Cluster(options.stores, patience_s=options.patience_s) as cluster:
+        with Cluster.of(options) as cluster:
             partitions = partitions_of(plan.pieces(), cluster, options)
-        work = ExportWork(options.stores, options.patience_s, self._options.out, options.on_gap)
+        work = ExportWork(options.stores, options.patience_s, self._options.out, options.on_gap, options.access)
         lines: list[Line] = []
         rows = 0
         for wave in run_waves(self._spark, partitions, work):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.read import ALL_RECORDS
 from eddyline.core.record import Gap, GapReason
+from eddyline.spark.channels import NO_ACCESS
 from eddyline.spark.jobs.export_files import LOST_LISTED_MAX, Lost
 from eddyline.spark.jobs.out_dir import OutDir
 from eddyline.spark.jobs.part_files import PartFiles
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from eddyline.core.caller_channel import CallerAccess
     from eddyline.spark.calls import Cluster
     from eddyline.spark.jobs.tasks import Line
     from eddyline.spark.options import OnGap
@@ -35,6 +37,7 @@ class ExportWork:
     patience_s: int
     out: str
     on_gap: OnGap
+    access: CallerAccess = field(default=NO_ACCESS, repr=False)
 
     def lines(self, cluster: Cluster, partition: ReadPartition, number: int) -> Iterator[Line]:
         """Write each piece's files.

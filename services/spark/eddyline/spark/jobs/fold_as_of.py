@@ -77,7 +77,7 @@ def fold_as_of(spark: SparkSession, options: FoldOptions, tell: Callable[[str], 
     Raises:
         EddylineError: as `pin`.
     """
-    with Cluster(options.read.stores, patience_s=options.read.patience_s) as cluster:
+    with Cluster.of(options.read) as cluster:
         cuts = pin(cluster, options.read)
     return [_one_topic(spark, options, cut, tell) for cut in cuts]
 
@@ -108,10 +108,11 @@ def _write(spark: SparkSession, options: FoldOptions, cut: Cut, done: TopicFold,
         return
     staging = f"{STATE}/{uuid.uuid4().hex}"
     try:
-        with Cluster(read.stores, patience_s=read.patience_s) as cluster:
+        with Cluster.of(read) as cluster:
             partitions = plan_fold(cluster, cut, read)
         lines = []
-        for wave in run_waves(spark, partitions, FoldWork(read.stores, read.patience_s, options.out, staging)):
+        work = FoldWork(read.stores, read.patience_s, options.out, staging, read.access)
+        for wave in run_waves(spark, partitions, work):
             lines += wave
             tell(f"{cut.topic} as of {done.as_of_seq:,}: {len(lines)} of {len(partitions)} shares")
         done.rows = sum(count_in(line, "rows") for line in lines)

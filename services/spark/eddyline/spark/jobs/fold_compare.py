@@ -73,7 +73,7 @@ def _compare(spark: SparkSession, options: ReadOptions, topic: str, epoch: int, 
 def _compare_once(
     spark: SparkSession, options: ReadOptions, topic: str, epoch: int, partitions: int | None
 ) -> Compared:
-    with Cluster(options.stores, patience_s=options.patience_s) as cluster:
+    with Cluster.of(options) as cluster:
         source = entries_of(cluster, topic, epoch)
     held = kept(_side(source.frame(spark), "found", FOLD_SEQ))
     (marker,) = held.where("key IS NULL").select(FOLD_SEQ).collect()
@@ -88,6 +88,7 @@ def _compare_once(
             as_of_seq=fold_seq,
             as_of_partitions=partitions,
             patience_s=options.patience_s,
+            access=options.asked,
         ),
         "expected",
     )

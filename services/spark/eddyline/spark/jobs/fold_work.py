@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from eddyline.core.read import ALL_RECORDS
 from eddyline.spark.arrow_rows import RowMaker
+from eddyline.spark.channels import NO_ACCESS
 from eddyline.spark.fold import live_rows
 from eddyline.spark.jobs.out_dir import OutDir
 from eddyline.spark.jobs.parquet_file import ROWS_SCHEMA, with_epoch, write_file
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from eddyline.core.caller_channel import CallerAccess
     from eddyline.spark.calls import Cluster
     from eddyline.spark.jobs.tasks import Line
     from eddyline.spark.pieces import Piece
@@ -31,6 +33,7 @@ class FoldWork:
     patience_s: int
     out: str
     directory: str
+    access: CallerAccess = field(default=NO_ACCESS, repr=False)
 
     def lines(self, cluster: Cluster, partition: ReadPartition, number: int) -> Iterator[Line]:
         """Write a share's file.

@@ -13,10 +13,11 @@ this run), first_seq and last_seq (of this run's appends; null = none). Exit cod
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -26,6 +27,8 @@ from pyarrow import fs
 from eddyline.core.clock import SystemClock
 from eddyline.core.errors import EddylineError
 from eddyline.core.topic import Kind, check_name
+from eddyline.spark.access import asked_access, read_access
+from eddyline.spark.jobs.arguments import add_access, asked_of
 from eddyline.spark.jobs.file_rows import file_system_of, open_rows
 from eddyline.spark.jobs.frame import JobError, Teller, main, tell
 from eddyline.spark.write import find_topic
@@ -90,6 +93,7 @@ class Load:
     """The job."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_access(parser)
         parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files or folders, as paths or URIs")
         parser.add_argument("--topic", required=True, help="topic that is written to")
         parser.add_argument("--create", choices=("log", "kv"), help="make the topic where it is missing")
@@ -111,8 +115,12 @@ class Load:
         check_name(arguments.topic, "topic")
         files = find_files(arguments.inputs, arguments.input_format)
         create = Kind[arguments.create.upper()] if arguments.create else None
-        topic = find_topic(WriteOptions(arguments.store, arguments.topic, create, patience_s=arguments.patience))
-        target = Target(arguments.store, topic.name, topic.kind, topic.epoch, "", patience_s=arguments.patience)
+        access = read_access(asked_access(asked_of(arguments).as_options()), os.environ)
+        options = WriteOptions(arguments.store, arguments.topic, create, patience_s=arguments.patience, access=access)
+        topic = find_topic(options)
+        target = Target(
+            options.stores, topic.name, topic.kind, topic.epoch, "", patience_s=options.patience_s, access=access
+        )
         plan = LoadPlan(files, target, arguments.load_id, arguments.on_bad == "skip")
         frame = spark.range(0, len(files), 1, len(files)).mapInArrow(_tasks(plan), _DONE_COLUMNS)
         with Teller(_progress(target, topic.head_seq, len(files))):
@@ -193,8 +201,7 @@ def _shown(error: Exception) -> str:
 
 def _target_of(file: InputFile, plan: LoadPlan) -> Target:
     name = xxhash.xxh3_128_hexdigest(f"{plan.load_id}\0{file.name}".encode())
-    target = plan.target
-    return Target(target.stores, target.topic, target.kind, target.epoch, f"load-{name}", patience_s=target.patience_s)
+    return replace(plan.target, writer=f"load-{name}")
 
 
 def _tasks(plan: LoadPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -231,7 +238,7 @@ def _absolute(path: str) -> str:
 def _progress(target: Target, head_seq: int, files: int) -> Callable[[], str]:
     def line() -> str:
         try:
-            with open_link(target.stores, target.topic) as link:
+            with open_link(target.stores, target.topic, target.access) as link:
                 head = link.get_topic().head_seq
         except EddylineError as error:
             return f"load: {error.reason}: {error.message}"

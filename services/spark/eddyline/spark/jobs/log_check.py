@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.read import ALL_RECORDS
 from eddyline.core.record import Gap
+from eddyline.spark.channels import NO_ACCESS
 from eddyline.spark.jobs.export_work import lost_of
 from eddyline.spark.pull import SplitPull
 from eddyline.v1 import segment_pb2 as pb
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from eddyline.core.caller_channel import CallerAccess
     from eddyline.spark.calls import Cluster
     from eddyline.spark.jobs.tasks import Line
     from eddyline.spark.pieces import Piece
@@ -37,6 +39,7 @@ class LogCheck:
 
     stores: tuple[str, ...]
     patience_s: int
+    access: CallerAccess = field(default=NO_ACCESS, repr=False)
 
     def lines(self, cluster: Cluster, partition: ReadPartition, number: int) -> Iterator[Line]:
         """Check each piece.

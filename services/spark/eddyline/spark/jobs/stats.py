@@ -76,10 +76,18 @@ def stats(spark: SparkSession, options: StatsOptions, tell: Callable[[str], None
         EddylineError, PySparkException: a topic cannot be read.
     """
     chosen = options.read
-    with Cluster(chosen.stores, patience_s=chosen.patience_s) as cluster:
+    with Cluster.of(chosen) as cluster:
         heads = {topic.name: int(topic.head_seq) for topic in find_topics(cluster, chosen)}
     ends: dict[str, int | str] = {topic: head + 1 for topic, head in heads.items()}
-    cut = partial(read, spark, chosen.stores, topic=sorted(heads), ending_seq=ends, patience_s=chosen.patience_s)
+    cut = partial(
+        read,
+        spark,
+        chosen.stores,
+        topic=sorted(heads),
+        ending_seq=ends,
+        patience_s=chosen.patience_s,
+        access=chosen.asked,
+    )
     records = cut(columns=["topic", "seq", "ts", "op", "key", "tag", "data"], on_gap="warn")
     tell(f"reading {sum(heads.values()):,} records of {len(heads)} topics")
     grouped = _grouped(records).persist(StorageLevel.DISK_ONLY)

@@ -7,7 +7,7 @@ its part with it, and what needs it fails.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import grpc
@@ -16,11 +16,11 @@ from pyspark import StorageLevel
 from pyspark.sql.types import LongType, StructField, StructType
 
 from eddyline.core.arrow import to_arrow
-from eddyline.core.channel import CHANNEL_OPTIONS
 from eddyline.core.errors import EpochMismatch, NotReady
 from eddyline.core.wire import answer_from_columns
 from eddyline.spark.arrow_rows import RowMaker
 from eddyline.spark.batch_sizes import sized
+from eddyline.spark.channels import NO_ACCESS, domain_error, open_channel
 from eddyline.spark.schema import SCHEMA, arrow_schema_of
 from eddyline.v1 import fold_pb2, types_pb2
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from eddyline.core.caller_channel import CallerAccess
     from eddyline.spark.calls import Cluster
 
 RANGE_TIMEOUT_S: Final = 310.0
@@ -44,6 +45,7 @@ class StoreEntries:
     address: str
     topic: str
     epoch: int
+    access: CallerAccess = field(default=NO_ACCESS, repr=False)
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """The entries, as of now. Lazy: it is of another point each time it is computed."""
@@ -56,18 +58,22 @@ class StoreEntries:
         return spark.range(0, 1, 1, 1).mapInArrow(read, ENTRIES)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the marker, then the entries."""
+        """Yield the marker, then the entries.
+
+        Raises:
+            EddylineError: EpochMismatch, NotReady, FoldLost, and what else the store says.
+        """
         request = fold_pb2.RangeEntriesRequest(topic=self.topic, format=types_pb2.BATCH_FORMAT_COLUMNS)
         maker = RowMaker(self.topic, SCHEMA)
         schema = arrow_schema_of(ENTRIES)
         fold_seq: int | None = None
-        with grpc.insecure_channel(self.address, options=list(CHANNEL_OPTIONS)) as channel:
+        with open_channel(self.address, self.access) as channel:
             method = channel.unary_stream(
                 "/eddyline.v1.FoldService/RangeEntries",
                 request_serializer=fold_pb2.RangeEntriesRequest.SerializeToString,
                 response_deserializer=fold_pb2.RangeEntriesResponse.FromString,
             )
-            for answer in method(request, timeout=RANGE_TIMEOUT_S, wait_for_ready=True):
+            for answer in _told(method(request, timeout=RANGE_TIMEOUT_S, wait_for_ready=True)):
                 if answer.state.epoch != self.epoch:
                     raise EpochMismatch(f"topic {self.topic} was made again", epoch=answer.state.epoch)
                 if fold_seq is None:
@@ -81,6 +87,13 @@ class StoreEntries:
             raise NotReady(f"the range of topic {self.topic} ended without a word")
 
 
+def _told(answers: Iterator[fold_pb2.RangeEntriesResponse]) -> Iterator[fold_pb2.RangeEntriesResponse]:
+    try:
+        yield from answers
+    except grpc.RpcError as error:
+        raise domain_error(error) from None
+
+
 def kept(entries: DataFrame) -> DataFrame:
     """The frame as it is now, on disk."""
     return entries.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
@@ -88,4 +101,4 @@ def kept(entries: DataFrame) -> DataFrame:
 
 def entries_of(cluster: Cluster, topic: str, epoch: int) -> StoreEntries:
     """The entries of a topic, at the store that owns it."""
-    return StoreEntries(cluster.store_of(topic), topic, epoch)
+    return StoreEntries(cluster.store_of(topic), topic, epoch, cluster.access)

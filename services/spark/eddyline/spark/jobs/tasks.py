@@ -17,7 +17,8 @@ import pyarrow as pa
 from pyspark.errors import PySparkAttributeError
 
 from eddyline.core.errors import Code, EddylineError
-from eddyline.spark.calls import Cluster
+from eddyline.spark.calls import Cluster, Reached
+from eddyline.spark.channels import REFUSED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,24 +36,15 @@ _FINAL: Final = (
     Code.FAILED_PRECONDITION,
     Code.INVALID_ARGUMENT,
     Code.DATA_LOSS,
+    *REFUSED,
 )
 """Another try gives the same."""
 
 Line = dict[str, object]
 
 
-class Work(Protocol):
+class Work(Reached, Protocol):
     """What is done with a partition. It travels with the task."""
-
-    @property
-    def stores(self) -> tuple[str, ...]:
-        """Addresses of roles of the cluster."""
-        ...
-
-    @property
-    def patience_s(self) -> int:
-        """How long a store may stay away."""
-        ...
 
     def lines(self, cluster: Cluster, partition: ReadPartition, number: int) -> Iterator[Line]:
         """Do it, and yield what there is to say, as JSON takes it. `number` is the partition's among all.
@@ -126,7 +118,7 @@ def _wave(spark: SparkSession, start: int, partitions: tuple[ReadPartition, ...]
 
 
 def _answers(partition: ReadPartition, number: int, work: Work) -> list[Line]:
-    with Cluster(work.stores, patience_s=work.patience_s, stores=partition.stores) as cluster:
+    with Cluster.of(work, stores=partition.stores) as cluster:
         try:
             return list(work.lines(cluster, partition, number))
         except EddylineError as error:

@@ -12,6 +12,7 @@ there already.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from contextlib import ExitStack
 from functools import partial
@@ -20,9 +21,10 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
 
+from eddyline.spark.jobs.arguments import add_access, asked_of
 from eddyline.spark.jobs.export import ExportOptions, export
 from eddyline.spark.jobs.frame import tell
-from eddyline.spark.options import parse_options
+from eddyline.spark.options import parse_options, with_access
 from eddyline.spark.pipeline import certificates, changes
 from eddyline.spark.pipeline.demo_cluster import DemoFailed, demo_cluster, is_level
 from eddyline.spark.pipeline.pictures import draw_changes, draw_expiry
@@ -30,9 +32,11 @@ from eddyline.spark.pipeline.pictures import draw_changes, draw_expiry
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from eddyline.spark.options import ReadOptions
     from eddyline.spark.pipeline.demo_cluster import DemoCluster
 
 LEVEL_S: Final = 120.0
+TOPICS: Final = {"topics": "certs,routes"}
 CHANGES: Final = 300
 """At 20 a second: a quarter of a minute, while Spark starts."""
 
@@ -46,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--out", type=Path, default=Path("eddyline-data/pipeline"), help="folder (default: %(default)s)"
     )
     parser.add_argument("--store", help="host:port of a role of a cluster that has the topics routes and certs")
+    add_access(parser)
     parser.add_argument(
         "--changes", type=int, default=CHANGES, help="changes to wait for, twice (default: %(default)s)"
     )
@@ -59,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
                 demo = opened.enter_context(demo_cluster(out / "cluster"))
             spark = _session()
             opened.callback(spark.stop)
-            rows = _export(spark, out / "parquet", demo, given.store, given.changes)
+            rows = _export(spark, out / "parquet", demo, given)
         except DemoFailed as error:
             tell(f"{error}; its log is {out / 'cluster' / 'demo.log'}")
             return 1
@@ -82,18 +87,15 @@ def _session() -> SparkSession:
     )
 
 
-def _export(
-    spark: SparkSession, parquet: Path, demo: DemoCluster | None, store: str | None, change_count: int
-) -> int | None:
+def _export(spark: SparkSession, parquet: Path, demo: DemoCluster | None, given: argparse.Namespace) -> int | None:
     """Export, twice where the demo goes on; records of both runs, or None where a topic was refused."""
     rows = 0
     for run in (1, 2) if demo is not None else (1,):
         if demo is not None:
             # What a subscriber sees of the first copy counts as changes too.
-            enough = _changes(demo.wait_for(is_level, "copied its buckets", LEVEL_S)) + change_count
-            demo.wait_for(partial(_has_made, enough), f"made {change_count} changes", LEVEL_S)
-        address = store if demo is None else demo.address
-        options = parse_options({"store": str(address), "topics": "certs,routes"})
+            enough = _changes(demo.wait_for(is_level, "copied its buckets", LEVEL_S)) + given.changes
+            demo.wait_for(partial(_has_made, enough), f"made {given.changes} changes", LEVEL_S)
+        options = _read_options(given) if demo is None else parse_options({"store": demo.address, **TOPICS})
         for done in export(spark, ExportOptions(options, str(parquet)), tell):
             if done.error:
                 tell(f"{done.topic} was not exported: {done.error}: {done.message}")
@@ -101,6 +103,10 @@ def _export(
             tell(f"run {run}: {done.topic}: {done.rows:,} records, {done.bytes:,} bytes, {done.files} files")
             rows += done.rows
     return rows
+
+
+def _read_options(given: argparse.Namespace) -> ReadOptions:
+    return with_access(parse_options({"store": given.store, **TOPICS, **asked_of(given).as_options()}), os.environ)
 
 
 def _has_made(change_count: int, moment: dict[str, object]) -> bool:

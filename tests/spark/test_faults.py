@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -60,7 +61,9 @@ async def test_a_store_that_stays_away_is_an_error_when_patience_ends(tmp_path: 
     async with StoreLife(tmp_path) as life:
         async with connect(life.address) as client:
             await client.create_topic("routes", Kind.LOG)
-            await append_all(client, "routes", [record._replace(data=b"x" * 4_000) for record in plain_records(20_000)])
+            random = Random(1)  # what compresses would be on its way as a whole before the store is killed
+            records = [record._replace(data=random.randbytes(4_000)) for record in plain_records(20_000)]
+            await append_all(client, "routes", records, batch=1_000)
         batches = await asyncio.to_thread(batches_of, life.address, patienceSeconds="1")
         await asyncio.to_thread(next, batches)
         await life.kill()

@@ -120,6 +120,7 @@ def test_common_settings_have_the_house_s_addresses() -> None:
         ("STORE_ADDRESSES", "127.0.0.1:7701,127.0.0.1:7711", "exactly one"),
         ("STORE_ADDRESSES", "", "exactly one"),
         ("INGEST_ADDRESSES", "nowhere", "not host:port"),
+        ("INGEST_ADDRESSES", "http://127.0.0.1:7702", "not host:port"),
         ("LOG_LEVEL", "LOUD", "not one of"),
         ("CLUSTER_ID", "", "empty"),
         ("CLUSTER", "x", "unknown settings"),

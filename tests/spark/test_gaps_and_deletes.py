@@ -123,3 +123,18 @@ async def test_a_topic_made_again_after_the_load_is_refused(spark: SparkSession,
         await append_all(client, "routes", plain_records(20))
         with pytest.raises(PySparkException, match="it was deleted and made again"):
             await count_of(frame)
+
+
+async def test_a_fold_that_one_key_is_missing_of_is_refused_as_a_whole_with_the_option(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    async with store_and_client(tmp_path) as (address, client):
+        await client.create_topic("routes", Kind.KV)
+        await append_all(client, "routes", plain_records(10, keys=2, op=Op.PUT))
+        await client.delete_records("routes", before_seq=9)
+        frame = await asyncio.to_thread(read, spark, address, topic="routes", kind="asOf", as_of_seq=5)
+        with pytest.raises(PySparkException) as refusal:
+            await count_of(frame)
+        told = str(refusal.value)
+        assert "option asOfSeq, asOfTimestamp: topic routes does not give all of its keys as of this point" in told
+        assert "this key" not in told

@@ -236,3 +236,12 @@ def _wait_until_ms(moment_ms: int) -> None:
 
     while SystemClock().now_ms() <= moment_ms:
         pass
+
+
+async def test_key_prefixes_in_python_are_bytes_or_text_as_it_stands(spark: SparkSession, tmp_path: Path) -> None:
+    async with store_and_client(tmp_path) as (address, client):
+        await client.create_topic("routes", Kind.LOG)
+        await append_all(client, "routes", [Record(key=b"\xff1"), Record(key=b"base64:/w==2"), Record(key=b"other")])
+        for prefix, seq in ((b"\xff", 1), ("base64:/w==", 2)):
+            frame = await asyncio.to_thread(read, spark, address, topic="routes", key_prefixes=[prefix])
+            assert [row["seq"] for row in await rows_of(frame)] == [seq]

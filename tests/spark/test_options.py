@@ -62,6 +62,7 @@ def test_seqs_are_for_all_topics_or_by_topic() -> None:
         ("startingOffsets", {"startingOffsets": "earliest"}),
         ("store", {"store": ""}),
         ("store", {"store": "nowhere"}),
+        ("store", {"store": "http://127.0.0.1:7701"}),
         ("topic", {"topics": "certs"}),
         ("topic", {"topic": "routes.*,certs"}),
         ("topic", {"topic": "no/name"}),
@@ -96,6 +97,19 @@ def test_what_cannot_be_is_refused_by_the_options_name(option: str, more: dict[s
         parse_options(PLACE | more)
     assert refusal.value.metadata["field"] == option
     assert option in refusal.value.message
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("startingseqs", "startingSeq"), ("on_gap", "onGap"), ("topcs", "topics")]
+)
+def test_an_option_that_is_near_one_is_refused_with_that_one(given: str, meant: str) -> None:
+    with pytest.raises(EddylineError, match=rf"option {given}: it is not known; did you mean {meant}\? a read knows"):
+        parse_options(PLACE | {given: "1"})
+
+
+def test_an_option_that_is_near_none_is_refused_with_all_there_are() -> None:
+    with pytest.raises(EddylineError, match="option zzz: it is not known; a read knows asOfPartitions, "):
+        parse_options(PLACE | {"zzz": "1"})
 
 
 @pytest.mark.parametrize("more", [{"endingSeq": "5"}, {"read": "fold"}, {"read": "asOf", "asOfSeq": "5"}])

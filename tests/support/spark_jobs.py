@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from eddyline.client.connect import connect
+from eddyline.core.topic import Kind
 from tests.support.spark_data import append_all
 from tests.support.spark_target import TopicAt
 
@@ -22,10 +23,10 @@ LOOKS_MAX: Final = 12_000
 """Of 10 ms: more than a loaded machine needs for anything."""
 
 
-def filled(store: KillableStore, name: str, records: Sequence[Record], *, batch: int) -> TopicAt:
+def filled(store: KillableStore, name: str, records: Sequence[Record], *, batch: int, kind: Kind = Kind.LOG) -> TopicAt:
     """A topic of a store, which is started, with records in it."""
     store.start()
-    topic = TopicAt(store.address, name)
+    topic = TopicAt(store.address, name, kind)
     topic.make()
 
     async def append() -> None:

@@ -160,7 +160,9 @@ def check_address(name: str, address: str) -> None:
         SettingsError: with the setting's `name`.
     """
     host, colon, port = address.rpartition(":")
-    if not (host and colon and port.isascii() and port.isdecimal() and int(port) <= 65_535):
+    is_port = port.isascii() and port.isdecimal() and int(port) <= 65_535
+    # A URL's host would be looked for by its whole text, for as long as a store is waited for.
+    if not (host and colon and is_port) or "/" in host:
         raise SettingsError(f"{name} is {address!r}, not host:port")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import difflib
 import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
@@ -12,7 +13,7 @@ from eddyline.core.errors import InvalidArgument
 from eddyline.core.record import Op
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 BINARY_PREFIX: Final = "base64:"
 """Begins a key prefix that is not text. One that begins so as text is given in base64 itself."""
@@ -30,6 +31,17 @@ SeqBound = int | Literal["earliest", "latest"]
 def refused(option: str, why: str) -> InvalidArgument:
     """The error of one option."""
     return InvalidArgument(f"option {option}: {why}", field=option)
+
+
+def unknown(option: str, known: Iterable[str], what: str) -> InvalidArgument:
+    """The error of an option that a read or a write (`what`) does not know, with the one that was meant, if it is near.
+
+    Spark gives names in lower case as a rule, so the user's own spelling is not known.
+    """
+    spelt = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(option.lower(), spelt, n=1)
+    hint = f" did you mean {spelt[near[0]]}?" if near else ""
+    return refused(option, f"it is not known;{hint} a {what} knows {', '.join(sorted(spelt.values()))}")
 
 
 def choice(option: str, text: str, choices: Sequence[Choice]) -> Choice:

@@ -118,7 +118,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         if name is not None:
             named[name] = text
         elif key.lower() not in _OF_SPARK:
-            raise refused(key, f"it is not known; a read knows {', '.join(sorted(NAMES.values()))}")
+            raise values.unknown(key, NAMES.values(), "read")
     topics, prefix = _topics(named)
     parsed = ReadOptions(
         stores=_stores(named),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eddyline.core.errors import EpochMismatch, TopicNotFound
+from eddyline.core.errors import EpochMismatch, HistoryGone, TopicNotFound
 from eddyline.core.wire import filter_to_pb
 from eddyline.v1 import segment_pb2 as pb
 
@@ -86,5 +86,16 @@ def gone(error: EpochMismatch | TopicNotFound, topic: str, epoch: int) -> EpochM
     return type(error)(
         f"topic {topic} of epoch {epoch}, which this read was pinned to, is gone: it was deleted{again}. Load it again; a"
         f" stream needs a new checkpoint ({error.message})",
+        **error.metadata,
+    )
+
+
+def point_gone(error: HistoryGone, topic: str) -> HistoryGone:
+    """The same error, with what it means to a read of all keys: what the store says of one key refuses them all."""
+    seq = error.earliest_seq
+    return HistoryGone(
+        f"option asOfSeq, asOfTimestamp: topic {topic} does not give all of its keys as of this point any more: what one or"
+        " more of them had then was deleted, or a later base took its place. Ask for seq"
+        f" {seq} or later, or for a time after that record; a read=fold is loaded again",
         **error.metadata,
     )

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from eddyline.core.errors import CursorAhead, EpochMismatch, Internal, NotKv, TopicNotFound
+from eddyline.core.errors import CursorAhead, EpochMismatch, HistoryGone, Internal, NotKv, TopicNotFound
 from eddyline.core.read import ALL_RECORDS
 from eddyline.spark.option_values import refused
-from eddyline.spark.pieces import Piece, filter_of, gone
+from eddyline.spark.pieces import Piece, filter_of, gone, point_gone
 from eddyline.v1 import log_pb2, topic_pb2
 from eddyline.v1 import segment_pb2 as pb
 
@@ -69,13 +69,26 @@ def find_topics(cluster: Cluster, options: ReadOptions) -> list[topic_pb2.Topic]
         EddylineError: TopicNotFound: one of them, or of a prefix all; InvalidArgument: too many.
     """
     if options.topic_prefix is None:
-        return [cluster.get_topic(name) for name in options.topics]
+        return [_find_topic(cluster, name) for name in options.topics]
     found = cluster.list_topics(options.topic_prefix)
     if not found:
-        raise TopicNotFound(f"no topic's name begins with {options.topic_prefix!r} (option topic)")
+        raise TopicNotFound(
+            f"option topic: no topic's name begins with {options.topic_prefix!r}: `eddyline topic list` shows all there are",
+            field="topic",
+        )
     if len(found) > TOPICS_MAX:
         raise refused("topic", f"{len(found)} topics begin with {options.topic_prefix!r}; a read takes {TOPICS_MAX}")
     return found
+
+
+def _find_topic(cluster: Cluster, name: str) -> topic_pb2.Topic:
+    try:
+        return cluster.get_topic(name)
+    except TopicNotFound as error:
+        raise TopicNotFound(
+            f"option topic: there is no topic {name}: name one that `eddyline topic list` shows, or make it first",
+            **{**error.metadata, "topic": name, "field": "topic"},
+        ) from error
 
 
 def pin(cluster: Cluster, options: ReadOptions) -> tuple[Cut, ...]:
@@ -145,6 +158,8 @@ def plan_pages(cluster: Cluster, request: pb.PlanSplitsRequest) -> Iterator[pb.P
             page = cluster.plan_splits(request)
         except (EpochMismatch, TopicNotFound) as error:
             raise gone(error, request.topic, request.epoch) from error
+        except HistoryGone as error:
+            raise point_gone(error, request.topic) from error
         yield page
         if not page.next_page_token:
             return

@@ -21,11 +21,19 @@ import xxhash
 from google.protobuf.message import DecodeError
 from pyarrow import ipc
 
-from eddyline.core.errors import Code, DataCorrupt, EddylineError, EpochMismatch, NotReady, TopicNotFound
+from eddyline.core.errors import (
+    Code,
+    DataCorrupt,
+    EddylineError,
+    EpochMismatch,
+    HistoryGone,
+    NotReady,
+    TopicNotFound,
+)
 from eddyline.core.record import Gap
 from eddyline.core.wire import gap_from_pb
 from eddyline.spark.frames import Packed, frame_of
-from eddyline.spark.pieces import Account, Piece, filter_of, gone
+from eddyline.spark.pieces import Account, Piece, filter_of, gone, point_gone
 from eddyline.v1 import segment_pb2 as pb
 
 if TYPE_CHECKING:
@@ -99,6 +107,8 @@ class SplitPull:
     def _explained(self, error: EddylineError) -> EddylineError:
         if isinstance(error, EpochMismatch | TopicNotFound):
             return gone(error, self._piece.topic, self._piece.epoch)
+        if isinstance(error, HistoryGone):
+            return point_gone(error, self._piece.topic)
         return error
 
     def _request(self, piece: Piece) -> pb.ReadSplitRequest:

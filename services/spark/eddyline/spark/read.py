@@ -58,7 +58,8 @@ def read(
     access: AccessOptions = NOT_ASKED,
 ) -> DataFrame:
     """Load topics, with the format registered. `topic`: names, or one prefix with `*` at its end. `kind` is the option
-    `read`; the others are the options of their names, and what they mean is there.
+    `read`; the others are the options of their names, and what they mean is there. `key_prefixes` that are no text are
+    `bytes`; a `str` is taken as it stands.
 
     Raises:
         EddylineError, as Spark's AnalysisException, at once or when it is first looked at (Connect).

@@ -14,7 +14,7 @@ from eddyline.core.settings import SettingsError, check_address
 from eddyline.core.topic import Kind, check_name
 from eddyline.spark.access import ACCESS_NAMES, NOT_ASKED, asked_access
 from eddyline.spark.channels import NO_ACCESS
-from eddyline.spark.option_values import choice, refused, whole_number
+from eddyline.spark.option_values import choice, refused, unknown, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,7 +87,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         if name is not None:
             named[name] = text.strip()
         elif key.lower() not in _OF_SPARK:
-            raise refused(key, f"it is not known; a write knows {', '.join(sorted(NAMES.values()))}")
+            raise unknown(key, NAMES.values(), "write")
     if not named.get("topic"):
         raise refused("topic", "it is missing: the one topic that rows are written to")
     check_name(named["topic"], "topic")

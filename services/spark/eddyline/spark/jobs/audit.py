@@ -217,7 +217,9 @@ class Audit:
             with Teller(tasks_line(spark)):
                 done = audit(spark, chosen, tell, partitions=arguments.partitions)
         except EddylineError as error:
-            raise JobError(f"nothing was audited: {error.reason}: {error.message}", usage=True) from error
+            raise JobError(
+                f"nothing was audited: {error.reason}: {error.message}", usage=True, reason=error.reason
+            ) from error
         result = summary(done)
         if result["verdict"] != "pass":
             incomplete = result["verdict"] == "incomplete"

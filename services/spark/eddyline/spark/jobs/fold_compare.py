@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from eddyline.spark.calls import Cluster
+from eddyline.spark.jobs.aside import on_disk
 from eddyline.spark.jobs.store_entries import FOLD_SEQ, entries_of, kept
 from eddyline.spark.read import read
 
@@ -79,6 +79,7 @@ def _compare_once(
     (marker,) = held.where("key IS NULL").select(FOLD_SEQ).collect()
     fold_seq = int(marker[FOLD_SEQ])
     found = held.where("key IS NOT NULL")
+    entries = found.count()
     expected = _side(
         read(
             spark,
@@ -96,12 +97,10 @@ def _compare_once(
     is_equal = F.lit(True)
     for part in ("seq", "version", "hash"):
         is_equal = is_equal & F.col(f"found_{part}").eqNullSafe(F.col(f"expected_{part}"))
-    differing = joined.where(~is_equal).select("key", "found_seq", "expected_seq").persist(StorageLevel.DISK_ONLY)
-    try:
+    unequal = joined.where(~is_equal).select("key", "found_seq", "expected_seq")
+    with on_disk(unequal, rows=entries) as differing:
         lines = {bytes(row["key"]): _line(*row) for row in differing.orderBy("key").limit(FINDINGS_MAX).collect()}
-        return Compared(fold_seq, found.count(), differing.count(), lines)
-    finally:
-        differing.unpersist()
+        return Compared(fold_seq, entries, differing.count(), lines)
 
 
 def _side(rows: DataFrame, name: str, *more: str) -> DataFrame:

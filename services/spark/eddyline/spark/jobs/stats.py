@@ -21,12 +21,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
-from pyspark import StorageLevel
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from eddyline.spark.calls import Cluster
 from eddyline.spark.jobs.arguments import add_out, add_topics, read_options
+from eddyline.spark.jobs.aside import on_disk
 from eddyline.spark.jobs.frame import JobError, Teller, main, tell
 from eddyline.spark.jobs.out_dir import OutDir
 from eddyline.spark.jobs.tasks import tasks_line
@@ -90,16 +90,13 @@ def stats(spark: SparkSession, options: StatsOptions, tell: Callable[[str], None
     )
     records = cut(columns=["topic", "seq", "ts", "op", "key", "tag", "data"], on_gap="warn")
     tell(f"reading {sum(heads.values()):,} records of {len(heads)} topics")
-    grouped = _grouped(records).persist(StorageLevel.DISK_ONLY)
-    try:
+    with on_disk(_grouped(records), rows=len(_SETS) * sum(heads.values())) as grouped:
         tables = {
             "hours": _table(grouped, "hours", ("records", "data_bytes")).orderBy("topic", "hour", "op").toArrow(),
             "sizes": _sizes(grouped).toArrow(),
             "keys": _top(grouped, "keys", "key", options.top).toArrow(),
             "tags": _top(grouped, "tags", "tag", options.top).toArrow(),
         }
-    finally:
-        grouped.unpersist()
     tell("reading gaps")
     tables["gaps"] = _gaps(cut(kind="gaps", starting_seq=1)).toArrow()
     out = OutDir(options.out)

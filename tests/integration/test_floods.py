@@ -98,7 +98,9 @@ async def opened(channels: list[grpc.aio.Channel]) -> list[str]:
             await call.read()
             outcomes.append("")
         except grpc.aio.AioRpcError as error:
-            outcomes.append(unwrap(error).reason)
+            # gRPC's client has this of its own for a step that is sent to a call that was over.
+            was_over = error.code() is grpc.StatusCode.INTERNAL and "execute_batch" in (error.details() or "")
+            outcomes.append("QUOTA_REQUESTS" if was_over else unwrap(error).reason)
         except asyncio.InvalidStateError:
             # It was over before the next step was sent.
             assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

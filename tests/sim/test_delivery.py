@@ -18,7 +18,7 @@ from tests.sim.wire import SimWire
 from tests.sim.world import World
 from tests.sim.writers import WINDOW_MS, Keyed, Mover, Plain
 from tests.support.topic_model import Past
-from tests.support.view import Head, Judge, Truth
+from tests.support.view import Head, Judge, Opened, Truth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,6 +67,10 @@ class Surroundings(Cluster):
 
     def heads(self) -> Mapping[str, Head]:
         return self._wire.heads()
+
+    def opened(self, topic: str) -> Opened:
+        """Nothing is said of deletes here: `test_cluster` judges them."""
+        return Opened()
 
     async def live(self) -> None:
         """Serve, in one life of delivery after another."""

@@ -188,7 +188,7 @@ async def check_revoked(secure: Secured) -> None:
                     pass
     # Each role looks at its file by itself, once a second.
     async with asyncio.timeout(PATIENCE_S):
-        while await opens(secure, "reader"):
+        while await opens(secure, "reader"):  # noqa: ASYNC110 - of other processes: there is no event
             await asyncio.sleep(0.1)
 
 

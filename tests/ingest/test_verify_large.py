@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.support.source_kit import SourceKit
 
 GROWTH_BYTES_MAX: Final = 64 << 20
-"""All keys of both sides, held at once, are 100 MB. On a busy machine the store in this process seals meanwhile: 50 MB."""
+"""All keys of both sides, held at once, are 100 MB. Seen: 50 MB, on a busy machine."""
 
 
 async def fill(sources: SourceKit, bucket_name: str, count: int) -> None:

@@ -30,6 +30,7 @@ from eddyline.core.topic import Durability, Kind, TopicConfig
 from eddyline.store.split import ALL, ArrowMessage, PlanAsk, Split, SplitCounts, SplitFilter, SplitKind, SplitRead
 from eddyline.store.split_cut import SplitCutter
 from eddyline.store.storage.segment_read import read_footer, read_message
+from eddyline.store.storage.segment_write import BYTES_MAX
 from tests.support.placed import PLACES, Place, PlacedStore, placed_store
 from tests.support.split_reads import planned, read_split
 from tests.support.store import append, rows
@@ -309,10 +310,10 @@ async def test_records_in_memory_are_read_too() -> None:
 async def test_a_large_append_comes_in_many_messages(durability: Durability) -> None:
     async with placed_store(Place.FRAMES) as store:
         await store.link.create_topic("t", Kind.LOG, TopicConfig(durability=durability))
-        await append(store.link, "t", Batch.from_rows([Record(data=bytes(1 << 20))] * 20))
-        _, *messages, counts = await frames_of(store, Split(SplitKind.LOG, 1, 20))
-        assert [message.rows for message in messages] == [8, 8, 4]  # type: ignore[union-attr]
-        assert counts == SplitCounts(20, 0, 0, 0)
+        await append(store.link, "t", Batch.from_rows([Record(data=bytes(BYTES_MAX // 4))] * 10))
+        _, *messages, counts = await frames_of(store, Split(SplitKind.LOG, 1, 10))
+        assert [message.rows for message in messages] == [4, 4, 2]  # type: ignore[union-attr]
+        assert counts == SplitCounts(10, 0, 0, 0)
 
 
 async def test_nodes_are_left_out_only_where_the_topic_says_so() -> None:

@@ -46,7 +46,11 @@ if TYPE_CHECKING:
 
 
 OWN_BYTES_MIN: Final = 9 << 20
-"""Above what a record batch of a segment is cut to: single appends alone are larger. Copying costs 0.1 ms a MiB."""
+"""Above what a record batch of a segment was ever cut to: single appends alone are larger. Copying costs 0.1 ms a MiB."""
+
+ENOUGH: Final = 0.7
+"""[none] Of the bytes asked for: a read that has so many ends with a stored batch, not in the middle of the next. Reads of a
+MiB, one after the other, pass on what lies there as it is, in place of joining two parts each."""
 
 
 class _Bounds(NamedTuple):
@@ -142,6 +146,9 @@ class LogReader:
             examined_records, examined_bytes = examined_records + batch.count, examined_bytes + batch.nbytes
             indices = None if record_filter.passes_all() else matching(batch, record_filter)
             selected = batch if indices is None else batch.select(indices)
+            if size >= max_bytes * ENOUGH and size + batch_bytes(selected) > max_bytes:
+                # up to the piece before: its rest, and all that follows, would be cut where no piece ends
+                break
             taken = fitting(selected, limit - count, max_bytes - size, at_least_one=count == 0)
             count += taken
             if taken < selected.count:

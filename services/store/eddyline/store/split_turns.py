@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from eddyline.core.clock import Clock
 
 STREAMS_AT_ONCE: Final = 8
-"""Each holds a record batch, 8 MiB of cells at most, and its message, which may be in gRPC once more: 200 MiB at worst, 30
-with common ones. A scan engine with two cores for each of four executors keeps as many busy."""
+"""Each holds a record batch, 768 KiB of cells (8 MiB in older segments), and its message, which may be in gRPC once more: 20
+MiB, with older ones 200. A scan engine with two cores for each of four executors keeps as many busy."""
 WAITING_MAX: Final = 64
 """Elsewhere unbounded. A waiting call costs no memory to speak of; more of them would wait longer than they may."""
 WAIT_S_MAX: Final = 30.0

@@ -1,8 +1,8 @@
 """One topic's log piece by piece, wherever it lies: segments, then WAL frames, or memory.
 
 Each step looks the next piece up anew, so that a log may be sealed, merged and trimmed between two steps. What is read is
-kept in the cache, and a segment's next record batch is read ahead: at most one for each reader. Rows below floors and
-deleted ones are the caller's to hide.
+kept in the cache, and a segment's next record batches are read ahead, a few for each reader. Rows below floors and deleted
+ones are the caller's to hide.
 Threading: event loop; files are read on the reader threads.
 """
 
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from eddyline.store.workers import Worker
 
 LARGE_BYTES: Final = 9 << 20
-"""Above what a record batch of a segment is cut to. Frames of single large appends, up to 64 MiB, are read one at a time:
-each is in memory twice while it is parsed, and reads of the others fill the threads."""
+"""Above what a record batch of a segment was ever cut to. Frames of single large appends, up to 64 MiB, are read one at a
+time: each is in memory twice while it is parsed, and reads of the others fill the threads."""
+AHEAD: Final = 3
+"""Record batches of a segment, of 768 KiB each, that are read while one is on its way out."""
 PIECES_AT_ONCE: Final = 64
 """Pieces looked up, whoever wants them, between two turns of the loop: those that are in memory are there without a wait,
 and a search through a million single appends is a million of them, some 10 us each."""
@@ -187,8 +189,9 @@ class StoredLog:
             entry = footer.batches[position]
             if wanted is not None and not wanted(entry):
                 return Piece(entry.last_seq, None)
-            if seq < entry.first_seq and position + 1 < len(footer.batches):
-                self._read_ahead(segment, footer.batches[position + 1], wanted)
+            if seq < entry.first_seq:
+                for following in footer.batches[position + 1 : position + 1 + AHEAD]:
+                    self._read_ahead(segment, following, wanted)
             return Piece(entry.last_seq, await self.batch(segment, entry))
         finally:
             segment.let_go()
@@ -196,7 +199,7 @@ class StoredLog:
     def _read_ahead(
         self, segment: Segment, entry: BatchEntry, wanted: Callable[[SegmentSummary | BatchEntry], bool] | None
     ) -> None:
-        """Whoever begins a record batch most often wants the next one: read it while this one is on its way out."""
+        """Whoever begins a record batch most often wants the next ones: read them while this one is on its way out."""
         if (wanted is None or wanted(entry)) and self._cache.get((segment, entry.offset)) is None:
             self._reading(segment, entry)
 

@@ -47,8 +47,10 @@ if TYPE_CHECKING:
     from eddyline.core.fs import File, Fs
 
 ROWS_MAX: Final = 65_536
-BYTES_MAX: Final = 8 << 20
-"""Bytes of cells a record batch. One is read whole for one record: 8 MiB are 4 ms at 2 GB/s."""
+BYTES_MAX: Final = 768 << 10
+"""Bytes of cells a record batch; 8 MiB in earlier versions. One is read whole for one record, and passed on whole: what is
+sent keeps the loop for as long as it takes to copy, and with its message below 1 MiB it comes from the heap, where larger
+blocks are mapped and let go again each time (`process_memory.py`)."""
 
 
 def write_segment(

@@ -184,6 +184,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """RESOURCE_EXHAUSTED: the caller's key has as many calls under way as it may; retry after the given time."""
     ERROR_REASON_QUOTA_BYTES: _ErrorReason.ValueType  # 93
     """RESOURCE_EXHAUSTED: the store retains as many bytes of records as it may; retry after the given time."""
+    ERROR_REASON_WRONG_SHARD: _ErrorReason.ValueType  # 100
+    """UNAVAILABLE: a call that another role had forwarded came to a store that does not own its topic, or a topic on a stream
+    of many topics is of another shard: the roles disagree about the shards. Metadata: shardIndex, shardCount, ownerIndex.
+    """
+    ERROR_REASON_SERVED_ELSEWHERE: _ErrorReason.ValueType  # 101
+    """UNIMPLEMENTED: the role serves the service in part, and this call is none of it; GetTopology says where the stores are."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Reasons. Never renamed; the set is open. Each comment begins with the gRPC code."""
@@ -344,4 +350,10 @@ ERROR_REASON_QUOTA_REQUESTS: ErrorReason.ValueType  # 92
 """RESOURCE_EXHAUSTED: the caller's key has as many calls under way as it may; retry after the given time."""
 ERROR_REASON_QUOTA_BYTES: ErrorReason.ValueType  # 93
 """RESOURCE_EXHAUSTED: the store retains as many bytes of records as it may; retry after the given time."""
+ERROR_REASON_WRONG_SHARD: ErrorReason.ValueType  # 100
+"""UNAVAILABLE: a call that another role had forwarded came to a store that does not own its topic, or a topic on a stream
+of many topics is of another shard: the roles disagree about the shards. Metadata: shardIndex, shardCount, ownerIndex.
+"""
+ERROR_REASON_SERVED_ELSEWHERE: ErrorReason.ValueType  # 101
+"""UNIMPLEMENTED: the role serves the service in part, and this call is none of it; GetTopology says where the stores are."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

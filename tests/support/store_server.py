@@ -151,6 +151,7 @@ async def served_store(
     clock, host, doorway = ManualClock(), SystemHost(), Doorway()
     settings = StoreSettings(
         listen=addresses[shard_index] if addresses else "127.0.0.1:0",
+        shard_index=str(shard_index),
         data_dir=str(data_dir),
         wal_file_bytes=WAL_FILE_BYTES,
         topics_max=topics_max,
@@ -172,13 +173,14 @@ async def served_store(
     )
     shards = Shards(addresses, caller=access.caller if access is not None else CallerAccess(), cluster_id=CLUSTER_ID)
     gates_before = gates_of(doorway, shards, shard_index)
+    common = CommonSettings(store_addresses=tuple(addresses)) if addresses else CommonSettings()
     server = make_server(settings.listen, cluster_id=CLUSTER_ID, interceptors=gates_before, access=access)
-    add_services(server, doorway, common=CommonSettings(), clock=clock, host=host)
+    add_services(server, doorway, common=common, clock=clock, host=host, shard_index=shard_index)
     address = await server.start(*SERVICES)
     try:
         async with (
             shards,
-            open_store(machine, settings, cluster_id=CLUSTER_ID) as link,
+            open_store(machine, settings, cluster_id=CLUSTER_ID, shard_count=max(1, len(addresses))) as link,
             open_channel(address, own_connection=True) as channel,
         ):
             try:

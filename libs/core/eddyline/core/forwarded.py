@@ -42,6 +42,7 @@ def add_forwarded(server: RoleServer, methods: Collection[str], *, role: str) ->
             found[method.name] = RawMethod(
                 _refusing(name, method.name, role),
                 parse or message_factory.GetMessageClass(method.input_type).FromString,
+                message_factory.GetMessageClass(method.output_type).SerializeToString,
                 request_stream=method.client_streaming,
                 response_stream=method.server_streaming,
             )

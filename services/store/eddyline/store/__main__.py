@@ -153,7 +153,7 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
     server = make_server(
         settings.listen,
         cluster_id=common.cluster_id,
-        interceptors=(room, *gates_of(doorway, shards, SHARD_INDEX)),
+        interceptors=(room, *gates_of(doorway, shards, settings.shard)),
         access=access,
     )
     export = MetricsExport(

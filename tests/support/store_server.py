@@ -157,20 +157,7 @@ async def served_store(
         topics_max=topics_max,
         retained_bytes_max=retained_bytes_max,
     )
-    machine = Machine(
-        fs=fs if fs is not None else RealFs(),
-        open_fold=partial(RocksFold, Layout(data_dir).fold),
-        open_catalog=lambda must_exist: RocksCatalog(Layout(data_dir).catalog, must_exist=must_exist),
-        clock=clock,
-        host=host,
-        workers=new_workers(partial(_worker, gates)),
-        plan=memory_plan(settings.memory_bytes)._replace(cache_bytes=cache_bytes),
-        scratch=ScratchFold(data_dir.with_name(f"{data_dir.name}-scratch")),
-        artifacts=Place(
-            LocalShelf(RealFs(), data_dir.with_name(f"{data_dir.name}-artifacts"), holder="the test"),
-            Layout(data_dir).staging,
-        ),
-    )
+    machine = _machine(data_dir, settings, clock, gates, fs=fs, cache_bytes=cache_bytes)
     shards = Shards(addresses, caller=access.caller if access is not None else CallerAccess(), cluster_id=CLUSTER_ID)
     gates_before = gates_of(doorway, shards, shard_index)
     common = CommonSettings(store_addresses=tuple(addresses)) if addresses else CommonSettings()
@@ -223,6 +210,31 @@ async def passing_time(clock: ManualClock) -> AsyncIterator[None]:
             yield
         finally:
             ticking.cancel()
+
+
+def _machine(
+    data_dir: Path,
+    settings: StoreSettings,
+    clock: ManualClock,
+    gates: dict[str, Gate | None],
+    *,
+    fs: Fs | None,
+    cache_bytes: int,
+) -> Machine:
+    return Machine(
+        fs=fs if fs is not None else RealFs(),
+        open_fold=partial(RocksFold, Layout(data_dir).fold),
+        open_catalog=lambda must_exist: RocksCatalog(Layout(data_dir).catalog, must_exist=must_exist),
+        clock=clock,
+        host=SystemHost(),
+        workers=new_workers(partial(_worker, gates)),
+        plan=memory_plan(settings.memory_bytes)._replace(cache_bytes=cache_bytes),
+        scratch=ScratchFold(data_dir.with_name(f"{data_dir.name}-scratch")),
+        artifacts=Place(
+            LocalShelf(RealFs(), data_dir.with_name(f"{data_dir.name}-artifacts"), holder="the test"),
+            Layout(data_dir).staging,
+        ),
+    )
 
 
 def _worker(gates: dict[str, Gate | None], name: str, threads: int) -> Worker:

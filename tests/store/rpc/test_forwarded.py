@@ -20,8 +20,10 @@ from tests.support.shard_pair import name_on, served_pair
 from tests.support.store_server import CLUSTER_ID, answers_of, refused, served_store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
     from pathlib import Path
+
+    from google.protobuf.message import Message
 
     from tests.support.store_server import ServedStore
 
@@ -55,21 +57,23 @@ async def test_a_topic_is_made_used_and_deleted_through_the_other_store(tmp_path
         # who does not own it has nothing of it
         with pytest.raises(TopicNotFound):
             await wrong.link.get_topic(topic)
-        for read in (
+        reads: list[Callable[[ServedStore], Awaitable[Message]]] = [
             lambda store: store.log.ReadRecords(ReadRecordsRequest(topic=topic)),
             lambda store: store.log.FindSeq(log_pb2.FindSeqRequest(topic=topic, commit_time_ms=1)),
             lambda store: store.fold.GetEntry(fold_pb2.GetEntryRequest(topic=topic, key=b"b")),
             lambda store: store.fold.BatchGetEntries(fold_pb2.BatchGetEntriesRequest(topic=topic, keys=[b"a", b"b"])),
             lambda store: store.segments.PlanSplits(segment_pb2.PlanSplitsRequest(topic=topic)),
-        ):
+        ]
+        for read in reads:
             assert (answer := await read(wrong)) == await read(right)
             assert answer.ByteSize() > 0
-        for stream in (
+        streams: list[Callable[[ServedStore], AsyncIterable[Message]]] = [
             lambda store: store.log.StreamRecords(StreamRecordsRequest(topic=topic)),
             lambda store: store.fold.RangeEntries(fold_pb2.RangeEntriesRequest(topic=topic)),
             lambda store: store.fold.KeyHistory(fold_pb2.KeyHistoryRequest(topic=topic, key=b"a")),
             lambda store: store.fold.VerifyFold(fold_pb2.VerifyFoldRequest(topic=topic)),
-        ):
+        ]
+        for stream in streams:
             frames, ended = await answers_of(stream(wrong))
             assert (frames, ended) == await answers_of(stream(right))
             assert frames
@@ -111,8 +115,9 @@ async def test_a_message_that_is_none_ends_a_stream_behind_what_came_before_it(t
     async with served_pair(tmp_path) as (wrong, right):
         topic = name_on(1)
         await right.create(topic, LOG)
-        call: grpc.aio.StreamStreamCall[bytes, bytes]
-        call = wrong.channel.stream_stream("/eddyline.v1.LogService/AppendStream")()
+        calls: grpc.aio.StreamStreamMultiCallable[bytes, bytes]
+        calls = wrong.channel.stream_stream("/eddyline.v1.LogService/AppendStream")
+        call = calls()
         for step in (start(topic), append_step(keyed("k", "v"))):
             await call.write(step.SerializeToString())
         await call.write(b"\xff\xff")

@@ -31,6 +31,11 @@ def cluster_metadata(cluster_id: str) -> tuple[tuple[str, str], ...]:
     return ((CLUSTER_ID_KEY, cluster_id),) if cluster_id else ()
 
 
+def forwarded_metadata(cluster_id: str) -> tuple[tuple[str, str], ...]:
+    """What a role sends that passes a call on to the shard that it belongs to; that one is not to pass it on again."""
+    return ((FORWARDED_KEY, cluster_id),)
+
+
 class ClusterGate(grpc.aio.ServerInterceptor):
     """Refuses calls that say another cluster's id than `cluster_id`."""
 

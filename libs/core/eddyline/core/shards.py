@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import grpc
 
 from eddyline.core.access_grant import on_own_behalf
-from eddyline.core.cluster_gate import CLUSTER_ID_KEY, FORWARDED_KEY
+from eddyline.core.cluster_gate import CLUSTER_ID_KEY, forwarded_metadata
 from eddyline.core.duplex import beside
 from eddyline.core.errors import EddylineError, SourceNotFound, StoreUnreachable
 from eddyline.core.routes import GET_SOURCE
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from eddyline.core.caller_channel import CallerAccess
+    from eddyline.core.role_access import RoleAccess
+    from eddyline.core.settings import CommonSettings
 
     class Context(Protocol):
         """The call that is passed on."""
@@ -56,7 +58,7 @@ class Shards:
     def __init__(self, addresses: Sequence[str], *, caller: CallerAccess, cluster_id: str) -> None:
         self._addresses = addresses
         self._caller = caller
-        self._mark = ((FORWARDED_KEY, cluster_id),)
+        self._mark = forwarded_metadata(cluster_id)
         self._channels: dict[tuple[int, bool], grpc.aio.Channel] = {}
 
     async def __aenter__(self) -> Shards:
@@ -178,6 +180,11 @@ class Shards:
             message = f"store shard {shard} at {self._addresses[shard]} cannot be reached: {found.message}"
             return StoreUnreachable(message, shardIndex=shard)
         return found
+
+
+def shards_of(common: CommonSettings, access: RoleAccess) -> Shards:
+    """The stores of the settings, as a role reaches them."""
+    return Shards(common.store_addresses, caller=access.caller, cluster_id=common.cluster_id)
 
 
 async def _send(

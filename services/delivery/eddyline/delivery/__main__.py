@@ -27,10 +27,11 @@ from eddyline.core.probes import Probes
 from eddyline.core.role_access import RoleAccess
 from eddyline.core.server import make_server
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
+from eddyline.core.shards import shards_of
 from eddyline.core.telemetry import fields, set_up_logging
 from eddyline.delivery.config import PREFIX, DeliverySettings
 from eddyline.delivery.metrics import delivery_metrics
-from eddyline.delivery.role import SERVICES, DeliveryRole, add_services, keep_health
+from eddyline.delivery.role import SERVICES, DeliveryRole, add_services, gates_of, keep_health
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +76,13 @@ async def serve(settings: DeliverySettings, common: CommonSettings) -> None:
         channel = await stack.enter_async_context(access.caller.open_channel(store_address))
         link = GrpcLink(channel, cluster_id=common.cluster_id)
         role = DeliveryRole(link, clock=clock, random=Random(), settings=settings)
-        server = make_server(settings.listen, connection_age_ms_max=settings.stream_age_ms_max, access=access)
+        shards = await stack.enter_async_context(shards_of(common, access))
+        server = make_server(
+            settings.listen,
+            interceptors=gates_of(shards),
+            connection_age_ms_max=settings.stream_age_ms_max,
+            access=access,
+        )
         metrics = MetricsExport(
             ROLE,
             settings.metrics_listen,

@@ -29,10 +29,11 @@ from eddyline.core.probes import Probes
 from eddyline.core.role_access import RoleAccess
 from eddyline.core.server import make_server
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
+from eddyline.core.shards import shards_of
 from eddyline.core.telemetry import fields, set_up_logging
 from eddyline.ingest.config import PREFIX, IngestSettings
 from eddyline.ingest.metrics import ingest_metrics
-from eddyline.ingest.role import SERVICES, IngestRole, add_services
+from eddyline.ingest.role import SERVICES, IngestRole, add_services, gates_of
 from eddyline.ingest.sources_file import parse_sources
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ async def serve(settings: IngestSettings, common: CommonSettings, definitions: S
         await stack.enter_async_context(access.running(clock))
         channel = await stack.enter_async_context(access.caller.open_channel(store_address))
         link = GrpcLink(channel, cluster_id=common.cluster_id)
-        server = make_server(settings.listen, access=access)
+        shards = await stack.enter_async_context(shards_of(common, access))
+        server = make_server(settings.listen, interceptors=gates_of(shards), access=access)
         role = IngestRole(
             link, settings=settings, common=common, clock=clock, rng=Random(), host=host, health=server.health
         )

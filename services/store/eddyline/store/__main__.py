@@ -36,7 +36,7 @@ from eddyline.core.role_access import RoleAccess
 from eddyline.core.server import make_server
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
 from eddyline.core.shard_gate import ShardGate
-from eddyline.core.shards import Shards
+from eddyline.core.shards import shards_of
 from eddyline.core.telemetry import fields, set_up_logging
 from eddyline.store.artifacts.local import LocalShelf
 from eddyline.store.artifacts.remote import open_remote
@@ -84,6 +84,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.clock import Clock, Host
     from eddyline.core.server import RoleServer
+    from eddyline.core.shards import Shards
     from eddyline.store.artifacts.shelf import Shelf
     from eddyline.store.fold.profile import ProfileName
     from eddyline.store.link import LocalLink
@@ -149,7 +150,7 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
     room = AppendRoom(memory_plan(settings.memory_bytes).append_bytes)
     memory = ProcessMemory()
     access = RoleAccess(common)
-    shards = Shards(common.store_addresses, caller=access.caller, cluster_id=common.cluster_id)
+    shards = shards_of(common, access)
     server = make_server(
         settings.listen,
         cluster_id=common.cluster_id,

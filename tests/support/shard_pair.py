@@ -1,13 +1,12 @@
-"""Two stores that are the shards of one cluster, on loopback, and names that either owns."""
+"""Two stores that are the shards of one cluster, on loopback, and a name that each owns."""
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from itertools import count
 from typing import TYPE_CHECKING
 
-from eddyline.core.routing import shard_of
 from tests.support.processes import free_address
+from tests.support.shards import names_on
 from tests.support.store_server import served_store
 
 if TYPE_CHECKING:
@@ -20,12 +19,9 @@ if TYPE_CHECKING:
 SHARDS = 2
 
 
-def name_on(shard: int, *, prefix: str = "topic", skip: int = 0) -> str:
-    """A name that a shard of the two owns; `skip` = not so many of the first ones."""
-    found = (name for number in count() if shard_of(name := f"{prefix}-{number}", SHARDS) == shard)
-    for _ in range(skip):
-        next(found)
-    return next(found)
+def topic_on(shard: int) -> str:
+    """A name that a shard of the two owns."""
+    return names_on(shard, SHARDS, 1)[0]
 
 
 @asynccontextmanager

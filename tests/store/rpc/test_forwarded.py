@@ -16,7 +16,8 @@ from eddyline.v1.log_pb2 import AppendStart, AppendStreamRequest, ReadRecordsReq
 from eddyline.v1.topic_pb2 import CreateTopicRequest, DeleteTopicRequest, GetTopicRequest, ListTopicsRequest, Topic
 from tests.store.rpc.requests import append_step, keyed, rows
 from tests.support.processes import free_address
-from tests.support.shard_pair import name_on, served_pair
+from tests.support.shard_pair import SHARDS, served_pair, topic_on
+from tests.support.shards import names_on
 from tests.support.store_server import CLUSTER_ID, answers_of, refused, served_store
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def start(topic: str) -> AppendStreamRequest:
 
 async def test_a_topic_is_made_used_and_deleted_through_the_other_store(tmp_path: Path) -> None:
     async with served_pair(tmp_path) as (wrong, right):
-        topic = name_on(1)
+        topic = topic_on(1)
         made = (await wrong.topics.CreateTopic(CreateTopicRequest(topic=Topic(name=topic, kind=KV)))).topic
         assert made == (await right.topics.GetTopic(GetTopicRequest(topic=topic), metadata=MARKED)).topic
         assert (await wrong.log.AppendRecords(rows(topic, keyed("a", "1"), keyed("b", "2")))).last_seq == 2
@@ -84,7 +85,7 @@ async def test_a_topic_is_made_used_and_deleted_through_the_other_store(tmp_path
 
 async def test_errors_are_the_owner_s_to_the_byte(tmp_path: Path) -> None:
     async with served_pair(tmp_path) as (wrong, right):
-        topic = name_on(1)
+        topic = topic_on(1)
         calls: list[Callable[[ServedStore], Awaitable[object]]] = [
             lambda store: store.topics.GetTopic(GetTopicRequest(topic=topic)),
             lambda store: store.topics.CreateTopic(CreateTopicRequest(topic=Topic(name=topic))),
@@ -98,7 +99,7 @@ async def test_errors_are_the_owner_s_to_the_byte(tmp_path: Path) -> None:
 
 async def test_a_stream_of_appends_is_acknowledged_in_order_and_ends_as_the_owner_ends_it(tmp_path: Path) -> None:
     async with served_pair(tmp_path) as (wrong, right):
-        topic = name_on(1)
+        topic = topic_on(1)
         await right.create(topic, LOG)
         many = [append_step(keyed("k", str(number))) for number in range(100)]
         answers, ended = await answers_of(wrong.log.AppendStream(steps(start(topic), *many)))
@@ -113,7 +114,7 @@ async def test_a_stream_of_appends_is_acknowledged_in_order_and_ends_as_the_owne
 
 async def test_a_message_that_is_none_ends_a_stream_behind_what_came_before_it(tmp_path: Path) -> None:
     async with served_pair(tmp_path) as (wrong, right):
-        topic = name_on(1)
+        topic = topic_on(1)
         await right.create(topic, LOG)
         calls: grpc.aio.StreamStreamMultiCallable[bytes, bytes]
         calls = wrong.channel.stream_stream("/eddyline.v1.LogService/AppendStream")
@@ -129,7 +130,7 @@ async def test_a_message_that_is_none_ends_a_stream_behind_what_came_before_it(t
 
 async def test_lists_are_of_the_whole_cluster_page_by_page(tmp_path: Path) -> None:
     async with served_pair(tmp_path) as pair:
-        names = sorted(name_on(shard, skip=skip) for shard in (0, 1) for skip in range(7))
+        names = sorted(f"topic-{name}" for shard in (0, 1) for name in names_on(shard, SHARDS, 7))
         for name in names:
             await pair[0].create(name, LOG)
         await pair[1].create("other", LOG)
@@ -153,7 +154,7 @@ async def test_lists_are_of_the_whole_cluster_page_by_page(tmp_path: Path) -> No
 async def test_a_call_that_was_forwarded_already_is_never_forwarded_again(tmp_path: Path) -> None:
     # each believes that the other is the other shard, and of itself what the other believes
     ours, theirs = free_address(), free_address()
-    topic = name_on(1)
+    topic = topic_on(1)
     async with (
         served_store(tmp_path / "a", shard_index=0, addresses=(ours, theirs)) as first,
         served_store(tmp_path / "b", shard_index=0, addresses=(theirs, ours)) as second,
@@ -167,7 +168,7 @@ async def test_a_call_that_was_forwarded_already_is_never_forwarded_again(tmp_pa
 
 async def test_a_topic_of_another_shard_is_not_followed_here(tmp_path: Path) -> None:
     async with served_pair(tmp_path) as (first, second):
-        mine, foreign = name_on(0), name_on(1)
+        mine, foreign = topic_on(0), topic_on(1)
         for name in (mine, foreign):
             await first.create(name, LOG)
 
@@ -186,7 +187,7 @@ async def test_a_topic_of_another_shard_is_not_followed_here(tmp_path: Path) -> 
 
 async def test_a_source_is_found_wherever_its_topic_is(tmp_path: Path) -> None:
     async with served_pair(tmp_path) as (first, second):
-        topic, other = name_on(1), name_on(0)
+        topic, other = topic_on(1), topic_on(0)
         for name in (topic, other):
             await first.create(name, KV)
         definition = apply_pb2.SourceDefinition(name="s", topic=topic, bucket="b")
@@ -218,7 +219,7 @@ def _sources() -> apply_pb2.ApplyServiceListSourcesRequest:
 
 async def test_an_owner_that_is_away_is_unavailable_and_nothing_hangs(tmp_path: Path) -> None:
     addresses = (free_address(), free_address())
-    topic = name_on(1)
+    topic = topic_on(1)
     async with served_store(tmp_path / "0", shard_index=0, addresses=addresses) as store, asyncio.timeout(20):
         error = await refused(store.topics.GetTopic(GetTopicRequest(topic=topic)), "STORE_UNREACHABLE")
         assert error.metadata == {"shardIndex": "1"}
@@ -227,8 +228,8 @@ async def test_an_owner_that_is_away_is_unavailable_and_nothing_hangs(tmp_path: 
         await refused(store.apply.GetSource(apply_pb2.ApplyServiceGetSourceRequest(source="s")), "STORE_UNREACHABLE")
         assert (await answers_of(store.log.StreamRecords(StreamRecordsRequest(topic=topic))))[1] == "STORE_UNREACHABLE"
         assert (await answers_of(store.log.AppendStream(steps(start(topic)))))[1] == "STORE_UNREACHABLE"
-        await store.create(name_on(0), LOG)
-        assert await store.head(name_on(0)) == 0
+        await store.create(topic_on(0), LOG)
+        assert await store.head(topic_on(0)) == 0
 
 
 async def test_another_cluster_s_store_refuses_what_is_forwarded_to_it(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ class Shards:
         return found
 
 
-def shards_of(common: CommonSettings, access: RoleAccess) -> Shards:
+def configured_shards(common: CommonSettings, access: RoleAccess) -> Shards:
     """The stores of the settings, as a role reaches them."""
     return Shards(common.store_addresses, caller=access.caller, cluster_id=common.cluster_id)
 

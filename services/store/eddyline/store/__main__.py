@@ -36,7 +36,7 @@ from eddyline.core.role_access import RoleAccess
 from eddyline.core.server import make_server
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
 from eddyline.core.shard_gate import ShardGate
-from eddyline.core.shards import shards_of
+from eddyline.core.shards import configured_shards
 from eddyline.core.telemetry import fields, set_up_logging
 from eddyline.store.artifacts.local import LocalShelf
 from eddyline.store.artifacts.remote import open_remote
@@ -150,7 +150,7 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
     room = AppendRoom(memory_plan(settings.memory_bytes).append_bytes)
     memory = ProcessMemory()
     access = RoleAccess(common)
-    shards = shards_of(common, access)
+    shards = configured_shards(common, access)
     server = make_server(
         settings.listen,
         cluster_id=common.cluster_id,

@@ -13,7 +13,7 @@ from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-unty
 
 from eddyline.core.caller_channel import CallerAccess, HeldKey
 from eddyline.core.channel import open_channel
-from eddyline.core.errors import Code, Deadline, EddylineError, ServedElsewhere, StoreUnreachable, WrongShard
+from eddyline.core.errors import Code, Deadline, EddylineError, NotReady, ServedElsewhere, StoreUnreachable, WrongShard
 from eddyline.core.forwarded import add_forwarded
 from eddyline.core.routes import APPEND_CALLS, LOG_SERVICE, READ_CALLS, TOPIC_CALLS, TOPIC_SERVICE, methods_of
 from eddyline.core.server import RawMethod, make_server
@@ -91,6 +91,11 @@ def as_it_is(message: bytes) -> bytes:
     return message
 
 
+def as_bytes(message: object) -> bytes:
+    assert isinstance(message, bytes)
+    return message
+
+
 FAIL = log_pb2.AppendStreamRequest(append=log_pb2.AppendBatch(idempotency_key="fail")).SerializeToString()
 START = log_pb2.AppendStreamRequest(start=log_pb2.AppendStart(topic="t")).SerializeToString()
 APPEND = log_pb2.AppendStreamRequest(append=log_pb2.AppendBatch(idempotency_key="k")).SerializeToString()
@@ -99,8 +104,9 @@ APPEND = log_pb2.AppendStreamRequest(append=log_pb2.AppendBatch(idempotency_key=
 class Calls:
     """Calls by their names, of bytes."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: grpc.aio.Channel, shards: Shards) -> None:
         self.channel = channel
+        self.shards = shards
 
     def unary(self, method: str) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
         calls: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(method)
@@ -130,18 +136,18 @@ def owner_server(owner: Owner, access: RoleAccess | None) -> RoleServer:
 
 @asynccontextmanager
 async def forwarding(
-    owner: Owner, *, access: RoleAccess | None = None, cluster_id: str = "c"
+    owner: Owner, *, access: RoleAccess | None = None, behind_access: RoleAccess | None = None
 ) -> AsyncIterator[tuple[Calls, RoleServer]]:
     """Calls to a role that passes all on to one store, and that store's server."""
-    behind = owner_server(owner, None)
+    behind = owner_server(owner, behind_access)
     address = await behind.start()
     caller = access.caller if access is not None else CallerAccess()
-    shards = Shards((address,), caller=caller, cluster_id=cluster_id)
+    shards = Shards((address,), caller=caller, cluster_id="c")
     front = make_server("127.0.0.1:0", interceptors=(ShardGate(shards, methods=METHODS),), access=access)
     add_forwarded(front, METHODS, role="the front")
     try:
         async with shards, open_channel(await front.start(), own_connection=True) as channel:
-            yield Calls(channel), behind
+            yield Calls(channel, shards), behind
             await front.stop(0)
     finally:
         await front.stop(0)
@@ -311,6 +317,38 @@ async def test_an_owner_that_stops_in_mid_call_is_unreachable() -> None:
             found = unwrap(error)
             assert isinstance(found, StoreUnreachable)
             assert found.metadata == {"shardIndex": "0"}
+
+
+async def test_streams_end_where_the_role_stops_and_single_calls_come_to_their_end() -> None:
+    owner, go = Owner(), asyncio.Event()
+
+    async def wait(message: bytes, _context: Any) -> bytes:
+        await go.wait()
+        return message
+
+    owner.answer = wait
+    async with forwarding(owner) as (calls, _), asyncio.timeout(WAIT_S):
+        single, stream, duplex = calls.unary(READ)(ASKED), calls.stream(STREAM)(ASKED), calls.duplex(APPENDS)()
+        await duplex.write(START)
+        assert (await duplex.read(), len(as_bytes(await stream.read()))) == (START, 64 << 10)
+        await owner.began.wait()
+        calls.shards.end_streams()
+        with pytest.raises(grpc.aio.AioRpcError) as told:
+            while await stream.read() is not grpc.aio.EOF:
+                pass
+        for error in (told.value, await failed(duplex.read()), await failed(calls.stream(STREAM)(ASKED).read())):
+            assert isinstance(unwrap(error), NotReady)
+        go.set()
+        assert await single == ASKED
+
+
+async def test_a_store_that_does_not_know_the_role_s_key_is_unreachable_to_the_caller(tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    keys.add("somebody", "role")
+    async with forwarding(Owner(), behind_access=keys.access()) as (calls, _):
+        error = unwrap(await failed(calls.unary(READ)(ASKED)))
+        assert isinstance(error, StoreUnreachable)
+        assert "own key" in error.message
 
 
 async def test_what_was_forwarded_to_a_role_that_owns_nothing_is_refused() -> None:

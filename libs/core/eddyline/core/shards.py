@@ -6,14 +6,17 @@ carries the id of our cluster, so that a store of another one refuses it. Answer
 (status, message, details) goes on as it came; where it does not answer, STORE_UNREACHABLE with the shard's index.
 I1: a stream holds one message each way beside what gRPC has in its windows (512 KiB a stream). I2: whoever calls goes, its
 call at the owner ends; the owner ends it, and so does the caller's. I3: nothing is retried here.
+I4: where the role stops its streams end with NOT_READY; calls of one answer come to their end.
 Failure: a store that is away is UNAVAILABLE at once, one that does not take the connection after 2 s
-(`eddyline.core.channel`); one that hangs when keepalive notices, within 20 s.
+(`eddyline.core.channel`); one that hangs when keepalive notices, within 20 s. One that refuses this role's own key is
+STORE_UNREACHABLE too: the caller's was taken.
 Threading: event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
@@ -21,13 +24,13 @@ import grpc
 from eddyline.core.access_grant import on_own_behalf
 from eddyline.core.cluster_gate import CLUSTER_ID_KEY, forwarded_metadata
 from eddyline.core.duplex import beside
-from eddyline.core.errors import EddylineError, SourceNotFound, StoreUnreachable
+from eddyline.core.errors import EddylineError, NotReady, SourceNotFound, StoreUnreachable, Unauthenticated
 from eddyline.core.routes import GET_SOURCE
 from eddyline.core.status import passed_on
 from eddyline.v1 import apply_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Sequence
     from typing import Protocol
 
     from eddyline.core.caller_channel import CallerAccess
@@ -60,6 +63,8 @@ class Shards:
         self._caller = caller
         self._mark = forwarded_metadata(cluster_id)
         self._channels: dict[tuple[int, bool], grpc.aio.Channel] = {}
+        self._streams: set[grpc.aio.Call] = set()
+        self._is_stopping = False
 
     async def __aenter__(self) -> Shards:
         return self
@@ -68,6 +73,12 @@ class Shards:
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             await channel.close()
+
+    def end_streams(self) -> None:
+        """The role stops: end what would go on for ever."""
+        self._is_stopping = True
+        for call in self._streams:
+            call.cancel()
 
     @property
     def count(self) -> int:
@@ -98,13 +109,9 @@ class Shards:
         """
         calls: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self._channel(shard, bulk=True).unary_stream(method)
         call = calls(message, timeout=context.time_remaining(), metadata=self._metadata(context))
-        try:
+        with self._streaming(shard, call):
             async for answer in call:
                 yield answer
-        except grpc.aio.AioRpcError as error:
-            raise self._failed(shard, error) from None
-        finally:
-            call.cancel()
 
     async def duplex(self, shard: int, method: str, messages: AsyncIterator[bytes], context: Context) -> None:
         """Pass a call of many messages both ways on, until both have ended. A message that was refused here ends the
@@ -116,12 +123,8 @@ class Shards:
         calls: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self._channel(shard, bulk=True).stream_stream(method)
         call = calls(timeout=context.time_remaining(), metadata=self._metadata(context))
         refused: list[EddylineError] = []
-        try:
+        with self._streaming(shard, call):
             await beside(_send(call, messages, refused), _answer(call, context))
-        except grpc.aio.AioRpcError as error:
-            raise self._failed(shard, error) from None
-        finally:
-            call.cancel()
         if refused:
             raise refused[0]
 
@@ -161,6 +164,29 @@ class Shards:
             return False if isinstance(found, SourceNotFound) else found
         return True
 
+    @contextmanager
+    def _streaming(self, shard: int, call: grpc.aio.Call) -> Iterator[None]:
+        """A stream that is under way, until it is left.
+
+        Raises:
+            EddylineError: what the store said; StoreUnreachable, Deadline; NotReady, where the role stops.
+        """
+        if self._is_stopping:
+            call.cancel()
+        self._streams.add(call)
+        try:
+            yield
+        except grpc.aio.AioRpcError as error:
+            raise self._failed(shard, error) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._is_stopping and (task is None or not task.cancelling()):
+                raise NotReady("the role is stopping") from None
+            raise
+        finally:
+            self._streams.discard(call)
+            call.cancel()
+
     def _channel(self, shard: int, *, bulk: bool = False) -> grpc.aio.Channel:
         """Streams go by a connection of their own, so that they do not delay single answers."""
         channel = self._channels.get((shard, bulk))
@@ -178,6 +204,11 @@ class Shards:
         found = passed_on(error, unreachable=StoreUnreachable)
         if found.came_as is None and isinstance(found, StoreUnreachable):
             message = f"store shard {shard} at {self._addresses[shard]} cannot be reached: {found.message}"
+            return StoreUnreachable(message, shardIndex=shard)
+        if isinstance(found, Unauthenticated):
+            message = (
+                f"store shard {shard} at {self._addresses[shard]} does not know this role's own key: {found.message}"
+            )
             return StoreUnreachable(message, shardIndex=shard)
         return found
 

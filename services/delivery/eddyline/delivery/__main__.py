@@ -104,6 +104,7 @@ async def serve(settings: DeliverySettings, common: CommonSettings) -> None:
             drained = await role.watches.drain(settings.stop_grace_ms / 1000)
             if not drained:
                 _LOG.warning("streams are cut off", extra=fields(watches=role.figures.watch_count))
+            shards.end_streams()
             await server.stop(LAST_WORDS_S if drained else 0)
             for task in running:
                 task.cancel()

@@ -119,6 +119,7 @@ async def serve(settings: IngestSettings, common: CommonSettings, definitions: S
             await stopping.wait()
             _LOG.info("stopping")
             running.cancel()
+        shards.end_streams()
         await server.stop(settings.stop_grace_ms / 1000)
     _LOG.info("stopped")
 

@@ -198,6 +198,7 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
             watching.cancel()
         _LOG.info("stopping")
         doorway.close()
+        shards.end_streams()
         await server.stop(settings.stop_grace_ms / 1000)
     _LOG.info("stopped")
 

@@ -105,6 +105,19 @@ def _prefixes(role: str) -> tuple[str, str]:
     return COMMON_PREFIX, f"EDDYLINE_{role.upper()}_"
 
 
+def test_every_store_s_address_is_told_in_order_and_its_pod_s_name_says_which_it_is() -> None:
+    manifests = rendered(sets=["store.shards=3"])
+    (stateful,) = of_kind(manifests, "StatefulSet")
+    name = stateful["metadata"]["name"]
+    assert stateful["spec"]["replicas"] == 3
+    for component, pod in pods(manifests):
+        if component in SETTINGS:
+            common = load(CommonSettings, prefix=COMMON_PREFIX, environ=environ(pod))
+            hosts = [address.partition(".")[0] for address in common.store_addresses]
+            assert hosts == [f"{name}-{shard}" for shard in range(3)]
+            assert [StoreSettings(shard_index=host).shard for host in hosts] == [0, 1, 2]
+
+
 @pytest.mark.parametrize("values", VALUE_SETS)
 def test_addresses_that_roles_are_told_are_those_of_the_services(values: str) -> None:
     services = {manifest["metadata"]["name"]: manifest["spec"] for manifest in of_kind(chart(values), "Service")}
@@ -211,7 +224,8 @@ def test_secrets_are_named_and_never_made() -> None:
     ("value", "why"),
     [
         ("store.shard=2", "shard"),
-        ("store.shards=2", "shards"),
+        ("store.shards=65", "shards"),
+        ("store.shards=0", "shards"),
         ("nats.url=nats://me:secret@nats:4222", "nats"),
         ("store.env[0].name=AWS_SECRET_ACCESS_KEY,store.env[0].value=x", "env"),
         ("store.settings.listen=x", "listen"),

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
+from eddyline.client.connect import Client
+from eddyline.client.topology import Channels, Topology
+from eddyline.core.clock import SystemClock
 from eddyline.core.cluster_gate import CLUSTER_ID_KEY, FORWARDED_KEY
 from eddyline.core.errors import TopicNotFound
 from eddyline.core.status import unwrap
@@ -15,6 +18,7 @@ from eddyline.v1 import apply_pb2, fold_pb2, log_pb2, segment_pb2, topic_pb2
 from eddyline.v1.log_pb2 import AppendStart, AppendStreamRequest, ReadRecordsRequest, StreamRecordsRequest
 from eddyline.v1.topic_pb2 import CreateTopicRequest, DeleteTopicRequest, GetTopicRequest, ListTopicsRequest, Topic
 from tests.store.rpc.requests import append_step, keyed, rows
+from tests.support.clients import NoJitter
 from tests.support.processes import free_address
 from tests.support.shard_pair import SHARDS, served_pair, topic_on
 from tests.support.shards import names_on
@@ -149,6 +153,21 @@ async def test_lists_are_of_the_whole_cluster_page_by_page(tmp_path: Path) -> No
         await refused(pair[0].topics.ListTopics(ListTopicsRequest(page_token="x")), "PAGE_TOKEN_INVALID")
         own = await pair[0].topics.ListTopics(ListTopicsRequest(), metadata=MARKED)
         assert 0 < len(own.topics) < len(names) + 1
+
+
+async def test_the_client_lists_every_topic_once(tmp_path: Path) -> None:
+    async with served_pair(tmp_path) as pair:
+        names = sorted(topic_on(shard) for shard in range(SHARDS))
+        for name in names:
+            await pair[0].create(name, LOG)
+        channels = Channels(None)
+        topology = Topology(CLUSTER_ID, tuple(store.address for store in pair), (), ())
+        client = Client(topology, channels=channels, clock=SystemClock(), random_source=NoJitter())
+        try:
+            for prefix in ("", "t"):
+                assert [topic.name async for topic in client.list_topics(prefix)] == names
+        finally:
+            await channels.close()
 
 
 async def test_a_call_that_was_forwarded_already_is_never_forwarded_again(tmp_path: Path) -> None:

@@ -10,10 +10,16 @@ import pytest
 
 from eddyline.client.connect import Client
 from eddyline.client.topology import Channels, Topology
+from eddyline.core.caller_channel import CallerAccess
 from eddyline.core.clock import SystemClock
 from eddyline.core.cluster_gate import CLUSTER_ID_KEY, FORWARDED_KEY
-from eddyline.core.errors import TopicNotFound
+from eddyline.core.errors import SourceExists, SourceNotFound, TopicNotFound, WrongShard
+from eddyline.core.open_link import open_link
+from eddyline.core.settings import CommonSettings
+from eddyline.core.sharded_link import ShardedLink, shards_of
+from eddyline.core.source import SourceDefinition
 from eddyline.core.status import unwrap
+from eddyline.core.topic import Kind, TopicConfig
 from eddyline.v1 import apply_pb2, fold_pb2, log_pb2, segment_pb2, topic_pb2
 from eddyline.v1.log_pb2 import AppendStart, AppendStreamRequest, ReadRecordsRequest, StreamRecordsRequest
 from eddyline.v1.topic_pb2 import CreateTopicRequest, DeleteTopicRequest, GetTopicRequest, ListTopicsRequest, Topic
@@ -234,6 +240,26 @@ async def test_a_source_is_found_wherever_its_topic_is(tmp_path: Path) -> None:
 
 def _sources() -> apply_pb2.ApplyServiceListSourcesRequest:
     return apply_pb2.ApplyServiceListSourcesRequest()
+
+
+async def test_a_role_s_link_knows_the_shards_and_asks_each_for_itself(tmp_path: Path) -> None:
+    async with served_pair(tmp_path) as pair:
+        common = CommonSettings(cluster_id=CLUSTER_ID, store_addresses=tuple(store.address for store in pair))
+        async with open_link(common, CallerAccess()) as link:
+            for shard in range(SHARDS):
+                await link.create_topic(topic_on(shard), Kind.KV, TopicConfig())
+                definition = SourceDefinition(f"s{shard}", topic_on(shard), "b")
+                assert (await link.put_source(definition))[1]
+                assert not (await link.put_source(definition))[1]
+            assert [source.definition.name for source in await link.list_sources()] == ["s0", "s1"]
+            with pytest.raises(SourceExists):
+                await link.put_source(SourceDefinition("s0", topic_on(1), "b"))
+            await link.delete_source("s1")
+            with pytest.raises(SourceNotFound):
+                await link.get_source("s1")
+            # one that computed the wrong shard hears of it
+            with pytest.raises(WrongShard):
+                await ShardedLink(shards_of(link), place=lambda _topic: 0).get_topic(topic_on(1))
 
 
 async def test_an_owner_that_is_away_is_unavailable_and_nothing_hangs(tmp_path: Path) -> None:

@@ -239,3 +239,27 @@ async def test_ingest_copies_on_what_lives_on_the_store_that_stays(tmp_path: Pat
         await serving(ingest, "store")
         held = {source.source for source in (await status_of(ingest)).ingest.sources}
         assert held == {KEPT, LOST}
+
+
+async def test_ingest_that_starts_while_a_store_is_away_copies_what_lives_on_the_other(tmp_path: Path) -> None:
+    only = tmp_path / "only.toml"
+    only.write_text(f'[[source]]\nname = "{KEPT}"\nbucket = "{KEPT}"\ntopic = "{KEPT}"\n')
+    async with two_stores(tmp_path) as (stores, stack):
+        url = await stack.enter_async_context(nats_server(tmp_path))
+        writer = await nats.connect(url)
+        stack.push_async_callback(writer.close)
+        bucket = await writer.jetstream().create_key_value(KeyValueConfig(bucket=KEPT, history=1))
+        for number in range(2):
+            ingest = free_address()
+            settings = {
+                "EDDYLINE_COMMON_STORE_ADDRESSES": stores.setting,
+                "EDDYLINE_INGEST_LISTEN": ingest,
+                "EDDYLINE_INGEST_NATS_URL": url,
+                "EDDYLINE_INGEST_SOURCES_FILE": str(only),
+            }
+            async with process("eddyline.ingest", **settings):
+                await serving(ingest)
+                await bucket.put(f"k{number}", b"v")
+                await copied(stores.addresses[0], KEPT, number + 1)
+            if not number:
+                await stores.kill(1)

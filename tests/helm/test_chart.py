@@ -282,17 +282,19 @@ def test_replicas_are_the_autoscalers_where_there_is_one() -> None:
     assert all("replicas" in one["spec"] for one in of_kind(chart("default"), "Deployment"))
 
 
-def test_network_lets_in_who_is_named_and_out_to_what_is_needed() -> None:
+@pytest.mark.parametrize("shards", [1, 3])
+def test_network_lets_in_who_is_named_and_out_to_what_is_needed(shards: int) -> None:
+    made = rendered(values=VALUE_SETS["everything"], sets=[f"store.shards={shards}"])
     policies = {
-        one["metadata"]["labels"]["app.kubernetes.io/component"]: one["spec"]
-        for one in of_kind(chart("everything"), "NetworkPolicy")
+        one["metadata"]["labels"]["app.kubernetes.io/component"]: one["spec"] for one in of_kind(made, "NetworkPolicy")
     }
     assert set(policies) == {"store", "ingest", "delivery", "spark"}
     for role, policy in policies.items():
         assert policy["policyTypes"] == ["Ingress", "Egress"]
         assert all("from" in rule for rule in policy["ingress"]), "a rule without from lets everybody in"
         out = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
-        assert out == {53, 443} | ({7701} if role != "store" else set()) | ({4222} if role == "ingest" else set())
+        stores = {7701} if role != "store" or shards > 1 else set()
+        assert out == {53, 443} | stores | ({4222} if role == "ingest" else set())
 
 
 def test_monitor_scrapes_each_role_with_the_key_that_roles_ask_for() -> None:

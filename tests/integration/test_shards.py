@@ -24,7 +24,7 @@ from eddyline.core.record import Record
 from eddyline.core.topic import Kind
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
 from tests.support.processes import delivery_at, free_address, nats_server, process, serving
-from tests.support.scrape import scrape
+from tests.support.scrape import scrape, scraped_until
 from tests.support.shards import names_on
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 PATIENCE_S = 40.0
+CONNECTED = telemetry.DELIVERY_STORE_CONNECTED
 KEPT, LOST = names_on(0, 2, 1)[0], names_on(1, 2, 1)[0]
 """Topics of the store that stays and of the one that is killed; as buckets they have the same names."""
 
@@ -60,6 +61,14 @@ class Stores:
         }
         self._running[shard] = await self._stack.enter_async_context(process("eddyline.store", **settings))
         await serving(self.addresses[shard])
+
+    def hang(self, shard: int) -> None:
+        """It answers nothing any more, its connections stay."""
+        self._running[shard].send_signal(signal.SIGSTOP)
+
+    def go_on(self, shard: int) -> None:
+        """One that hangs goes on."""
+        self._running[shard].send_signal(signal.SIGCONT)
 
     async def kill(self, shard: int) -> None:
         """As kill -9."""
@@ -105,7 +114,8 @@ class Reader:
                 await self._news.wait()
 
 
-async def test_delivery_serves_on_what_lives_on_the_store_that_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["killed", "hangs"])
+async def test_delivery_serves_on_what_lives_on_the_store_that_stays(tmp_path: Path, how: str) -> None:
     channels, delivery, metrics = Channels(), free_address(), free_address()
     async with two_stores(tmp_path) as (stores, stack):
         more = {"EDDYLINE_DELIVERY_METRICS_LISTEN": metrics}
@@ -134,13 +144,17 @@ async def test_delivery_serves_on_what_lives_on_the_store_that_stays(tmp_path: P
             await reader.until(topic, expected)
         assert (await status_of(delivery)).ready
 
-        await stores.kill(1)
-        await serving(delivery, "store/1", is_serving=False)
-        await serving(delivery)
-        status = await status_of(delivery)
-        assert (status.ready, status.reason) == (False, "STORE_UNREACHABLE (shard 1)")
-        reached = (await scrape(metrics)).series(telemetry.DELIVERY_STORE_CONNECTED)
-        assert reached[("0",)] == 1
+        if how == "killed":
+            await stores.kill(1)
+            await serving(delivery, "store/1", is_serving=False)
+            await serving(delivery)
+            status = await status_of(delivery)
+            assert (status.ready, status.reason) == (False, "STORE_UNREACHABLE (shard 1)")
+            reached = await scraped_until(metrics, lambda seen: not seen.value(CONNECTED, shard="1"))
+            assert reached.value(CONNECTED, shard="0") == 1
+        else:
+            stores.hang(1)
+            stack.callback(stores.go_on, 1)
         reading.append(tasks.create_task(late.run()))
         for _ in range(20):
             await append(KEPT)
@@ -148,7 +162,10 @@ async def test_delivery_serves_on_what_lives_on_the_store_that_stays(tmp_path: P
         await late.until(KEPT, sent[KEPT])
         assert reader.seen[LOST] == sent[LOST]
 
-        await stores.start(1)
+        if how == "killed":
+            await stores.start(1)
+        else:
+            stores.go_on(1)
         await append(LOST)
         await append(KEPT)
         for topic, expected in sent.items():
@@ -222,3 +239,27 @@ async def test_ingest_copies_on_what_lives_on_the_store_that_stays(tmp_path: Pat
         await serving(ingest, "store")
         held = {source.source for source in (await status_of(ingest)).ingest.sources}
         assert held == {KEPT, LOST}
+
+
+async def test_ingest_that_starts_while_a_store_is_away_copies_what_lives_on_the_other(tmp_path: Path) -> None:
+    only = tmp_path / "only.toml"
+    only.write_text(f'[[source]]\nname = "{KEPT}"\nbucket = "{KEPT}"\ntopic = "{KEPT}"\n')
+    async with two_stores(tmp_path) as (stores, stack):
+        url = await stack.enter_async_context(nats_server(tmp_path))
+        writer = await nats.connect(url)
+        stack.push_async_callback(writer.close)
+        bucket = await writer.jetstream().create_key_value(KeyValueConfig(bucket=KEPT, history=1))
+        for number in range(2):
+            ingest = free_address()
+            settings = {
+                "EDDYLINE_COMMON_STORE_ADDRESSES": stores.setting,
+                "EDDYLINE_INGEST_LISTEN": ingest,
+                "EDDYLINE_INGEST_NATS_URL": url,
+                "EDDYLINE_INGEST_SOURCES_FILE": str(only),
+            }
+            async with process("eddyline.ingest", **settings):
+                await serving(ingest)
+                await bucket.put(f"k{number}", b"v")
+                await copied(stores.addresses[0], KEPT, number + 1)
+            if not number:
+                await stores.kill(1)

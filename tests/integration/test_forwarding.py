@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -82,6 +83,8 @@ class Cluster:
         self.secrets = {
             "EDDYLINE_COMMON_KEYS_FILE": str(self.keys.path),
             "EDDYLINE_COMMON_KEY_FILE": str(own),
+            # a process of another test that took one of our ports is told from ours
+            "EDDYLINE_COMMON_CLUSTER_ID": f"forwarding-{os.getpid()}",
         }
         self.common = {"EDDYLINE_COMMON_STORE_ADDRESSES": self.setting, **self.secrets}
         self.running: list[asyncio.subprocess.Process] = []
@@ -103,6 +106,7 @@ class Cluster:
         await self._stack.enter_async_context(delivery_at(self.delivery, self.setting, **self.secrets))
         for address in (*self.stores, self.ingest):
             await serving(address)
+        assert [store.returncode for store in self.running] == [None] * COUNT
 
     async def entry(self, address: str, access: CallerAccess | None = None) -> Entry:
         """A way in, of the caller who may do everything, or of another."""

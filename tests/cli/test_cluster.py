@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.cli.cluster import ROLES, ClusterFile, ClusterPart, cluster_address, read_cluster_file
+from eddyline.cli.cluster import (
+    ROLES,
+    ClusterFile,
+    ClusterPart,
+    cluster_address,
+    in_order,
+    numbered,
+    read_cluster_file,
+)
 from eddyline.cli.failure import CommandError
 from eddyline.cli.folder import LOGS_KEPT, held_folder, last_log_line, log_path, open_log, write_cluster_file
 from eddyline.cli.ports import PORTS_DEFAULT, choose_ports, free_addresses
-from eddyline.cli.settings_check import check_sources_file, overridden
+from eddyline.cli.settings_check import check_shards, check_sources_file, overridden
 from eddyline.core.clock import SystemHost
 
 if TYPE_CHECKING:
@@ -98,6 +106,39 @@ def test_ports_are_remembered_and_taken_ones_avoided() -> None:
     assert len(set(chosen.values())) == len(PORTS_DEFAULT)
     assert not set(chosen.values()) & set(PORTS_DEFAULT.values())
     assert choose_ports(chosen, free_ports=True) == chosen
+
+
+def test_further_parts_have_ports_of_their_own_and_keep_them() -> None:
+    more = ["store-1", "store-1 metrics"]
+    chosen = choose_ports({}, free_ports=True, more=more)
+    assert list(chosen) == [*PORTS_DEFAULT, *more]
+    assert len(set(chosen.values())) == len(chosen)
+    assert choose_ports(chosen, free_ports=True, more=more) == chosen
+
+
+def test_parts_are_in_order_and_read_back(tmp_path: Path) -> None:
+    names = [*numbered("store", 11), "nats", *numbered("delivery", 2), "ingest"]
+    assert in_order(reversed(names)) == ["nats", *numbered("store", 11), "ingest", "delivery", "delivery-1"]
+    written = {name: ClusterPart(f"127.0.0.1:{port}", port) for port, name in enumerate(in_order(names), 1)}
+    write_cluster_file(tmp_path, ClusterFile(written))
+    assert read_cluster_file(tmp_path) == ClusterFile(written)
+    asked = cluster_address("", {}, tmp_path).split(",")
+    assert asked[0] == written["store"].address
+    assert set(asked) == {part.address for name, part in written.items() if name != "nats"}
+
+
+@pytest.mark.parametrize("content", [b"", b"{}\n", b"\xff", b"[]\n", None])
+def test_folder_of_another_number_of_shards_is_refused_with_the_way_out(tmp_path: Path, content: bytes | None) -> None:
+    check_shards(tmp_path, 3)
+    (tmp_path / "store").mkdir()
+    if content is not None:
+        (tmp_path / "store" / "identity").write_bytes(content)
+        check_shards(tmp_path, 3)
+    (tmp_path / "store" / "identity").write_bytes(b'{"shard_count":2}\n0123\n')
+    check_shards(tmp_path, 2)
+    with pytest.raises(CommandError, match="topics on 2 stores, and --shards 3 is asked for") as refused:
+        check_shards(tmp_path, 3)
+    assert "--shards 2" in refused.value.what_to_do
 
 
 def test_default_port_comes_first_where_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:

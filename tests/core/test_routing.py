@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eddyline.core.routing import shard_of
+from eddyline.core.routing import name_on, shard_of
 
 
 def test_one_shard_owns_everything() -> None:
@@ -20,3 +20,10 @@ def test_topics_spread_over_all_shards() -> None:
         counts[shard_of(f"topic-{number}", 8)] += 1
     assert min(counts) > 850
     assert max(counts) < 1150
+
+
+def test_every_shard_has_a_name_of_a_stem() -> None:
+    assert name_on(0, 1, "probe") == "probe"
+    names = [name_on(index, 64, "probe") for index in range(64)]
+    assert [shard_of(name, 64) for name in names] == list(range(64))
+    assert "probe" in names

@@ -1,4 +1,4 @@
-"""One suite for both forms of `StoreLink`: what the Protocol says holds in process and over gRPC, word for word.
+"""One suite for all forms of `StoreLink`: what the Protocol says holds in process, over gRPC and over shards, word for word.
 
 Topics, batches, sources and leases; what reads is in `test_store_link_reads`.
 """

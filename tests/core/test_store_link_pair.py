@@ -1,4 +1,4 @@
-"""Both forms of `StoreLink` asked the same things in a seeded random order: every answer and every refusal must be equal."""
+"""Two forms of `StoreLink` asked the same things in a seeded random order: every answer and every refusal must be equal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eddyline.core.record import Gap, GapReason, MetaEntry, Op, Record
 from eddyline.core.source import SourceChange, SourceDefinition, SourceReport
 from eddyline.core.store_link import FollowEnded, FollowItem, FollowLevel
 from eddyline.core.topic import Kind, TopicConfig
-from tests.support.both_links import LinkedStore, linked_store
+from tests.support.both_links import Form, LinkedStore, linked_store
 from tests.support.store import LASTING, append
 
 if TYPE_CHECKING:
@@ -191,11 +191,12 @@ async def outcome(call: Call, store: LinkedStore) -> object:
         return type(error), error.message, error.metadata
 
 
+@pytest.mark.parametrize("form", ["grpc", "sharded"])
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_both_forms_answer_alike(seed: int) -> None:
+async def test_forms_answer_alike(seed: int, form: Form) -> None:
     random, kinds = Random(seed), (topic_call, source_call, source_call, apply_call, append_call, read_call, read_call)
     refusals: set[object] = set()
-    async with linked_store("local", topics_max=3) as local, linked_store("grpc", topics_max=3) as remote:
+    async with linked_store("local", topics_max=3) as local, linked_store(form, topics_max=3) as remote:
         for store in (local, remote):
             await store.link.create_topic("a", Kind.KV, TopicConfig())
             await store.link.put_source(SourceDefinition("s1", "a", "bucket"))

@@ -1,4 +1,4 @@
-"""The reading half of the suite for both forms of `StoreLink`: logs, folds, and following."""
+"""The reading half of the suite for all forms of `StoreLink`: logs, folds, and following."""
 
 from __future__ import annotations
 

@@ -25,7 +25,11 @@ async def test_all_are_there_at_zero_from_the_start() -> None:
         check_complete(seen, "delivery")
         series = {name: seen.series(name) for name in seen.names}
         not_zero = {(name, labels) for name, points in series.items() for labels, value in points.items() if value}
-        assert not_zero == {(telemetry.DELIVERY_READY, ()), (telemetry.DELIVERY_PRESSURE_STEP, ("REST",))}
+        assert not_zero == {
+            (telemetry.DELIVERY_READY, ()),
+            (telemetry.DELIVERY_STORE_CONNECTED, ("0",)),
+            (telemetry.DELIVERY_PRESSURE_STEP, ("REST",)),
+        }
 
 
 async def test_counts_are_what_was_sent() -> None:

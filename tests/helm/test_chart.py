@@ -105,6 +105,19 @@ def _prefixes(role: str) -> tuple[str, str]:
     return COMMON_PREFIX, f"EDDYLINE_{role.upper()}_"
 
 
+def test_every_store_s_address_is_told_in_order_and_its_pod_s_name_says_which_it_is() -> None:
+    manifests = rendered(sets=["store.shards=3"])
+    (stateful,) = of_kind(manifests, "StatefulSet")
+    name = stateful["metadata"]["name"]
+    assert stateful["spec"]["replicas"] == 3
+    for component, pod in pods(manifests):
+        if component in SETTINGS:
+            common = load(CommonSettings, prefix=COMMON_PREFIX, environ=environ(pod))
+            hosts = [address.partition(".")[0] for address in common.store_addresses]
+            assert hosts == [f"{name}-{shard}" for shard in range(3)]
+            assert [StoreSettings(shard_index=host).shard for host in hosts] == [0, 1, 2]
+
+
 @pytest.mark.parametrize("values", VALUE_SETS)
 def test_addresses_that_roles_are_told_are_those_of_the_services(values: str) -> None:
     services = {manifest["metadata"]["name"]: manifest["spec"] for manifest in of_kind(chart(values), "Service")}
@@ -211,7 +224,8 @@ def test_secrets_are_named_and_never_made() -> None:
     ("value", "why"),
     [
         ("store.shard=2", "shard"),
-        ("store.shards=2", "shards"),
+        ("store.shards=65", "shards"),
+        ("store.shards=0", "shards"),
         ("nats.url=nats://me:secret@nats:4222", "nats"),
         ("store.env[0].name=AWS_SECRET_ACCESS_KEY,store.env[0].value=x", "env"),
         ("store.settings.listen=x", "listen"),
@@ -268,17 +282,19 @@ def test_replicas_are_the_autoscalers_where_there_is_one() -> None:
     assert all("replicas" in one["spec"] for one in of_kind(chart("default"), "Deployment"))
 
 
-def test_network_lets_in_who_is_named_and_out_to_what_is_needed() -> None:
+@pytest.mark.parametrize("shards", [1, 3])
+def test_network_lets_in_who_is_named_and_out_to_what_is_needed(shards: int) -> None:
+    made = rendered(values=VALUE_SETS["everything"], sets=[f"store.shards={shards}"])
     policies = {
-        one["metadata"]["labels"]["app.kubernetes.io/component"]: one["spec"]
-        for one in of_kind(chart("everything"), "NetworkPolicy")
+        one["metadata"]["labels"]["app.kubernetes.io/component"]: one["spec"] for one in of_kind(made, "NetworkPolicy")
     }
     assert set(policies) == {"store", "ingest", "delivery", "spark"}
     for role, policy in policies.items():
         assert policy["policyTypes"] == ["Ingress", "Egress"]
         assert all("from" in rule for rule in policy["ingress"]), "a rule without from lets everybody in"
         out = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
-        assert out == {53, 443} | ({7701} if role != "store" else set()) | ({4222} if role == "ingest" else set())
+        stores = {7701} if role != "store" or shards > 1 else set()
+        assert out == {53, 443} | stores | ({4222} if role == "ingest" else set())
 
 
 def test_monitor_scrapes_each_role_with_the_key_that_roles_ask_for() -> None:

@@ -161,7 +161,14 @@ def test_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:
     assert "EDDYLINE_STORE_NAME" in refused_settings(tmp_path / "store", EDDYLINE_STORE_NAME="x")
     assert "loopback" in refused_settings(tmp_path / "store", EDDYLINE_STORE_LISTEN="0.0.0.0:0")
     two = "127.0.0.1:1,127.0.0.1:2"
-    assert "exactly one" in refused_settings(tmp_path / "store", EDDYLINE_COMMON_STORE_ADDRESSES=two)
+    for index, words in (
+        ("2", "shards 0 to 1"),
+        ("store-2", "shards 0 to 1"),
+        ("-1", "not a whole number"),
+        ("", "not a"),
+    ):
+        asked = {"EDDYLINE_COMMON_STORE_ADDRESSES": two, "EDDYLINE_STORE_SHARD_INDEX": index}
+        assert words in refused_settings(tmp_path / "store", **asked)
     assert not RealFs().exists(tmp_path / "store")
 
 

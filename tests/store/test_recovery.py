@@ -321,6 +321,37 @@ async def test_directory_of_another_cluster_is_refused_and_left_as_it_is() -> No
     assert await start("test") == 2
 
 
+@pytest.mark.parametrize(
+    ("index", "count", "way_out"),
+    [
+        ("0", 3, r"shard 1 of 3 .* shard 0 of 3 .*start it as shard 1 \(EDDYLINE_STORE_SHARD_INDEX\)"),
+        ("1", 2, r"name 3 store addresses \(EDDYLINE_COMMON_STORE_ADDRESSES\)"),
+        ("0", 1, r"name 3 store addresses .* and start it as shard 1 .*, or name another directory"),
+    ],
+)
+async def test_directory_of_another_shard_is_refused_and_left_as_it_is(index: str, count: int, way_out: str) -> None:
+    machine = Machine()
+
+    async def start(index: str, count: int) -> int:
+        fold = machine.fold.kill()
+        async with sim_store(machine.fs, fold, machine.clock, shard_count=count, shard_index=index) as link:
+            return link.status().instance
+
+    assert await start("eddyline-store-1", 3) == 1
+    with pytest.raises(IdentityMismatch, match=way_out):
+        await start(index, count)
+    assert await start("1", 3) == 2
+
+
+async def test_ids_of_topics_carry_their_shard_and_are_never_given_twice() -> None:
+    machine, ids = Machine(), list[int]()
+    for name in ("a", "b"):
+        fold = machine.fold.kill()
+        async with sim_store(machine.fs, fold, machine.clock, shard_count=64, shard_index="63") as link:
+            ids.append((await link.create_topic(name, Kind.LOG, TopicConfig())).epoch)
+    assert ids == [(63 << 48) + 1, (63 << 48) + 2]
+
+
 async def test_second_process_is_locked_out_and_told_who_holds_the_directory() -> None:
     fs = SimFs()
     async with sim_store(fs) as link:

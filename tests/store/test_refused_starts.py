@@ -147,7 +147,7 @@ def test_wal_file_missing_in_the_middle_is_refused(filled: Path) -> None:
 
 def test_directory_of_another_cluster_is_refused(filled: Path) -> None:
     said = refused(filled, EDDYLINE_COMMON_CLUSTER_ID="other")
-    assert "name that cluster (EDDYLINE_COMMON_CLUSTER_ID), or another directory" in said
+    assert "name that cluster (EDDYLINE_COMMON_CLUSTER_ID), or name another directory" in said
 
 
 def test_directory_of_others_is_refused_untouched(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""The two forms of `StoreLink` over the same kind of store: in process, and over a real server on loopback.
+"""The forms of `StoreLink` over the same kind of store: in process, over a real server on loopback, as one of two shards.
 
-Disk, fold and clock are simulated under both, so that nothing but the wire differs, and the test has its hands on all of it.
+Disk, fold and clock are simulated under all, so that nothing but the wire differs, and the test has its hands on all of it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from eddyline.core.clock import SystemHost
 from eddyline.core.grpc_link import GrpcLink
 from eddyline.core.server import make_server
 from eddyline.core.settings import CommonSettings
+from eddyline.core.sharded_link import ShardedLink
 from eddyline.store.__main__ import SERVICES, add_services
 from eddyline.store.fold.memory import SimFold
 from eddyline.store.rpc.doorway import Doorway
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from eddyline.core.store_link import StoreLink
     from eddyline.store.link import LocalLink
 
-Form = Literal["local", "grpc"]
-FORMS: tuple[Form, ...] = ("local", "grpc")
+Form = Literal["local", "grpc", "sharded"]
+FORMS: tuple[Form, ...] = ("local", "grpc", "sharded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,10 @@ async def linked_store(
         link: StoreLink = door
         if form == "grpc":
             link = await stack.enter_async_context(_served(door, clock))
+        elif form == "sharded":
+            # all topics are the second shard's, which is numbered as a lone store, so that all forms answer alike
+            other = await stack.enter_async_context(sim_store(clock=clock))
+            link = ShardedLink((other, door), place=lambda _topic: 1)
         yield LinkedStore(link, door, clock, fold, disk)
 
 

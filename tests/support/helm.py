@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm/eddyline"
@@ -102,8 +102,14 @@ def pods(manifests: Sequence[Manifest]) -> Iterator[tuple[str, Manifest]]:
 
 
 def environ(pod: Manifest) -> dict[str, str]:
-    """The variables of a pod's one container; what comes from elsewhere as its place."""
+    """The variables of a pod's one container: its own name as a StatefulSet's first has one, what else comes from elsewhere
+    as its place."""
     (container,) = pod["containers"]
     names = [variable["name"] for variable in container["env"]]
     assert len(names) == len(set(names)), f"set twice: {sorted(names)}"
-    return {variable["name"]: variable.get("value", "from elsewhere") for variable in container["env"]}
+    return {variable["name"]: _value(variable) for variable in container["env"]}
+
+
+def _value(variable: Mapping[str, Any]) -> str:
+    field = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+    return "eddyline-store-0" if field == "metadata.name" else str(variable.get("value", "from elsewhere"))

@@ -76,6 +76,7 @@ async def sim_store(
     boot_id: str = "",
     cache_bytes: int = 64 << 20,
     cluster_id: str = "test",
+    shard_count: int = 1,
     open_fold: Callable[[], Fold] | None = None,
     volume: str = "",
     **changes: int | str,
@@ -97,7 +98,7 @@ async def sim_store(
         volume=lambda _directory: volume,
         scratch=SimScratch(),
     )
-    async with open_store(machine, chosen, cluster_id=cluster_id) as link:
+    async with open_store(machine, chosen, cluster_id=cluster_id, shard_count=shard_count) as link:
         yield link
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import CommandError
+from eddyline.cli.ports import METRICS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from eddyline.cli.output import Json
 
@@ -20,6 +22,8 @@ DEMO: Final = "demo"
 """The demo's folder, within the one of `eddyline up`: its topics and ports are nobody else's business."""
 CLUSTER_FILE: Final = "cluster.json"
 ROLES: Final = ("nats", "store", "ingest", "delivery")
+_MORE: Final = re.compile(r"(store|delivery)-[1-9][0-9]?")
+"""Names of further stores and deliveries. The first of each has its role's name alone, as where it is the only one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,8 @@ def read_cluster_file(data: Path) -> ClusterFile | None:
         return None
     try:
         loaded = json.loads(text)
-        parts = {name: _part(loaded[name]) for name in ROLES}
+        more = [name for name in loaded if _MORE.fullmatch(name)]
+        parts = {name: _part(loaded[name]) for name in (*ROLES, *more)}
     except (ValueError, KeyError, TypeError) as error:
         raise CommandError(
             f"{path} is not a cluster file ({error!r})", "delete it; `eddyline up` writes it anew"
@@ -88,4 +93,26 @@ def cluster_address(asked: str, environ: Mapping[str, str], data: Path) -> str:
             f"no cluster is named and {data / CLUSTER_FILE} does not exist",
             f"{others}start one with `eddyline up`, or give --cluster HOST:PORT or {ADDRESS_VARIABLE}",
         )
-    return ",".join(found.parts[role].address for role in ("store", "delivery", "ingest"))
+    return asked_addresses({name: part.address for name, part in found.parts.items()})
+
+
+def numbered(role: str, count: int) -> list[str]:
+    """Names of so many parts of a role."""
+    return [role, *(f"{role}-{number}" for number in range(1, count))]
+
+
+def role_of(name: str) -> str:
+    """The role of a part, by its name."""
+    return name.partition("-")[0]
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names of parts by role, and by number within it."""
+    return sorted(names, key=lambda name: (ROLES.index(role_of(name)), int(name.partition("-")[2] or 0)))
+
+
+def asked_addresses(addresses: Mapping[str, str]) -> str:
+    """Where commands ask, of the addresses of all parts: at any role, a store first."""
+    roles = ("store", "delivery", "ingest")
+    names = [name for name in addresses if role_of(name) in roles and not name.endswith(METRICS)]
+    return ",".join(addresses[name] for name in sorted(names, key=lambda name: roles.index(role_of(name))))

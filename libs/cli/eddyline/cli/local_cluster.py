@@ -10,13 +10,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eddyline.cli.cluster import ROLES, ClusterFile, ClusterPart, read_cluster_file
+from eddyline.cli.cluster import (
+    ROLES,
+    ClusterFile,
+    ClusterPart,
+    asked_addresses,
+    in_order,
+    numbered,
+    read_cluster_file,
+)
 from eddyline.cli.failure import CommandError
 from eddyline.cli.folder import held_folder, write_cluster_file
 from eddyline.cli.part import PartEvent, PartSpec, no_progress
 from eddyline.cli.ports import LOOPBACK, METRICS, PORTS_DEFAULT, choose_ports
 from eddyline.cli.readiness import nats_is_ready, nats_name, recovered_bytes, role_is_ready
-from eddyline.cli.settings_check import check_sources_file, overridden, roles_access
+from eddyline.cli.settings_check import check_shards, check_sources_file, overridden, roles_access
 from eddyline.cli.supervisor import supervised
 
 if TYPE_CHECKING:
@@ -32,12 +40,20 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class LocalClusterPlan:
     """Where and how. `sources_file`: a TOML file of sources for ingest; None = none. `nats_addresses`: of nats-servers that
-    run already, with commas; empty = one of the cluster's own."""
+    run already, with commas; empty = one of the cluster's own. `shards` stores share the topics; `deliveries` = replicas
+    of delivery."""
 
     data: Path
     free_ports: bool = False
     sources_file: Path | None = None
     nats_addresses: str = ""
+    shards: int = 1
+    deliveries: int = 1
+
+    @property
+    def more(self) -> list[str]:
+        """Names of the parts beyond one a role."""
+        return [*numbered("store", self.shards)[1:], *numbered("delivery", self.deliveries)[1:]]
 
 
 class LocalCluster:
@@ -61,7 +77,7 @@ class LocalCluster:
     @property
     def address(self) -> str:
         """Where Eddyline's clients connect."""
-        return ",".join(self.addresses[role] for role in ("store", "delivery", "ingest"))
+        return asked_addresses(self.addresses)
 
     def metrics_address(self, role: str) -> str:
         """Where a part's metrics are scraped; empty = nowhere."""
@@ -70,7 +86,8 @@ class LocalCluster:
     def write_file(self) -> None:
         """Write what runs where, for other commands."""
         running = self.supervisor.parts
-        pids = {name: (running[name].pid or None) if name in running else None for name in ROLES}
+        names = in_order({*ROLES, *running})
+        pids = {name: (running[name].pid or None) if name in running else None for name in names}
         parts = {name: ClusterPart(self.addresses[name], pid, self.metrics_address(name)) for name, pid in pids.items()}
         write_cluster_file(self.data, ClusterFile(parts))
 
@@ -88,14 +105,17 @@ async def local_cluster(
     """Bring a cluster up and wait until it serves; leaving it takes all down.
 
     Raises:
-        CommandError: the folder is held, the sources file is none, a part does not start, nats-server is missing.
+        CommandError: the folder is held, or of another number of shards; the sources file is none, a part does not start,
+            nats-server is missing.
     """
     data = plan.data.absolute()
     check_sources_file(plan.sources_file)
     with held_folder(data, host):
         found = read_cluster_file(data)
         remembered = _remembered(found) if found is not None else {}
-        ports = choose_ports(remembered, free_ports=plan.free_ports)
+        check_shards(data, plan.shards)
+        more = [*plan.more, *(name + METRICS for name in plan.more)]
+        ports = choose_ports(remembered, free_ports=plan.free_ports, more=more)
         addresses = {name: f"{LOOPBACK}:{port}" for name, port in ports.items()}
         if plan.nats_addresses:
             addresses["nats"] = plan.nats_addresses
@@ -147,10 +167,11 @@ def nats_spec(data: Path, address: str) -> PartSpec:
 def _stages(
     plan: LocalClusterPlan, data: Path, addresses: dict[str, str], access: CallerAccess
 ) -> list[list[PartSpec]]:
+    stores, deliveries = numbered("store", plan.shards), numbered("delivery", plan.deliveries)
     shared = {
-        "EDDYLINE_COMMON_STORE_ADDRESSES": addresses["store"],
+        "EDDYLINE_COMMON_STORE_ADDRESSES": ",".join(addresses[name] for name in stores),
         "EDDYLINE_COMMON_INGEST_ADDRESSES": addresses["ingest"],
-        "EDDYLINE_COMMON_DELIVERY_ADDRESSES": addresses["delivery"],
+        "EDDYLINE_COMMON_DELIVERY_ADDRESSES": ",".join(addresses[name] for name in deliveries),
     }
     ingest = {
         "EDDYLINE_INGEST_LISTEN": addresses["ingest"],
@@ -160,38 +181,48 @@ def _stages(
     }
     if plan.sources_file is not None:
         ingest["EDDYLINE_INGEST_SOURCES_FILE"] = str(plan.sources_file.absolute())
-    variables = {
-        "store": {
-            "EDDYLINE_STORE_LISTEN": addresses["store"],
-            "EDDYLINE_STORE_METRICS_LISTEN": addresses["store" + METRICS],
-            "EDDYLINE_STORE_DATA_DIR": str(data / "store"),
-        },
-        "ingest": ingest,
-        "delivery": {
-            "EDDYLINE_DELIVERY_LISTEN": addresses["delivery"],
-            "EDDYLINE_DELIVERY_METRICS_LISTEN": addresses["delivery" + METRICS],
-        },
-    }
 
-    def role(name: RoleName) -> PartSpec:
+    def part(role: RoleName, name: str, variables: Mapping[str, str]) -> PartSpec:
         return PartSpec(
             name,
-            (sys.executable, "-m", f"eddyline.{name}"),
+            (sys.executable, "-m", f"eddyline.{role}"),
             addresses[name],
-            partial(role_is_ready, name, addresses[name], access=access),
-            {**shared, **variables[name]},
-            partial(recovered_bytes, addresses[name], access=access) if name == "store" else no_progress,
+            partial(role_is_ready, role, addresses[name], access=access),
+            {**shared, **variables},
+            partial(recovered_bytes, addresses[name], access=access) if role == "store" else no_progress,
         )
 
     nats = [] if plan.nats_addresses else [nats_spec(data, addresses["nats"])]
-    return [[*nats, role("store")], [role("ingest"), role("delivery")]]
+    return [
+        [*nats, *(part("store", name, _store(data, addresses, name, shard)) for shard, name in enumerate(stores))],
+        [
+            part("ingest", "ingest", ingest),
+            *(part("delivery", name, _delivery(addresses, name)) for name in deliveries),
+        ],
+    ]
+
+
+def _store(data: Path, addresses: Mapping[str, str], name: str, shard: int) -> dict[str, str]:
+    return {
+        "EDDYLINE_STORE_LISTEN": addresses[name],
+        "EDDYLINE_STORE_METRICS_LISTEN": addresses[name + METRICS],
+        "EDDYLINE_STORE_DATA_DIR": str(data / name),
+        "EDDYLINE_STORE_SHARD_INDEX": str(shard),
+    }
+
+
+def _delivery(addresses: Mapping[str, str], name: str) -> dict[str, str]:
+    return {
+        "EDDYLINE_DELIVERY_LISTEN": addresses[name],
+        "EDDYLINE_DELIVERY_METRICS_LISTEN": addresses[name + METRICS],
+    }
 
 
 def _notes(
     ports: Mapping[str, int], stages: list[list[PartSpec]], environ: Mapping[str, str], *, free_ports: bool
 ) -> Iterator[PartEvent]:
     for name, port in ports.items():
-        if not free_ports and port != PORTS_DEFAULT[name]:
+        if not free_ports and port != PORTS_DEFAULT.get(name, port):
             yield PartEvent(name, "note", 0, f"{PORTS_DEFAULT[name]} is taken, using {port}")
     for spec in (spec for stage in stages for spec in stage):
         for variable, value in overridden(environ, spec.variables).items():

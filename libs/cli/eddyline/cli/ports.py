@@ -6,7 +6,7 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 LOOPBACK: Final = "127.0.0.1"
 PORTS_DEFAULT: Final = {
@@ -22,15 +22,16 @@ METRICS: Final = " metrics"
 """Behind a role's name: the port where its metrics are scraped."""
 
 
-def choose_ports(remembered: Mapping[str, int], *, free_ports: bool) -> dict[str, int]:
+def choose_ports(remembered: Mapping[str, int], *, free_ports: bool, more: Iterable[str] = ()) -> dict[str, int]:
     """A port a part and one a role's metrics: the default, the remembered one where that is taken, else any free one.
+    `more` = the names of further ones, which have no default.
 
     So a cluster is where the README says whenever it can be. `free_ports` = the defaults are not even tried, so that
     several clusters of one machine stay out of each other's way; a restart keeps what it had.
     """
     chosen: dict[str, int] = {}
-    for name, default in PORTS_DEFAULT.items():
-        wanted = (remembered.get(name, 0),) if free_ports else (default, remembered.get(name, 0))
+    for name in (*PORTS_DEFAULT, *more):
+        wanted = (0 if free_ports else PORTS_DEFAULT.get(name, 0), remembered.get(name, 0))
         others = set(chosen.values())
         free = [port for port in wanted if port and port not in others and _is_free(port)]
         chosen[name] = free[0] if free else _free_port(others | set(PORTS_DEFAULT.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,26 @@ def check_sources_file(path: Path | None) -> None:
         raise CommandError(
             f"{path} is not TOML: {error}", "write [[source]] tables with name, bucket, topic", exit_code=EXIT_USAGE
         ) from None
+
+
+def check_shards(data: Path, asked: int) -> None:
+    """Refuse a folder whose stores are another number of shards: a topic's store is found by it, so it stays as it is.
+
+    Raises:
+        CommandError: it says how many there are.
+    """
+    try:
+        line = (data / "store" / "identity").read_bytes().partition(b"\n")[0]
+        made_with = json.loads(line)["shard_count"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # a new one, or one that the store itself refuses
+    if made_with != asked:
+        raise CommandError(
+            f"{data} has its topics on {made_with} store{'' if made_with == 1 else 's'}, and --shards {asked} is asked for: "
+            "their number is for a folder's life",
+            f"give --shards {made_with}, or another folder with --data",
+            exit_code=EXIT_USAGE,
+        )
 
 
 def overridden(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:

@@ -26,7 +26,8 @@ JSON (-o json), an object a role: role, address, reachable, ready, reason (why n
 contract_version, pid, uptime_ms, metrics_address (where /metrics is scraped; empty = nowhere), and its figures:
   store     topic_count, source_count, wal_bytes, appended_count, apply_lag_bytes, instance, dropped_key_count,
             maintenance_stage, checkpoint, segment_count, segment_bytes, unsegmented_bytes, disk_free_bytes, memory_bytes,
-            corrupt_count, wal_shards; while it recovers only replayed_bytes, total_bytes (0 = not known yet)
+            corrupt_count, wal_shards, shard_index (from 0), shard_count; while it recovers only replayed_bytes,
+            total_bytes (0 = not known yet)
   ingest    source_count, nats_connected, verification_count, drifted_key_count
   delivery  draining, watch_count, topic_count, delivered_count, buffered_bytes; its pressure: pressure_percent,
             pressure_step (REST, COALESCE, SLOW_B0), pressure_step_ms, pressure_reason, of which ready_percent,
@@ -112,7 +113,9 @@ def _store_text(figures: dict[str, Figure]) -> str:
     def size(name: str) -> str:
         return shown_size(int(figures[f"{name}_bytes"]))
 
+    shards = int(figures["shard_count"])
     parts = [
+        *([f"shard={figures['shard_index']} of {shards}"] if shards > 1 else []),
         f"topics={figures['topic_count']}",
         f"sources={figures['source_count']}",
         f"appended={figures['appended_count']}",

@@ -10,6 +10,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
+from eddyline.cli.cluster import role_of
 from eddyline.cli.part import Part
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ class Supervisor:
 
     async def stop(self) -> None:
         """Take all down in order."""
-        known = [name for name in STOP_ORDER if name in self.parts]
-        others = [name for name in self.parts if name not in known]
+        others = [name for name in self.parts if role_of(name) not in STOP_ORDER]
+        known = [name for role in STOP_ORDER for name in self.parts if role_of(name) == role]
         for name in [*others, *known]:
             await self.parts[name].stop()
 

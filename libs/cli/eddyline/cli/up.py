@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from eddyline.cli.cluster import DATA_DEFAULT, ROLES
+from eddyline.cli.cluster import DATA_DEFAULT, in_order
 from eddyline.cli.failure import EXIT_OK
 from eddyline.cli.folder import log_path
 from eddyline.cli.local_cluster import LocalClusterPlan, local_cluster
 from eddyline.cli.verb import add_verb
+from eddyline.core.settings import STORE_SHARDS_MAX
 
 if TYPE_CHECKING:
-    import argparse
-
     from eddyline.cli.local_cluster import LocalCluster
     from eddyline.cli.output import Json, Output
     from eddyline.cli.part import PartEvent
@@ -31,11 +31,32 @@ def add(subparsers: Subparsers) -> None:
         subparsers,
         "up",
         what="Run a cluster on this machine: nats-server, store, ingest and delivery, until Ctrl-C.",
-        example="eddyline up\neddyline up --data /tmp/second --free-ports",
+        example="eddyline up\neddyline up --data /tmp/second --free-ports --shards 2 --delivery 2",
         run=run,
         finds_cluster=False,
     )
     add_cluster_arguments(parser)
+    parser.add_argument(
+        "--shards",
+        type=part_count,
+        default=1,
+        metavar="N",
+        help="stores, 1 to 64, which share the topics; for a folder's life (default 1)",
+    )
+    parser.add_argument(
+        "--delivery", type=part_count, default=1, metavar="N", help="replicas of delivery, 1 to 64 (default 1)"
+    )
+
+
+def part_count(text: str) -> int:
+    """A number of parts of one role.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= STORE_SHARDS_MAX:
+        raise argparse.ArgumentTypeError(f"a number from 1 to {STORE_SHARDS_MAX}, not {text!r}")
+    return int(text)
 
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +74,13 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Run the cluster until it is told to stop."""
-    plan = LocalClusterPlan(arguments.data, free_ports=arguments.free_ports, sources_file=arguments.sources)
+    plan = LocalClusterPlan(
+        arguments.data,
+        free_ports=arguments.free_ports,
+        sources_file=arguments.sources,
+        shards=arguments.shards,
+        deliveries=arguments.delivery,
+    )
     output = context.output
     starting, up = asyncio.Event(), asyncio.Event()
 
@@ -97,7 +124,7 @@ def say_what_runs(cluster: LocalCluster, output: Output) -> None:
             str(parts[name].pid),
             _shown_path(log_path(cluster.data, name)),
         )
-        for name in ROLES
+        for name in in_order(parts)
     ]
     fields: list[dict[str, Json]] = [
         {

@@ -147,6 +147,8 @@ def _store_figures(store: cluster_pb2.StoreStatus) -> tuple[tuple[str, int | boo
         ("memory_bytes", store.memory_bytes),
         ("corrupt_count", store.corrupt_count),
         ("wal_shards", store.wal_shards),
+        ("shard_index", store.shard_index),
+        ("shard_count", store.shard_count),
     )
 
 

@@ -2,15 +2,19 @@
 
 Owns the names and what they mean: `""` = the role is ready (NOT_SERVING until said otherwise), `live` = the process
 answers, `nats` and `store` = that leg of a role is connected (unknown of a role that has none), `source/<name>` = one source
-copies. A stopped source never makes its role NOT_SERVING.
+copies. Where there are several stores `store` means all of them, and `store/<shard>` one; a role is ready by any.
+A stopped source never makes its role NOT_SERVING.
 Threading: one event loop.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from grpc_health.v1 import health, health_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 READY: Final = ""
 LIVE: Final = "live"
@@ -50,6 +54,13 @@ class HealthBoard:
         """Whether one leg of the role, `NATS_LEG` or `STORE_LEG`, is connected."""
         self._legs[leg] = connected
         await self.servicer.set(leg, _SERVING if connected else _NOT_SERVING)
+
+    async def set_stores(self, connected: Sequence[bool]) -> None:
+        """Of every shard whether it is connected."""
+        if len(connected) > 1:
+            for shard, is_connected in enumerate(connected):
+                await self.set_leg(f"{STORE_LEG}/{shard}", is_connected)
+        await self.set_leg(STORE_LEG, all(connected))
 
     async def set_source(self, source: str, copying: bool) -> None:
         """Whether one source copies."""

@@ -32,6 +32,9 @@ LOG_FORMATS: Final = ("plain", "json")
 OTLP_INTERVAL_MS: Final = 15_000
 OTLP_INTERVAL_MS_RANGE: Final = (1_000, 3_600_000)
 """Elsewhere a minute. A quarter of one is what Prometheus is told to do as a rule; an export is some 100 values."""
+STORE_SHARDS_MAX: Final = 64
+"""Each costs every ingest and delivery replica a connection, and a list of topics or sources a call. The top 16 bits of a
+topic's id would do for more."""
 KEY_REQUESTS_MAX: Final = 1_000
 """Elsewhere unbounded: one caller that never waits for its answers takes the process from all others. A sixteenth of what a
 server takes at once."""
@@ -86,10 +89,12 @@ class CommonSettings:
             raise SettingsError(f"{COMMON_PREFIX}CLUSTER_ID is empty")
         if not _CLUSTER_ID.fullmatch(self.cluster_id):
             raise SettingsError(f"{COMMON_PREFIX}CLUSTER_ID takes up to 128 printable ASCII characters, no spaces")
-        if len(self.store_addresses) != 1:
+        if not 1 <= len(self.store_addresses) <= STORE_SHARDS_MAX:
             raise SettingsError(
-                f"{COMMON_PREFIX}STORE_ADDRESSES names {len(self.store_addresses)} shards; this version has exactly one"
+                f"{COMMON_PREFIX}STORE_ADDRESSES names {len(self.store_addresses)} shards, not 1 to {STORE_SHARDS_MAX}"
             )
+        if len(set(self.store_addresses)) != len(self.store_addresses):
+            raise SettingsError(f"{COMMON_PREFIX}STORE_ADDRESSES names a store twice; each is one shard, in order")
         for name in ("store_addresses", "ingest_addresses", "delivery_addresses"):
             for address in getattr(self, name):
                 check_address(f"{COMMON_PREFIX}{name.upper()}", address)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from eddyline.core.errors import SourceExists
 from eddyline.core.shown import shown_bytes
 from eddyline.core.source import changed_source
 
@@ -52,6 +53,23 @@ def definition_text(definition: SourceDefinition) -> str:
 def is_updatable(there: SourceDefinition, asked: SourceDefinition) -> bool:
     """Whether an update makes the one of the other: they differ in nothing that is settled when a source is made."""
     return changed_source(there, asked.changeable) == asked
+
+
+def exists_otherwise(there: SourceDefinition, asked: SourceDefinition) -> SourceExists:
+    """Why a source cannot be made: it is there, and is another one."""
+    found = differences(there, asked)
+    said = ", ".join(f"{one.field} {one.there}, not {one.other}" for one in found)
+    settled = {} if is_updatable(there, asked) else {"isSettled": "true"}
+    return SourceExists(
+        f"source {there.name} copies {there.origin} to topic {there.topic}; it differs in {said}",
+        source=there.name,
+        bucket=there.bucket,
+        topic=there.topic,
+        askedBucket=asked.bucket,
+        askedTopic=asked.topic,
+        fields=",".join(one.field for one in found),
+        **settled,
+    )
 
 
 def shown(value: str | tuple[bytes, ...] | tuple[str, ...]) -> str:

@@ -69,6 +69,7 @@ INGEST_SYNTHETIC_DELETES: Final = "eddyline_ingest_synthetic_deletes_total"
 INGEST_DEAD_LETTERS: Final = "eddyline_ingest_dead_letters_total"
 
 DELIVERY_READY: Final = "eddyline_delivery_ready"
+DELIVERY_STORE_CONNECTED: Final = "eddyline_delivery_store_connected"
 DELIVERY_WATCHES: Final = "eddyline_delivery_watches"
 DELIVERY_FOLLOWED_TOPICS: Final = "eddyline_delivery_followed_topics"
 DELIVERY_DELIVERED_RECORDS: Final = "eddyline_delivery_delivered_records_total"
@@ -87,6 +88,7 @@ DELIVERY_SCHEDULING_SECONDS: Final = "eddyline_delivery_scheduling_latency_secon
 DELIVERY_LONGEST_WAIT_SECONDS: Final = "eddyline_delivery_longest_wait_seconds"
 DELIVERY_QUEUED_BYTES: Final = "eddyline_delivery_queued_bytes"
 
+LABEL_SHARD: Final = "shard"
 LABEL_SOURCE: Final = "source"
 LABEL_STATE: Final = "state"
 LABEL_STAGE: Final = "stage"

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final
 import uvloop
 
 from eddyline.core.clock import SystemClock, SystemHost
-from eddyline.core.grpc_link import GrpcLink
 from eddyline.core.metrics_export import MetricsExport
+from eddyline.core.open_link import open_link, stores_text
 from eddyline.core.probes import Probes
 from eddyline.core.role_access import RoleAccess
 from eddyline.core.server import make_server
@@ -68,12 +68,10 @@ async def serve(settings: DeliverySettings, common: CommonSettings) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    (store_address,) = common.store_addresses
     access = RoleAccess(common)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(access.running(clock))
-        channel = await stack.enter_async_context(access.caller.open_channel(store_address))
-        link = GrpcLink(channel, cluster_id=common.cluster_id)
+        link = await stack.enter_async_context(open_link(common, access.caller))
         role = DeliveryRole(link, clock=clock, random=Random(), settings=settings)
         server = make_server(settings.listen, connection_age_ms_max=settings.stream_age_ms_max, access=access)
         metrics = MetricsExport(
@@ -91,7 +89,7 @@ async def serve(settings: DeliverySettings, common: CommonSettings) -> None:
         stack.push_async_callback(server.stop, 0)
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(role.run()), tasks.create_task(keep_health(server, role.tails))]
-            sys.stdout.write(f"delivery ready at {address}, store at {store_address}\n")
+            sys.stdout.write(f"delivery ready at {address}, {stores_text(common)}\n")
             sys.stdout.flush()
             await stopping.wait()
             _LOG.info("stopping", extra=fields(watches=role.figures.watch_count))

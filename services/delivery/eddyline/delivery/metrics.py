@@ -18,7 +18,17 @@ async def delivery_metrics(role: DeliveryRole) -> list[Metric]:
     """Everything, now."""
     figures = role.figures
     return [
-        gauge(telemetry.DELIVERY_READY, "1 = the store is reached and followed.", role.tails.up.is_set()),
+        gauge(
+            telemetry.DELIVERY_READY,
+            "1 = the store is reached and followed, or one of several.",
+            role.tails.up.is_set(),
+        ),
+        gauges(
+            telemetry.DELIVERY_STORE_CONNECTED,
+            "1 = that store is reached and followed.",
+            (telemetry.LABEL_SHARD,),
+            (Point(reached, (str(shard),)) for shard, reached in enumerate(role.tails.reached)),
+        ),
         gauge(telemetry.DELIVERY_WATCHES, "Open watch streams.", figures.watch_count),
         gauge(telemetry.DELIVERY_FOLLOWED_TOPICS, "Topics followed at the store.", len(role.tails)),
         counter(telemetry.DELIVERY_DELIVERED_RECORDS, "Records sent, to all together.", figures.delivered_count),
@@ -32,7 +42,7 @@ async def delivery_metrics(role: DeliveryRole) -> list[Metric]:
         counter(
             telemetry.DELIVERY_CATCHUP_READS,
             "Reads of the store's log or fold, for subscribers that the rings could not serve.",
-            role.fetcher.read_count,
+            sum(fetcher.read_count for fetcher in role.fetchers),
         ),
         histogram(
             telemetry.DELIVERY_LATENCY_SECONDS,

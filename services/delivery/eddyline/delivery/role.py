@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from eddyline.core.cluster_rpc import SERVICE as CLUSTER_SERVICE
 from eddyline.core.cluster_rpc import ClusterService
-from eddyline.core.health import STORE_LEG
+from eddyline.core.routing import shard_of
 from eddyline.core.server import RawMethod
+from eddyline.core.sharded_link import shards_of
+from eddyline.delivery.all_tails import AllTails
 from eddyline.delivery.dispatch import Dispatcher
 from eddyline.delivery.fetch import Fetcher
 from eddyline.delivery.figures import Figures
@@ -51,22 +53,32 @@ class DeliveryRole:
         self.budget = RingBudget(settings.buffer_bytes)
         self._wheel = Wheel(clock)
         self._dispatcher = Dispatcher(clock=clock, figures=self.figures)
-        self.fetcher = Fetcher()
-        self.tails = Tails(
-            link,
-            clock=clock,
-            random=random,
-            wheel=self._wheel,
-            budget=self.budget,
-            topic_bytes_max=settings.topic_buffer_bytes,
-            mark=self._dispatcher.mark,
-            latency=self.figures.latency,
+        shards = shards_of(link)
+        place = partial(shard_of, count=len(shards))
+        self.fetchers = tuple(Fetcher() for _ in shards)
+        self.tails = AllTails(
+            [
+                Tails(
+                    shard,
+                    clock=clock,
+                    random=random,
+                    wheel=self._wheel,
+                    budget=self.budget,
+                    topic_bytes_max=settings.topic_buffer_bytes,
+                    mark=self._dispatcher.mark,
+                    latency=self.figures.latency,
+                    shard=index,
+                    shard_count=len(shards),
+                )
+                for index, shard in enumerate(shards)
+            ],
+            place=place,
         )
         self.slots = ScanSlots(clock=clock, wheel=self._wheel)
         feeds = Feeds(
             link=link,
             tails=self.tails,
-            fetcher=self.fetcher,
+            fetcher_of=lambda topic: self.fetchers[place(topic)],
             slots=self.slots,
             wheel=self._wheel,
             random=random,
@@ -94,7 +106,8 @@ class DeliveryRole:
                 tasks.create_task(self.tails.run())
                 tasks.create_task(self._dispatcher.run())
                 tasks.create_task(self._dispatcher.govern())
-                tasks.create_task(self.fetcher.run())
+                for fetcher in self.fetchers:
+                    tasks.create_task(fetcher.run())
         finally:
             self._wheel.close()
 
@@ -127,10 +140,11 @@ def add_services(
     cluster_pb2_grpc.add_ClusterServiceServicer_to_server(cluster, server.grpc)
 
 
-async def keep_health(server: RoleServer, tails: Tails) -> NoReturn:
-    """Say in health whether the store is followed, for ever. A delivery is ready by that alone."""
+async def keep_health(server: RoleServer, tails: AllTails) -> NoReturn:
+    """Say in health which stores are followed, for ever. A delivery is ready by any of them: it serves that one's topics."""
     while True:
-        is_up = tails.up.is_set()
-        await server.health.set_leg(STORE_LEG, is_up)
-        await server.health.set_ready(is_up)
-        await (tails.down if is_up else tails.up).wait()
+        tails.changed.clear()
+        reached = tails.reached
+        await server.health.set_stores(reached)
+        await server.health.set_ready(any(reached))
+        await tails.changed.wait()

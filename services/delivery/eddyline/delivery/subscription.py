@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 
     from eddyline.core.read import ReadResult
     from eddyline.core.store_link import StoreLink
+    from eddyline.delivery.all_tails import AllTails
     from eddyline.delivery.encode import View
     from eddyline.delivery.fetch import Fetcher
     from eddyline.delivery.ring import RingFrame
     from eddyline.delivery.scan_slots import ScanSlots
-    from eddyline.delivery.tail import Tails, TopicTail
+    from eddyline.delivery.tail import TopicTail
     from eddyline.delivery.under_way import Pace
     from eddyline.delivery.wheel import Wheel
 
@@ -48,8 +49,9 @@ class Feeds:
     """Where subscriptions get what they deliver."""
 
     link: StoreLink
-    tails: Tails
-    fetcher: Fetcher
+    tails: AllTails
+    fetcher_of: Callable[[str], Fetcher]
+    """By topic: reads that wait for one store do not hold up those of another."""
     slots: ScanSlots
     wheel: Wheel
     random: Random
@@ -120,7 +122,7 @@ class Subscription:
         self._old_epoch = 0
         self._farewell = False
         self._told_seq = 0
-        self._fetching = Fetching(feeds.fetcher, wheel=feeds.wheel, random=feeds.random, wake=self.wake)
+        self._fetching = Fetching(feeds.fetcher_of(topic), wheel=feeds.wheel, random=feeds.random, wake=self.wake)
         self._fetched: ReadResult | None = None
         self._pass: SnapshotPass | None = None
 

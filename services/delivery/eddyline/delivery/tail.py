@@ -1,4 +1,4 @@
-"""Tails: what delivery follows at the store, on one FollowTopics stream however many subscribers there are.
+"""Tails: what delivery follows at one store, on one FollowTopics stream however many subscribers there are.
 
 A topic is followed from the first subscriber that wants it until some time after the last has gone; its frames go into
 its ring, and credit is granted again as soon as they are there, never when a subscriber has read them. When the stream
@@ -27,6 +27,7 @@ from eddyline.core.clock import sleep
 from eddyline.core.errors import ROLE_REFUSED, Code, EddylineError, StoreUnreachable
 from eddyline.core.follow_credit import CREDIT_BYTES_MAX, item_bytes
 from eddyline.core.record import Gap, GapReason
+from eddyline.core.routing import name_on
 from eddyline.core.store_link import FollowChanged, FollowEnded, FollowItem, FollowLevel, FollowStarted
 from eddyline.core.telemetry import fields
 from eddyline.delivery.pieces import pieces
@@ -46,7 +47,9 @@ if TYPE_CHECKING:
 CREDIT_BYTES: Final = 16 << 20
 """Elsewhere 64 KiB (HTTP/2): one round trip a window. 16 MiB cover 16 topics that catch up at 1 MiB a turn each; at most so
 much is under way between the store and the rings."""
-GRANT_BYTES: Final = CREDIT_BYTES // 4
+CREDIT_BYTES_MIN: Final = 1 << 20
+"""Of each where there are many stores, which share those of one."""
+GRANTS: Final = 4
 """Credit is given back in quarters of the window: a message each 4 MiB instead of one a frame."""
 LINGER_S: Final = 60.0
 """How long a topic nobody watches is followed on: a subscriber that reconnects finds its ring."""
@@ -56,7 +59,8 @@ one each quarter second costs nothing; and a stream that opens waits 5 s, enough
 REFUSED_S: Final = 5.0
 """A store of another cluster stays one until somebody acts."""
 PROBE_TOPIC: Final = "eddyline.probe"
-"""A name to ask for when nothing else is at hand: any answer but silence means that the store is there."""
+"""A name to ask for when nothing else is at hand: any answer but silence means that the store is there. Where there are
+several, with a number by which it is that store's own: another's answer says nothing of it."""
 
 assert CREDIT_BYTES <= CREDIT_BYTES_MAX
 
@@ -150,7 +154,7 @@ class TopicTail:
 
 
 class Tails:
-    """All followed topics of a store; see the module."""
+    """All followed topics of a store, shard `shard` of `shard_count`; see the module."""
 
     def __init__(
         self,
@@ -163,8 +167,15 @@ class Tails:
         topic_bytes_max: int,
         mark: Callable[[TopicTail], None],
         latency: Histogram,
+        shard: int = 0,
+        shard_count: int = 1,
     ) -> None:
         self._link = link
+        self._shard = shard
+        self._probe_topic = name_on(shard, shard_count, PROBE_TOPIC)
+        self._credit_bytes = max(CREDIT_BYTES // shard_count, CREDIT_BYTES_MIN)
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when the store is followed, and when it is no more."""
         self._clock = clock
         self._wheel = wheel
         self._budget = budget
@@ -232,19 +243,19 @@ class Tails:
                 async with self._link.follow() as follow:
                     self._backoff.reset()
                     self._set_up(True)
-                    _LOG.info("the store is followed", extra=fields(topics=len(self._by_id)))
+                    _LOG.info("the store is followed", extra=fields(shard=self._shard, topics=len(self._by_id)))
                     await self._session(follow)
             except EddylineError as error:
                 if isinstance(error, ROLE_REFUSED):
                     if self.trouble != error.reason:
-                        _LOG.error(
-                            "the store refuses this role", extra=fields(reason=error.reason, message=error.message)
-                        )
+                        told = fields(shard=self._shard, reason=error.reason, message=error.message)
+                        _LOG.error("the store refuses this role", extra=told)
                     self.trouble = error.reason
                     wait_s = REFUSED_S
                 else:
                     if self._backoff.failures == 0:  # once an outage
-                        _LOG.warning("the store is away", extra=fields(reason=error.reason, message=error.message))
+                        told = fields(shard=self._shard, reason=error.reason, message=error.message)
+                        _LOG.warning("the store is away", extra=told)
                     self.trouble = StoreUnreachable.reason
             finally:
                 self._set_up(False)
@@ -253,7 +264,7 @@ class Tails:
     async def _reach(self) -> None:
         """Return when the store answers. Raises what says that it does not."""
         try:
-            await self._link.get_topic(PROBE_TOPIC)
+            await self._link.get_topic(self._probe_topic)
         except EddylineError as error:
             if error.code in _AWAY or isinstance(error, ROLE_REFUSED):
                 raise
@@ -261,7 +272,7 @@ class Tails:
     async def _session(self, follow: Follow) -> None:
         """One stream, until it breaks. Raises the error that broke it."""
         self._steps = deque(self._by_id)
-        self._owed = CREDIT_BYTES
+        self._owed = self._credit_bytes
         self._step_wake.set()
         broken: EddylineError = StoreUnreachable("the store ended the stream")
         async with asyncio.TaskGroup() as tasks:
@@ -283,7 +294,7 @@ class Tails:
             while True:
                 await self._step_wake.wait()
                 self._step_wake.clear()
-                if self._owed >= GRANT_BYTES:
+                if self._owed >= self._credit_bytes // GRANTS:
                     granted, self._owed = self._owed, 0
                     await follow.grant(granted)
                 while self._steps:
@@ -301,7 +312,7 @@ class Tails:
     def _take(self, event: FollowEvent) -> None:
         if isinstance(event, FollowItem):
             self._owed += item_bytes(event.item)
-            if self._owed >= GRANT_BYTES:
+            if self._owed >= self._credit_bytes // GRANTS:
                 self._step_wake.set()
         tail = self._by_id.get(event.follow_id)
         if tail is None:
@@ -349,8 +360,10 @@ class Tails:
 
     def _set_up(self, up: bool) -> None:
         risen, fallen = (self.up, self.down) if up else (self.down, self.up)
-        risen.set()
-        fallen.clear()
+        if not risen.is_set():
+            risen.set()
+            fallen.clear()
+            self.on_change()
 
 
 def _error(ended: FollowEnded, topic: str) -> EddylineError:

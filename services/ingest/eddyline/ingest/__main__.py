@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final
 import uvloop
 
 from eddyline.core.clock import SystemClock, SystemHost
-from eddyline.core.grpc_link import GrpcLink
 from eddyline.core.metrics_export import MetricsExport
+from eddyline.core.open_link import open_link, stores_text
 from eddyline.core.probes import Probes
 from eddyline.core.role_access import RoleAccess
 from eddyline.core.server import make_server
@@ -87,12 +87,10 @@ async def serve(settings: IngestSettings, common: CommonSettings, definitions: S
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    (store_address,) = common.store_addresses
     access = RoleAccess(common)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(access.running(clock))
-        channel = await stack.enter_async_context(access.caller.open_channel(store_address))
-        link = GrpcLink(channel, cluster_id=common.cluster_id)
+        link = await stack.enter_async_context(open_link(common, access.caller))
         server = make_server(settings.listen, access=access)
         role = IngestRole(
             link, settings=settings, common=common, clock=clock, rng=Random(), host=host, health=server.health
@@ -114,7 +112,7 @@ async def serve(settings: IngestSettings, common: CommonSettings, definitions: S
             return
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(role.run())
-            sys.stdout.write(f"ingest ready at {address}, NATS at {masked_url(settings)}, store at {store_address}\n")
+            sys.stdout.write(f"ingest ready at {address}, NATS at {masked_url(settings)}, {stores_text(common)}\n")
             sys.stdout.flush()
             await stopping.wait()
             _LOG.info("stopping")

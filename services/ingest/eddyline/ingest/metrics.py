@@ -30,9 +30,14 @@ async def ingest_metrics(role: IngestRole) -> list[Metric]:
     held = role.ownership.held
     listed = {name: held[name].progress for name in sorted(held)[:LISTED_SOURCES_MAX]}
     made = [
-        gauge(telemetry.INGEST_READY, "1 = NATS and the store are reached.", role.readiness.ready),
+        gauge(telemetry.INGEST_READY, "1 = NATS is reached, and the store or one of several.", role.readiness.ready),
         gauge(telemetry.INGEST_NATS_CONNECTED, "1 = connected to NATS.", role.readiness.nats_connected),
-        gauge(telemetry.INGEST_STORE_CONNECTED, "1 = the store answers.", role.readiness.store_reached),
+        gauges(
+            telemetry.INGEST_STORE_CONNECTED,
+            "1 = that store answers.",
+            (telemetry.LABEL_SHARD,),
+            (Point(reached, (str(shard),)) for shard, reached in enumerate(role.readiness.stores_reached)),
+        ),
         gauge(telemetry.INGEST_LEASES, "Sources that this replica copies.", len(held)),
         gauge(
             telemetry.INGEST_UNLISTED_SOURCES,

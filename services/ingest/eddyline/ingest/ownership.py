@@ -1,7 +1,8 @@
 """Which sources this replica copies: leases taken, renewed and given back.
 
-Every half lease the shard's sources are listed; a free one, one whose lease ran out, and one that carries our own holder
-name (we were restarted) is taken. A lease is renewed each third of its time, and at once when the source's state changed.
+Every half lease each shard's sources are listed, one shard beside the others, so that one that is away holds nobody up; a
+free one, one whose lease ran out, and one that carries our own holder name (we were restarted) is taken. A lease is renewed
+each third of its time, and at once when the source's state changed.
 
 I1: what stops a replica that lost a lease is the fence, not its clock: the store refuses the batches of an older one.
 So a lease is not given up where renewals do not get through; the first answer decides.
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from eddyline.core.backoff import Backoff
 from eddyline.core.clock import sleep, wait_event
 from eddyline.core.errors import EddylineError, LeaseHeld, SourceNotFound, StaleFence, TopicNotFound
+from eddyline.core.sharded_link import shards_of, sources_on
 from eddyline.core.telemetry import fields
 from eddyline.ingest.orders import Orders
 from eddyline.ingest.progress import COPYING, Progress
@@ -47,6 +49,7 @@ class Held:
     progress: Progress
     orders: Orders
     stop: asyncio.Event
+    shard: int = 0
 
 
 class Ownership:
@@ -68,7 +71,7 @@ class Ownership:
         self._readiness = readiness
         self._set_source = set_source
         self._forget_source = forget_source
-        self._wake = asyncio.Event()
+        self._wakes = [asyncio.Event() for _ in shards_of(surroundings.link)]
         self.held: dict[str, Held] = {}
 
     @property
@@ -83,7 +86,8 @@ class Ownership:
 
     def look(self) -> None:
         """List the sources now: one was created or deleted."""
-        self._wake.set()
+        for wake in self._wakes:
+            wake.set()
 
     def obey(self, info: SourceInfo) -> None:
         """Orders were given here, or the source was changed: it need not wait for its next renewal."""
@@ -112,23 +116,28 @@ class Ownership:
 
     async def run(self) -> None:
         """Take sources and copy them until cancelled; on the way out every lease is given back."""
-        backoff = Backoff(self._around.rng)
         async with asyncio.TaskGroup() as group:
-            while True:
-                wait_s = self._lease_ms / 2000
-                try:
-                    sources = await self._around.link.list_sources()
-                    self._readiness.store_answered()
-                    for info in sources:
-                        await self._take(info, group)
-                    backoff.reset()
-                except EddylineError as error:
-                    least_s = self._readiness.store_failed(error)
-                    wait_s = max(min(backoff.next_s(), wait_s), least_s)
-                await wait_event(self._around.clock, self._wake, wait_s)
-                self._wake.clear()
+            for shard in range(len(self._wakes)):
+                group.create_task(self._look_on(shard, group), name=f"sources of shard {shard}")
 
-    async def _take(self, info: SourceInfo, group: asyncio.TaskGroup) -> None:
+    async def _look_on(self, shard: int, group: asyncio.TaskGroup) -> None:
+        """List one shard's sources and take those that are free, for ever."""
+        backoff, wake = Backoff(self._around.rng), self._wakes[shard]
+        while True:
+            wait_s = self._lease_ms / 2000
+            try:
+                sources = await sources_on(self._around.link, shard)
+                self._readiness.store_answered(shard)
+                for info in sources:
+                    await self._take(info, shard, group)
+                backoff.reset()
+            except EddylineError as error:
+                least_s = self._readiness.store_failed(error, shard)
+                wait_s = max(min(backoff.next_s(), wait_s), least_s)
+            await wait_event(self._around.clock, wake, wait_s)
+            wake.clear()
+
+    async def _take(self, info: SourceInfo, shard: int, group: asyncio.TaskGroup) -> None:
         name = info.definition.name
         if name in self.held or info.holder not in ("", self._holder):
             return
@@ -138,7 +147,7 @@ class Ownership:
             return  # another one was quicker, or it is gone
         log.info("lease won", extra=fields(source=name, fence=lease.fence))
         orders = Orders(lease.source.orders, lease.source.definition)
-        held = Held(lease, Progress(self._around.clock, name), orders, asyncio.Event())
+        held = Held(lease, Progress(self._around.clock, name), orders, asyncio.Event(), shard)
         self.held[name] = held
         group.create_task(self._hold(name, held), name=f"source {name}")
 
@@ -173,13 +182,13 @@ class Ownership:
                 renewal = await self._around.link.renew_lease(name, fence=held.lease.fence, report=progress.report())
                 held.orders.take(renewal.orders, renewal.changeable)
                 progress.reported()
-                self._readiness.store_answered()
+                self._readiness.store_answered(held.shard)
                 backoff.reset()
             except (StaleFence, SourceNotFound) as error:
                 log.info("lease lost", extra=fields(source=name, fence=held.lease.fence, reason=error.reason))
                 return
             except EddylineError as error:
-                least_s = self._readiness.store_failed(error)
+                least_s = self._readiness.store_failed(error, held.shard)
                 wait_s = max(min(backoff.next_s(), wait_s), least_s)
             if await wait_event(self._around.clock, progress.changed, wait_s):
                 await sleep(self._around.clock, REPORT_INTERVAL_S_MIN)

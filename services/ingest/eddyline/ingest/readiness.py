@@ -23,19 +23,24 @@ somebody acts."""
 
 
 class Readiness:
-    """What the two connections say of themselves. `changed` is set at every change."""
+    """What the connections say of themselves: to NATS, and to each store. `changed` is set at every change."""
 
-    def __init__(self) -> None:
+    def __init__(self, store_count: int = 1) -> None:
         self.nats_connected = False
         self._nats_refused = False
-        self.store_reached = False
-        self._store_trouble = StoreUnreachable.reason
+        self._reached = [False] * store_count
+        self._troubles = [StoreUnreachable.reason] * store_count
         self.changed = asyncio.Event()
 
     @property
     def ready(self) -> bool:
-        """True = both."""
-        return self.nats_connected and self.store_reached
+        """True = it copies: NATS, and the store or one of several."""
+        return self.nats_connected and any(self._reached)
+
+    @property
+    def stores_reached(self) -> tuple[bool, ...]:
+        """Of every store whether it answers."""
+        return tuple(self._reached)
 
     @property
     def reason(self) -> str:
@@ -43,8 +48,9 @@ class Readiness:
         missing = []
         if not self.nats_connected:
             missing.append(NatsUnreachable.reason + (" (it refuses our credentials)" if self._nats_refused else ""))
-        if not self.store_reached:
-            missing.append(self._store_trouble)
+        for shard, (reached, trouble) in enumerate(zip(self._reached, self._troubles, strict=True)):
+            if not reached:
+                missing.append(trouble if len(self._reached) == 1 else f"{trouble} (shard {shard})")
         return " ".join(missing)
 
     def nats(self, connected: bool, *, refused: bool = False) -> None:
@@ -53,25 +59,26 @@ class Readiness:
         self._nats_refused = refused
         self.changed.set()
 
-    def store_answered(self) -> None:
-        """A call to the store succeeded."""
-        self._store(True, StoreUnreachable.reason)
+    def store_answered(self, shard: int = 0) -> None:
+        """A call to a store succeeded."""
+        self._store(shard, True, StoreUnreachable.reason)
 
-    def store_failed(self, error: EddylineError) -> float:
-        """A call to the store failed; the least time to wait before the next."""
+    def store_failed(self, error: EddylineError, shard: int = 0) -> float:
+        """A call to a store failed; the least time to wait before the next."""
         if isinstance(error, ROLE_REFUSED):
-            if self._store_trouble != error.reason:  # said once, until it takes our calls
-                log.error("the store refuses this role", extra=fields(reason=error.reason, error=error.message))
-            self._store(False, error.reason)
+            if self._troubles[shard] != error.reason:  # said once, until it takes our calls
+                told = fields(shard=shard, reason=error.reason, error=error.message)
+                log.error("the store refuses this role", extra=told)
+            self._store(shard, False, error.reason)
             return REFUSED_S
         if error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
-            self._store(False, StoreUnreachable.reason)
+            self._store(shard, False, StoreUnreachable.reason)
         else:
-            log.error("store call failed", extra=fields(error=error.message))
+            log.error("store call failed", extra=fields(shard=shard, error=error.message))
         return 0.0
 
-    def _store(self, reached: bool, trouble: str) -> None:
-        self._store_trouble = trouble
-        if reached != self.store_reached:
-            self.store_reached = reached
+    def _store(self, shard: int, reached: bool, trouble: str) -> None:
+        self._troubles[shard] = trouble
+        if reached != self._reached[shard]:
+            self._reached[shard] = reached
             self.changed.set()

@@ -15,8 +15,9 @@ from eddyline.core.clock import sleep
 from eddyline.core.cluster_rpc import SERVICE as CLUSTER_SERVICE
 from eddyline.core.cluster_rpc import ClusterService
 from eddyline.core.errors import EddylineError
-from eddyline.core.health import NATS_LEG, STORE_LEG
+from eddyline.core.health import NATS_LEG
 from eddyline.core.metrics import Histogram
+from eddyline.core.sharded_link import shards_of
 from eddyline.ingest.audit import LOOK_S
 from eddyline.ingest.compare import Comparer
 from eddyline.ingest.connection import Connection
@@ -76,7 +77,7 @@ class IngestRole:
         self._health = health
         self._cluster_id = common.cluster_id
         holder = settings.holder_on(host.name())
-        self.readiness = Readiness()
+        self.readiness = Readiness(len(shards_of(link)))
         self.connection = Connection(
             nats_access(settings),
             name=f"eddyline ingest {holder}",
@@ -159,7 +160,7 @@ class IngestRole:
         while True:
             self.readiness.changed.clear()
             await self._health.set_leg(NATS_LEG, self.readiness.nats_connected)
-            await self._health.set_leg(STORE_LEG, self.readiness.store_reached)
+            await self._health.set_stores(self.readiness.stores_reached)
             await self._health.set_ready(self.readiness.ready)
             await self.readiness.changed.wait()
 

@@ -15,7 +15,7 @@ import logging
 import tomllib
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core.errors import EddylineError, SourceExists
+from eddyline.core.errors import EddylineError, SourceExists, SourceNotFound
 from eddyline.core.settings import SettingsError
 from eddyline.core.source import SourceDefinition
 from eddyline.core.source_words import definition_text, is_updatable
@@ -67,11 +67,11 @@ async def ensure_sources(link: StoreLink, definitions: Sequence[SourceDefinition
     Raises:
         SettingsError: a source or topic is there and is another one. StoreUnreachable and its like: try again.
     """
-    known = {info.definition.name for info in await link.list_sources()} if definitions else set()
     for definition in definitions:
         try:
+            is_known = await _is_known(link, definition.name)
             await create_source(link, definition, TopicConfig())
-            if definition.name not in known:
+            if not is_known:
                 log.info("source created", extra=fields(source=definition.name, settings=definition_text(definition)))
         except SourceExists as error:
             way_out = _way_out(definition, (await link.get_source(definition.name)).definition)
@@ -83,6 +83,15 @@ async def ensure_sources(link: StoreLink, definitions: Sequence[SourceDefinition
             if retried(error):
                 raise
             raise SettingsError(f"source {definition.name} of {where}: {error.message}") from error
+
+
+async def _is_known(link: StoreLink, name: str) -> bool:
+    """Whether there is one; asked by name, since a list would need every shard."""
+    try:
+        await link.get_source(name)
+    except SourceNotFound:
+        return False
+    return True
 
 
 def _way_out(asked: SourceDefinition, known: SourceDefinition) -> str:

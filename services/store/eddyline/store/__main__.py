@@ -50,7 +50,6 @@ from eddyline.store.lifecycle import IdentityMismatch, open_store
 from eddyline.store.machine import Machine, new_workers
 from eddyline.store.memory_plan import memory_plan
 from eddyline.store.metrics import StoreMetrics
-from eddyline.store.opening import SHARD_COUNT, SHARD_INDEX
 from eddyline.store.orphans import ForeignFile
 from eddyline.store.process_memory import ProcessMemory, hold_little
 from eddyline.store.refusal import why_refused
@@ -78,6 +77,7 @@ from eddyline.v1 import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from eddyline.core.clock import Clock, Host
     from eddyline.core.server import RoleServer
@@ -114,6 +114,11 @@ def main(environ: Mapping[str, str], *, clock: Clock | None = None) -> int:
     try:
         common = load_common(environ)
         settings = load(StoreSettings, prefix=PREFIX, environ=environ)
+        if settings.shard >= len(common.store_addresses):
+            raise SettingsError(
+                f"{PREFIX}SHARD_INDEX is {settings.shard_index!r}: {COMMON_PREFIX}STORE_ADDRESSES names "
+                f"{len(common.store_addresses)} stores, which are shards 0 to {len(common.store_addresses) - 1}"
+            )
         set_up_logging(ROLE, level=common.log_level, log_format=common.log_format)
         shown = masked(common, prefix=COMMON_PREFIX) | masked(settings, prefix=PREFIX)
         _LOG.info("settings", extra=fields(**shown))
@@ -154,7 +159,15 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
             recovered=lambda: Recovered(doorway.recovery.replayed_bytes, doorway.recovery.total_bytes),
         ),
     )
-    add_services(server, doorway, common=common, clock=clock, host=host, metrics_address=export.address)
+    add_services(
+        server,
+        doorway,
+        common=common,
+        clock=clock,
+        host=host,
+        shard_index=settings.shard,
+        metrics_address=export.address,
+    )
     settings.directory.parent.mkdir(parents=True, exist_ok=True)
     address = await _start(server, settings)
     metrics = StoreMetrics(recovery=lambda: doorway.recovery, disk_floor_bytes=settings.disk_floor_bytes)
@@ -164,7 +177,7 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
         await stack.enter_async_context(access.running(clock))
         stack.push_async_callback(server.stop, 0)
         await stack.enter_async_context(export.running(metrics.collect))
-        link = await stack.enter_async_context(open_store(machine, settings, cluster_id=common.cluster_id))
+        link = await stack.enter_async_context(_opened(machine, settings, common))
         doorway.open(link)
         metrics.link = link
         async with asyncio.TaskGroup() as tasks:
@@ -176,6 +189,12 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
         doorway.close()
         await server.stop(settings.stop_grace_ms / 1000)
     _LOG.info("stopped")
+
+
+def _opened(
+    machine: Machine, settings: StoreSettings, common: CommonSettings
+) -> AbstractAsyncContextManager[LocalLink]:
+    return open_store(machine, settings, cluster_id=common.cluster_id, shard_count=len(common.store_addresses))
 
 
 def machine_of(settings: StoreSettings, clock: Clock, host: Host, doorway: Doorway) -> Machine:
@@ -227,6 +246,7 @@ def add_services(
     common: CommonSettings,
     clock: Clock,
     host: Host,
+    shard_index: int = 0,
     metrics_address: Callable[[], str] = str,
 ) -> None:
     """Put every service of a store on `server`. `metrics_address` = where its metrics are scraped; by default nowhere."""
@@ -244,7 +264,7 @@ def add_services(
         cluster_pb2.ROLE_STORE,
         version=version("eddyline-store"),
         common=common,
-        status=partial(store_status, doorway, shard_index=SHARD_INDEX, shard_count=SHARD_COUNT),
+        status=partial(store_status, doorway, shard_index=shard_index, shard_count=len(common.store_addresses)),
         clock=clock,
         host=host,
         address=lambda: server.address,

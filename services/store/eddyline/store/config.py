@@ -84,15 +84,20 @@ STOP_GRACE_MS: Final = 5_000
 after which a supervisor kills. Watchers and waiting reads are cut at its end; they resume elsewhere."""
 STOP_GRACE_MS_MAX: Final = 600_000
 
+_SHARD_INDEX: Final = re.compile(r"([a-z0-9.-]*[a-z0-9]-)?[0-9]{1,5}")
+"""A number, or a pod's name: a StatefulSet's end with their ordinals."""
+
 assert WAL_FILE_BYTES_MIN <= WAL_FILE_BYTES <= WAL_FILE_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """What a store is told. `metrics_listen` empty = its metrics are not scraped."""
+    """What a store is told. `metrics_listen` empty = its metrics are not scraped. `shard_index` is a number from 0,
+    or a name that ends with one, as a StatefulSet's pods have it: `store-1`."""
 
     listen: str = LISTEN
     metrics_listen: str = ""
+    shard_index: str = "0"
     data_dir: str = DATA_DIR
     wal_file_bytes: int = WAL_FILE_BYTES
     sync_interval_ms: int = SYNC_INTERVAL_MS
@@ -120,6 +125,10 @@ class StoreSettings:
         check_address(f"{PREFIX}LISTEN", self.listen)
         if self.metrics_listen:
             check_address(f"{PREFIX}METRICS_LISTEN", self.metrics_listen)
+        if not _SHARD_INDEX.fullmatch(self.shard_index):
+            raise SettingsError(
+                f"{PREFIX}SHARD_INDEX is {self.shard_index!r}, not a whole number or a pod's name that ends with one"
+            )
         if not self.data_dir:
             raise SettingsError(f"{PREFIX}DATA_DIR is empty")
         check_range(f"{PREFIX}WAL_FILE_BYTES", self.wal_file_bytes, WAL_FILE_BYTES_MIN, WAL_FILE_BYTES_MAX)
@@ -148,6 +157,11 @@ class StoreSettings:
         check_range(f"{PREFIX}ARTIFACTS_KEEP", self.artifacts_keep, 1, ARTIFACTS_KEEP_MAX)
         self._check_artifacts()
         check_range(f"{PREFIX}STOP_GRACE_MS", self.stop_grace_ms, 0, STOP_GRACE_MS_MAX)
+
+    @property
+    def shard(self) -> int:
+        """Index of the shard, from 0."""
+        return int(self.shard_index.rpartition("-")[2])
 
     def _check_artifacts(self) -> None:
         """A place for artifacts outlives the data directory, so it is not below it."""

@@ -11,7 +11,7 @@ import logging
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from eddyline.core.errors import DataCorrupt, EddylineError
 from eddyline.core.telemetry import fields
@@ -23,7 +23,7 @@ from eddyline.store.fold.fold import FoldFailed, FoldStalled
 from eddyline.store.fold_opening import FoldOpening
 from eddyline.store.instance_fence import InstanceFence, Superseded
 from eddyline.store.losses import settle_losses
-from eddyline.store.opening import SHARD_COUNT, SHARD_INDEX, recover
+from eddyline.store.opening import recover
 from eddyline.store.orphans import check_top
 from eddyline.store.reshard import reshard
 from eddyline.store.storage.identity import Identity, next_start, read_identity, write_identity
@@ -48,6 +48,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+class ShardOf(NamedTuple):
+    """Which shard of which cluster a store is. A topic's shard is found by the count, so it is for the cluster's life."""
+
+    cluster_id: str
+    shard_index: int
+    shard_count: int
+
+    def __str__(self) -> str:
+        return f"shard {self.shard_index} of {self.shard_count} of cluster {self.cluster_id!r}"
+
+
 class IdentityMismatch(Exception):
     """The data directory belongs to another cluster or shard.
 
@@ -56,8 +67,11 @@ class IdentityMismatch(Exception):
 
 
 @asynccontextmanager
-async def open_store(machine: Machine, settings: StoreSettings, *, cluster_id: str) -> AsyncIterator[LocalLink]:
-    """Recover a data directory and serve it; on leaving drain, sync, checkpoint, and say that the stop was clean.
+async def open_store(
+    machine: Machine, settings: StoreSettings, *, cluster_id: str, shard_count: int = 1
+) -> AsyncIterator[LocalLink]:
+    """Recover a data directory and serve it as the shard `settings.shard` of `shard_count`; on leaving drain, sync,
+    checkpoint, and say that the stop was clean.
 
     Raises:
         Locked: another process has the directory. IdentityMismatch: it belongs to another cluster or shard.
@@ -73,7 +87,8 @@ async def open_store(machine: Machine, settings: StoreSettings, *, cluster_id: s
     holder = f"pid {machine.host.pid()} on {machine.host.name()}, listening at {settings.listen}"
     lock = machine.fs.lock(layout.lock, holder.encode())
     try:
-        async with _recovered(machine, settings, layout, cluster_id=cluster_id) as link:
+        ours = ShardOf(cluster_id, settings.shard, shard_count)
+        async with _recovered(machine, settings, layout, ours) as link:
             yield link
     finally:
         machine.workers.close()
@@ -82,11 +97,11 @@ async def open_store(machine: Machine, settings: StoreSettings, *, cluster_id: s
 
 @asynccontextmanager
 async def _recovered(
-    machine: Machine, settings: StoreSettings, layout: Layout, *, cluster_id: str
+    machine: Machine, settings: StoreSettings, layout: Layout, ours: ShardOf
 ) -> AsyncIterator[LocalLink]:
     fs, clock, workers = machine.fs, machine.clock, machine.workers
     before = read_identity(fs, layout)
-    check_identity(before, cluster_id)
+    check_identity(before, ours)
     boot_id = machine.host.boot_id()
     if machine.scratch is not None:
         await workers.reader.submit(machine.scratch.close)  # what a process that died in a check has left
@@ -127,9 +142,7 @@ async def _recovered(
             recovered = await workers.wals[0].submit(change)
         store = put_together(machine, settings, layout, recovered, catalog=catalog, fold=fold)
         identity = Identity(
-            cluster_id=cluster_id,
-            shard_index=SHARD_INDEX,
-            shard_count=SHARD_COUNT,
+            **ours._asdict(),
             instance=next_start(before),
             boot_id=boot_id,
             clean=False,
@@ -235,18 +248,24 @@ def close_quietly(catalog: Catalog) -> None:
         logger.warning("catalog_not_closed", extra=fields(error=str(error)))
 
 
-def check_identity(identity: Identity | None, cluster_id: str) -> None:
+def check_identity(identity: Identity | None, ours: ShardOf) -> None:
     """Raises IdentityMismatch where a directory is another cluster's or shard's."""
     if identity is None:
         return
-    ours = (cluster_id, SHARD_INDEX, SHARD_COUNT)
-    theirs = (identity.cluster_id, identity.shard_index, identity.shard_count)
-    if ours != theirs:
-        raise IdentityMismatch(
-            f"the data directory is shard {theirs[1]} of {theirs[2]} of cluster {theirs[0]!r}, "
-            f"the configuration says shard {ours[1]} of {ours[2]} of cluster {ours[0]!r}: name that cluster "
-            "(EDDYLINE_COMMON_CLUSTER_ID), or another directory (EDDYLINE_STORE_DATA_DIR). Nothing was changed"
-        )
+    theirs = ShardOf(identity.cluster_id, identity.shard_index, identity.shard_count)
+    if ours == theirs:
+        return
+    ways = list[str]()
+    if ours.cluster_id != theirs.cluster_id:
+        ways.append("name that cluster (EDDYLINE_COMMON_CLUSTER_ID)")
+    if ours.shard_count != theirs.shard_count:
+        ways.append(f"name {theirs.shard_count} store addresses (EDDYLINE_COMMON_STORE_ADDRESSES), for life")
+    if ours.shard_index != theirs.shard_index:
+        ways.append(f"start it as shard {theirs.shard_index} (EDDYLINE_STORE_SHARD_INDEX)")
+    raise IdentityMismatch(
+        f"the data directory is {theirs}, the configuration says {ours}: {' and '.join(ways)}, or name another directory "
+        "(EDDYLINE_STORE_DATA_DIR). Nothing was changed"
+    )
 
 
 def lost_bytes(before: Identity | None, boot_id: str, replay: Replay) -> bool:

@@ -17,6 +17,7 @@ from eddyline.core.deletion import check_delete
 from eddyline.core.errors import NotReady, TopicExists, TopicHasSource, TopicNotEmpty, TopicNotFound
 from eddyline.core.read import ALL_RECORDS
 from eddyline.core.source import Lease, SourceOrders, changed_source, check_definition
+from eddyline.core.source_words import exists_otherwise
 from eddyline.core.topic import Kind, TopicConfig, check_config, check_name, merged
 from eddyline.store.append import AppendRequest, WriterPosition
 from eddyline.store.figures import StoreFigures
@@ -27,7 +28,7 @@ from eddyline.store.log.changes import apply_config
 from eddyline.store.log.topic import Topic
 from eddyline.store.measures import Measured
 from eddyline.store.parts import unserved_reason
-from eddyline.store.source_checks import check_takes_source, exists_otherwise
+from eddyline.store.source_checks import check_takes_source
 from eddyline.store.sources import change_writer, put_body, update_body
 from eddyline.store.staging import check_epoch
 from eddyline.store.storage.frame import FrameType, control_body

@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from eddyline.store.storage.layout import Layout
     from eddyline.store.storage.wal import Location
 
-SHARD_INDEX: Final = 0
-SHARD_COUNT: Final = 1
-"""One store shard for now; the identity records both, so that a directory is never served as another's."""
 _HOUR_MS: Final = 3_600_000
 REPLAYED_BYTES_MAX: Final = 256 << 20
 """Bytes replayed between two checkpoints of a replay: a second of it, and what the next start repeats at most."""
@@ -299,7 +296,7 @@ async def recover(
         CatalogLost, DataCorrupt, OSError, FoldFailed, CatalogFailed: it cannot be served; nothing was destroyed.
     """
     fs, workers = machine.fs, machine.workers
-    table, sources = TopicTable(SHARD_INDEX, start=next_start(before)), Sources(machine.clock)
+    table, sources = TopicTable(settings.shard, start=next_start(before)), Sources(machine.clock)
     replay = Replay(table=table, layout=layout, erase_within_ms=settings.erase_within_h * _HOUR_MS)
     head = await workers.background.submit(partial(load_catalog, catalog, table, replay, layout, fs))
     fold = await workers.fold.submit(partial(folds.open, head, table))

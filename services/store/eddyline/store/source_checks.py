@@ -7,30 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eddyline.core.errors import NotKv, NotLog, SourceExists, TopicHasSource, TopicNotEmpty
-from eddyline.core.source_words import differences, is_updatable
+from eddyline.core.errors import NotKv, NotLog, TopicHasSource, TopicNotEmpty
 from eddyline.core.topic import Kind
 
 if TYPE_CHECKING:
     from eddyline.core.source import SourceDefinition
     from eddyline.store.log.topic import Topic
-
-
-def exists_otherwise(there: SourceDefinition, asked: SourceDefinition) -> SourceExists:
-    """Why a source cannot be made: it is there, and is another one."""
-    found = differences(there, asked)
-    said = ", ".join(f"{one.field} {one.there}, not {one.other}" for one in found)
-    settled = {} if is_updatable(there, asked) else {"isSettled": "true"}
-    return SourceExists(
-        f"source {there.name} copies {there.origin} to topic {there.topic}; it differs in {said}",
-        source=there.name,
-        bucket=there.bucket,
-        topic=there.topic,
-        askedBucket=asked.bucket,
-        askedTopic=asked.topic,
-        fields=",".join(one.field for one in found),
-        **settled,
-    )
 
 
 def check_takes_source(topic: Topic, definition: SourceDefinition) -> None:

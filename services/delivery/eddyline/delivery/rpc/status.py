@@ -11,9 +11,9 @@ from eddyline.v1 import cluster_pb2
 
 if TYPE_CHECKING:
     from eddyline.core.clock import Clock
+    from eddyline.delivery.all_tails import AllTails
     from eddyline.delivery.figures import Figures
     from eddyline.delivery.ring import RingBudget
-    from eddyline.delivery.tail import Tails
 
 
 _STEPS: Final = {
@@ -23,9 +23,9 @@ _STEPS: Final = {
 }
 
 
-def delivery_status(figures: Figures, *, tails: Tails, budget: RingBudget, clock: Clock) -> RoleStatus:
-    """Ready = the store is reached and followed, and the role is not going away."""
-    reason = Draining.reason if figures.draining else "" if tails.up.is_set() else tails.trouble
+def delivery_status(figures: Figures, *, tails: AllTails, budget: RingBudget, clock: Clock) -> RoleStatus:
+    """Ready = all stores are reached and followed, and the role is not going away."""
+    reason = Draining.reason if figures.draining else tails.trouble
     return RoleStatus(
         ready=not reason,
         reason=reason,

@@ -34,7 +34,7 @@ def ingest_status(readiness: Readiness, ownership: Ownership, verifier: Verifier
             )
         )
     return RoleStatus(
-        ready=readiness.ready,
+        ready=not readiness.reason,
         reason=readiness.reason,
         detail=cluster_pb2.IngestStatus(
             sources=sources,

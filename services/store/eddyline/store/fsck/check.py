@@ -29,7 +29,7 @@ from eddyline.store.fsck.wal import ShardCheck, ShardReader
 from eddyline.store.log.deletion import BadBody
 from eddyline.store.log.table import TopicTable
 from eddyline.store.log_files import LogFiles
-from eddyline.store.opening import NO_CHECKPOINT, SHARD_INDEX, check_continuous, load_catalog, positions_of
+from eddyline.store.opening import NO_CHECKPOINT, check_continuous, load_catalog, positions_of
 from eddyline.store.orphans import foreign_at_top, survey, with_garbage
 from eddyline.store.recovery import Replay
 from eddyline.store.sources import Sources
@@ -90,7 +90,7 @@ class DirectoryCheck:
         self._progress = progress
         self._open_fold = open_fold
         self._open_scratch = open_scratch
-        self._table = TopicTable(SHARD_INDEX)
+        self._table = TopicTable(0)  # whichever shard it is: every id is read, none is given
         self._replay = Replay(table=self._table, layout=self._layout, erase_within_ms=0)
         self._files = 0
         self._bytes = 0

@@ -28,7 +28,7 @@ class TopicTable:
     def __init__(self, shard_index: int, *, start: int = 0) -> None:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[int, Topic] = {}
-        self._next_id = (shard_index << SHARD_SHIFT) + 1
+        self._first_id = self._next_id = (shard_index << SHARD_SHIFT) + 1
         self._first_mark = start << START_SHIFT
         self._sorted: list[str] | None = None
         self.key_budget = KeyBudget()
@@ -56,8 +56,8 @@ class TopicTable:
         return topic_id
 
     def saw_id(self, topic_id: int) -> bool:
-        """True = the id was given once, whether its topic still lives or not."""
-        return topic_id < self._next_id
+        """True = the id was given once by this shard, whether its topic still lives or not."""
+        return self._first_id <= topic_id < self._next_id
 
     @property
     def next_id(self) -> int:

@@ -211,7 +211,7 @@ def test_a_deadline_of_grpc_is_a_deadline() -> None:
 @pytest.mark.parametrize(
     ("wire", "code"),
     [
-        (grpc.StatusCode.UNIMPLEMENTED, Code.INTERNAL),
+        (grpc.StatusCode.UNIMPLEMENTED, Code.UNIMPLEMENTED),
         (grpc.StatusCode.UNKNOWN, Code.INTERNAL),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, Code.RESOURCE_EXHAUSTED),
     ],

@@ -70,6 +70,8 @@ REASONS_OF_ANY_CALL = {
     "UNAUTHENTICATED": "every role says it to callers without a known key",
     "PERMISSION_DENIED": "every role says it to callers whose key does not cover the call",
     "QUOTA_REQUESTS": "every role says it to keys with too many calls at once",
+    "WRONG_SHARD": "a store says it to calls that were forwarded to it, whatever they ask",
+    "SERVED_ELSEWHERE": "ingest and delivery say it to calls of the stores' services that they do not take",
     "NOT_READY": "every role says it while it starts and stops",
     "DEADLINE": "gRPC ends any call so",
     "INTERNAL": "a defect; no call promises one",

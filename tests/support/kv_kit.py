@@ -19,9 +19,10 @@ from eddyline.core.grpc_link import GrpcLink
 from eddyline.core.health import HealthBoard
 from eddyline.core.server import make_server
 from eddyline.core.settings import CommonSettings
+from eddyline.core.shards import Shards
 from eddyline.ingest.config import IngestSettings
 from eddyline.ingest.kv import Target
-from eddyline.ingest.role import SERVICES, IngestRole, add_services
+from eddyline.ingest.role import SERVICES, IngestRole, add_services, gates_of
 from tests.support.processes import free_address
 from tests.support.source_kit import HEARTBEAT_MS, LEASE_MS, nats_writer
 
@@ -94,9 +95,10 @@ async def served_ingest(
     common = CommonSettings(store_addresses=(store,), ingest_addresses=(free_address(),))
     clock, host = SystemClock(), SystemHost()
     link_access = access.caller if access is not None else CallerAccess()
-    async with nats_writer(url) as writer, link_access.open_channel(store) as channel:
+    shards = Shards((store,), caller=link_access, cluster_id=common.cluster_id)
+    async with nats_writer(url) as writer, link_access.open_channel(store) as channel, shards:
         link = GrpcLink(channel, cluster_id=common.cluster_id)
-        server = make_server(common.ingest_addresses[0], access=access)
+        server = make_server(common.ingest_addresses[0], interceptors=gates_of(shards), access=access)
         settings = IngestSettings(nats_url=url, holder=bucket, lease_ms=LEASE_MS, heartbeat_ms=HEARTBEAT_MS)
         role = IngestRole(
             link, settings=settings, common=common, clock=clock, rng=Random(1), host=host, health=HealthBoard()

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2
 
+from eddyline.core.caller_channel import CallerAccess
 from eddyline.core.channel import open_channel
 from eddyline.core.clock import SystemHost
 from eddyline.core.fs import RealFs
 from eddyline.core.server import make_server
 from eddyline.core.settings import CommonSettings
+from eddyline.core.shards import Shards
 from eddyline.core.status import unwrap
-from eddyline.store.__main__ import SERVICES, add_services
+from eddyline.store.__main__ import SERVICES, add_services, gates_of
 from eddyline.store.artifacts.local import LocalShelf
 from eddyline.store.artifacts.shelf import Place
 from eddyline.store.catalog.rocksdb import RocksCatalog
@@ -43,7 +45,7 @@ from eddyline.v1 import (
 from tests.support.manual_clock import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
 
     from eddyline.core.errors import EddylineError
@@ -140,38 +142,32 @@ async def served_store(
     disk: Gate | None = None,
     fold: Gate | None = None,
     access: RoleAccess | None = None,
+    shard_index: int = 0,
+    addresses: Sequence[str] = (),
 ) -> AsyncIterator[ServedStore]:
     """Serve the store in `data_dir`, behind gates where they are given; `recovered` False = as while it recovers; `access`
-    None = to everybody."""
+    None = to everybody; `addresses` = of all shards, of which this is one."""
     gates = {"wal-0": disk, "fold": fold}
     clock, host, doorway = ManualClock(), SystemHost(), Doorway()
     settings = StoreSettings(
-        listen="127.0.0.1:0",
+        listen=addresses[shard_index] if addresses else "127.0.0.1:0",
+        shard_index=str(shard_index),
         data_dir=str(data_dir),
         wal_file_bytes=WAL_FILE_BYTES,
         topics_max=topics_max,
         retained_bytes_max=retained_bytes_max,
     )
-    machine = Machine(
-        fs=fs if fs is not None else RealFs(),
-        open_fold=partial(RocksFold, Layout(data_dir).fold),
-        open_catalog=lambda must_exist: RocksCatalog(Layout(data_dir).catalog, must_exist=must_exist),
-        clock=clock,
-        host=host,
-        workers=new_workers(partial(_worker, gates)),
-        plan=memory_plan(settings.memory_bytes)._replace(cache_bytes=cache_bytes),
-        scratch=ScratchFold(data_dir.with_name(f"{data_dir.name}-scratch")),
-        artifacts=Place(
-            LocalShelf(RealFs(), data_dir.with_name(f"{data_dir.name}-artifacts"), holder="the test"),
-            Layout(data_dir).staging,
-        ),
-    )
-    server = make_server(settings.listen, cluster_id=CLUSTER_ID, access=access)
-    add_services(server, doorway, common=CommonSettings(), clock=clock, host=host)
+    machine = _machine(data_dir, settings, clock, gates, fs=fs, cache_bytes=cache_bytes)
+    shards = Shards(addresses, caller=access.caller if access is not None else CallerAccess(), cluster_id=CLUSTER_ID)
+    gates_before = gates_of(doorway, shards, shard_index)
+    common = CommonSettings(store_addresses=tuple(addresses)) if addresses else CommonSettings()
+    server = make_server(settings.listen, cluster_id=CLUSTER_ID, interceptors=gates_before, access=access)
+    add_services(server, doorway, common=common, clock=clock, host=host, shard_index=shard_index)
     address = await server.start(*SERVICES)
     try:
         async with (
-            open_store(machine, settings, cluster_id=CLUSTER_ID) as link,
+            shards,
+            open_store(machine, settings, cluster_id=CLUSTER_ID, shard_count=max(1, len(addresses))) as link,
             open_channel(address, own_connection=True) as channel,
         ):
             try:
@@ -214,6 +210,31 @@ async def passing_time(clock: ManualClock) -> AsyncIterator[None]:
             yield
         finally:
             ticking.cancel()
+
+
+def _machine(
+    data_dir: Path,
+    settings: StoreSettings,
+    clock: ManualClock,
+    gates: dict[str, Gate | None],
+    *,
+    fs: Fs | None,
+    cache_bytes: int,
+) -> Machine:
+    return Machine(
+        fs=fs if fs is not None else RealFs(),
+        open_fold=partial(RocksFold, Layout(data_dir).fold),
+        open_catalog=lambda must_exist: RocksCatalog(Layout(data_dir).catalog, must_exist=must_exist),
+        clock=clock,
+        host=SystemHost(),
+        workers=new_workers(partial(_worker, gates)),
+        plan=memory_plan(settings.memory_bytes)._replace(cache_bytes=cache_bytes),
+        scratch=ScratchFold(data_dir.with_name(f"{data_dir.name}-scratch")),
+        artifacts=Place(
+            LocalShelf(RealFs(), data_dir.with_name(f"{data_dir.name}-artifacts"), holder="the test"),
+            Layout(data_dir).staging,
+        ),
+    )
 
 
 def _worker(gates: dict[str, Gate | None], name: str, threads: int) -> Worker:

@@ -27,7 +27,8 @@ if _version_not_supported:
 
 class ApplyServiceStub:
     """Applies batches of sources, keeps their definitions, positions and leases, and lets delivery follow topics.
-    Served by the store.
+    Served by the store. A call for a source that another shard has is forwarded to it, but FollowTopics follows topics of the
+    shard alone (a step for another is UNAVAILABLE, `WRONG_SHARD`), and ListSources lists its own.
     """
 
     def __init__(self, channel):
@@ -95,7 +96,8 @@ class ApplyServiceStub:
 
 class ApplyServiceServicer:
     """Applies batches of sources, keeps their definitions, positions and leases, and lets delivery follow topics.
-    Served by the store.
+    Served by the store. A call for a source that another shard has is forwarded to it, but FollowTopics follows topics of the
+    shard alone (a step for another is UNAVAILABLE, `WRONG_SHARD`), and ListSources lists its own.
     """
 
     def ApplyBatch(self, request, context):
@@ -271,7 +273,8 @@ def add_ApplyServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ApplyService:
     """Applies batches of sources, keeps their definitions, positions and leases, and lets delivery follow topics.
-    Served by the store.
+    Served by the store. A call for a source that another shard has is forwarded to it, but FollowTopics follows topics of the
+    shard alone (a step for another is UNAVAILABLE, `WRONG_SHARD`), and ListSources lists its own.
     """
 
     @staticmethod

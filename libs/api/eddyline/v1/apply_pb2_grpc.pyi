@@ -14,7 +14,8 @@ GRPC_VERSION: str
 
 class ApplyServiceStub:
     """Applies batches of sources, keeps their definitions, positions and leases, and lets delivery follow topics.
-    Served by the store.
+    Served by the store. A call for a source that another shard has is forwarded to it, but FollowTopics follows topics of the
+    shard alone (a step for another is UNAVAILABLE, `WRONG_SHARD`), and ListSources lists its own.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -82,7 +83,8 @@ class ApplyServiceStub:
 
 class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
     """Applies batches of sources, keeps their definitions, positions and leases, and lets delivery follow topics.
-    Served by the store.
+    Served by the store. A call for a source that another shard has is forwarded to it, but FollowTopics follows topics of the
+    shard alone (a step for another is UNAVAILABLE, `WRONG_SHARD`), and ListSources lists its own.
     """
 
     @_abc_1.abstractmethod

@@ -158,7 +158,9 @@ class GetTopologyResponse(_message.Message):
     """Id of the cluster."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___Shard]:
-        """Store shards, by index. A topic is on shard `xxh3_64(name) mod count`."""
+        """Store shards, by index. A topic is on shard `xxh3_64(name) mod count` for good, and a source on its topic's. A call at
+        another shard is forwarded once, and answered as the owner answers it; ask the owner to save the way.
+        """
 
     @_builtins.property
     def ingest_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

@@ -4,7 +4,8 @@ isort:skip_file
 The table of error reasons. An error carries a canonical gRPC code and one `google.rpc.ErrorInfo` with domain
 `eddyline`, a reason from this table (the value's name without `ERROR_REASON_`), and as metadata everything
 dynamic in its message. The comment of each call lists the reasons that are its own; NOT_READY, DEADLINE,
-INTERNAL, of a role that has keys or asks for certificates UNAUTHENTICATED, PERMISSION_DENIED and QUOTA_REQUESTS,
+INTERNAL, of a cluster with several store shards STORE_UNREACHABLE and WRONG_SHARD, of ingest and delivery SERVED_ELSEWHERE
+for calls of the stores' services, of a role that has keys or asks for certificates UNAUTHENTICATED, PERMISSION_DENIED and QUOTA_REQUESTS,
 and, where the caller says which cluster it is of, CLUSTER_MISMATCH may end any call and are not listed
 there; nor are CATALOG_LOST and NEWER_FORMAT, with which a store refuses to start.
 """
@@ -184,6 +185,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """RESOURCE_EXHAUSTED: the caller's key has as many calls under way as it may; retry after the given time."""
     ERROR_REASON_QUOTA_BYTES: _ErrorReason.ValueType  # 93
     """RESOURCE_EXHAUSTED: the store retains as many bytes of records as it may; retry after the given time."""
+    ERROR_REASON_WRONG_SHARD: _ErrorReason.ValueType  # 100
+    """UNAVAILABLE: a call that another role had forwarded came to a store that does not own its topic, or a topic on a stream
+    of many topics is of another shard: the roles disagree about the shards. Metadata: shardIndex, shardCount, ownerIndex.
+    """
+    ERROR_REASON_SERVED_ELSEWHERE: _ErrorReason.ValueType  # 101
+    """UNIMPLEMENTED: the role serves the service in part, and this call is none of it; GetTopology says where the stores are."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Reasons. Never renamed; the set is open. Each comment begins with the gRPC code."""
@@ -344,4 +351,10 @@ ERROR_REASON_QUOTA_REQUESTS: ErrorReason.ValueType  # 92
 """RESOURCE_EXHAUSTED: the caller's key has as many calls under way as it may; retry after the given time."""
 ERROR_REASON_QUOTA_BYTES: ErrorReason.ValueType  # 93
 """RESOURCE_EXHAUSTED: the store retains as many bytes of records as it may; retry after the given time."""
+ERROR_REASON_WRONG_SHARD: ErrorReason.ValueType  # 100
+"""UNAVAILABLE: a call that another role had forwarded came to a store that does not own its topic, or a topic on a stream
+of many topics is of another shard: the roles disagree about the shards. Metadata: shardIndex, shardCount, ownerIndex.
+"""
+ERROR_REASON_SERVED_ELSEWHERE: ErrorReason.ValueType  # 101
+"""UNIMPLEMENTED: the role serves the service in part, and this call is none of it; GetTopology says where the stores are."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

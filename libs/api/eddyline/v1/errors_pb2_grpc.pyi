@@ -4,7 +4,8 @@ isort:skip_file
 The table of error reasons. An error carries a canonical gRPC code and one `google.rpc.ErrorInfo` with domain
 `eddyline`, a reason from this table (the value's name without `ERROR_REASON_`), and as metadata everything
 dynamic in its message. The comment of each call lists the reasons that are its own; NOT_READY, DEADLINE,
-INTERNAL, of a role that has keys or asks for certificates UNAUTHENTICATED, PERMISSION_DENIED and QUOTA_REQUESTS,
+INTERNAL, of a cluster with several store shards STORE_UNREACHABLE and WRONG_SHARD, of ingest and delivery SERVED_ELSEWHERE
+for calls of the stores' services, of a role that has keys or asks for certificates UNAUTHENTICATED, PERMISSION_DENIED and QUOTA_REQUESTS,
 and, where the caller says which cluster it is of, CLUSTER_MISMATCH may end any call and are not listed
 there; nor are CATALOG_LOST and NEWER_FORMAT, with which a store refuses to start.
 """

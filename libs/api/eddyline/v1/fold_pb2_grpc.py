@@ -26,7 +26,9 @@ if _version_not_supported:
 
 
 class FoldServiceStub:
-    """Reads the state of KV topics, now and as it was. Served by the store.
+    """Reads the state of KV topics, now and as it was. Served by the store; any store forwards a call to the
+    shard that owns the topic, and so does delivery for reads (GetEntry, BatchGetEntries, RangeEntries, KeyHistory). What else
+    is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
     """
 
     def __init__(self, channel):
@@ -83,7 +85,9 @@ class FoldServiceStub:
 
 
 class FoldServiceServicer:
-    """Reads the state of KV topics, now and as it was. Served by the store.
+    """Reads the state of KV topics, now and as it was. Served by the store; any store forwards a call to the
+    shard that owns the topic, and so does delivery for reads (GetEntry, BatchGetEntries, RangeEntries, KeyHistory). What else
+    is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
     """
 
     def GetEntry(self, request, context):
@@ -237,7 +241,9 @@ def add_FoldServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class FoldService:
-    """Reads the state of KV topics, now and as it was. Served by the store.
+    """Reads the state of KV topics, now and as it was. Served by the store; any store forwards a call to the
+    shard that owns the topic, and so does delivery for reads (GetEntry, BatchGetEntries, RangeEntries, KeyHistory). What else
+    is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
     """
 
     @staticmethod

@@ -13,7 +13,10 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class FoldServiceStub:
-    """Reads the state of KV topics, now and as it was. Served by the store."""
+    """Reads the state of KV topics, now and as it was. Served by the store; any store forwards a call to the
+    shard that owns the topic, and so does delivery for reads (GetEntry, BatchGetEntries, RangeEntries, KeyHistory). What else
+    is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetEntry: _aio.UnaryUnaryMultiCallable[_fold_pb2.GetEntryRequest, _fold_pb2.GetEntryResponse]
@@ -76,7 +79,10 @@ class FoldServiceStub:
     """
 
 class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Reads the state of KV topics, now and as it was. Served by the store."""
+    """Reads the state of KV topics, now and as it was. Served by the store; any store forwards a call to the
+    shard that owns the topic, and so does delivery for reads (GetEntry, BatchGetEntries, RangeEntries, KeyHistory). What else
+    is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
+    """
 
     @_abc_1.abstractmethod
     def GetEntry(

@@ -26,7 +26,9 @@ if _version_not_supported:
 
 
 class LogServiceStub:
-    """Appends to, reads from and deletes from topics. Served by the store.
+    """Appends to, reads from and deletes from topics. Served by the store; any store forwards a call to the shard that owns the
+    topic, and so do ingest for appends (AppendRecords, AppendStream) and delivery for reads (ReadRecords, StreamRecords,
+    FindSeq). What else is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
     """
 
     def __init__(self, channel):
@@ -68,7 +70,9 @@ class LogServiceStub:
 
 
 class LogServiceServicer:
-    """Appends to, reads from and deletes from topics. Served by the store.
+    """Appends to, reads from and deletes from topics. Served by the store; any store forwards a call to the shard that owns the
+    topic, and so do ingest for appends (AppendRecords, AppendStream) and delivery for reads (ReadRecords, StreamRecords,
+    FindSeq). What else is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
     """
 
     def AppendRecords(self, request, context):
@@ -188,7 +192,9 @@ def add_LogServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class LogService:
-    """Appends to, reads from and deletes from topics. Served by the store.
+    """Appends to, reads from and deletes from topics. Served by the store; any store forwards a call to the shard that owns the
+    topic, and so do ingest for appends (AppendRecords, AppendStream) and delivery for reads (ReadRecords, StreamRecords,
+    FindSeq). What else is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
     """
 
     @staticmethod

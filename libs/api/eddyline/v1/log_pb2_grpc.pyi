@@ -13,7 +13,10 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class LogServiceStub:
-    """Appends to, reads from and deletes from topics. Served by the store."""
+    """Appends to, reads from and deletes from topics. Served by the store; any store forwards a call to the shard that owns the
+    topic, and so do ingest for appends (AppendRecords, AppendStream) and delivery for reads (ReadRecords, StreamRecords,
+    FindSeq). What else is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     AppendRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.AppendRecordsRequest, _log_pb2.AppendRecordsResponse]
@@ -69,7 +72,10 @@ class LogServiceStub:
     """
 
 class LogServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Appends to, reads from and deletes from topics. Served by the store."""
+    """Appends to, reads from and deletes from topics. Served by the store; any store forwards a call to the shard that owns the
+    topic, and so do ingest for appends (AppendRecords, AppendStream) and delivery for reads (ReadRecords, StreamRecords,
+    FindSeq). What else is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
+    """
 
     @_abc_1.abstractmethod
     def AppendRecords(

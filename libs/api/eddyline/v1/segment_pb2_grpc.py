@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class SegmentServiceStub:
-    """Plans and reads splits of a topic. Served by the store that owns the topic.
+    """Plans and reads splits of a topic. Served by the store that owns the topic; any other
+    store forwards a call to it.
     """
 
     def __init__(self, channel):
@@ -48,7 +49,8 @@ class SegmentServiceStub:
 
 
 class SegmentServiceServicer:
-    """Plans and reads splits of a topic. Served by the store that owns the topic.
+    """Plans and reads splits of a topic. Served by the store that owns the topic; any other
+    store forwards a call to it.
     """
 
     def PlanSplits(self, request, context):
@@ -102,7 +104,8 @@ def add_SegmentServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SegmentService:
-    """Plans and reads splits of a topic. Served by the store that owns the topic.
+    """Plans and reads splits of a topic. Served by the store that owns the topic; any other
+    store forwards a call to it.
     """
 
     @staticmethod

@@ -13,7 +13,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SegmentServiceStub:
-    """Plans and reads splits of a topic. Served by the store that owns the topic."""
+    """Plans and reads splits of a topic. Served by the store that owns the topic; any other
+    store forwards a call to it.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     PlanSplits: _aio.UnaryUnaryMultiCallable[_segment_pb2.PlanSplitsRequest, _segment_pb2.PlanSplitsResponse]
@@ -39,7 +41,9 @@ class SegmentServiceStub:
     """
 
 class SegmentServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Plans and reads splits of a topic. Served by the store that owns the topic."""
+    """Plans and reads splits of a topic. Served by the store that owns the topic; any other
+    store forwards a call to it.
+    """
 
     @_abc_1.abstractmethod
     def PlanSplits(

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class TopicServiceStub:
-    """Creates, changes, reads, lists and deletes topics. Served by the store.
+    """Creates, changes, reads, lists and deletes topics. Served by the store; any store, ingest and delivery forward a call to
+    the shard that owns the topic.
     """
 
     def __init__(self, channel):
@@ -68,7 +69,8 @@ class TopicServiceStub:
 
 
 class TopicServiceServicer:
-    """Creates, changes, reads, lists and deletes topics. Served by the store.
+    """Creates, changes, reads, lists and deletes topics. Served by the store; any store, ingest and delivery forward a call to
+    the shard that owns the topic.
     """
 
     def CreateTopic(self, request, context):
@@ -103,7 +105,7 @@ class TopicServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListTopics(self, request, context):
-        """Lists topics by name, in byte order, a page at a time.
+        """Lists topics by name, in byte order, a page at a time: those of all shards, or, where one of them cannot be asked, none.
         Errors: INVALID_ARGUMENT (negative page size), PAGE_TOKEN_INVALID.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -174,7 +176,8 @@ def add_TopicServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TopicService:
-    """Creates, changes, reads, lists and deletes topics. Served by the store.
+    """Creates, changes, reads, lists and deletes topics. Served by the store; any store, ingest and delivery forward a call to
+    the shard that owns the topic.
     """
 
     @staticmethod

@@ -13,7 +13,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TopicServiceStub:
-    """Creates, changes, reads, lists and deletes topics. Served by the store."""
+    """Creates, changes, reads, lists and deletes topics. Served by the store; any store, ingest and delivery forward a call to
+    the shard that owns the topic.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateTopic: _aio.UnaryUnaryMultiCallable[_topic_pb2.CreateTopicRequest, _topic_pb2.CreateTopicResponse]
@@ -36,7 +38,7 @@ class TopicServiceStub:
     Errors: INVALID_NAME, TOPIC_NOT_FOUND.
     """
     ListTopics: _aio.UnaryUnaryMultiCallable[_topic_pb2.ListTopicsRequest, _topic_pb2.ListTopicsResponse]
-    """Lists topics by name, in byte order, a page at a time.
+    """Lists topics by name, in byte order, a page at a time: those of all shards, or, where one of them cannot be asked, none.
     Errors: INVALID_ARGUMENT (negative page size), PAGE_TOKEN_INVALID.
     """
     DeleteTopic: _aio.UnaryUnaryMultiCallable[_topic_pb2.DeleteTopicRequest, _topic_pb2.DeleteTopicResponse]
@@ -55,7 +57,9 @@ class TopicServiceStub:
     """
 
 class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Creates, changes, reads, lists and deletes topics. Served by the store."""
+    """Creates, changes, reads, lists and deletes topics. Served by the store; any store, ingest and delivery forward a call to
+    the shard that owns the topic.
+    """
 
     @_abc_1.abstractmethod
     def CreateTopic(
@@ -100,7 +104,7 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _topic_pb2.ListTopicsRequest,
         context: _aio.ServicerContext[_topic_pb2.ListTopicsRequest, _abc.Awaitable[_topic_pb2.ListTopicsResponse]],
     ) -> _abc.Awaitable[_topic_pb2.ListTopicsResponse]:
-        """Lists topics by name, in byte order, a page at a time.
+        """Lists topics by name, in byte order, a page at a time: those of all shards, or, where one of them cannot be asked, none.
         Errors: INVALID_ARGUMENT (negative page size), PAGE_TOKEN_INVALID.
         """
 

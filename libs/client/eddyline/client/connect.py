@@ -162,11 +162,9 @@ class Client:
         return await topics.get_topic(self._topics(name), name, retry=self._retry, on_retry=on_retry)
 
     async def list_topics(self, name_prefix: str = "") -> AsyncIterator[TopicInfo]:
-        """Topics by name, in byte order (shard by shard where there are several)."""
-        for address in self.topology.stores:
-            stub = TopicServiceStub(self._channels.to(address))
-            async for topic in topics.list_topics(stub, name_prefix, retry=self._retry):
-                yield topic
+        """Topics by name, in byte order. Any store gives those of all."""
+        async for topic in topics.list_topics(self._topics(name_prefix), name_prefix, retry=self._retry):
+            yield topic
 
     async def delete_topic(self, name: str, *, if_epoch: int = 0, if_empty: bool = False) -> int:
         """Delete a topic with all it has; returns its epoch.

@@ -67,7 +67,7 @@ async def get_topic(
 
 
 async def list_topics(stub: TopicServiceStub, name_prefix: str, *, retry: Retry) -> AsyncIterator[TopicInfo]:
-    """Yield one shard's topics in byte order of their names."""
+    """Yield the cluster's topics in byte order of their names."""
     request = topic_pb2.ListTopicsRequest(page_size=PAGE_SIZE, name_prefix=name_prefix)
     while True:
         answer = await retry.run(_lister(stub, request), timeout_s=CALL_TIMEOUT_S)

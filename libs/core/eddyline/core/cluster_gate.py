@@ -1,6 +1,7 @@
 """The gate between clusters: a call of another cluster's role is refused before its handler sees it.
 
 A role says its cluster's id with every call to a store, as the metadata `eddyline-cluster-id`; the store's server compares.
+One that passes on a client's call says it as `eddyline-forwarded`, which tells both.
 Where no id is sent nothing is checked: clients know an address and no cluster.
 Order: behind `eddyline.core.interceptor`, which makes the refusal a status.
 """
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 CLUSTER_ID_KEY: Final = "eddyline-cluster-id"
+FORWARDED_KEY: Final = "eddyline-forwarded"
+"""The mark of a call that a role passed on to the store that it belongs to; its value is the id of that role's cluster."""
+_ID_KEYS: Final = frozenset((CLUSTER_ID_KEY, FORWARDED_KEY))
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -25,6 +29,11 @@ Response = TypeVar("Response")
 def cluster_metadata(cluster_id: str) -> tuple[tuple[str, str], ...]:
     """What a caller of the cluster sends; "" = nothing, and nothing is checked."""
     return ((CLUSTER_ID_KEY, cluster_id),) if cluster_id else ()
+
+
+def forwarded_metadata(cluster_id: str) -> tuple[tuple[str, str], ...]:
+    """What a role sends that passes a call on to the shard that it belongs to; that one is not to pass it on again."""
+    return ((FORWARDED_KEY, cluster_id),)
 
 
 class ClusterGate(grpc.aio.ServerInterceptor):
@@ -43,7 +52,7 @@ class ClusterGate(grpc.aio.ServerInterceptor):
         if handler is None:
             return None
         for key, value in handler_call_details.invocation_metadata or ():
-            if key == CLUSTER_ID_KEY and value != self._cluster_id:
+            if key in _ID_KEYS and value != self._cluster_id:
                 return self._refusing(handler, value if isinstance(value, str) else value.decode(errors="replace"))
         return handler
 

@@ -22,6 +22,7 @@ class Code(Enum):
     DATA_LOSS = "DATA_LOSS"
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
     INTERNAL = "INTERNAL"
+    UNIMPLEMENTED = "UNIMPLEMENTED"
 
 
 class EddylineError(Exception):
@@ -37,6 +38,8 @@ class EddylineError(Exception):
         super().__init__(message)
         self.message = message
         self.metadata = {key: str(value) for key, value in metadata.items()}
+        self.came_as: object = None
+        """As another role put it on the wire, where it is passed on; only `eddyline.core.status` looks inside."""
 
     def _number(self, key: str) -> int:
         return int(self.metadata.get(key, "0"))

@@ -19,6 +19,7 @@ from eddyline.core.artifact_errors import (
     ArtifactsUnreachable,
 )
 from eddyline.core.error_root import Code, EddylineError
+from eddyline.core.shard_errors import ServedElsewhere, WrongShard
 
 __all__: Final = [
     "ArtifactInvalid",
@@ -32,7 +33,9 @@ __all__: Final = [
     "QuotaBytes",
     "QuotaRequests",
     "QuotaWatches",
+    "ServedElsewhere",
     "Unauthenticated",
+    "WrongShard",
 ]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
 
-from eddyline.core.cluster_gate import cluster_metadata
+from eddyline.core.cluster_gate import cluster_metadata, forwarded_metadata
 from eddyline.core.errors import EddylineError, StoreUnreachable
 from eddyline.core.grpc_follow import GrpcFollow
 from eddyline.core.read import ALL_RECORDS, EntryPage, RangePage, ReadResult
@@ -74,10 +74,19 @@ Response = TypeVar("Response")
 
 
 class GrpcLink:
-    """One store shard behind a channel; see the module. `cluster_id` goes with every call; "" = none is said."""
+    """One store shard behind a channel; see the module. `cluster_id` goes with every call; "" = none is said.
+    `is_one_of_several` = the caller knows which shard a call belongs to: the store answers for itself, passing none on."""
 
-    def __init__(self, channel: grpc.aio.Channel, *, cluster_id: str = "", timeout_s: float = TIMEOUT_S) -> None:
-        self._metadata = cluster_metadata(cluster_id)
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        *,
+        cluster_id: str = "",
+        timeout_s: float = TIMEOUT_S,
+        is_one_of_several: bool = False,
+    ) -> None:
+        mark = forwarded_metadata(cluster_id) if is_one_of_several else ()
+        self._metadata = (*cluster_metadata(cluster_id), *mark)
         self._timeout_s = timeout_s
         self._topics = topic_pb2_grpc.TopicServiceStub(channel)
         self._log = log_pb2_grpc.LogServiceStub(channel)

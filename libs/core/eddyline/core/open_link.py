@@ -23,8 +23,13 @@ if TYPE_CHECKING:
 async def open_link(common: CommonSettings, caller: CallerAccess) -> AsyncIterator[StoreLink]:
     """The store that the settings name, or all shards; each has a channel, which is closed on leaving."""
     async with AsyncExitStack() as stack:
+        several = len(common.store_addresses) > 1
         links = [
-            GrpcLink(await stack.enter_async_context(caller.open_channel(address)), cluster_id=common.cluster_id)
+            GrpcLink(
+                await stack.enter_async_context(caller.open_channel(address)),
+                cluster_id=common.cluster_id,
+                is_one_of_several=several,
+            )
             for address in common.store_addresses
         ]
         yield links[0] if len(links) == 1 else ShardedLink(links)

@@ -56,7 +56,10 @@ class WireStatus(NamedTuple):
 
 
 def to_status(error: EddylineError) -> WireStatus:
-    """Put an error on the wire. Message and metadata values are cut to their bounds, never the reason."""
+    """Put an error on the wire. Message and metadata values are cut to their bounds, never the reason; one that another role
+    said goes on as it came."""
+    if isinstance(error.came_as, WireStatus):
+        return error.came_as
     code = _WIRE_CODES[error.code]
     message = _cut(error.message)
     metadata = {key: value[:VALUE_CHARS_MAX] for key, value in error.metadata.items()}
@@ -83,6 +86,15 @@ def unwrap(error: grpc.aio.AioRpcError, *, unreachable: type[EddylineError] = No
     if known is None:
         known = _unknown_class(_CODES.get(error.code(), Code.INTERNAL), info.reason)
     return known(message, **dict(info.metadata))
+
+
+def passed_on(error: grpc.aio.AioRpcError, *, unreachable: type[EddylineError]) -> EddylineError:
+    """The same for who forwards a call: what the peer itself said goes on unchanged, details and all."""
+    found = unwrap(error, unreachable=unreachable)
+    trailing = tuple(error.trailing_metadata() or ())
+    if _error_info(trailing) is not None:
+        found.came_as = WireStatus(error.code(), error.details() or "", trailing)
+    return found
 
 
 def _said_by_grpc(code: grpc.StatusCode, message: str, unreachable: type[EddylineError]) -> EddylineError:

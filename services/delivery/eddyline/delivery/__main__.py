@@ -27,10 +27,11 @@ from eddyline.core.probes import Probes
 from eddyline.core.role_access import RoleAccess
 from eddyline.core.server import make_server
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
+from eddyline.core.shards import configured_shards
 from eddyline.core.telemetry import fields, set_up_logging
 from eddyline.delivery.config import PREFIX, DeliverySettings
 from eddyline.delivery.metrics import delivery_metrics
-from eddyline.delivery.role import SERVICES, DeliveryRole, add_services, keep_health
+from eddyline.delivery.role import SERVICES, DeliveryRole, add_services, gates_of, keep_health
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +74,13 @@ async def serve(settings: DeliverySettings, common: CommonSettings) -> None:
         await stack.enter_async_context(access.running(clock))
         link = await stack.enter_async_context(open_link(common, access.caller))
         role = DeliveryRole(link, clock=clock, random=Random(), settings=settings)
-        server = make_server(settings.listen, connection_age_ms_max=settings.stream_age_ms_max, access=access)
+        shards = await stack.enter_async_context(configured_shards(common, access))
+        server = make_server(
+            settings.listen,
+            interceptors=gates_of(shards),
+            connection_age_ms_max=settings.stream_age_ms_max,
+            access=access,
+        )
         metrics = MetricsExport(
             ROLE,
             settings.metrics_listen,
@@ -97,6 +104,7 @@ async def serve(settings: DeliverySettings, common: CommonSettings) -> None:
             drained = await role.watches.drain(settings.stop_grace_ms / 1000)
             if not drained:
                 _LOG.warning("streams are cut off", extra=fields(watches=role.figures.watch_count))
+            shards.end_streams()
             await server.stop(LAST_WORDS_S if drained else 0)
             for task in running:
                 task.cancel()

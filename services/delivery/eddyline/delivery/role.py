@@ -12,8 +12,19 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from eddyline.core.cluster_rpc import SERVICE as CLUSTER_SERVICE
 from eddyline.core.cluster_rpc import ClusterService
+from eddyline.core.forwarded import add_forwarded
+from eddyline.core.routes import (
+    ENTRY_CALLS,
+    FOLD_SERVICE,
+    LOG_SERVICE,
+    READ_CALLS,
+    TOPIC_CALLS,
+    TOPIC_SERVICE,
+    methods_of,
+)
 from eddyline.core.routing import shard_of
 from eddyline.core.server import RawMethod
+from eddyline.core.shard_gate import ShardGate
 from eddyline.core.sharded_link import shards_of
 from eddyline.delivery.all_tails import AllTails
 from eddyline.delivery.dispatch import Dispatcher
@@ -34,13 +45,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    import grpc
+
     from eddyline.core.clock import Clock, Host
     from eddyline.core.server import RoleServer
     from eddyline.core.settings import CommonSettings
+    from eddyline.core.shards import Shards
     from eddyline.core.store_link import StoreLink
     from eddyline.delivery.config import DeliverySettings
 
-SERVICES: Final = (SERVICE, CLUSTER_SERVICE)
+FORWARDED: Final = (
+    methods_of(LOG_SERVICE, READ_CALLS) | methods_of(FOLD_SERVICE, ENTRY_CALLS) | methods_of(TOPIC_SERVICE, TOPIC_CALLS)
+)
+"""Calls of the stores that delivery takes and passes on."""
+SERVICES: Final = (SERVICE, TOPIC_SERVICE, LOG_SERVICE, FOLD_SERVICE, CLUSTER_SERVICE)
 
 
 class DeliveryRole:
@@ -112,6 +130,11 @@ class DeliveryRole:
             self._wheel.close()
 
 
+def gates_of(shards: Shards) -> tuple[grpc.aio.ServerInterceptor, ...]:
+    """What stands before delivery's handlers: the way to the stores."""
+    return (ShardGate(shards, methods=FORWARDED),)
+
+
 def add_services(
     server: RoleServer,
     role: DeliveryRole,
@@ -127,6 +150,7 @@ def add_services(
         WatchMethod(role.watches).answer, delivery_pb2.WatchTopicsRequest.FromString, response_stream=True
     )
     server.add_raw_methods(SERVICE, {WATCH_TOPICS: watch})
+    add_forwarded(server, FORWARDED, role="delivery")
     cluster = ClusterService(
         cluster_pb2.ROLE_DELIVERY,
         version=version("eddyline-delivery"),

@@ -29,10 +29,11 @@ from eddyline.core.probes import Probes
 from eddyline.core.role_access import RoleAccess
 from eddyline.core.server import make_server
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
+from eddyline.core.shards import configured_shards
 from eddyline.core.telemetry import fields, set_up_logging
 from eddyline.ingest.config import PREFIX, IngestSettings
 from eddyline.ingest.metrics import ingest_metrics
-from eddyline.ingest.role import SERVICES, IngestRole, add_services
+from eddyline.ingest.role import SERVICES, IngestRole, add_services, gates_of
 from eddyline.ingest.sources_file import parse_sources
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ async def serve(settings: IngestSettings, common: CommonSettings, definitions: S
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(access.running(clock))
         link = await stack.enter_async_context(open_link(common, access.caller))
-        server = make_server(settings.listen, access=access)
+        shards = await stack.enter_async_context(configured_shards(common, access))
+        server = make_server(settings.listen, interceptors=gates_of(shards), access=access)
         role = IngestRole(
             link, settings=settings, common=common, clock=clock, rng=Random(), host=host, health=server.health
         )
@@ -117,6 +119,7 @@ async def serve(settings: IngestSettings, common: CommonSettings, definitions: S
             await stopping.wait()
             _LOG.info("stopping")
             running.cancel()
+        shards.end_streams()
         await server.stop(settings.stop_grace_ms / 1000)
     _LOG.info("stopped")
 

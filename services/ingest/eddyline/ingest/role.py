@@ -10,13 +10,17 @@ from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from eddyline.core.append_room import AppendRoom
 from eddyline.core.backoff import Backoff
 from eddyline.core.clock import sleep
 from eddyline.core.cluster_rpc import SERVICE as CLUSTER_SERVICE
 from eddyline.core.cluster_rpc import ClusterService
 from eddyline.core.errors import EddylineError
+from eddyline.core.forwarded import add_forwarded
 from eddyline.core.health import NATS_LEG
 from eddyline.core.metrics import Histogram
+from eddyline.core.routes import APPEND_CALLS, LOG_SERVICE, TOPIC_CALLS, TOPIC_SERVICE, methods_of
+from eddyline.core.shard_gate import ShardGate
 from eddyline.core.sharded_link import shards_of
 from eddyline.ingest.audit import LOOK_S
 from eddyline.ingest.compare import Comparer
@@ -40,15 +44,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
+    import grpc
+
     from eddyline.core.clock import Clock, Host
     from eddyline.core.health import HealthBoard
     from eddyline.core.server import RoleServer
     from eddyline.core.settings import CommonSettings
+    from eddyline.core.shards import Shards
     from eddyline.core.source import SourceDefinition
     from eddyline.core.store_link import StoreLink
     from eddyline.ingest.config import IngestSettings
 
-SERVICES: Final = (SERVICE, KV_SERVICE, CLUSTER_SERVICE)
+FORWARDED: Final = methods_of(LOG_SERVICE, APPEND_CALLS) | methods_of(TOPIC_SERVICE, TOPIC_CALLS)
+"""Calls of the stores that ingest takes and passes on."""
+SERVICES: Final = (SERVICE, KV_SERVICE, TOPIC_SERVICE, LOG_SERVICE, CLUSTER_SERVICE)
+APPEND_BYTES: Final = 256 << 20
+"""Elsewhere unbounded. Appends that are passed on, as they are received and until they are answered: as much as a store has
+by default, so that neither waits for the other."""
 RESYNCS_AT_ONCE: Final = 4
 """Each holds the subjects of one bucket, 100 bytes a key, and a range scan of the store."""
 
@@ -165,6 +177,11 @@ class IngestRole:
             await self.readiness.changed.wait()
 
 
+def gates_of(shards: Shards) -> tuple[grpc.aio.ServerInterceptor, ...]:
+    """What stands before ingest's handlers: room for appends, and the way to their shards."""
+    return AppendRoom(APPEND_BYTES), ShardGate(shards, methods=FORWARDED)
+
+
 def add_services(
     server: RoleServer,
     role: IngestRole,
@@ -181,6 +198,7 @@ def add_services(
     )
     source_pb2_grpc.add_SourceServiceServicer_to_server(sources, server.grpc)
     kv_pb2_grpc.add_KvServiceServicer_to_server(KvServicer(role.writer), server.grpc)
+    add_forwarded(server, FORWARDED, role="ingest")
     cluster = ClusterService(
         cluster_pb2.ROLE_INGEST,
         version=version("eddyline-ingest"),

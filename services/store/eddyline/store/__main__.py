@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 import uvloop
 from xxhash import xxh3_64_hexdigest
 
+from eddyline.core.append_room import AppendRoom
 from eddyline.core.clock import SystemClock, SystemHost, sleep
 from eddyline.core.cluster_rpc import SERVICE as CLUSTER_SERVICE
 from eddyline.core.cluster_rpc import ClusterService
@@ -34,6 +35,8 @@ from eddyline.core.probes import Probes, Recovered
 from eddyline.core.role_access import RoleAccess
 from eddyline.core.server import make_server
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
+from eddyline.core.shard_gate import ShardGate
+from eddyline.core.shards import configured_shards
 from eddyline.core.telemetry import fields, set_up_logging
 from eddyline.store.artifacts.local import LocalShelf
 from eddyline.store.artifacts.remote import open_remote
@@ -53,11 +56,11 @@ from eddyline.store.metrics import StoreMetrics
 from eddyline.store.orphans import ForeignFile
 from eddyline.store.process_memory import ProcessMemory, hold_little
 from eddyline.store.refusal import why_refused
-from eddyline.store.rpc.append_room import AppendRoom
 from eddyline.store.rpc.apply import ApplyServicer
 from eddyline.store.rpc.doorway import Doorway
 from eddyline.store.rpc.fold import FoldServicer
 from eddyline.store.rpc.log import LogServicer
+from eddyline.store.rpc.own_shard import OwnShard
 from eddyline.store.rpc.scan_room import ScanRoom
 from eddyline.store.rpc.segment import SegmentServicer
 from eddyline.store.rpc.status import store_status
@@ -81,6 +84,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.clock import Clock, Host
     from eddyline.core.server import RoleServer
+    from eddyline.core.shards import Shards
     from eddyline.store.artifacts.shelf import Shelf
     from eddyline.store.fold.profile import ProfileName
     from eddyline.store.link import LocalLink
@@ -146,7 +150,13 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
     room = AppendRoom(memory_plan(settings.memory_bytes).append_bytes)
     memory = ProcessMemory()
     access = RoleAccess(common)
-    server = make_server(settings.listen, cluster_id=common.cluster_id, interceptors=(room,), access=access)
+    shards = configured_shards(common, access)
+    server = make_server(
+        settings.listen,
+        cluster_id=common.cluster_id,
+        interceptors=(room, *gates_of(doorway, shards, settings.shard)),
+        access=access,
+    )
     export = MetricsExport(
         ROLE,
         settings.metrics_listen,
@@ -175,6 +185,7 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
     async with AsyncExitStack() as stack:
         stack.callback(memory.close)
         await stack.enter_async_context(access.running(clock))
+        await stack.enter_async_context(shards)
         stack.push_async_callback(server.stop, 0)
         await stack.enter_async_context(export.running(metrics.collect))
         link = await stack.enter_async_context(_opened(machine, settings, common))
@@ -187,6 +198,7 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
             watching.cancel()
         _LOG.info("stopping")
         doorway.close()
+        shards.end_streams()
         await server.stop(settings.stop_grace_ms / 1000)
     _LOG.info("stopped")
 
@@ -219,6 +231,11 @@ def machine_of(settings: StoreSettings, clock: Clock, host: Host, doorway: Doorw
         scratch=ScratchFold(scratch_path(settings), memory_bytes=SCRATCH_MEMORY_BYTES),
         artifacts=place_of(settings, host),
     )
+
+
+def gates_of(doorway: Doorway, shards: Shards, shard_index: int) -> tuple[ShardGate, ...]:
+    """What stands before the handlers of a store that has others beside it."""
+    return (ShardGate(shards, own=OwnShard(doorway, shard_index)),) if shards.count > 1 else ()
 
 
 def place_of(settings: StoreSettings, host: Host) -> Place:

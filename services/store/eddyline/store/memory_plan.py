@@ -4,7 +4,7 @@
     1/8  records of EPHEMERAL topics
     1/4  RocksDB: block cache and memtables of the fold
     1/16 footers of segments (330 KB each where all its keys are distinct)
-    1/4  appends being received and until they are answered (`rpc/append_room.py`)
+    1/4  appends being received and until they are answered (`eddyline.core.append_room`)
     3/16 appends staged and being applied (64 MiB each), messages on streams, answers, topics (2 KiB each), indexes (40 bytes
          a frame), what is being sealed or merged (some record batches of 8 MiB), keys (64 MiB), the interpreter itself
 

@@ -13,10 +13,10 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from eddyline.core.duplex import beside
 from eddyline.core.errors import EddylineError, InvalidArgument, StreamOrder, TopicExists, TopicNotFound
 from eddyline.store.rpc.append_request import append_request
 from eddyline.store.rpc.calls import open_stream
-from eddyline.store.rpc.duplex import beside
 from eddyline.store.rpc.new_topic import new_topic
 from eddyline.store.staging import check_epoch
 from eddyline.v1 import log_pb2

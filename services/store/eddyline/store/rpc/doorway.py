@@ -12,9 +12,9 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar
 
+from eddyline.core.duplex import beside
 from eddyline.core.errors import NotReady
 from eddyline.store.figures import RecoveryProgress
-from eddyline.store.rpc.duplex import beside
 from eddyline.store.write_gate import memory_full
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from eddyline.core import wire, wire_state
+from eddyline.core.duplex import beside
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.store_link import FollowChanged, FollowEnded, FollowItem, FollowLevel, FollowStarted
 from eddyline.store.rpc.calls import open_stream
-from eddyline.store.rpc.duplex import beside
 from eddyline.v1 import apply_pb2
 
 if TYPE_CHECKING:

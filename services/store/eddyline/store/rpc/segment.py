@@ -16,12 +16,12 @@ from xxhash import xxh3_64_hexdigest
 from eddyline.core import wire
 from eddyline.core.arrow import arrow_schema
 from eddyline.core.clock import sleep
+from eddyline.core.duplex import beside
 from eddyline.core.errors import InvalidArgument, PageTokenInvalid, ScanExpired
 from eddyline.core.paging import name_after, token_after
 from eddyline.core.record import Gap
 from eddyline.core.server import RawMethod
 from eddyline.store.rpc.calls import open_stream
-from eddyline.store.rpc.duplex import beside
 from eddyline.store.rpc.loop_share import LoopShare
 from eddyline.store.rpc.record_filter import asked_filter
 from eddyline.store.split import (

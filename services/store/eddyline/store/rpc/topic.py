@@ -10,6 +10,7 @@ from eddyline.core.access_grant import caller
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.paging import name_after, page_limit, token_after
 from eddyline.core.topic import check_name
+from eddyline.core.topic_pages import LIST
 from eddyline.store.rpc.new_topic import new_topic
 from eddyline.v1 import topic_pb2, topic_pb2_grpc
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from eddyline.core.topic import TopicInfo
     from eddyline.store.rpc.doorway import Doorway
 
-_LIST: Final = "TopicService.ListTopics"
 _OUTPUT_ONLY: Final = (
     "epoch",
     "head_seq",
@@ -70,7 +70,7 @@ class TopicServicer(topic_pb2_grpc.TopicServiceServicer):
         door = self._doorway.enter()
         prefix = request.name_prefix
         limit = page_limit(request.page_size)
-        after = name_after(request.page_token, call=_LIST, argument=prefix)
+        after = name_after(request.page_token, call=LIST, argument=prefix)
         # One more than the page tells whether there is another page, so that the last one never is an empty one.
         found: list[TopicInfo] = []
         for seen in caller().narrowed(prefix):
@@ -78,7 +78,7 @@ class TopicServicer(topic_pb2_grpc.TopicServiceServicer):
             if len(found) > limit:
                 break
         page = found[:limit]
-        token = token_after(page[-1].name, call=_LIST, argument=prefix) if len(found) > limit else ""
+        token = token_after(page[-1].name, call=LIST, argument=prefix) if len(found) > limit else ""
         return topic_pb2.ListTopicsResponse(
             topics=[wire_state.topic_info_to_pb(info) for info in page], next_page_token=token
         )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from eddyline.core.append_room import AppendRoom
 from eddyline.core.record import MESSAGE_BYTES_MAX
-from eddyline.store.rpc.append_room import AppendRoom
 
 
 async def call(room: AppendRoom, entered: list[int], number: int, leave: asyncio.Event) -> None:

@@ -2,7 +2,7 @@
 
 An append of one call is taken as the largest message while it is received, since its size is not known; then as what it and
 what is made of it take, until the call is over. Calls wait in order of arrival, and gRPC's flow control lets their clients
-wait. Streams of appends are bounded by what they may have in flight each, and by `memory_guard.py`.
+wait. Streams of appends are bounded by what they may have in flight each, and by the store's `memory_guard.py`.
 I1: no call is let in that does not fit, but for one; what is claimed grows by what came then, to at most `FORMS` times the
 room, or one call's. I2: a claim ends with its call's task, however that ends.
 Threading: event loop. Order: behind `eddyline.core.interceptor`.
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 METHODS: Final = frozenset(("/eddyline.v1.LogService/AppendRecords", "/eddyline.v1.ApplyService/ApplyBatch"))
 FORMS: Final = 3
-"""What a message takes once it is there, in its own sizes: as it came, as columns, as a frame on its way to the disk."""
+"""What a message takes once it is there, in its own sizes: as it came, as columns, as a frame on its way to the disk; at
+ingest also in pieces, and as it goes to the store."""
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")

@@ -28,6 +28,8 @@ from eddyline.core.role_access import RoleAccess
 from eddyline.core.server import make_server
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
 from eddyline.core.telemetry import fields, set_up_logging
+from eddyline.core.trace_export import TraceExport
+from eddyline.core.tracing import Tracer
 from eddyline.delivery.config import PREFIX, DeliverySettings
 from eddyline.delivery.metrics import delivery_metrics
 from eddyline.delivery.role import SERVICES, DeliveryRole, add_services, keep_health
@@ -74,7 +76,9 @@ async def serve(settings: DeliverySettings, common: CommonSettings) -> None:
         await stack.enter_async_context(access.running(clock))
         channel = await stack.enter_async_context(access.caller.open_channel(store_address))
         link = GrpcLink(channel, cluster_id=common.cluster_id)
-        role = DeliveryRole(link, clock=clock, random=Random(), settings=settings)
+        tracer = Tracer(common.trace_ratio, clock=clock, rng=Random())
+        traces = TraceExport(ROLE, tracer, version=version("eddyline-delivery"), common=common, clock=clock, host=host)
+        role = DeliveryRole(link, clock=clock, random=Random(), settings=settings, tracer=tracer)
         server = make_server(settings.listen, connection_age_ms_max=settings.stream_age_ms_max, access=access)
         metrics = MetricsExport(
             ROLE,
@@ -87,6 +91,7 @@ async def serve(settings: DeliverySettings, common: CommonSettings) -> None:
         )
         add_services(server, role, common=common, clock=clock, host=host, metrics_address=metrics.address)
         await stack.enter_async_context(metrics.running(partial(delivery_metrics, role)))
+        await stack.enter_async_context(traces.running())
         address = await server.start(*SERVICES)
         stack.push_async_callback(server.stop, 0)
         async with asyncio.TaskGroup() as tasks:

@@ -39,6 +39,8 @@ async def delivery_metrics(role: DeliveryRole) -> list[Metric]:
             "From a record's commit at the store to its place in a ring, once a frame.",
             figures.latency,
         ),
+        counter(telemetry.DELIVERY_EXPORTED_SPANS, "Spans that a collector took.", role.tracer.exported_count),
+        counter(telemetry.DELIVERY_DROPPED_SPANS, "Spans dropped: no room, or not taken.", role.tracer.dropped_count),
         *_scheduling(figures),
     ]
 

@@ -14,6 +14,7 @@ from eddyline.core.cluster_rpc import SERVICE as CLUSTER_SERVICE
 from eddyline.core.cluster_rpc import ClusterService
 from eddyline.core.health import STORE_LEG
 from eddyline.core.server import RawMethod
+from eddyline.core.tracing import UNTRACED
 from eddyline.delivery.dispatch import Dispatcher
 from eddyline.delivery.fetch import Fetcher
 from eddyline.delivery.figures import Figures
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from eddyline.core.server import RoleServer
     from eddyline.core.settings import CommonSettings
     from eddyline.core.store_link import StoreLink
+    from eddyline.core.tracing import Tracer
     from eddyline.delivery.config import DeliverySettings
 
 SERVICES: Final = (SERVICE, CLUSTER_SERVICE)
@@ -44,7 +46,16 @@ SERVICES: Final = (SERVICE, CLUSTER_SERVICE)
 class DeliveryRole:
     """One delivery process's parts, and `run`, which makes them go."""
 
-    def __init__(self, link: StoreLink, *, clock: Clock, random: Random, settings: DeliverySettings) -> None:
+    def __init__(
+        self,
+        link: StoreLink,
+        *,
+        clock: Clock,
+        random: Random,
+        settings: DeliverySettings,
+        tracer: Tracer = UNTRACED,
+    ) -> None:
+        self.tracer = tracer
         self._link = link
         self._clock = clock
         self.figures = Figures(start_s=clock.monotonic_s())
@@ -61,6 +72,7 @@ class DeliveryRole:
             topic_bytes_max=settings.topic_buffer_bytes,
             mark=self._dispatcher.mark,
             latency=self.figures.latency,
+            tracer=tracer,
         )
         self.slots = ScanSlots(clock=clock, wheel=self._wheel)
         feeds = Feeds(

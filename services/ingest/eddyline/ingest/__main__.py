@@ -30,6 +30,8 @@ from eddyline.core.role_access import RoleAccess
 from eddyline.core.server import make_server
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
 from eddyline.core.telemetry import fields, set_up_logging
+from eddyline.core.trace_export import TraceExport
+from eddyline.core.tracing import Tracer
 from eddyline.ingest.config import PREFIX, IngestSettings
 from eddyline.ingest.metrics import ingest_metrics
 from eddyline.ingest.role import SERVICES, IngestRole, add_services
@@ -94,9 +96,18 @@ async def serve(settings: IngestSettings, common: CommonSettings, definitions: S
         channel = await stack.enter_async_context(access.caller.open_channel(store_address))
         link = GrpcLink(channel, cluster_id=common.cluster_id)
         server = make_server(settings.listen, access=access)
+        tracer = Tracer(common.trace_ratio, clock=clock, rng=Random())
         role = IngestRole(
-            link, settings=settings, common=common, clock=clock, rng=Random(), host=host, health=server.health
+            link,
+            settings=settings,
+            common=common,
+            clock=clock,
+            rng=Random(),
+            host=host,
+            health=server.health,
+            tracer=tracer,
         )
+        traces = TraceExport(ROLE, tracer, version=version("eddyline-ingest"), common=common, clock=clock, host=host)
         metrics = MetricsExport(
             ROLE,
             settings.metrics_listen,
@@ -108,6 +119,7 @@ async def serve(settings: IngestSettings, common: CommonSettings, definitions: S
         )
         add_services(server, role, link=link, common=common, clock=clock, host=host, metrics_address=metrics.address)
         await stack.enter_async_context(metrics.running(partial(ingest_metrics, role)))
+        await stack.enter_async_context(traces.running())
         address = await server.start(*SERVICES)
         stack.push_async_callback(server.stop, 0)
         if not await _ensured(role, definitions, settings.sources_file, stopping):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.clock import Clock
     from eddyline.core.match import Match
+    from eddyline.core.tracing import OpenSpan
     from eddyline.store.ack import Ack
     from eddyline.store.log.topic import Topic
     from eddyline.store.measures import Measures
@@ -63,7 +64,7 @@ class StagedAppend:
     `record_bytes` is what they count by the semantics, `bytes` what their columns take.
     """
 
-    __slots__ = ("ack", "batch", "bytes", "first_seq", "mark", "record_bytes", "sync", "topic")
+    __slots__ = ("ack", "batch", "bytes", "first_seq", "mark", "record_bytes", "sync", "topic", "trace")
 
     def __init__(
         self,
@@ -84,6 +85,7 @@ class StagedAppend:
         self.mark = mark
         self.ack = ack
         self.sync = sync
+        self.trace: OpenSpan | None = None
 
 
 class Erasure(NamedTuple):

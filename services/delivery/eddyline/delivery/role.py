@@ -18,6 +18,7 @@ from eddyline.core.tracing import UNTRACED
 from eddyline.delivery.dispatch import Dispatcher
 from eddyline.delivery.fetch import Fetcher
 from eddyline.delivery.figures import Figures
+from eddyline.delivery.lag import largest_lag
 from eddyline.delivery.ring import RingBudget
 from eddyline.delivery.rpc.explain import DeliveryService
 from eddyline.delivery.rpc.status import delivery_status
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from eddyline.core.store_link import StoreLink
     from eddyline.core.tracing import Tracer
     from eddyline.delivery.config import DeliverySettings
+    from eddyline.delivery.lag import Lag
 
 SERVICES: Final = (SERVICE, CLUSTER_SERVICE)
 
@@ -93,6 +95,10 @@ class DeliveryRole:
             watches_max=settings.watches_max,
             age_s_max=settings.stream_age_ms_max / 1000,
         )
+
+    async def lag(self) -> Lag:
+        """How far subscriptions are behind at most."""
+        return await largest_lag(self.watches.opened, self._clock.now_ms())
 
     def explains(self) -> DeliveryService:
         """What it answers by messages."""

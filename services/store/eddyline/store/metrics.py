@@ -103,6 +103,7 @@ def _appends(figures: StoreFigures, measures: Measures) -> Iterator[Metric]:
     yield histogram(telemetry.STORE_APPLY_SECONDS, "A write of the fold, with its stalls.", measures.apply_s)
     yield gauge(telemetry.STORE_APPLY_LAG_RECORDS, "Records committed, not folded yet.", figures.apply_lag_count)
     yield gauge(telemetry.STORE_APPLY_LAG_BYTES, "Bytes committed, not folded yet.", figures.apply_lag_bytes)
+    yield gauge(telemetry.STORE_APPLY_LAG_SECONDS, "Age of the oldest record of them; 0 = none.", figures.apply_lag_s)
 
 
 def _log(figures: StoreFigures) -> Iterator[Metric]:

@@ -167,3 +167,32 @@ async def test_nothing_is_traced_by_default_and_nothing_waits_for_a_collector_th
             assert TRACE_ID in (await frames.get()).traceparent
         seen = await scraped_until(at.metrics, lambda seen: seen.value(telemetry.DELIVERY_DROPPED_SPANS) == 2)
         assert seen.value(telemetry.DELIVERY_EXPORTED_SPANS) == 0
+
+
+async def test_stop_is_not_held_up_by_a_collector_that_does_not_answer(tmp_path: Path) -> None:
+    pushed, writers = asyncio.Event(), list[asyncio.StreamWriter]()
+
+    def take(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        pushed.set()
+
+    silent = await asyncio.start_server(take, "127.0.0.1", 0)
+    common = {
+        "EDDYLINE_COMMON_OTLP_URL": f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}",
+        "EDDYLINE_COMMON_TRACE_RATIO": "1",
+    }
+    async with silent, store_process(tmp_path / "store", **common) as (store, address):
+        async with open_channel(address) as channel:
+            log = log_pb2_grpc.LogServiceStub(channel)
+            rows = types_pb2.RecordBatch(records=[types_pb2.Record(data=b"x")])
+            append = log_pb2.AppendRecordsRequest(topic="events", rows=rows)
+            append.create.kind = topic_pb2.TOPIC_KIND_LOG
+            await log.AppendRecords(append)
+            async with asyncio.timeout(20):
+                await pushed.wait()
+            await log.AppendRecords(append)  # its span waits behind that push
+        store.terminate()
+        async with asyncio.timeout(8):
+            assert await store.wait() == 0
+        for writer in writers:
+            writer.close()

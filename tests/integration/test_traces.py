@@ -147,7 +147,16 @@ async def test_append_is_followed_from_its_caller(tmp_path: Path) -> None:
                 await log.AppendRecords(append, metadata=(("traceparent", TRACEPARENT),))
                 assert TRACE_ID in (await frames.get()).traceparent
                 spans = await collector.until(lambda spans: len(chain_of(spans, TRACE_ID)) == 3)
-        assert chain_of(spans, TRACE_ID) == CHAIN[2:]
+                assert chain_of(spans, TRACE_ID) == CHAIN[2:]
+                steps = [
+                    log_pb2.AppendStreamRequest(start=log_pb2.AppendStart(topic="events")),
+                    log_pb2.AppendStreamRequest(append=log_pb2.AppendBatch(rows=rows)),
+                ]
+                other = TRACEPARENT.replace(TRACE_ID, TRACE_ID[::-1])
+                async for _ in log.AppendStream(iter(steps), metadata=(("traceparent", other),)):
+                    pass
+                spans = await collector.until(lambda spans: len(chain_of(spans, TRACE_ID[::-1])) == 3)
+        assert chain_of(spans, TRACE_ID[::-1]) == CHAIN[2:]
 
 
 async def test_nothing_is_traced_by_default_and_nothing_waits_for_a_collector_that_is_away(tmp_path: Path) -> None:

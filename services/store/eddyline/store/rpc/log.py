@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from eddyline.core.rows_apart import RowsApart
     from eddyline.core.trace_context import CalledContext
     from eddyline.core.tracing import Tracer
-    from eddyline.store.rpc.calls import StreamContext
+    from eddyline.store.rpc.calls import CalledStream
     from eddyline.store.rpc.doorway import Doorway
     from eddyline.store.rpc.scan_room import ScanRoom
 
@@ -81,9 +81,11 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
     async def AppendStream(  # type: ignore[override]  # gRPC takes coroutines that write, its types only generators
         self,
         request_iterator: AsyncIterator[RowsApart[log_pb2.AppendStreamRequest]],
-        context: StreamContext[log_pb2.AppendStreamResponse],
+        context: CalledStream[log_pb2.AppendStreamResponse],
     ) -> None:
-        await AppendStreamCall(self._doorway, steps=request_iterator, context=context).run()
+        traceparent = traceparent_of(context) if self._tracer.is_on else ""
+        call = AppendStreamCall(self._doorway, steps=request_iterator, context=context, traceparent=traceparent)
+        await call.run()
 
     async def ReadRecords(
         self, request: log_pb2.ReadRecordsRequest, context: CallContext

@@ -23,13 +23,14 @@ from eddyline.core.batch import Batch
 from eddyline.core.errors import CommitUnknown, ReadOnly
 from eddyline.core.topic import Durability
 from eddyline.store.storage.frame import AppendMark, FrameBody, append_body
-from eddyline.store.storage.wal import Location, Wal, WalFailed
+from eddyline.store.storage.wal import Location, Wal, WalFailed, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from eddyline.core.clock import Clock
     from eddyline.core.match import Match
+    from eddyline.core.tracing import OpenSpan
     from eddyline.store.ack import Ack
     from eddyline.store.log.topic import Topic
     from eddyline.store.measures import Measures
@@ -63,7 +64,7 @@ class StagedAppend:
     `record_bytes` is what they count by the semantics, `bytes` what their columns take.
     """
 
-    __slots__ = ("ack", "batch", "bytes", "first_seq", "mark", "record_bytes", "sync", "topic")
+    __slots__ = ("ack", "batch", "bytes", "first_seq", "mark", "record_bytes", "sync", "topic", "trace")
 
     def __init__(
         self,
@@ -84,6 +85,7 @@ class StagedAppend:
         self.mark = mark
         self.ack = ack
         self.sync = sync
+        self.trace: OpenSpan | None = None
 
 
 class Erasure(NamedTuple):
@@ -390,9 +392,7 @@ class Committer:
             except (OSError, WalFailed) as error:
                 if step.is_first and isinstance(error, WalFailed):
                     self._was_written = False  # the group before it failed
-                self._fail(
-                    getattr(error, "reason", WalFailed.reason), error, step.frames, were_written=self._was_written
-                )
+                self._fail(reason_of(error), error, step.frames, were_written=self._was_written)
             else:
                 self._hand_on(step.frames)
                 if step.is_written:
@@ -410,7 +410,7 @@ class Committer:
         try:
             await self._worker.submit(self.wal.sync)
         except (OSError, WalFailed) as error:
-            self._fail(getattr(error, "reason", WalFailed.reason), error, ())
+            self._fail(reason_of(error), error, ())
 
     def _take_group(self) -> list[CommitFrame]:
         """Frames for the next group: as staged, appends of one topic joined, bounded in bytes."""

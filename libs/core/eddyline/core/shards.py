@@ -1,7 +1,7 @@
 """The stores of a cluster as who forwards calls sees them: a call is passed on as bytes, once, with its time and its caller.
 
 What goes with it: the caller's deadline; this role's key or certificate and the principal it speaks for
-(`eddyline.core.caller_channel`); the cluster's id and the trace where the caller said one; and the mark that it was forwarded,
+(`eddyline.core.caller_channel`); the cluster's id and the trace where the caller said one; and the mark of a forwarded call,
 which carries the id of our cluster, so that a store of another one refuses it. Answers are not parsed. Whatever a store says
 (status, message, details) goes on as it came; where it does not answer, STORE_UNREACHABLE with the shard's index.
 I1: a stream holds one message each way beside what gRPC has in its windows (512 KiB a stream). I2: whoever calls goes, its

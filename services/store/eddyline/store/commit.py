@@ -20,8 +20,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.batch import Batch
-from eddyline.core.errors import CommitUnknown, ReadOnly
+from eddyline.core.errors import CommitUnknown
 from eddyline.core.topic import Durability
+from eddyline.store.settling import read_only, settle, settle_frames
 from eddyline.store.storage.frame import AppendMark, FrameBody, append_body
 from eddyline.store.storage.wal import Location, Wal, WalFailed, reason_of
 
@@ -476,24 +477,3 @@ class Committer:
             settle(item.ack if isinstance(item, StagedAppend) else item.done, read_only(reason))
         self._staged.clear()
         self.staged_bytes = 0
-
-
-def read_only(reason: str) -> ReadOnly:
-    """The refusal of a shard that serves only reads."""
-    return ReadOnly(f"the shard serves only reads until it is restarted: {reason}", cause=reason)
-
-
-def settle(future: Ack | asyncio.Future[None], error: Exception) -> None:
-    """Fail a future that may have been cancelled by its caller."""
-    if not future.done():
-        future.set_exception(error)
-        future.exception()  # a caller that went away leaves nobody to retrieve it
-
-
-def settle_frames(frames: Sequence[CommitFrame], error: Exception) -> None:
-    """Fail every caller of frames."""
-    for frame in frames:
-        for append in frame.appends:
-            settle(append.ack, error)
-        if frame.control is not None:
-            settle(frame.control.done, error)

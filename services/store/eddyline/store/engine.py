@@ -32,8 +32,6 @@ from eddyline.store.commit import (
     Committer,
     StagedAppend,
     StagedControl,
-    read_only,
-    settle_frames,
 )
 from eddyline.store.commit_traces import CommitTraces
 from eddyline.store.log.dedupe import KeyedAppend
@@ -41,6 +39,7 @@ from eddyline.store.log.memory import MemoryLog
 from eddyline.store.log.topic import RESERVATION_SEQS
 from eddyline.store.measures import Measures
 from eddyline.store.retained_quota import RetainedQuota
+from eddyline.store.settling import read_only, settle_frames
 from eddyline.store.storage.columns import content_hash
 from eddyline.store.storage.frame import AppendMark, FrameType, control_body
 

@@ -103,6 +103,7 @@ SERVICES: Final = (
     "eddyline.v1.ApplyService",
     CLUSTER_SERVICE,
 )
+VERSION: Final = version("eddyline-store")
 SWITCH_INTERVAL_S: Final = 0.000_5
 """Elsewhere 5 ms. A thread that comes back from the disk waits so long for the interpreter while the loop is busy, and every
 group commit comes back from the disk: 0.5 ms brought +10 % of P1 (`make bench ROWS=P1`), and costs some switches more."""
@@ -160,20 +161,15 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
         interceptors=(room, *gates_of(doorway, shards, settings.shard)),
         access=access,
     )
+    probes = Probes(
+        server.health,
+        recovered=lambda: Recovered(doorway.recovery.replayed_bytes, doorway.recovery.total_bytes),
+    )
     export = MetricsExport(
-        ROLE,
-        settings.metrics_listen,
-        version=version("eddyline-store"),
-        common=common,
-        clock=clock,
-        host=host,
-        probes=Probes(
-            server.health,
-            recovered=lambda: Recovered(doorway.recovery.replayed_bytes, doorway.recovery.total_bytes),
-        ),
+        ROLE, settings.metrics_listen, version=VERSION, common=common, clock=clock, host=host, probes=probes
     )
     tracer = Tracer(common.trace_ratio, clock=clock, rng=Random())
-    traces = TraceExport(ROLE, tracer, version=version("eddyline-store"), common=common, clock=clock, host=host)
+    traces = TraceExport(ROLE, tracer, version=VERSION, common=common, clock=clock, host=host)
     add_services(
         server,
         doorway,

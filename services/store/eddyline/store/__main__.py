@@ -288,7 +288,7 @@ def add_services(
     apply_pb2_grpc.add_ApplyServiceServicer_to_server(ApplyServicer(doorway, tracer), server.grpc)
     cluster = ClusterService(
         cluster_pb2.ROLE_STORE,
-        version=version("eddyline-store"),
+        version=VERSION,
         common=common,
         status=partial(store_status, doorway, shard_index=shard_index, shard_count=len(common.store_addresses)),
         clock=clock,

@@ -29,12 +29,12 @@ from eddyline.core.clock import SystemClock
 from eddyline.core.errors import EddylineError
 from eddyline.core.topic import Kind, check_name
 from eddyline.spark.access import asked_access, read_access
-from eddyline.spark.jobs.arguments import add_access, asked_of
+from eddyline.spark.jobs.arguments import add_access, add_patience, asked_of
 from eddyline.spark.jobs.file_rows import file_system_of, open_rows
 from eddyline.spark.jobs.frame import JobError, Teller, main, tell
 from eddyline.spark.write import find_topic
 from eddyline.spark.write_link import open_link
-from eddyline.spark.write_options import PATIENCE_S, WriteOptions
+from eddyline.spark.write_options import WriteOptions
 from eddyline.spark.write_partition import PartitionWriter, Target
 
 if TYPE_CHECKING:
@@ -108,9 +108,7 @@ class Load:
             help="bad rows end their file, or are passed over and counted",
         )
         parser.add_argument("--load-id", default="", help="another id loads the same files again")
-        parser.add_argument(
-            "--patience", type=int, default=PATIENCE_S, metavar="SECONDS", help="how long a store may be away"
-        )
+        add_patience(parser)
 
     def run(self, spark: SparkSession, arguments: argparse.Namespace) -> Result:
         check_name(arguments.topic, "topic")

@@ -58,7 +58,7 @@ def consumer(
         clock=SystemClock(),
         metadata={},
         on_lost=lambda _reason: None,
-        heartbeat_s=0.2,
+        heartbeat_s=2,
         pull_bytes_max=pull_bytes_max,
     )
 

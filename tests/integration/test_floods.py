@@ -13,7 +13,7 @@ import pytest
 from eddyline.core.caller_channel import CallerAccess
 from eddyline.core.status import unwrap
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc, log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc, types_pb2
-from tests.support.access import Keys, calling
+from tests.support.access import Keys, calling, ended
 from tests.support.process_figures import resident_bytes
 from tests.support.processes import store_process
 
@@ -100,19 +100,12 @@ async def opened(channels: list[grpc.aio.Channel]) -> list[str]:
             await call.read()
             outcomes.append("")
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            # A step sent to a call that is over fails in words of the client's own: the call itself says why it ended.
             outcomes.append(unwrap(await ended(call)).reason)
 
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         for call in calls:
             group.create_task(one(call))
     return outcomes
-
-
-async def ended(call: AppendCall) -> grpc.aio.AioRpcError:
-    """How a call ended, as its server said it."""
-    code, details = await call.code(), await call.details()
-    return grpc.aio.AioRpcError(code, await call.initial_metadata(), await call.trailing_metadata(), details)
 
 
 async def settled(log: log_pb2_grpc.LogServiceStub) -> None:

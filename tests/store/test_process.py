@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+pytestmark = pytest.mark.integration
+
+
 def environment(data_dir: Path, **changes: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("EDDYLINE_")}
     store = {"EDDYLINE_STORE_LISTEN": "127.0.0.1:0", "EDDYLINE_STORE_DATA_DIR": str(data_dir)}

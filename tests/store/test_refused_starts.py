@@ -30,6 +30,8 @@ from tests.support.store_server import served_store
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.integration
+
 DATA_DIR = Path("/somewhere/store")
 CLUSTER = {"EDDYLINE_COMMON_CLUSTER_ID": "test"}
 READS_ALL = "-dac_override,-dac_read_search"

@@ -113,8 +113,14 @@ async def outcome(
     try:
         async for _answer in call:
             return None
-    except grpc.aio.AioRpcError as error:
-        return unwrap(error)
+    except grpc.aio.AioRpcError:
+        return unwrap(await ended(call))
     finally:
         call.cancel()
     return None
+
+
+async def ended(call: grpc.aio.Call) -> grpc.aio.AioRpcError:
+    """How a call ended, as its server said it. A step sent to a call that is over fails in words of the client's own."""
+    code, details = await call.code(), await call.details()
+    return grpc.aio.AioRpcError(code, await call.initial_metadata(), await call.trailing_metadata(), details)

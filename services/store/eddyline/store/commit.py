@@ -390,7 +390,9 @@ class Committer:
             except (OSError, WalFailed) as error:
                 if step.is_first and isinstance(error, WalFailed):
                     self._was_written = False  # the group before it failed
-                self._fail("SYNC_FAILED", error, step.frames, were_written=self._was_written)
+                self._fail(
+                    getattr(error, "reason", WalFailed.reason), error, step.frames, were_written=self._was_written
+                )
             else:
                 self._hand_on(step.frames)
                 if step.is_written:
@@ -408,7 +410,7 @@ class Committer:
         try:
             await self._worker.submit(self.wal.sync)
         except (OSError, WalFailed) as error:
-            self._fail("SYNC_FAILED", error, ())
+            self._fail(getattr(error, "reason", WalFailed.reason), error, ())
 
     def _take_group(self) -> list[CommitFrame]:
         """Frames for the next group: as staged, appends of one topic joined, bounded in bytes."""

@@ -21,6 +21,7 @@ from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.commit import STOPPED
 from eddyline.store.fold.fold import FoldFailed, FoldStalled
 from eddyline.store.fold_opening import FoldOpening
+from eddyline.store.instance_fence import InstanceFence, Superseded
 from eddyline.store.losses import settle_losses
 from eddyline.store.opening import SHARD_COUNT, SHARD_INDEX, recover
 from eddyline.store.orphans import check_top
@@ -33,6 +34,7 @@ from eddyline.store.upkeep import Upkeep
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from eddyline.core.fs import Fs
     from eddyline.store.assembly import Store
     from eddyline.store.catalog.catalog import Catalog
     from eddyline.store.checkpoint import Checkpointer
@@ -137,6 +139,9 @@ async def _recovered(
         await store.disk_guard.look()
         await store.checkpointer.run(light=True)
         write_identity(fs, layout, identity)
+        fence = InstanceFence(fs, layout, clock, identity.instance)
+        for wal in recovered.wals:
+            wal.guard = fence.check
         link = store.link(identity.instance)
         async with _serving(store, link, workers, settings):
             yield link
@@ -145,10 +150,15 @@ async def _recovered(
         if store.engine.read_only_reason in ("", STOPPED) and all(wal.all_synced for wal in recovered.wals):
             end = recovered.wals[0].end
             clean = replace(identity, clean=True, wal_number=end.file_number, wal_bytes=end.file_bytes)
-            try:
-                write_identity(fs, layout, clean)
-            except OSError as error:  # the next start recovers, as after a kill: all is in the log
-                logger.warning("clean_stop_not_told", extra=fields(error=str(error)))
+            _tell_clean_stop(fs, layout, clean, fence)
+
+
+def _tell_clean_stop(fs: Fs, layout: Layout, clean: Identity, fence: InstanceFence) -> None:
+    try:
+        fence.look()
+        write_identity(fs, layout, clean)
+    except (OSError, Superseded) as error:  # the next start recovers, as after a kill: all is in the log
+        logger.warning("clean_stop_not_told", extra=fields(error=str(error)))
 
 
 @asynccontextmanager

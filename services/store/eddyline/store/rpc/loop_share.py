@@ -1,8 +1,8 @@
 """A share of the event loop for answers that are large: one at a time, and a rest after each.
 
 gRPC copies an answer on the loop, 768 KiB in 0.3 ms and more; a few streams that are ready at once would keep appends
-waiting for all of them. So after an answer was begun the next one waits `RESTS` times as long as the loop was busy with it: with other
-calls' work in between this is longer, and who has a million records to read gives way to who appends ten.
+waiting for all of them. So after an answer was begun the next one waits `RESTS` times as long as the loop was busy with it:
+with other calls' work in between this is longer, and who has a million records to read gives way to who appends ten.
 I1: large answers have at most one part in `RESTS` + 1 of the loop's time, and none of them is more than one answer long;
 but each rests at most `REST_S_MAX`, so that a loop that is always late does not stop them.
 Threading: event loop.

@@ -42,7 +42,9 @@ JOINED_FRAME_BYTES_MAX: Final = 16 << 10
 
 
 class WalFailed(Exception):
-    """The WAL failed before; only a restart settles what it holds."""
+    """The WAL failed before; only a restart settles what it holds. `reason` is what the shard's status says of it."""
+
+    reason = "SYNC_FAILED"
 
 
 class _Piece:
@@ -110,6 +112,8 @@ class Wal:
         self._written = self._synced = _Mark(number, 0, 0)
         self._syncs = 0
         self.failed = False
+        self.guard: Callable[[], None] | None = None
+        """Asked before anything is written or synced; what it raises, a `WalFailed`, is the end of the log's life here."""
 
     @classmethod
     def recover(
@@ -330,6 +334,12 @@ class Wal:
     def _check(self) -> None:
         if self.failed:
             raise WalFailed("the WAL failed before; restart the store")
+        if self.guard is not None:
+            try:
+                self.guard()
+            except WalFailed:
+                self.failed = True
+                raise
 
     # anybody's ----------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import asyncio
 import signal
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import grpc
 import pytest
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from eddyline.core.caller_channel import CallerAccess
+    from eddyline.v1 import types_pb2
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -122,6 +123,19 @@ async def reason_of(answer: Awaitable[object]) -> str:
     return unwrap(told.value).reason
 
 
+class WithRows(Protocol):
+    """A frame of a stream."""
+
+    @property
+    def rows(self) -> types_pb2.RecordBatch: ...
+
+
+async def records_of(stream: AsyncIterable[WithRows]) -> tuple[list[types_pb2.Record], str]:
+    """A stream's records, wherever its frames are cut (a store's upkeep may cut them anew), and the reason it ended for."""
+    frames, ended = await answers_of(stream)
+    return [record for frame in frames for record in frame.rows.records], ended
+
+
 async def read_on(
     stream: grpc.aio.UnaryStreamCall[log_pb2.StreamRecordsRequest, log_pb2.StreamRecordsResponse],
 ) -> None:
@@ -177,23 +191,26 @@ async def appends_are_one_s_whoever_is_asked(made: Cluster) -> None:
 
 
 async def reads_are_the_owner_s_whoever_is_asked(made: Cluster) -> None:
-    """Through both stores and delivery, byte by byte."""
+    """Through both stores and delivery, record by record."""
     entries = [await made.entry(address) for address in (*made.stores, made.delivery)]
     for topic in TOPICS:
-        found: list[tuple[list[object], list[object]]] = []
+        found: list[list[object]] = []
         for entry in entries:
-            streamed: list[AsyncIterable[Message]] = [
+            streamed: list[AsyncIterable[WithRows]] = [
                 entry.log.StreamRecords(log_pb2.StreamRecordsRequest(topic=topic)),
                 entry.fold.RangeEntries(fold_pb2.RangeEntriesRequest(topic=topic)),
                 entry.fold.KeyHistory(fold_pb2.KeyHistoryRequest(topic=topic, key=b"k")),
             ]
+            read = await entry.log.ReadRecords(log_pb2.ReadRecordsRequest(topic=topic))
             single: list[Awaitable[Message]] = [
-                entry.log.ReadRecords(log_pb2.ReadRecordsRequest(topic=topic)),
                 entry.log.FindSeq(log_pb2.FindSeqRequest(topic=topic, commit_time_ms=1)),
                 entry.fold.GetEntry(fold_pb2.GetEntryRequest(topic=topic, key=b"k")),
                 entry.fold.BatchGetEntries(fold_pb2.BatchGetEntriesRequest(topic=topic, keys=[b"k", b"l"])),
             ]
-            found.append(([await answers_of(stream) for stream in streamed], [await call for call in single]))
+            rows_read = [row for item in read.items for row in item.rows.records]
+            streams, singles = [await records_of(stream) for stream in streamed], [await call for call in single]
+            found.append([rows_read, read.head_seq, streams, singles])
+            assert len(rows_read) == read.head_seq > 0
             missing = fold_pb2.GetEntryRequest(topic=topic, key=b"none")
             assert await reason_of(entry.fold.GetEntry(missing)) == "KEY_NOT_FOUND"
         assert found[0] == found[1] == found[2]

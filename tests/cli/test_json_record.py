@@ -38,6 +38,21 @@ def test_meta_may_be_an_object() -> None:
     assert record.meta == (MetaEntry("a", b"b"), MetaEntry("c", "ü".encode()))
 
 
+def test_names_of_meta_are_the_users_where_it_is_an_object() -> None:
+    record = record_from_json(b'{"meta": {"sum": "1", "sum_base64": "?"}}', Record())
+    assert record.meta == (MetaEntry("sum", b"1"), MetaEntry("sum_base64", b"?"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16", "utf-32-be", "latin-1"])
+def test_what_is_not_utf8_is_refused(encoding: str) -> None:
+    with pytest.raises(CommandError, match="not a JSON record"):
+        record_from_json('{"data": "ü"}'.encode(encoding), Record())
+
+
+def test_a_byte_order_mark_is_passed_over() -> None:
+    assert record_from_json('{"data": "ü"}'.encode("utf-8-sig"), Record()) == Record(data="ü".encode())
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -56,6 +71,14 @@ def test_meta_may_be_an_object() -> None:
         ('{"dta":"x","ky":"y"}', "unknown field 'dta', 'ky'"),
         ('{"gap":"EVICTED"}', "a gap"),
         ('{"event":"caught_up"}', "an event"),
+        ("[" * 100_000, "maximum recursion depth exceeded"),
+        *(
+            (f'{{"{field}":{value}}}', "has half a surrogate pair")
+            for field in ("key", "data", "tag", "node", "meta")
+            for value in (
+                ('"\\ud800"',) if field != "meta" else ('{"\\ud800":"x"}', '{"x":"\\ud800"}', '[{"name":"\\ud800"}]')
+            )
+        ),
     ],
 )
 def test_what_is_no_record_is_refused_in_words(line: str, said: str) -> None:

@@ -77,3 +77,21 @@ async def test_leg_to_the_store_has_a_health_of_its_own() -> None:
         while await served.ready(STORE_LEG):
             pass
         assert not await served.ready()
+
+
+async def test_subscription_that_is_behind_is_told_with_the_age_of_what_it_lacks() -> None:
+    async with served_delivery() as served:
+        await log_topic(served.store)
+        async with served.watch_narrowly(tail("log")) as slow, served.watch(tail("log")) as level:
+            for watch in (slow, level):
+                await watch.until_kind("caught_up")
+            for _ in range(20):
+                await append(served.store, "log", rows("x" * (64 << 10)))
+                await level.data(1)
+            served.clock.advance(2.5)
+            seen = await now(served)
+            assert 1 <= seen.value(telemetry.DELIVERY_LAG_RECORDS) < 20
+            assert seen.value(telemetry.DELIVERY_LAG_SECONDS) == 2.5
+            await slow.data(20)
+            seen = await now(served)
+            assert seen.value(telemetry.DELIVERY_LAG_RECORDS) == seen.value(telemetry.DELIVERY_LAG_SECONDS) == 0

@@ -204,7 +204,9 @@ async def test_resync_cut_off_in_the_middle_starts_over_and_moves_with_its_last_
     last = await bucket.put("new", b"2")
     apply_batch = at.link.apply_batch
 
-    async def once(source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None) -> AppendResult:
+    async def once(
+        source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None, traceparent: str
+    ) -> AppendResult:
         result = await apply_batch(source, fence=fence, previous=previous, new=new, batch=batch)
         at.link.away = True
         return result

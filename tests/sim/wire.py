@@ -100,10 +100,13 @@ class SimWire:
         return await life.call(life.link.get_topic(name))
 
     async def apply_batch(
-        self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None
+        self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None, traceparent: str = ""
     ) -> AppendResult:
         life = self._alive()
-        return await life.call(life.link.apply_batch(source, fence=fence, previous=previous, new=new, batch=batch))
+        applying = life.link.apply_batch(
+            source, fence=fence, previous=previous, new=new, batch=batch, traceparent=traceparent
+        )
+        return await life.call(applying)
 
     async def append(self, topic: str, batch: Batch, *, idempotency_key: str = "") -> AppendResult:
         life = self._alive()

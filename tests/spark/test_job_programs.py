@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -13,10 +14,12 @@ import pytest
 
 from eddyline.core.record import Record
 from eddyline.spark.jobs import audit, export, fold_as_of, stats
-from eddyline.spark.jobs.frame import EXIT_OK, EXIT_USAGE, main
+from eddyline.spark.jobs.frame import EXIT_OK, EXIT_USAGE, JobError, main
 from tests.support.spark_jobs import filled
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from eddyline.spark.jobs.frame import Job
     from tests.support.spark_target import KillableStore
 
@@ -49,6 +52,54 @@ def test_a_command_line_that_is_wrong_is_told_before_anything_starts(
     for wrong in ([*STORE, *options, "--never"], ["--store", "nowhere", "--topic", "routes", *options], STORE[:2]):
         assert main(name, about, job, wrong) == EXIT_USAGE
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "flag", "value"),
+    [
+        *((name, "--patience", value) for name in JOBS for value in ("0", "-5", "3601", "x", "1.5")),
+        *((name, "--partitions", value) for name in ("audit", "fold_as_of") for value in ("0", "-1", "4097")),
+    ],
+)
+def test_a_number_out_of_its_bounds_is_told_by_its_flag(
+    name: str, flag: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    about, job, options = JOBS[name]
+    assert main(name, about, job, [*STORE, *options, flag, value]) == EXIT_USAGE
+    said = capsys.readouterr()
+    assert f"argument {flag}: {value!r} is not a whole number from 1 to" in said.err
+    assert said.out == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "said"),
+    [
+        ("fold_as_of", ["--as-of-time", "yesterday"], "--as-of-time: 'yesterday' is neither ISO 8601"),
+        ("fold_as_of", ["--as-of-seq", "-1"], "--as-of-seq: '-1' is not a whole number"),
+        (
+            "fold_as_of",
+            ["--as-of-seq", "5", "--topic", "a,b"],
+            "--as-of-seq: it is of one topic; with several give --as-of-time",
+        ),
+        ("export", ["--records-per-file", "0"], "--records-per-file: '0' is not a whole number"),
+        ("export", ["--bytes-per-file", "-1"], "--bytes-per-file: '-1' is not a whole number"),
+        *((name, ["--topic", "a,b*"], "--topic: a prefix goes alone") for name in JOBS),
+        *((name, ["--key-file", "/nowhere/key"], "--key-file: ") for name in JOBS),
+    ],
+)
+def test_a_value_that_the_data_source_refuses_is_told_by_its_flag(
+    spark: SparkSession, name: str, wrong: list[str], said: str
+) -> None:
+    _, job, options = JOBS[name]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--store")
+    job.add_arguments(parser)
+    parsed = parser.parse_args([*STORE, *options, *wrong])
+    parsed.store = ("127.0.0.1:1",)
+    with pytest.raises(JobError) as caught:
+        job.run(spark, parsed)
+    assert caught.value.usage
+    assert caught.value.message.startswith(said)
 
 
 def test_a_job_runs_by_spark_submit_and_its_last_line_is_its_result(

@@ -16,8 +16,9 @@ from eddyline.core.errors import EddylineError, InvalidArgument
 from eddyline.core.record import MetaEntry, Op, Record
 from eddyline.core.topic import Kind
 from eddyline.spark.jobs.file_rows import open_rows
-from eddyline.spark.jobs.frame import EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
+from eddyline.spark.jobs.frame import EXIT_FAILED, EXIT_OK, EXIT_USAGE, JobError, main
 from eddyline.spark.jobs.load import ABOUT, ENDINGS, InputFile, Load, LoadPlan, find_files, load_file
+from eddyline.spark.write_options import BATCH_RECORDS
 from eddyline.spark.write_partition import Target
 from tests.support.arrow_rows import rows_of
 
@@ -144,6 +145,7 @@ def test_bad_lines_are_told_by_their_byte_and_passed_over(tmp_path: Path) -> Non
         {"meta": "m"},
         {"meta": [{"name": "n", "other": 1}]},
         "\ufffe" + "x" * 10,
+        {"gap": "EVICTED", "first_seq": 1, "last_seq": 2},
     ]
     path = write_lines(tmp_path / "rows.jsonl", [{"data": "first"}, *wrong, {"data": "last"}])
     bad: list[str] = []
@@ -156,6 +158,40 @@ def test_bad_lines_are_told_by_their_byte_and_passed_over(tmp_path: Path) -> Non
     assert any("RECORD_TOO_LARGE" in text and "tag has 257 bytes" in text for text in bad)
     with pytest.raises(EddylineError, match="byte 18: not JSON"):
         pieces_of(rows_in(path))
+
+
+def test_names_of_meta_are_the_users_where_it_is_an_object(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "rows.jsonl", [{"meta": {"sum": "1", "sum_base64": "?"}}])
+    assert joined(pieces_of(rows_in(path))) == [
+        Record(meta=(MetaEntry("sum", b"1"), MetaEntry("sum_base64", b"?"))),
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "latin-1"])
+def test_lines_that_are_not_utf8_are_bad(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    # Without a line's end: to json, bytes alone look like text of another encoding.
+    path.write_bytes('{"data": "ü"}'.encode(encoding))
+    bad: list[str] = []
+    assert joined(pieces_of(rows_in(path, bad=bad))) == []
+    assert [text.split(": ")[0] for text in bad] == ["0 MALFORMED_COLUMNS byte 0"]
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes('{"data": "ü"}\r\n'.encode("utf-8-sig"))
+    assert joined(pieces_of(rows_in(path))) == [Record(data="ü".encode())]
+
+
+@pytest.mark.parametrize("count", [1, BATCH_RECORDS - 1, BATCH_RECORDS, 2 * BATCH_RECORDS])
+def test_blank_lines_at_the_end_belong_to_the_last_piece(tmp_path: Path, count: int) -> None:
+    path = write_lines(tmp_path / "rows.jsonl", [{"data": f"{index}"} for index in range(count)] + ["", " ", ""])
+    pieces = pieces_of(rows_in(path))
+    assert joined(pieces) == records_of(count)
+    assert [piece.position.is_final for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    again = rows_in(path)
+    again.resume(pieces[-1].position, ())
+    assert again.was_done
 
 
 def test_bad_rows_of_parquet_are_told_by_their_number_and_passed_over(tmp_path: Path) -> None:
@@ -209,6 +245,44 @@ def test_inputs_that_cannot_be_loaded_are_refused(
         write_lines(tmp_path / name, [])
     with pytest.raises(Exception, match=named):
         find_files([str(tmp_path / name) for name in given], "auto")
+
+
+def test_a_file_of_no_known_ending_is_refused_however_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_lines(tmp_path / "a" / "x.csv", [])
+    good = write_lines(tmp_path / "a" / "x.jsonl", [])
+    monkeypatch.chdir(tmp_path)
+    for given in (str(path), "a/x.csv", "./a/x.csv", f"{tmp_path}/a/../a/x.csv", path.as_uri()):
+        with pytest.raises(JobError, match=r"x\.csv: give --input-format"):
+            find_files([str(good), given], "auto")
+
+
+@pytest.mark.parametrize("given", ["nosuch://place/file", "file://["])
+def test_a_file_system_that_is_not_known_is_refused_by_its_input(given: str) -> None:
+    with pytest.raises(JobError) as caught:
+        find_files([given], "auto")
+    assert caught.value.usage
+    assert given in caught.value.message
+
+
+def test_files_of_a_uri_have_any_name(tmp_path: Path) -> None:
+    names = ["a b.jsonl", "a%20b.jsonl", "#1?.jsonl", "é/ü.jsonl", "plain.jsonl"]
+    for name in names:
+        write_lines(tmp_path / name, [{"data": name}])
+    for given in (str(tmp_path), tmp_path.as_uri(), f"{tmp_path.as_uri()}/"):
+        found = find_files([given], "auto")
+        assert sorted(file.name for file in found) == sorted(names)
+        for file in found:
+            rows = open_rows(
+                file.path,
+                name=file.name,
+                is_parquet=False,
+                kind=Kind.LOG,
+                topic="t",
+                on_bad=lambda _place, _error: None,
+            )
+            assert joined(pieces_of(rows)) == [Record(data=file.name.encode())]
 
 
 async def test_folders_are_loaded_once_and_the_last_line_says_what_was_done(

@@ -50,7 +50,8 @@ def test_times_have_a_zone_or_are_milliseconds(text: str, nanoseconds: int) -> N
 
 def test_seqs_are_for_all_topics_or_by_topic() -> None:
     assert parse_options(PLACE | {"startingSeq": "5"}).starting_seq == 5
-    assert parse_options(PLACE | {"startingSeq": '{"routes": 5, "certs": "latest"}'}).starting_seq == {
+    both = PLACE | {"topic": "routes,certs"}
+    assert parse_options(both | {"startingSeq": '{"routes": 5, "certs": "latest"}'}).starting_seq == {
         "routes": 5,
         "certs": "latest",
     }
@@ -70,6 +71,9 @@ def test_seqs_are_for_all_topics_or_by_topic() -> None:
         ("startingSeq", {"startingSeq": "0"}),
         ("startingSeq", {"startingSeq": "-1"}),
         ("startingSeq", {"startingSeq": "{"}),
+        ("startingSeq", {"startingSeq": '{"routs": 5}'}),
+        ("endingSeq", {"endingSeq": '{"routes": 5, "certs": 5}'}),
+        ("endingSeq", {"topic": "routes.*", "endingSeq": '{"routes": 5}'}),
         ("endingSeq", {"endingSeq": "earliest"}),
         ("startingTimestamp", {"startingTimestamp": "2026-01-01T00:00:00"}),
         ("endingTimestamp", {"endingTimestamp": "yesterday"}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,12 +11,21 @@ from eddyline.core import telemetry
 from eddyline.core.errors import CommitUnknown, ReadOnly, Throttled
 from eddyline.core.record_size import counted_total
 from eddyline.core.topic import Durability
+from eddyline.store.append import AppendRequest
 from eddyline.store.figures import RecoveryProgress, Stage
+from eddyline.store.fold.fold import FoldStalled
+from eddyline.store.fold.memory import SimFold
 from eddyline.store.metrics import StoreMetrics
 from tests.support.faulty_fs import FaultyFs
+from tests.support.manual_clock import ManualClock
 from tests.support.scrape import Scrape, check_complete, in_place
 from tests.support.sim_fs import SimFs
 from tests.support.store import append, kv_topic, log_topic, puts, rows, sim_store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eddyline.store.fold.fold import FoldWrite
 
 DISK_FLOOR_BYTES = 1 << 20
 
@@ -115,3 +125,33 @@ async def test_sick_disk_is_told() -> None:
         seen = in_place(await made.collect())
         assert (seen.value(telemetry.STORE_READY), seen.value(telemetry.STORE_READ_ONLY)) == (0, 1)
         assert seen.value(telemetry.STORE_REFUSED_APPENDS, reason="READ_ONLY") == 1
+
+
+class StallingFold(SimFold):
+    """A fold that takes nothing while `stalls`."""
+
+    stalls = True
+
+    def apply(self, writes: Sequence[FoldWrite]) -> None:
+        if self.stalls:
+            raise FoldStalled
+        super().apply(writes)
+
+
+async def test_what_is_committed_and_not_folded_is_told_with_its_age() -> None:
+    made, clock, fold = metrics(), ManualClock(), StallingFold(0)
+    async with sim_store(fold=fold, clock=clock) as link:
+        made.link = link
+        await kv_topic(link)
+        first = await link.stage(AppendRequest("kv", puts(("k", "v"), ("l", "w"))))
+        await clock.pass_time(1.5)
+        second = await link.stage(AppendRequest("kv", puts(("m", "x"))))
+        await clock.pass_time(0.25)
+        seen = in_place(await made.collect())
+        assert seen.value(telemetry.STORE_APPLY_LAG_RECORDS) == 3
+        assert seen.value(telemetry.STORE_APPLY_LAG_SECONDS) == 1.75
+        fold.stalls = False
+        await clock.pass_time(5.0)
+        assert first.done()
+        assert second.done()
+        assert in_place(await made.collect()).value(telemetry.STORE_APPLY_LAG_SECONDS) == 0

@@ -185,14 +185,16 @@ class CutLink:
             raise broken
 
     async def apply_batch(
-        self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None
+        self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None, traceparent: str = ""
     ) -> AppendResult:
         self.applying += 1
         try:
             await self.applies_open.wait()
             self.failed_count += self.away
             self.check()
-            result = await self._link.apply_batch(source, fence=fence, previous=previous, new=new, batch=batch)
+            result = await self._link.apply_batch(
+                source, fence=fence, previous=previous, new=new, batch=batch, traceparent=traceparent
+            )
         finally:
             self.applying -= 1
         self.batch_sizes.append(batch.count if batch is not None else 0)

@@ -15,6 +15,7 @@ from eddyline.core.channel import open_channel
 from eddyline.core.clock import SystemHost
 from eddyline.core.server import make_server
 from eddyline.core.settings import CommonSettings
+from eddyline.core.tracing import Tracer
 from eddyline.delivery.config import DeliverySettings
 from eddyline.delivery.role import SERVICES, DeliveryRole, add_services, keep_health
 from eddyline.v1 import cluster_pb2_grpc, delivery_pb2_grpc
@@ -173,10 +174,17 @@ def snapshot(topic: str, *prefixes: bytes) -> pb.WatchTopic:
 
 @asynccontextmanager
 async def served_delivery(
-    *, seed: int = 0, stream_age_ms_max: int = 0, access: RoleAccess | None = None, **changes: int
+    *,
+    seed: int = 0,
+    stream_age_ms_max: int = 0,
+    access: RoleAccess | None = None,
+    trace_ratio: float = 0.0,
+    **changes: int,
 ) -> AsyncIterator[ServedDelivery]:
-    """A running role on a free port, over a new store. Its streams get as old as they like: tests make days pass."""
+    """A running role on a free port, over a new store. Its streams get as old as they like: tests make days pass. Both have
+    one tracer."""
     clock = ManualClock()
+    tracer = Tracer(trace_ratio, clock=clock, rng=Random(seed))
     settings = DeliverySettings(
         listen="127.0.0.1:0",
         stop_grace_ms=0,
@@ -184,9 +192,9 @@ async def served_delivery(
         **changes,  # type: ignore[arg-type]  # of the numbers alone
     )
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(sim_store(clock=clock))
+        store = await stack.enter_async_context(sim_store(clock=clock, tracer=tracer))
         wire = CutLink(store)
-        role = DeliveryRole(wire, clock=clock, random=Random(seed), settings=settings)
+        role = DeliveryRole(wire, clock=clock, random=Random(seed), settings=settings, tracer=tracer)
         server = make_server(settings.listen, access=access)
         add_services(server, role, common=CommonSettings(), clock=clock, host=SystemHost())
         address = await server.start(*SERVICES)

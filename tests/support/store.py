@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from eddyline.core.batch import Batch
 from eddyline.core.record import Op, Record
 from eddyline.core.topic import Durability, Kind, TopicConfig
+from eddyline.core.tracing import UNTRACED
 from eddyline.store.append import AppendRequest
 from eddyline.store.catalog.memory import SimCatalog
 from eddyline.store.config import StoreSettings
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.fs import Fs
     from eddyline.core.store_link import AppendResult
+    from eddyline.core.tracing import Tracer
     from eddyline.store.fold.fold import Fold
     from eddyline.store.link import LocalLink
 
@@ -79,6 +81,7 @@ async def sim_store(
     shard_count: int = 1,
     open_fold: Callable[[], Fold] | None = None,
     volume: str = "",
+    tracer: Tracer = UNTRACED,
     **changes: int | str,
 ) -> AsyncIterator[LocalLink]:
     """A recovered store; what is not given is new and empty. `open_fold` opens the fold, once or more often."""
@@ -97,6 +100,7 @@ async def sim_store(
         plan=memory_plan(chosen.memory_bytes)._replace(cache_bytes=cache_bytes),
         volume=lambda _directory: volume,
         scratch=SimScratch(),
+        tracer=tracer,
     )
     async with open_store(machine, chosen, cluster_id=cluster_id, shard_count=shard_count) as link:
         yield link

@@ -79,6 +79,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- with $root.Values.metrics.otlpUrl }}
 - {name: EDDYLINE_COMMON_OTLP_URL, value: {{ . | quote }}}
 {{- end }}
+{{- with $root.Values.metrics.traceRatio }}
+- {name: EDDYLINE_COMMON_TRACE_RATIO, value: {{ . | quote }}}
+{{- end }}
 {{- end -}}
 
 {{- define "eddyline.roleEnv" -}}

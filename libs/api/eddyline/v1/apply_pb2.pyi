@@ -949,6 +949,7 @@ class FollowItem(_message.Message):
     ITEM_FIELD_NUMBER: _builtins.int
     NEXT_AFTER_SEQ_FIELD_NUMBER: _builtins.int
     HEAD_SEQ_FIELD_NUMBER: _builtins.int
+    TRACES_FIELD_NUMBER: _builtins.int
     next_after_seq: _builtins.int
     """Last `seq` examined: the cursor after this item."""
     head_seq: _builtins.int
@@ -957,20 +958,51 @@ class FollowItem(_message.Message):
     def item(self) -> _log_pb2.BatchItem:
         """The item; records always as columns."""
 
+    @_builtins.property
+    def traces(self) -> _containers.RepeatedCompositeFieldContainer[Global___TracedCommit]:
+        """Commits among the item's records that are traced, by seq; as a rule none."""
+
     def __init__(
         self,
         *,
         item: _log_pb2.BatchItem | None = ...,
         next_after_seq: _builtins.int = ...,
         head_seq: _builtins.int = ...,
+        traces: _abc.Iterable[Global___TracedCommit] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["item", b"item"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["head_seq", b"head_seq", "item", b"item", "next_after_seq", b"next_after_seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["head_seq", b"head_seq", "item", b"item", "next_after_seq", b"next_after_seq", "traces", b"traces"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FollowItem: _TypeAlias = FollowItem  # noqa: Y015
+
+@_typing.final
+class TracedCommit(_message.Message):
+    """A commit that is traced."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQ_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
+    seq: _builtins.int
+    """Its last `seq`."""
+    traceparent: _builtins.str
+    """Its W3C trace context."""
+    def __init__(
+        self,
+        *,
+        seq: _builtins.int = ...,
+        traceparent: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["seq", b"seq", "traceparent", b"traceparent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TracedCommit: _TypeAlias = TracedCommit  # noqa: Y015
 
 @_typing.final
 class FollowLevel(_message.Message):

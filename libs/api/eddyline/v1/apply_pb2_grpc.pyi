@@ -23,7 +23,7 @@ class ApplyServiceStub:
     """Commits a source's batch and its new position in one frame, and applies both. When it returns the position
     is stored, which means everything up to it is applied, as durable as the topic's class says.
     Retry: safe; a batch whose `new` position is the stored one is answered as done.
-    An empty batch moves the position alone.
+    An empty batch moves the position alone. Metadata `traceparent` (W3C): the batch is traced.
     Errors: INVALID_NAME, INVALID_ARGUMENT, MALFORMED_COLUMNS, BATCH_TOO_LARGE, RECORD_TOO_LARGE, INVALID_OP,
     KEY_REQUIRED, SOURCE_NOT_FOUND, TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_FULL, STALE_FENCE, STALE_POSITION,
     THROTTLED, APPLY_LAG, MEMORY_FULL, DISK_FLOOR, QUOTA_BYTES, READ_ONLY, COMMIT_UNKNOWN.
@@ -96,7 +96,7 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
         """Commits a source's batch and its new position in one frame, and applies both. When it returns the position
         is stored, which means everything up to it is applied, as durable as the topic's class says.
         Retry: safe; a batch whose `new` position is the stored one is answered as done.
-        An empty batch moves the position alone.
+        An empty batch moves the position alone. Metadata `traceparent` (W3C): the batch is traced.
         Errors: INVALID_NAME, INVALID_ARGUMENT, MALFORMED_COLUMNS, BATCH_TOO_LARGE, RECORD_TOO_LARGE, INVALID_OP,
         KEY_REQUIRED, SOURCE_NOT_FOUND, TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_FULL, STALE_FENCE, STALE_POSITION,
         THROTTLED, APPLY_LAG, MEMORY_FULL, DISK_FLOOR, QUOTA_BYTES, READ_ONLY, COMMIT_UNKNOWN.

@@ -284,6 +284,7 @@ class WatchTopicsResponse(_message.Message):
     GOING_AWAY_FIELD_NUMBER: _builtins.int
     SNAPSHOT_RESUME_FIELD_NUMBER: _builtins.int
     RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic the frame is about. Empty for heartbeat, caught_up and going_away."""
     resume_token: _builtins.bytes
@@ -291,6 +292,8 @@ class WatchTopicsResponse(_message.Message):
     and with each of them; where a topic begins at its head, the stream's first frame is one of these. What comes after
     it is sent again by a resume with it alone: keep the newest cursors beside it.
     """
+    traceparent: _builtins.str
+    """W3C trace context of a commit in the frame that is traced, or of one that the filters hid; as a rule empty."""
     @_builtins.property
     def cursor(self) -> _types_pb2.Cursor:
         """Position in that topic after this frame: resume there. Within a snapshot it does not move."""
@@ -356,10 +359,11 @@ class WatchTopicsResponse(_message.Message):
         going_away: Global___GoingAway | None = ...,
         snapshot_resume: Global___SnapshotResume | None = ...,
         resume_token: _builtins.bytes = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "columns", b"columns", "cursor", b"cursor", "frame", b"frame", "gap", b"gap", "going_away", b"going_away", "heartbeat", b"heartbeat", "progress", b"progress", "rows", b"rows", "snapshot_begin", b"snapshot_begin", "snapshot_end", b"snapshot_end", "snapshot_resume", b"snapshot_resume", "topic_deleted", b"topic_deleted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "columns", b"columns", "cursor", b"cursor", "frame", b"frame", "gap", b"gap", "going_away", b"going_away", "heartbeat", b"heartbeat", "progress", b"progress", "resume_token", b"resume_token", "rows", b"rows", "snapshot_begin", b"snapshot_begin", "snapshot_end", b"snapshot_end", "snapshot_resume", b"snapshot_resume", "topic", b"topic", "topic_deleted", b"topic_deleted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "columns", b"columns", "cursor", b"cursor", "frame", b"frame", "gap", b"gap", "going_away", b"going_away", "heartbeat", b"heartbeat", "progress", b"progress", "resume_token", b"resume_token", "rows", b"rows", "snapshot_begin", b"snapshot_begin", "snapshot_end", b"snapshot_end", "snapshot_resume", b"snapshot_resume", "topic", b"topic", "topic_deleted", b"topic_deleted", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["rows", "columns", "gap", "snapshot_begin", "snapshot_end", "caught_up", "heartbeat", "topic_deleted", "progress", "going_away", "snapshot_resume"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015

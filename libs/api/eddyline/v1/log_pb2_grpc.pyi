@@ -25,6 +25,7 @@ class LogServiceStub:
     answers keep their order.
     Retry: with an `idempotency_key` (remembered for the topic's `idempotency_window_ms`) or a `writer`; after
     COMMIT_UNKNOWN the outcome is settled by such a retry.
+    Metadata `traceparent` (W3C) with its flag `sampled`: the append is traced, where the store traces at all.
     Limits: 10 000 records, 64 MiB a message, each record by the bounds of `Record`.
     Errors: INVALID_NAME, INVALID_ARGUMENT, MALFORMED_COLUMNS, BATCH_TOO_LARGE, RECORD_TOO_LARGE, INVALID_OP,
     KEY_REQUIRED, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_HAS_SOURCE, TOPIC_FULL, HEAD_MISMATCH, VERSION_MISMATCH,
@@ -88,6 +89,7 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         answers keep their order.
         Retry: with an `idempotency_key` (remembered for the topic's `idempotency_window_ms`) or a `writer`; after
         COMMIT_UNKNOWN the outcome is settled by such a retry.
+        Metadata `traceparent` (W3C) with its flag `sampled`: the append is traced, where the store traces at all.
         Limits: 10 000 records, 64 MiB a message, each record by the bounds of `Record`.
         Errors: INVALID_NAME, INVALID_ARGUMENT, MALFORMED_COLUMNS, BATCH_TOO_LARGE, RECORD_TOO_LARGE, INVALID_OP,
         KEY_REQUIRED, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_HAS_SOURCE, TOPIC_FULL, HEAD_MISMATCH, VERSION_MISMATCH,

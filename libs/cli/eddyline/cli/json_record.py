@@ -48,8 +48,9 @@ def record_from_json(text: bytes, template: Record) -> Record:
 
 def _object_of(text: bytes) -> dict[str, object]:
     try:
-        fields = json.loads(text)
-    except ValueError as error:
+        # As text: of bytes json guesses the encoding, and takes some that are no UTF-8 for UTF-16.
+        fields = json.loads(text.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
         raise _WrongError(str(error)) from None
     if not isinstance(fields, dict):
         raise _WrongError("not an object")
@@ -86,7 +87,8 @@ def _meta_of(value: object) -> tuple[MetaEntry, ...]:
     if value is None:
         return ()
     if isinstance(value, dict):
-        return tuple(MetaEntry(name, _bytes_of(value, name) or b"") for name in value)
+        # Its names are the user's: one that ends with `_base64` is no other field's bytes.
+        return tuple(MetaEntry(_utf8(name), (_text_of(value, name, None) or "").encode()) for name in value)
     if not isinstance(value, list):
         raise _WrongError('meta is neither {"name": "value"} nor [{"name": "n", "value": "v"}]')
     entries: list[MetaEntry] = []
@@ -95,7 +97,7 @@ def _meta_of(value: object) -> tuple[MetaEntry, ...]:
             raise _WrongError('an entry of meta is {"name": "n", "value": "v"}')
         if entry.keys() - {"name", "value", "value_base64"}:
             raise _WrongError("an entry of meta has name, and value or value_base64")
-        entries.append(MetaEntry(entry["name"], _bytes_of(entry, "value") or b""))
+        entries.append(MetaEntry(_utf8(entry["name"]), _bytes_of(entry, "value") or b""))
     return tuple(entries)
 
 
@@ -105,7 +107,15 @@ def _text_of(fields: Mapping[str, object], name: str, default: str | None) -> st
         return default
     if not isinstance(value, str):
         raise _WrongError(f"{name} is not a string")
-    return value
+    return _utf8(value, name)
+
+
+def _utf8(text: str, what: str = "a name of meta") -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _WrongError(f"{what} has half a surrogate pair") from None
+    return text
 
 
 def _bytes_of(fields: Mapping[str, object], name: str) -> bytes | None:

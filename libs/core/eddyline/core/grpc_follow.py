@@ -17,6 +17,7 @@ import grpc
 from eddyline.core.errors import StoreUnreachable
 from eddyline.core.status import unwrap
 from eddyline.core.store_link import FollowChanged, FollowEnded, FollowItem, FollowLevel, FollowStarted
+from eddyline.core.trace_context import SeqTrace
 from eddyline.core.wire import item_from_pb
 from eddyline.core.wire_state import topic_info_from_pb
 from eddyline.v1 import apply_pb2
@@ -99,7 +100,8 @@ def event_from_pb(answer: apply_pb2.FollowTopicsResponse) -> FollowEvent | None:
             return FollowStarted(follow_id, topic_info_from_pb(started.topic), started.after_seq)
         case "item":
             found = answer.item
-            return FollowItem(follow_id, item_from_pb(found.item), found.next_after_seq, found.head_seq)
+            traces = tuple(SeqTrace(traced.seq, traced.traceparent) for traced in found.traces) if found.traces else ()
+            return FollowItem(follow_id, item_from_pb(found.item), found.next_after_seq, found.head_seq, traces)
         case "level":
             return FollowLevel(follow_id, answer.level.head_seq)
         case "ended":

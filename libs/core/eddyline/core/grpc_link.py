@@ -22,6 +22,7 @@ from eddyline.core.record import effective_version
 from eddyline.core.source import Lease, Renewal, SourceChange, SourceOrders
 from eddyline.core.status import unwrap
 from eddyline.core.store_link import AppendResult
+from eddyline.core.trace_context import TRACEPARENT
 from eddyline.core.wire import answer_from_columns, fill_columns, filter_to_pb, items_from_pb, record_from_pb
 from eddyline.core.wire_artifact import artifact_from_pb, import_step_from_pb
 from eddyline.core.wire_calls import seq_found_from_pb
@@ -111,12 +112,13 @@ class GrpcLink:
         return (await self._call(self._topics.DeleteTopic, request)).epoch
 
     async def apply_batch(
-        self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None
+        self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None, traceparent: str = ""
     ) -> AppendResult:
         request = apply_pb2.ApplyBatchRequest(source=source, fence=fence, previous=previous, new=new)
         if batch is not None and batch.count:
             fill_columns(request.batch, batch)
-        answer = await self._call(self._apply.ApplyBatch, request)
+        traced = ((TRACEPARENT, traceparent),) if traceparent else ()
+        answer = await self._call(self._apply.ApplyBatch, request, metadata=traced)
         return AppendResult(answer.first_seq, answer.last_seq, answer.epoch, answer.ts_ms, answer.deduplicated)
 
     async def append(self, topic: str, batch: Batch, *, idempotency_key: str = "") -> AppendResult:
@@ -286,10 +288,15 @@ class GrpcLink:
             follow.close()
 
     async def _call(
-        self, method: grpc.aio.UnaryUnaryMultiCallable[Request, Response], request: Request, *, wait_s: float = 0.0
+        self,
+        method: grpc.aio.UnaryUnaryMultiCallable[Request, Response],
+        request: Request,
+        *,
+        wait_s: float = 0.0,
+        metadata: tuple[tuple[str, str], ...] = (),
     ) -> Response:
         try:
-            return await method(request, timeout=self._timeout_s + wait_s, metadata=self._metadata)
+            return await method(request, timeout=self._timeout_s + wait_s, metadata=self._metadata + metadata)
         except grpc.aio.AioRpcError as error:
             raise unwrap(error, unreachable=StoreUnreachable) from error
 

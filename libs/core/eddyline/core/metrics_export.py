@@ -19,6 +19,7 @@ from eddyline.core.clock import sleep
 from eddyline.core.metrics_http import MetricsServer, read_key
 from eddyline.core.metrics_otlp import OtlpExporter
 from eddyline.core.metrics_text import metrics_text
+from eddyline.core.otlp_resource import instance_id
 from eddyline.core.telemetry import fields
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class MetricsExport:
 
     async def _push(self, collect: Collect, threads: Executor) -> NoReturn:
         """Push each interval, the first time after one."""
-        instance = f"{self._host.name()}:{self._host.pid()}"
+        instance = instance_id(self._host)
         exporter = OtlpExporter(self._common.otlp_url, role=self._role, version=self._version, instance=instance)
         start_ns = self._clock.now_ms() * NS_A_MS
         failing = False

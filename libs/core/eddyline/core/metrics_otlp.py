@@ -7,10 +7,10 @@ An export that fails is not repeated: the next one has all that it had.
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from eddyline.core.metrics import MetricKind
+from eddyline.core.otlp_resource import EXPORT_S, SCOPE, otlp_resource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,31 +21,15 @@ if TYPE_CHECKING:
 
     from eddyline.core.metrics import Distribution, Metric
 
-EXPORT_S: Final = 5.0
-"""How long one export may take, with its retries. Elsewhere 10 s: the longest that a role's end waits for it."""
-SCOPE: Final = "eddyline"
-
 
 class OtlpExporter:
     """Exports for one role to one collector. Closed by whoever made it."""
 
     def __init__(self, url: str, *, role: str, version: str, instance: str) -> None:
-        # Imported here: it takes 200 ms, which a role that does not push need not pay.
         from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
-        from opentelemetry.sdk.resources import Resource
 
-        # It tells each failure at ERROR, each retry at WARNING; here an outage is one line (`metrics_export`).
-        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+        self._resource = otlp_resource(role, version=version, instance=instance)
         self._exporter = OTLPMetricExporter(endpoint=url, timeout=EXPORT_S)
-        # Not `Resource.create`, which runs detectors and reads the environment.
-        self._resource = Resource(
-            {
-                "service.namespace": "eddyline",
-                "service.name": role,
-                "service.version": version,
-                "service.instance.id": instance,
-            }
-        )
 
     def export(self, metrics: Sequence[Metric], *, start_ns: int, now_ns: int) -> bool:
         """Send all; False = it did not arrive. Takes at most `EXPORT_S`, less once it is closed."""

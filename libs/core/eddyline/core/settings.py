@@ -75,6 +75,7 @@ class CommonSettings:
     metrics_key_file: str = ""
     otlp_url: str = ""
     otlp_interval_ms: int = OTLP_INTERVAL_MS
+    trace_ratio: float = 0.0
     keys_file: str = ""
     key_file: str = ""
     tls_cert: str = ""
@@ -103,6 +104,9 @@ class CommonSettings:
         if self.otlp_url and not _OTLP_URL.fullmatch(self.otlp_url):
             raise SettingsError(f"{COMMON_PREFIX}OTLP_URL is not http://host:port or https://host:port")
         check_range(f"{COMMON_PREFIX}OTLP_INTERVAL_MS", self.otlp_interval_ms, *OTLP_INTERVAL_MS_RANGE)
+        check_range(f"{COMMON_PREFIX}TRACE_RATIO", self.trace_ratio, 0, 1)
+        if self.trace_ratio and not self.otlp_url:
+            raise SettingsError(f"{COMMON_PREFIX}TRACE_RATIO needs {COMMON_PREFIX}OTLP_URL, where traces go")
         if bool(self.tls_cert) is not bool(self.tls_key):
             raise SettingsError(
                 f"{COMMON_PREFIX}TLS_CERT and {COMMON_PREFIX}TLS_KEY go together; one of them is not set"

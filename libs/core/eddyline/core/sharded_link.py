@@ -207,10 +207,19 @@ class ShardedLink:
         await self._at_home(source, lambda shard: shard.release_lease(source, fence=fence), fenced=True)
 
     async def apply_batch(
-        self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None
+        self,
+        source: str,
+        *,
+        fence: int,
+        previous: bytes,
+        new: bytes,
+        batch: Batch | None,
+        traceparent: str = "",
     ) -> AppendResult:
         def apply(shard: StoreLink) -> Awaitable[AppendResult]:
-            return shard.apply_batch(source, fence=fence, previous=previous, new=new, batch=batch)
+            return shard.apply_batch(
+                source, fence=fence, previous=previous, new=new, batch=batch, traceparent=traceparent
+            )
 
         return await self._at_home(source, apply, fenced=True)
 

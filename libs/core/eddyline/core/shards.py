@@ -1,8 +1,8 @@
 """The stores of a cluster as who forwards calls sees them: a call is passed on as bytes, once, with its time and its caller.
 
 What goes with it: the caller's deadline; this role's key or certificate and the principal it speaks for
-(`eddyline.core.caller_channel`); the cluster's id where the caller said one; and the mark that it was forwarded, which
-carries the id of our cluster, so that a store of another one refuses it. Answers are not parsed. Whatever a store says
+(`eddyline.core.caller_channel`); the cluster's id and the trace where the caller said one; and the mark of a forwarded call,
+which carries the id of our cluster, so that a store of another one refuses it. Answers are not parsed. Whatever a store says
 (status, message, details) goes on as it came; where it does not answer, STORE_UNREACHABLE with the shard's index.
 I1: a stream holds one message each way beside what gRPC has in its windows (512 KiB a stream). I2: whoever calls goes, its
 call at the owner ends; the owner ends it, and so does the caller's. I3: nothing is retried here.
@@ -27,6 +27,7 @@ from eddyline.core.duplex import beside
 from eddyline.core.errors import EddylineError, NotReady, SourceNotFound, StoreUnreachable, Unauthenticated
 from eddyline.core.routes import GET_SOURCE
 from eddyline.core.status import passed_on
+from eddyline.core.trace_context import TRACEPARENT
 from eddyline.v1 import apply_pb2
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_PASSED_ON: Final = (CLUSTER_ID_KEY, TRACEPARENT)
 FIND_S: Final = 5.0
 """Elsewhere none. How long each store may take to say whether it has a source: it is a look-up in memory."""
 
@@ -197,7 +199,7 @@ class Shards:
 
     def _metadata(self, context: Context) -> tuple[tuple[str, str], ...]:
         said = context.invocation_metadata() or ()
-        own = tuple((key, value) for key, value in said if key == CLUSTER_ID_KEY and isinstance(value, str))
+        own = tuple((key, value) for key, value in said if key in _PASSED_ON and isinstance(value, str))
         return (*self._mark, *own)
 
     def _failed(self, shard: int, error: grpc.aio.AioRpcError) -> EddylineError:

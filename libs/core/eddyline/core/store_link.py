@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from eddyline.core.record import Gap
     from eddyline.core.source import Lease, Renewal, SourceChange, SourceDefinition, SourceInfo, SourceReport
     from eddyline.core.topic import Kind, TopicConfig, TopicInfo
+    from eddyline.core.trace_context import SeqTrace
 
 
 class AppendResult(NamedTuple):
@@ -45,12 +46,13 @@ class FollowStarted:
 
 @dataclass(frozen=True, slots=True)
 class FollowItem:
-    """Records or a gap; `next_after_seq` is the cursor after it."""
+    """Records or a gap; `next_after_seq` is the cursor after it. `traces` = commits among the records that are traced."""
 
     follow_id: int
     item: Batch | Gap
     next_after_seq: int
     head_seq: int
+    traces: tuple[SeqTrace, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +118,10 @@ class StoreLink(Protocol):
         """
 
     async def apply_batch(
-        self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None
+        self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None, traceparent: str = ""
     ) -> AppendResult:
         """Commit a source's batch and its position in one frame. Raises: SourceNotFound, StaleFence, StalePosition,
-        and what an append raises."""
+        and what an append raises. `traceparent` = whose trace it is part of; "" = none's."""
 
     async def append(self, topic: str, batch: Batch, *, idempotency_key: str = "") -> AppendResult:
         """Append to a topic that has no source. Raises: TopicNotFound, TopicHasSource, and what an append raises."""

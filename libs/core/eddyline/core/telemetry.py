@@ -1,9 +1,10 @@
-"""Telemetry: every metric's name, and how a role logs.
+"""Telemetry: every metric's and every span's name, and how a role logs.
 
 Owns the names (no module spells one itself) with their units in them, the names of labels, and the log formats. What a
 name means, and where its value comes from, is in the `metrics.py` of its role; how it is exported in
 `eddyline.core.metrics_export`. A log event is a short constant string plus fields:
-`log.info("lease won", extra=fields(source=name, fence=3))`; never one a record. There are no spans.
+`log.info("lease won", extra=fields(source=name, fence=3))`; never one a record. Spans are made by `eddyline.core.tracing`:
+their names, and those of their attributes, are here too.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ STORE_SYNC_SECONDS: Final = "eddyline_store_sync_seconds"
 STORE_APPLY_SECONDS: Final = "eddyline_store_apply_seconds"
 STORE_APPLY_LAG_RECORDS: Final = "eddyline_store_apply_lag_records"
 STORE_APPLY_LAG_BYTES: Final = "eddyline_store_apply_lag_bytes"
+STORE_APPLY_LAG_SECONDS: Final = "eddyline_store_apply_lag_seconds"
 STORE_WAL_BYTES: Final = "eddyline_store_wal_bytes"
 STORE_UNSYNCED_BYTES: Final = "eddyline_store_unsynced_bytes"
 STORE_UNSEGMENTED_BYTES: Final = "eddyline_store_unsegmented_bytes"
@@ -45,6 +47,8 @@ STORE_RESIDENT_BYTES: Final = "eddyline_store_resident_bytes"
 STORE_MEMORY_FULL: Final = "eddyline_store_memory_full"
 STORE_RECOVERED_BYTES: Final = "eddyline_store_recovered_bytes"
 STORE_TO_RECOVER_BYTES: Final = "eddyline_store_to_recover_bytes"
+STORE_EXPORTED_SPANS: Final = "eddyline_store_exported_spans_total"
+STORE_DROPPED_SPANS: Final = "eddyline_store_dropped_spans_total"
 
 INGEST_READY: Final = "eddyline_ingest_ready"
 INGEST_NATS_CONNECTED: Final = "eddyline_ingest_nats_connected"
@@ -67,6 +71,8 @@ INGEST_RESYNCS: Final = "eddyline_ingest_resyncs_total"
 INGEST_GAPS: Final = "eddyline_ingest_gaps_total"
 INGEST_SYNTHETIC_DELETES: Final = "eddyline_ingest_synthetic_deletes_total"
 INGEST_DEAD_LETTERS: Final = "eddyline_ingest_dead_letters_total"
+INGEST_EXPORTED_SPANS: Final = "eddyline_ingest_exported_spans_total"
+INGEST_DROPPED_SPANS: Final = "eddyline_ingest_dropped_spans_total"
 
 DELIVERY_READY: Final = "eddyline_delivery_ready"
 DELIVERY_STORE_CONNECTED: Final = "eddyline_delivery_store_connected"
@@ -78,6 +84,8 @@ DELIVERY_ENCODED_FRAMES: Final = "eddyline_delivery_encoded_frames_total"
 DELIVERY_BUFFERED_BYTES: Final = "eddyline_delivery_buffered_bytes"
 DELIVERY_CATCHUP_READS: Final = "eddyline_delivery_catchup_reads_total"
 DELIVERY_LATENCY_SECONDS: Final = "eddyline_delivery_latency_seconds"
+DELIVERY_LAG_RECORDS: Final = "eddyline_delivery_lag_records"
+DELIVERY_LAG_SECONDS: Final = "eddyline_delivery_lag_seconds"
 DELIVERY_PRESSURE: Final = "eddyline_delivery_pressure_ratio"
 DELIVERY_PRESSURE_STEP: Final = "eddyline_delivery_pressure_step"
 DELIVERY_READY_TOPICS: Final = "eddyline_delivery_ready_topics"
@@ -87,6 +95,8 @@ DELIVERY_TURN_WAIT_SECONDS: Final = "eddyline_delivery_turn_wait_seconds_total"
 DELIVERY_SCHEDULING_SECONDS: Final = "eddyline_delivery_scheduling_latency_seconds"
 DELIVERY_LONGEST_WAIT_SECONDS: Final = "eddyline_delivery_longest_wait_seconds"
 DELIVERY_QUEUED_BYTES: Final = "eddyline_delivery_queued_bytes"
+DELIVERY_EXPORTED_SPANS: Final = "eddyline_delivery_exported_spans_total"
+DELIVERY_DROPPED_SPANS: Final = "eddyline_delivery_dropped_spans_total"
 
 LABEL_SHARD: Final = "shard"
 LABEL_SOURCE: Final = "source"
@@ -96,6 +106,20 @@ LABEL_REASON: Final = "reason"
 LABEL_BAND: Final = "band"
 LABEL_STEP: Final = "step"
 """Every label there is. Each has a bound: sources by what a replica exports, the others are closed sets. Topics are none."""
+
+SPAN_INGEST_RECEIVE: Final = "ingest.receive"
+SPAN_INGEST_APPLY: Final = "ingest.apply"
+SPAN_STORE_COMMIT: Final = "store.commit"
+SPAN_DELIVERY_RECEIVE: Final = "delivery.receive"
+SPAN_DELIVERY_SEND: Final = "delivery.send"
+EVENT_DURABLE: Final = "durable"
+ATTRIBUTE_SOURCE: Final = "eddyline.source"
+ATTRIBUTE_REVISION: Final = "eddyline.revision"
+ATTRIBUTE_TOPIC: Final = "eddyline.topic"
+ATTRIBUTE_EPOCH: Final = "eddyline.epoch"
+ATTRIBUTE_FIRST_SEQ: Final = "eddyline.first_seq"
+ATTRIBUTE_SEQ: Final = "eddyline.seq"
+ATTRIBUTE_RECORDS: Final = "eddyline.records"
 
 _FIELDS: Final = "fields"
 

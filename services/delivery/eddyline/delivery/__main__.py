@@ -29,6 +29,8 @@ from eddyline.core.server import make_server
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
 from eddyline.core.shards import configured_shards
 from eddyline.core.telemetry import fields, set_up_logging
+from eddyline.core.trace_export import TraceExport
+from eddyline.core.tracing import Tracer
 from eddyline.delivery.config import PREFIX, DeliverySettings
 from eddyline.delivery.metrics import delivery_metrics
 from eddyline.delivery.role import SERVICES, DeliveryRole, add_services, gates_of, keep_health
@@ -72,8 +74,10 @@ async def serve(settings: DeliverySettings, common: CommonSettings) -> None:
     access = RoleAccess(common)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(access.running(clock))
+        tracer = Tracer(common.trace_ratio, clock=clock, rng=Random())
+        traces = TraceExport(ROLE, tracer, version=version("eddyline-delivery"), common=common, clock=clock, host=host)
         link = await stack.enter_async_context(open_link(common, access.caller))
-        role = DeliveryRole(link, clock=clock, random=Random(), settings=settings)
+        role = DeliveryRole(link, clock=clock, random=Random(), settings=settings, tracer=tracer)
         shards = await stack.enter_async_context(configured_shards(common, access))
         server = make_server(
             settings.listen,
@@ -92,6 +96,7 @@ async def serve(settings: DeliverySettings, common: CommonSettings) -> None:
         )
         add_services(server, role, common=common, clock=clock, host=host, metrics_address=metrics.address)
         await stack.enter_async_context(metrics.running(partial(delivery_metrics, role)))
+        await stack.enter_async_context(traces.running())
         address = await server.start(*SERVICES)
         stack.push_async_callback(server.stop, 0)
         async with asyncio.TaskGroup() as tasks:

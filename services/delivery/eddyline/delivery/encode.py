@@ -59,8 +59,8 @@ class Frame(NamedTuple):
 NOTHING: Final = Frame(b"", 0)
 
 
-def item_frame(place: Place, item: Batch | Gap, view: View) -> Frame:
-    """Encode records or a gap as `view` wants them; `NOTHING` where its filter leaves none."""
+def item_frame(place: Place, item: Batch | Gap, view: View, traceparent: str = "") -> Frame:
+    """Encode records or a gap as `view` wants them; `NOTHING` where its filter leaves none. `traceparent` goes with it."""
     if isinstance(item, Gap):
         return Frame(_answer(place, gap=gap_to_pb(item)).SerializeToString(), 0)
     indices = None if view.record_filter.passes_all() else matching(item, view.record_filter)
@@ -68,6 +68,7 @@ def item_frame(place: Place, item: Batch | Gap, view: View) -> Frame:
     if batch.count == 0:
         return NOTHING
     answer = _answer(place)
+    answer.traceparent = traceparent
     sizes = _data_sizes(batch) if view.metadata_only else None
     if sizes is not None:
         batch = _without_data(batch)

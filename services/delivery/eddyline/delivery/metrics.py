@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 async def delivery_metrics(role: DeliveryRole) -> list[Metric]:
     """Everything, now."""
     figures = role.figures
+    lag = await role.lag()
     return [
         gauge(
             telemetry.DELIVERY_READY,
@@ -49,6 +50,14 @@ async def delivery_metrics(role: DeliveryRole) -> list[Metric]:
             "From a record's commit at the store to its place in a ring, once a frame.",
             figures.latency,
         ),
+        gauge(
+            telemetry.DELIVERY_LAG_RECORDS,
+            "Records that the subscription lacks that is furthest behind, those too that filters hide.",
+            lag.records,
+        ),
+        gauge(telemetry.DELIVERY_LAG_SECONDS, "Age of the oldest record that a subscription lacks.", lag.seconds),
+        counter(telemetry.DELIVERY_EXPORTED_SPANS, "Spans that a collector took.", role.tracer.exported_count),
+        counter(telemetry.DELIVERY_DROPPED_SPANS, "Spans dropped: no room, or not taken.", role.tracer.dropped_count),
         *_scheduling(figures),
     ]
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -22,9 +23,11 @@ from eddyline.core.batch import Batch
 from eddyline.core.follow_credit import item_bytes
 from eddyline.core.record import Gap
 from eddyline.delivery.encode import Place, item_frame
+from eddyline.delivery.frame_trace import opened, traceparent
 
 if TYPE_CHECKING:
     from eddyline.delivery.encode import Frame, View
+    from eddyline.delivery.frame_trace import CommitTrace
 
 FRAME_OVERHEAD_BYTES: Final = 512
 """What a frame costs beside its buffers: about ten Python objects, measured with `sys.getsizeof`."""
@@ -62,14 +65,18 @@ class RingBudget:
 class RingFrame:
     """Records or a gap, and their encodings. Covers seqs above `after_seq` up to `next_after_seq`."""
 
-    __slots__ = ("after_seq", "encoded", "item", "nbytes", "next_after_seq")
+    __slots__ = ("after_seq", "encoded", "item", "nbytes", "next_after_seq", "traces")
 
-    def __init__(self, item: Batch | Gap, after_seq: int, next_after_seq: int) -> None:
+    def __init__(
+        self, item: Batch | Gap, after_seq: int, next_after_seq: int, traces: tuple[CommitTrace, ...] = ()
+    ) -> None:
         self.item = item
         self.after_seq = after_seq
         self.next_after_seq = next_after_seq
         self.nbytes = item_bytes(item) + FRAME_OVERHEAD_BYTES
         self.encoded: dict[View, Frame] = {}
+        self.traces = traces
+        """Of commits in it that are traced."""
 
 
 class Ring:
@@ -106,10 +113,10 @@ class Ring:
         while self._start < len(self._frames):
             self.drop_oldest()
 
-    def push(self, item: Batch | Gap, next_after_seq: int) -> None:
+    def push(self, item: Batch | Gap, next_after_seq: int, traces: tuple[CommitTrace, ...] = ()) -> None:
         """Take what follows `end_seq`, up to `next_after_seq`."""
         assert next_after_seq > self.end_seq, "a ring never goes back"
-        frame = RingFrame(item, self.end_seq, next_after_seq)
+        frame = RingFrame(item, self.end_seq, next_after_seq, traces)
         self._frames.append(frame)
         self.end_seq = next_after_seq
         self.nbytes += frame.nbytes
@@ -134,6 +141,8 @@ class Ring:
             self._join(start, joined_bytes_max)
         self.open_seq = frame.next_after_seq
         self.unopened_bytes -= frame.nbytes - FRAME_OVERHEAD_BYTES
+        if frame.traces:
+            opened(frame.traces)
         return 0 if isinstance(frame.item, Gap) else frame.item.count
 
     def _pass_over(self, stop: int) -> None:
@@ -141,6 +150,7 @@ class Ring:
         while stop > self._start and self._frames[stop - 1].after_seq >= self.open_seq:
             stop -= 1
             self.unopened_bytes -= self._frames[stop].nbytes - FRAME_OVERHEAD_BYTES
+            opened(self._frames[stop].traces)
 
     def after(self, seq: int) -> RingFrame | None:
         """The frame that has what comes after `seq`, open or not; None = nothing yet. `seq` is at the floor or above it."""
@@ -156,7 +166,8 @@ class Ring:
         """The frame as `view` wants it: encoded the first time, kept for the others."""
         found = frame.encoded.get(view)
         if found is None:
-            found = item_frame(Place(self._topic, self.epoch, frame.next_after_seq), frame.item, view)
+            place = Place(self._topic, self.epoch, frame.next_after_seq)
+            found = item_frame(place, frame.item, view, traceparent(frame.traces))
             self._budget.encoded_count += 1
             frame.encoded[view] = found
             if frame.after_seq >= self.floor_seq:
@@ -202,6 +213,7 @@ class Ring:
         gained = sum([frame.nbytes - FRAME_OVERHEAD_BYTES for frame in rest])
         first.item = Batch.concat(parts)
         first.next_after_seq = rest[-1].next_after_seq
+        first.traces = tuple(chain(first.traces, *[frame.traces for frame in rest]))
         first.nbytes += gained
         self.nbytes -= FRAME_OVERHEAD_BYTES * len(rest)
         del self._frames[start + 1 : stop]

@@ -26,10 +26,12 @@ from eddyline.core.routing import shard_of
 from eddyline.core.server import RawMethod
 from eddyline.core.shard_gate import ShardGate
 from eddyline.core.sharded_link import shards_of
+from eddyline.core.tracing import UNTRACED
 from eddyline.delivery.all_tails import AllTails
 from eddyline.delivery.dispatch import Dispatcher
 from eddyline.delivery.fetch import Fetcher
 from eddyline.delivery.figures import Figures
+from eddyline.delivery.lag import largest_lag
 from eddyline.delivery.ring import RingBudget
 from eddyline.delivery.rpc.explain import DeliveryService
 from eddyline.delivery.rpc.status import delivery_status
@@ -52,7 +54,9 @@ if TYPE_CHECKING:
     from eddyline.core.settings import CommonSettings
     from eddyline.core.shards import Shards
     from eddyline.core.store_link import StoreLink
+    from eddyline.core.tracing import Tracer
     from eddyline.delivery.config import DeliverySettings
+    from eddyline.delivery.lag import Lag
 
 FORWARDED: Final = (
     methods_of(LOG_SERVICE, READ_CALLS) | methods_of(FOLD_SERVICE, ENTRY_CALLS) | methods_of(TOPIC_SERVICE, TOPIC_CALLS)
@@ -64,7 +68,16 @@ SERVICES: Final = (SERVICE, TOPIC_SERVICE, LOG_SERVICE, FOLD_SERVICE, CLUSTER_SE
 class DeliveryRole:
     """One delivery process's parts, and `run`, which makes them go."""
 
-    def __init__(self, link: StoreLink, *, clock: Clock, random: Random, settings: DeliverySettings) -> None:
+    def __init__(
+        self,
+        link: StoreLink,
+        *,
+        clock: Clock,
+        random: Random,
+        settings: DeliverySettings,
+        tracer: Tracer = UNTRACED,
+    ) -> None:
+        self.tracer = tracer
         self._link = link
         self._clock = clock
         self.figures = Figures(start_s=clock.monotonic_s())
@@ -85,6 +98,7 @@ class DeliveryRole:
                     topic_bytes_max=settings.topic_buffer_bytes,
                     mark=self._dispatcher.mark,
                     latency=self.figures.latency,
+                    tracer=tracer,
                     shard=index,
                     shard_count=len(shards),
                 )
@@ -111,6 +125,10 @@ class DeliveryRole:
             watches_max=settings.watches_max,
             age_s_max=settings.stream_age_ms_max / 1000,
         )
+
+    async def lag(self) -> Lag:
+        """How far subscriptions are behind at most."""
+        return await largest_lag(self.watches.opened, self._clock.now_ms())
 
     def explains(self) -> DeliveryService:
         """What it answers by messages."""

@@ -24,6 +24,7 @@ from eddyline.core.read import READ_LIMIT_MAX
 from eddyline.core.record import Gap, GapReason
 from eddyline.delivery.encode import Frame, Place, item_frame, progress_frame, topic_deleted_frame
 from eddyline.delivery.fetching import Fetching
+from eddyline.delivery.frame_trace import sends, traceparent
 from eddyline.delivery.pieces import FRAME_BYTES
 from eddyline.delivery.snapshot_pass import SnapshotPass, Sources
 from eddyline.delivery.under_way import Waiter
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.read import ReadResult
     from eddyline.core.store_link import StoreLink
+    from eddyline.core.tracing import OpenSpan
     from eddyline.delivery.all_tails import AllTails
     from eddyline.delivery.encode import View
     from eddyline.delivery.fetch import Fetcher
@@ -125,6 +127,8 @@ class Subscription:
         self._fetching = Fetching(feeds.fetcher_of(topic), wheel=feeds.wheel, random=feeds.random, wake=self.wake)
         self._fetched: ReadResult | None = None
         self._pass: SnapshotPass | None = None
+        self._sends: tuple[OpenSpan, ...] = ()
+        """Of the frame that is being sent."""
 
     def begin(self, begin: Begin, view: View, *, delete_mark: int = 0) -> None:
         """Set where it starts, and what it shows. Before the first step. `delete_mark` = the topic's when its head was
@@ -201,6 +205,10 @@ class Subscription:
 
     def sent(self) -> None:
         """The frames of the last step are sent."""
+        if self._sends:
+            for span in self._sends:
+                span.end()
+            self._sends = ()
         self._feeds.sent(self._waiter)
 
     def progress(self) -> Frame | None:
@@ -243,10 +251,13 @@ class Subscription:
         else:
             # a cursor within the frame: the rest of it is this subscriber's alone
             rest = frame.item.slice(frame.item.index_after(self.seq), frame.item.count)
-            found = item_frame(Place(self.topic, self.epoch, frame.next_after_seq), rest, self.view)
+            place = Place(self.topic, self.epoch, frame.next_after_seq)
+            found = item_frame(place, rest, self.view, traceparent(frame.traces))
         self.seq = frame.next_after_seq
         if not found.data:
             return _MORE
+        if frame.traces:
+            self._sends = sends(frame.traces)
         self._told_seq = self.seq
         return Step((found,), more=True)
 

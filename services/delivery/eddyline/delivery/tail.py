@@ -30,6 +30,8 @@ from eddyline.core.record import Gap, GapReason
 from eddyline.core.routing import name_on
 from eddyline.core.store_link import FollowChanged, FollowEnded, FollowItem, FollowLevel, FollowStarted
 from eddyline.core.telemetry import fields
+from eddyline.core.tracing import UNTRACED
+from eddyline.delivery.frame_trace import commit_traces, opened
 from eddyline.delivery.pieces import pieces
 from eddyline.delivery.ring import Ring, RingBudget
 
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from eddyline.core.metrics import Histogram
     from eddyline.core.store_link import Follow, FollowEvent, StoreLink
     from eddyline.core.topic import TopicInfo
+    from eddyline.core.tracing import Tracer
+    from eddyline.delivery.frame_trace import CommitTrace
     from eddyline.delivery.under_way import Waiter
     from eddyline.delivery.wheel import Deadline, Wheel
 
@@ -117,8 +121,8 @@ class TopicTail:
             self.delete_mark = topic.delete_mark
             self.ring.forget()
 
-    def take(self, event: FollowItem) -> None:
-        """Records or a gap go into the ring, cut to frames; what it has already is passed over."""
+    def take(self, event: FollowItem, traces: tuple[CommitTrace, ...] = ()) -> None:
+        """Records or a gap go into the ring, cut to frames; what it has already is passed over. `traces` = the item's."""
         item, end_seq = event.item, event.next_after_seq
         if isinstance(item, Gap):
             if item.reason == GapReason.RECREATED:
@@ -135,7 +139,8 @@ class TopicTail:
         if item.seq_at(0) <= self.ring.end_seq:
             item = item.slice(item.index_after(self.ring.end_seq), item.count)
         for piece in pieces(item):
-            self.ring.push(piece, end_seq if piece.last_seq == item.last_seq else piece.last_seq)
+            within = traces and tuple(trace for trace in traces if piece.first_seq <= trace.seq <= piece.last_seq)
+            self.ring.push(piece, end_seq if piece.last_seq == item.last_seq else piece.last_seq, within)
 
     def level(self, head_seq: int) -> None:
         """There is nothing more up to the head: what had the seqs below it was deleted."""
@@ -169,6 +174,7 @@ class Tails:
         latency: Histogram,
         shard: int = 0,
         shard_count: int = 1,
+        tracer: Tracer = UNTRACED,
     ) -> None:
         self._link = link
         self._shard = shard
@@ -182,6 +188,7 @@ class Tails:
         self._topic_bytes_max = topic_bytes_max
         self._mark = mark
         self._latency = latency
+        self._tracer = tracer
         self._backoff = Backoff(random, cap_s=RECONNECT_S_MAX)
         self._by_name: dict[str, TopicTail] = {}
         self._by_id: dict[int, TopicTail] = {}
@@ -318,7 +325,10 @@ class Tails:
         if tail is None:
             return
         if isinstance(event, FollowItem):
-            tail.take(event)
+            traces = commit_traces(self._tracer, event, tail.name) if event.traces else ()
+            tail.take(event, traces)
+            if not tail.listeners:
+                opened(traces)
             if not isinstance(event.item, Gap):
                 # The hosts' clocks may differ by more than it took.
                 self._latency.observe(max(self._clock.now_ms() - event.item.last_ts_ms, 0) / 1000)

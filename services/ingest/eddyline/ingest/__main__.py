@@ -31,6 +31,8 @@ from eddyline.core.server import make_server
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
 from eddyline.core.shards import configured_shards
 from eddyline.core.telemetry import fields, set_up_logging
+from eddyline.core.trace_export import TraceExport
+from eddyline.core.tracing import Tracer
 from eddyline.ingest.config import PREFIX, IngestSettings
 from eddyline.ingest.metrics import ingest_metrics
 from eddyline.ingest.role import SERVICES, IngestRole, add_services, gates_of
@@ -94,9 +96,18 @@ async def serve(settings: IngestSettings, common: CommonSettings, definitions: S
         link = await stack.enter_async_context(open_link(common, access.caller))
         shards = await stack.enter_async_context(configured_shards(common, access))
         server = make_server(settings.listen, interceptors=gates_of(shards), access=access)
+        tracer = Tracer(common.trace_ratio, clock=clock, rng=Random())
         role = IngestRole(
-            link, settings=settings, common=common, clock=clock, rng=Random(), host=host, health=server.health
+            link,
+            settings=settings,
+            common=common,
+            clock=clock,
+            rng=Random(),
+            host=host,
+            health=server.health,
+            tracer=tracer,
         )
+        traces = TraceExport(ROLE, tracer, version=version("eddyline-ingest"), common=common, clock=clock, host=host)
         metrics = MetricsExport(
             ROLE,
             settings.metrics_listen,
@@ -108,6 +119,7 @@ async def serve(settings: IngestSettings, common: CommonSettings, definitions: S
         )
         add_services(server, role, link=link, common=common, clock=clock, host=host, metrics_address=metrics.address)
         await stack.enter_async_context(metrics.running(partial(ingest_metrics, role)))
+        await stack.enter_async_context(traces.running())
         address = await server.start(*SERVICES)
         stack.push_async_callback(server.stop, 0)
         if not await _ensured(role, definitions, settings.sources_file, stopping):

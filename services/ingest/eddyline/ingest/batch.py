@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eddyline.core.record import Gap
+    from eddyline.core.tracing import OpenSpan
     from eddyline.ingest.decode import Delivery, Meaning
 
 CHUNK_RECORDS_MAX: Final = 4_096
@@ -87,6 +88,7 @@ class Chunk:
         "ops",
         "revisions",
         "times_ns",
+        "trace",
     )
 
     def __init__(self) -> None:
@@ -103,6 +105,8 @@ class Chunk:
         """Of the last message, and its subject and data."""
         self.last_subject = self.last_data = b""
         self.nbytes = 0
+        self.trace: OpenSpan | None = None
+        """Of the first message in it that is sampled."""
 
     @property
     def count(self) -> int:

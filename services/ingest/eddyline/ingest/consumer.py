@@ -29,8 +29,10 @@ from nats.errors import Error as NatsError
 from eddyline.core.errors import EddylineError, NatsUnreachable
 from eddyline.core.record import KEY_BYTES_MAX, SOURCE_DATA_META_BYTES_MAX
 from eddyline.core.source import SourceDefinition
+from eddyline.core.tracing import UNTRACED
 from eddyline.ingest.batch import Gatherer, Jump, Misfit
 from eddyline.ingest.cancellation import cancellation_kept
+from eddyline.ingest.chunk_trace import trace_message
 from eddyline.ingest.decode import (
     EVENT,
     VALUE,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from eddyline.core.clock import Clock, Timer
+    from eddyline.core.tracing import Tracer
     from eddyline.ingest.batch import Chunk
     from eddyline.ingest.connection import Connection
     from eddyline.ingest.decode import Delivery, Status
@@ -115,6 +118,7 @@ class Consumer:
         pull_bytes_max: int = PULL_BYTES_MAX,
         takes: Filter = EVERYTHING,
         misfits: Misfits = "STOP",
+        tracer: Tracer = UNTRACED,
     ) -> None:
         assert start_revision > 0
         self._connection = connection
@@ -131,6 +135,7 @@ class Consumer:
         self._prefix = stream.prefix
         self._takes = takes
         self._misfits: Misfits = misfits
+        self._tracer = tracer
         self._next_subject = f"{jetstream.prefix}.CONSUMER.MSG.NEXT.{stream.name}.{name}"
         self._lost = connection.lost
         self._inbox = ""
@@ -290,6 +295,8 @@ class Consumer:
             except SourceStopped as stopped:
                 self._fail(stopped)
                 return
+            if self._tracer.is_on:
+                trace_message(self._tracer, chunk, headers, revision, self._metadata.get("eddyline_source", ""))
             if revision > self._revision + 1:
                 chunk.jumps.append(Jump(row, self._revision, self._time_ns, revision))
         self._revision = revision

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from eddyline.core import telemetry
 from eddyline.core.backoff import Backoff
 from eddyline.core.clock import sleep
 from eddyline.core.errors import Code, EddylineError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from eddyline.core.clock import Clock
     from eddyline.core.metrics import Histogram
     from eddyline.core.store_link import StoreLink
+    from eddyline.core.tracing import OpenSpan
     from eddyline.ingest.position import Position
     from eddyline.ingest.progress import SourceCounts
 
@@ -68,8 +70,8 @@ class Forward:
         self._on_trouble = on_trouble
         self.stored = stored
 
-    async def apply(self, batch: Batch | None, new: Position) -> None:
-        """Apply a batch and move to `new`; None moves alone.
+    async def apply(self, batch: Batch | None, new: Position, trace: OpenSpan | None = None) -> None:
+        """Apply a batch and move to `new`; None moves alone. `trace` = that of the messages in it.
 
         Raises:
             StaleFence, SourceNotFound, TopicNotFound: the source is no longer ours. StalePosition: `stored` is not what
@@ -78,15 +80,25 @@ class Forward:
         encoded = new.encode()
         assert encoded != self.stored, "a position that follows differs"
         started_s = self._clock.monotonic_s()
+        span = trace.next(telemetry.SPAN_INGEST_APPLY) if trace is not None else None
         while True:
             try:
                 await self._link.apply_batch(
-                    self._source, fence=self._fence, previous=self.stored, new=encoded, batch=batch
+                    self._source,
+                    fence=self._fence,
+                    previous=self.stored,
+                    new=encoded,
+                    batch=batch,
+                    traceparent=span.traceparent if span is not None else "",
                 )
                 break
             except EddylineError as error:
                 if not retried(error):
+                    if span is not None:
+                        span.end(error.reason)
                     raise
+                if span is not None:
+                    span.event(error.reason)
                 if self._backoff.failures == 0:
                     log.warning("apply retried", extra=fields(source=self._source, error=error.message))
                 self._on_trouble(f"store: {error.message}")
@@ -96,6 +108,8 @@ class Forward:
             self._backoff.reset()
             self._on_trouble("")
         self.stored = encoded
+        if span is not None:
+            span.end()
         if batch is not None:
             self._apply_s.observe(self._clock.monotonic_s() - started_s)
             self.counts.applied += batch.count

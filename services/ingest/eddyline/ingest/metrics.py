@@ -51,6 +51,8 @@ async def ingest_metrics(role: IngestRole) -> list[Metric]:
             role.verifier.verification_count,
         ),
         counter(telemetry.INGEST_DRIFTED_KEYS, "Keys that they found to differ.", role.verifier.drifted_key_count),
+        counter(telemetry.INGEST_EXPORTED_SPANS, "Spans that a collector took.", role.tracer.exported_count),
+        counter(telemetry.INGEST_DROPPED_SPANS, "Spans dropped: no room, or not taken.", role.tracer.dropped_count),
     ]
     for metric in chain(_source_gauges(listed), _source_counters(listed)):
         made.append(metric)

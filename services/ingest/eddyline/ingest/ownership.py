@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from eddyline.core.source import Lease, SourceInfo
     from eddyline.core.store_link import StoreLink
     from eddyline.ingest.readiness import Readiness
-    from eddyline.ingest.source import Surroundings
+    from eddyline.ingest.surroundings import Surroundings
 
 log = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from eddyline.ingest.position import Position, decode_position
 
 if TYPE_CHECKING:
     from eddyline.core.batch import Batch
+    from eddyline.core.tracing import OpenSpan
     from eddyline.ingest.forward import Forward
 
 
@@ -24,7 +25,9 @@ def breaks_cap(error: RecordTooLarge) -> bool:
     return "capRecords" in error.metadata
 
 
-async def apply_cut(forward: Forward, batch: Batch | None, new: Position, *, moves: bool) -> None:
+async def apply_cut(
+    forward: Forward, batch: Batch | None, new: Position, *, moves: bool, trace: OpenSpan | None = None
+) -> None:
     """Apply a batch and move to `new`, in pieces where the topic's cap is smaller. `moves` = each row's version is the
     revision that it brings the position to, gaps aside.
 
@@ -32,14 +35,14 @@ async def apply_cut(forward: Forward, batch: Batch | None, new: Position, *, mov
         RecordTooLarge: what is left is one record. As `Forward.apply`.
     """
     try:
-        await forward.apply(batch, new)
+        await forward.apply(batch, new, trace)
     except RecordTooLarge as error:
         row = _cut(batch) if batch is not None and breaks_cap(error) else 0
         if batch is None or not row:
             raise
         between = _moved(batch, row, new) if moves else _stays(forward, new)
-        await apply_cut(forward, batch.slice(0, row), between, moves=moves)
-        await apply_cut(forward, batch.slice(row, batch.count), new, moves=moves)
+        await apply_cut(forward, batch.slice(0, row), between, moves=moves, trace=trace)
+        await apply_cut(forward, batch.slice(row, batch.count), new, moves=moves, trace=trace)
 
 
 def _cut(batch: Batch) -> int:

@@ -22,6 +22,7 @@ from eddyline.core.metrics import Histogram
 from eddyline.core.routes import APPEND_CALLS, LOG_SERVICE, TOPIC_CALLS, TOPIC_SERVICE, methods_of
 from eddyline.core.shard_gate import ShardGate
 from eddyline.core.sharded_link import shards_of
+from eddyline.core.tracing import UNTRACED
 from eddyline.ingest.audit import LOOK_S
 from eddyline.ingest.compare import Comparer
 from eddyline.ingest.connection import Connection
@@ -34,8 +35,8 @@ from eddyline.ingest.rpc.kv import SERVICE as KV_SERVICE
 from eddyline.ingest.rpc.kv import KvServicer
 from eddyline.ingest.rpc.source import SERVICE, SourceServicer
 from eddyline.ingest.rpc.status import ingest_status
-from eddyline.ingest.source import Surroundings
 from eddyline.ingest.sources_file import ensure_sources
+from eddyline.ingest.surroundings import Surroundings
 from eddyline.ingest.verify import Verifier
 from eddyline.ingest.verify_schedule import VerifySchedule
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc, kv_pb2_grpc, source_pb2_grpc
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from eddyline.core.shards import Shards
     from eddyline.core.source import SourceDefinition
     from eddyline.core.store_link import StoreLink
+    from eddyline.core.tracing import Tracer
     from eddyline.ingest.config import IngestSettings
 
 FORWARDED: Final = methods_of(LOG_SERVICE, APPEND_CALLS) | methods_of(TOPIC_SERVICE, TOPIC_CALLS)
@@ -82,7 +84,9 @@ class IngestRole:
         host: Host,
         health: HealthBoard,
         look_s: float = LOOK_S,
+        tracer: Tracer = UNTRACED,
     ) -> None:
+        self.tracer = tracer
         self._clock = clock
         self._rng = rng
         self._link = link
@@ -110,6 +114,7 @@ class IngestRole:
             heartbeat_s=settings.heartbeat_ms / 1000,
             look_s=look_s,
             apply_s=self.apply_s,
+            tracer=tracer,
         )
         self.ownership = Ownership(
             surroundings,

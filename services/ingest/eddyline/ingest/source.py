@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.backoff import Backoff
@@ -34,10 +34,9 @@ from eddyline.core.errors import (
     TopicFull,
     TopicNotFound,
 )
-from eddyline.core.metrics import Histogram
 from eddyline.core.telemetry import fields
 from eddyline.ingest.accept import Acceptance, accept, only_changes
-from eddyline.ingest.audit import LOOK_S, Audit
+from eddyline.ingest.audit import Audit
 from eddyline.ingest.bootstrap import bootstrap
 from eddyline.ingest.cautions import Cautions
 from eddyline.ingest.consumer import Consumer, ConsumerLost
@@ -54,20 +53,16 @@ from eddyline.ingest.resync import resync
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
-    from random import Random
 
     from eddyline.core.batch import Batch
-    from eddyline.core.clock import Clock
     from eddyline.core.source import Lease
-    from eddyline.core.store_link import StoreLink
     from eddyline.ingest.batch import Chunk, PlacedGap
-    from eddyline.ingest.connection import Connection
-    from eddyline.ingest.jetstream import JetStream
     from eddyline.ingest.judge import Verdict
     from eddyline.ingest.orders import Orders
     from eddyline.ingest.progress import Progress
     from eddyline.ingest.resync import Resynced
     from eddyline.ingest.stream import Stream
+    from eddyline.ingest.surroundings import Surroundings
 
 log = logging.getLogger(__name__)
 
@@ -82,22 +77,6 @@ SWEEP_S_MAX: Final = 2.0
 RAISE_CAP: Final = "raise its cap (`eddyline topic update`)"
 ORDERED: Final = "other orders came"
 """Why a consumer is left where a source is paused or is to resync."""
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What every source of a replica works with. `resyncs` bounds how many compare key sets at once."""
-
-    link: StoreLink
-    connection: Connection
-    jetstream: JetStream
-    clock: Clock
-    rng: Random
-    cluster_id: str
-    resyncs: asyncio.Semaphore
-    heartbeat_s: float
-    look_s: float = LOOK_S
-    apply_s: Histogram = field(default_factory=Histogram)
 
 
 class SourceRun:
@@ -259,6 +238,7 @@ class SourceRun:
             heartbeat_s=around.heartbeat_s,
             takes=self._filter,
             misfits="SET_ASIDE" if self._definition.dead_letter_topic else "STOP",
+            tracer=around.tracer,
         ) as consumer:
             self._consumer = consumer
             self.progress.counts.consumers += 1
@@ -398,7 +378,8 @@ class SourceRun:
         await self._dead_letters.keep(stream, chunk.misfits)
         serial = position.resync_serial if position is not None else self._orders.resync_serial
         position = chunk.position(stream.created_ns, serial)
-        await apply_cut(self._forward, await self._batch(stream, chunk, told), position, moves=True)
+        batch = await self._batch(stream, chunk, told)
+        await apply_cut(self._forward, batch, position, moves=True, trace=chunk.trace)
         self.progress.position_revision = position.revision
         return position
 

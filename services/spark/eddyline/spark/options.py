@@ -220,6 +220,8 @@ def _check_together(parsed: ReadOptions, named: Mapping[str, str]) -> None:
     for one, other in (("startingSeq", "startingTimestamp"), ("endingSeq", "endingTimestamp"), _OF_AS_OF):
         if one in named and other in named:
             raise refused(one, f"it does not go with {other}")
+    _check_named("startingSeq", parsed.starting_seq, parsed)
+    _check_named("endingSeq", parsed.ending_seq, parsed)
     if parsed.folds:
         for name in (*_RANGE, *_OF_LOG):
             if name in named:
@@ -236,3 +238,13 @@ def _check_together(parsed: ReadOptions, named: Mapping[str, str]) -> None:
         raise refused("timeBy", "it goes with startingTimestamp or endingTimestamp")
     if parsed.as_of_seq is not None and (parsed.topic_prefix is not None or len(parsed.topics) > 1):
         raise refused("asOfSeq", "it is of one topic; with several give asOfTimestamp")
+
+
+def _check_named(option: str, bound: SeqBound | dict[str, SeqBound] | None, parsed: ReadOptions) -> None:
+    """Seqs by topic are of topics that are read: under a misspelt name all of the topic would be read."""
+    for topic in bound if isinstance(bound, dict) else ():
+        prefix = parsed.topic_prefix
+        if not (topic in parsed.topics if prefix is None else topic.startswith(prefix)):
+            raise refused(
+                option, f"topic {topic!r} is none of those that are read: {', '.join(parsed.topics) or f'{prefix}*'}"
+            )

@@ -17,14 +17,14 @@ import grpc
 
 from eddyline.core.batch import Batch
 from eddyline.core.column import Column
-from eddyline.core.errors import EddylineError, NotReady, StaleFence, StalePosition, TopicExists
+from eddyline.core.errors import NotReady, StaleFence, StalePosition, TopicExists
 from eddyline.core.record import Op
-from eddyline.core.routing import shard_of
 from eddyline.core.topic import Kind
 from eddyline.core.wire import fill_columns
 from eddyline.core.wire_state import topic_info_from_pb
-from eddyline.spark.channels import NO_ACCESS, REFUSED, domain_error, how_dialled, open_channel
-from eddyline.v1 import cluster_pb2, log_pb2, topic_pb2, types_pb2
+from eddyline.spark.calls import Cluster
+from eddyline.spark.channels import NO_ACCESS, domain_error, open_channel
+from eddyline.v1 import log_pb2, topic_pb2, types_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -170,31 +170,10 @@ def open_link(stores: Sequence[str], topic: str, access: CallerAccess = NO_ACCES
         NotReady: none of them answers, or they name no store.
         Unauthenticated, PermissionDenied: what a role thinks of who asks.
     """
-    with open_channel(_owner(stores, topic, access), access) as channel:
+    with Cluster(stores, patience_s=0, access=access) as cluster:
+        address = cluster.store_of(topic)
+    with open_channel(address, access) as channel:
         yield StoreLink(channel, topic)
-
-
-def _owner(stores: Sequence[str], topic: str, access: CallerAccess) -> str:
-    failure: EddylineError = NotReady("no address was given")
-    for address in stores:
-        with open_channel(address, access) as channel:
-            try:
-                answer = _ask(
-                    channel,
-                    "ClusterService/GetTopology",
-                    cluster_pb2.GetTopologyRequest(),
-                    cluster_pb2.GetTopologyResponse,
-                )
-            except EddylineError as error:
-                if error.code in REFUSED:
-                    raise
-                failure = NotReady(f"{address}, {how_dialled(access)}: {error.message}")
-                continue
-        shards = sorted(answer.shards, key=lambda shard: shard.shard_index)
-        if shards:
-            return shards[shard_of(topic, len(shards))].address
-        failure = NotReady(f"{address} names no store")
-    raise failure
 
 
 def _ask(channel: grpc.Channel, method: str, request: Message, answer: type[Answer]) -> Answer:

@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from random import Random
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +39,8 @@ from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError,
 from eddyline.core.shard_gate import ShardGate
 from eddyline.core.shards import configured_shards
 from eddyline.core.telemetry import fields, set_up_logging
+from eddyline.core.trace_export import TraceExport
+from eddyline.core.tracing import UNTRACED, Tracer
 from eddyline.store.artifacts.local import LocalShelf
 from eddyline.store.artifacts.remote import open_remote
 from eddyline.store.artifacts.shelf import Place
@@ -100,6 +103,7 @@ SERVICES: Final = (
     "eddyline.v1.ApplyService",
     CLUSTER_SERVICE,
 )
+VERSION: Final = version("eddyline-store")
 SWITCH_INTERVAL_S: Final = 0.000_5
 """Elsewhere 5 ms. A thread that comes back from the disk waits so long for the interpreter while the loop is busy, and every
 group commit comes back from the disk: 0.5 ms brought +10 % of P1 (`make bench ROWS=P1`), and costs some switches more."""
@@ -157,18 +161,15 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
         interceptors=(room, *gates_of(doorway, shards, settings.shard)),
         access=access,
     )
-    export = MetricsExport(
-        ROLE,
-        settings.metrics_listen,
-        version=version("eddyline-store"),
-        common=common,
-        clock=clock,
-        host=host,
-        probes=Probes(
-            server.health,
-            recovered=lambda: Recovered(doorway.recovery.replayed_bytes, doorway.recovery.total_bytes),
-        ),
+    probes = Probes(
+        server.health,
+        recovered=lambda: Recovered(doorway.recovery.replayed_bytes, doorway.recovery.total_bytes),
     )
+    export = MetricsExport(
+        ROLE, settings.metrics_listen, version=VERSION, common=common, clock=clock, host=host, probes=probes
+    )
+    tracer = Tracer(common.trace_ratio, clock=clock, rng=Random())
+    traces = TraceExport(ROLE, tracer, version=VERSION, common=common, clock=clock, host=host)
     add_services(
         server,
         doorway,
@@ -177,17 +178,24 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
         host=host,
         shard_index=settings.shard,
         metrics_address=export.address,
+        tracer=tracer,
     )
     settings.directory.parent.mkdir(parents=True, exist_ok=True)
     address = await _start(server, settings)
-    metrics = StoreMetrics(recovery=lambda: doorway.recovery, disk_floor_bytes=settings.disk_floor_bytes)
-    machine = replace(machine_of(settings, clock, host, doorway), memory=memory, shed=partial(_shed, doorway, room))
+    metrics = StoreMetrics(recovery=lambda: doorway.recovery, disk_floor_bytes=settings.disk_floor_bytes, tracer=tracer)
+    machine = replace(
+        machine_of(settings, clock, host, doorway),
+        memory=memory,
+        shed=partial(_shed, doorway, room),
+        tracer=tracer,
+    )
     async with AsyncExitStack() as stack:
         stack.callback(memory.close)
         await stack.enter_async_context(access.running(clock))
         await stack.enter_async_context(shards)
         stack.push_async_callback(server.stop, 0)
         await stack.enter_async_context(export.running(metrics.collect))
+        await stack.enter_async_context(traces.running())
         link = await stack.enter_async_context(_opened(machine, settings, common))
         doorway.open(link)
         metrics.link = link
@@ -265,21 +273,22 @@ def add_services(
     host: Host,
     shard_index: int = 0,
     metrics_address: Callable[[], str] = str,
+    tracer: Tracer = UNTRACED,
 ) -> None:
     """Put every service of a store on `server`. `metrics_address` = where its metrics are scraped; by default nowhere."""
     room = ScanRoom()
     topic_pb2_grpc.add_TopicServiceServicer_to_server(TopicServicer(doorway), server.grpc)
-    log = LogServicer(doorway, room)
+    log = LogServicer(doorway, room, tracer)
     log_pb2_grpc.add_LogServiceServicer_to_server(log, server.grpc)
     server.add_raw_methods(LOG_SERVICE, log.row_methods())
     fold_pb2_grpc.add_FoldServiceServicer_to_server(FoldServicer(doorway, room, clock=clock), server.grpc)
     segments = SegmentServicer(doorway, clock=clock)
     segment_pb2_grpc.add_SegmentServiceServicer_to_server(segments, server.grpc)
     server.add_raw_methods(SEGMENT_SERVICE, segments.raw_methods())
-    apply_pb2_grpc.add_ApplyServiceServicer_to_server(ApplyServicer(doorway), server.grpc)
+    apply_pb2_grpc.add_ApplyServiceServicer_to_server(ApplyServicer(doorway, tracer), server.grpc)
     cluster = ClusterService(
         cluster_pb2.ROLE_STORE,
-        version=version("eddyline-store"),
+        version=VERSION,
         common=common,
         status=partial(store_status, doorway, shard_index=shard_index, shard_count=len(common.store_addresses)),
         clock=clock,

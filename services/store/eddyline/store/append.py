@@ -30,6 +30,7 @@ class AppendRequest(NamedTuple):
 
     `epoch` 0 and `expected_head_seq` None are not checked; an expected version of b"" = the key must not be live;
     `create` None = a missing topic is TopicNotFound. `source` = the batch comes from the topic's own source, by ApplyBatch.
+    `traceparent` = what the caller says of the trace that it is part of; "" = nothing.
     """
 
     topic: str
@@ -41,3 +42,4 @@ class AppendRequest(NamedTuple):
     writer: WriterPosition | None = None
     create: NewTopic | None = None
     source: bool = False
+    traceparent: str = ""

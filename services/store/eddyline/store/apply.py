@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.clock import sleep
@@ -58,6 +59,8 @@ class Applier:
         self._on_failure = on_failure
         self._measures = measures
         self._queue: deque[CommitFrame] = deque()
+        self._taken: list[CommitFrame] = []
+        """What is being written."""
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -74,24 +77,31 @@ class Applier:
         self._idle.clear()
         self._wake.set()
 
+    @property
+    def lag_s(self) -> float:
+        """Age of the oldest records that are committed and not in the fold; 0 = there are none."""
+        for frame in chain(self._taken, self._queue):
+            if frame.control is None:
+                return max(0, self._clock.now_ms() - frame.ts_ms) / 1000
+        return 0.0
+
     async def drain(self) -> None:
         """Wait until everything added is published or failed."""
         await self._idle.wait()
 
     async def run(self) -> None:
         """Apply until cancelled; whoever still waits then learns that the outcome is unknown."""
-        frames: list[CommitFrame] = []
         try:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
                 while self._queue:
-                    frames = self._take()
-                    await self._apply(frames)
-                    frames = []
+                    self._taken = self._take()
+                    await self._apply(self._taken)
+                    self._taken = []
                 self._idle.set()
         finally:
-            if waiting := [*frames, *self._queue]:
+            if waiting := [*self._taken, *self._queue]:
                 self._on_failure(waiting, FoldFailed("stopped"))
 
     def _take(self) -> list[CommitFrame]:

@@ -450,6 +450,7 @@ def _engine(
             memory_bytes_max=plan.ephemeral_bytes,
         ),
         retained_bytes_max=settings.retained_bytes_max,
+        tracer=machine.tracer,
     )
 
 

@@ -20,16 +20,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.batch import Batch
-from eddyline.core.errors import CommitUnknown, ReadOnly
+from eddyline.core.errors import CommitUnknown
 from eddyline.core.topic import Durability
+from eddyline.store.settling import read_only, settle, settle_frames
 from eddyline.store.storage.frame import AppendMark, FrameBody, append_body
-from eddyline.store.storage.wal import Location, Wal, WalFailed
+from eddyline.store.storage.wal import Location, Wal, WalFailed, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from eddyline.core.clock import Clock
     from eddyline.core.match import Match
+    from eddyline.core.tracing import OpenSpan
     from eddyline.store.ack import Ack
     from eddyline.store.log.topic import Topic
     from eddyline.store.measures import Measures
@@ -63,7 +65,7 @@ class StagedAppend:
     `record_bytes` is what they count by the semantics, `bytes` what their columns take.
     """
 
-    __slots__ = ("ack", "batch", "bytes", "first_seq", "mark", "record_bytes", "sync", "topic")
+    __slots__ = ("ack", "batch", "bytes", "first_seq", "mark", "record_bytes", "sync", "topic", "trace")
 
     def __init__(
         self,
@@ -84,6 +86,7 @@ class StagedAppend:
         self.mark = mark
         self.ack = ack
         self.sync = sync
+        self.trace: OpenSpan | None = None
 
 
 class Erasure(NamedTuple):
@@ -390,9 +393,7 @@ class Committer:
             except (OSError, WalFailed) as error:
                 if step.is_first and isinstance(error, WalFailed):
                     self._was_written = False  # the group before it failed
-                self._fail(
-                    getattr(error, "reason", WalFailed.reason), error, step.frames, were_written=self._was_written
-                )
+                self._fail(reason_of(error), error, step.frames, were_written=self._was_written)
             else:
                 self._hand_on(step.frames)
                 if step.is_written:
@@ -410,7 +411,7 @@ class Committer:
         try:
             await self._worker.submit(self.wal.sync)
         except (OSError, WalFailed) as error:
-            self._fail(getattr(error, "reason", WalFailed.reason), error, ())
+            self._fail(reason_of(error), error, ())
 
     def _take_group(self) -> list[CommitFrame]:
         """Frames for the next group: as staged, appends of one topic joined, bounded in bytes."""
@@ -476,24 +477,3 @@ class Committer:
             settle(item.ack if isinstance(item, StagedAppend) else item.done, read_only(reason))
         self._staged.clear()
         self.staged_bytes = 0
-
-
-def read_only(reason: str) -> ReadOnly:
-    """The refusal of a shard that serves only reads."""
-    return ReadOnly(f"the shard serves only reads until it is restarted: {reason}", cause=reason)
-
-
-def settle(future: Ack | asyncio.Future[None], error: Exception) -> None:
-    """Fail a future that may have been cancelled by its caller."""
-    if not future.done():
-        future.set_exception(error)
-        future.exception()  # a caller that went away leaves nobody to retrieve it
-
-
-def settle_frames(frames: Sequence[CommitFrame], error: Exception) -> None:
-    """Fail every caller of frames."""
-    for frame in frames:
-        for append in frame.appends:
-            settle(append.ack, error)
-        if frame.control is not None:
-            settle(frame.control.done, error)

@@ -22,6 +22,7 @@ from eddyline.core.errors import CommitUnknown, EddylineError, TopicNotFound
 from eddyline.core.record_size import counted_total
 from eddyline.core.store_link import AppendResult
 from eddyline.core.topic import Kind
+from eddyline.core.tracing import UNTRACED
 from eddyline.store import retries, staging
 from eddyline.store.ack import new_ack
 from eddyline.store.apply import Applier
@@ -31,14 +32,14 @@ from eddyline.store.commit import (
     Committer,
     StagedAppend,
     StagedControl,
-    read_only,
-    settle_frames,
 )
+from eddyline.store.commit_traces import CommitTraces
 from eddyline.store.log.dedupe import KeyedAppend
 from eddyline.store.log.memory import MemoryLog
 from eddyline.store.log.topic import RESERVATION_SEQS
 from eddyline.store.measures import Measures
 from eddyline.store.retained_quota import RetainedQuota
+from eddyline.store.settling import read_only, settle_frames
 from eddyline.store.storage.columns import content_hash
 from eddyline.store.storage.frame import AppendMark, FrameType, control_body
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from eddyline.core.clock import Clock
+    from eddyline.core.tracing import Tracer
     from eddyline.store.ack import Ack
     from eddyline.store.age_clock import AgeClock
     from eddyline.store.append import AppendRequest, WriterPosition
@@ -80,6 +82,7 @@ class Engine:
         fold_worker: Worker,
         gate: WriteGate,
         retained_bytes_max: int = 0,
+        tracer: Tracer = UNTRACED,
     ) -> None:
         self.table = table
         self.fold = fold
@@ -91,6 +94,7 @@ class Engine:
         self._retained = RetainedQuota(retained_bytes_max, table=table, clock=clock)
         self.appended_count = 0
         self.measures = Measures()
+        self.traces = CommitTraces(tracer, clock)
         self.on_published: Callable[[Topic], None] = _nothing
         """Called with each topic whose log has grown: retention looks whether something is due."""
         self.settle_floors: Callable[[Topic], Awaitable[None]] = _settled
@@ -190,17 +194,18 @@ class Engine:
             for overlay in topic.overlays:
                 overlay.append(placed)
         sync = self._reserve(topic)
-        self.committer(topic.id).stage(
-            StagedAppend(
-                topic=topic,
-                batch=request.batch,
-                first_seq=first_seq,
-                record_bytes=size,
-                mark=mark,
-                ack=ack,
-                sync=sync,
-            )
+        staged = StagedAppend(
+            topic=topic,
+            batch=request.batch,
+            first_seq=first_seq,
+            record_bytes=size,
+            mark=mark,
+            ack=ack,
+            sync=sync,
         )
+        if self.traces.is_on:
+            self.traces.staged(staged, request)
+        self.committer(topic.id).stage(staged)
         return ack
 
     def check_new(self, topic: Topic, request: AppendRequest) -> None:
@@ -325,6 +330,8 @@ class Engine:
 
     def _hand_on(self, frames: Sequence[CommitFrame]) -> None:
         """Frames whose class is met: LOG topics are published, KV topics go to the fold first."""
+        if self.traces.is_on:
+            self.traces.durable(frames)
         for frame in frames:
             if frame.topic is not None and frame.topic.kind is Kind.KV and _touches_fold(frame):
                 self.applier.add(frame)
@@ -356,6 +363,8 @@ class Engine:
         for append in frame.appends:
             if not append.ack.done():
                 append.ack.set_result(_result(topic, append, frame.ts_ms))
+        if self.traces.is_on:
+            self.traces.visible(topic, frame)
         topic.moved()
         self.on_published(topic)
 

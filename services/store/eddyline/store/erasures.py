@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.deletion import EraseProgress
 from eddyline.core.errors import NotReady, Throttled, TopicNotFound
-from eddyline.store.commit import read_only
 from eddyline.store.figures import Stage
+from eddyline.store.settling import read_only
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence

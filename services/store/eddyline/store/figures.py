@@ -34,7 +34,7 @@ class StoreFigures:
 
     `checkpoint` is the number of the last complete one; `unsegmented_bytes` are of records that are in no segment yet;
     `memory_bytes` what is held of the memory budget; `corrupt_count` pieces of files found corrupt since the start.
-    The last six are for metrics alone: `apply_lag_count` in records, `resident_bytes` of the process where it is watched.
+    The last seven are for metrics alone: `apply_lag_count` in records, `resident_bytes` of the process where it is watched.
     """
 
     topic_count: int
@@ -57,6 +57,7 @@ class StoreFigures:
     staged_bytes: int = 0
     unsynced_bytes: int = 0
     apply_lag_count: int = 0
+    apply_lag_s: float = 0.0
     disk_is_low: bool = False
     memory_is_full: bool = False
     resident_bytes: int = 0

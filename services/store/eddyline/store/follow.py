@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from eddyline.core.store_link import FollowEvent
+    from eddyline.core.trace_context import SeqTrace
     from eddyline.store.log.table import TopicTable
     from eddyline.store.log.topic import Topic
     from eddyline.store.reader import LogReader
+    from eddyline.store.recent_traces import RecentTraces
 
 TURN_BYTES_MAX: Final = 1 << 20
 FOLLOWED_TOPICS_MAX: Final = 100_000
@@ -76,9 +78,10 @@ _Turns = OrderedDict[_Followed, None]
 class LocalFollow:
     """One FollowTopics stream in the store; implements `eddyline.core.store_link.Follow`."""
 
-    def __init__(self, table: TopicTable, reader: LogReader) -> None:
+    def __init__(self, table: TopicTable, reader: LogReader, traces: RecentTraces) -> None:
         self._table = table
         self._reader = reader
+        self._traces = traces
         self._followed: dict[int, _Followed] = {}
         self._by_topic: dict[Topic, dict[int, _Followed]] = {}
         self._answers: deque[FollowEvent] = deque()
@@ -191,7 +194,10 @@ class LocalFollow:
         for item in result.items:
             self._credit -= item_bytes(item)
             cursor = item.own_seq if isinstance(item, Gap) else item.last_seq
-            events.append(FollowItem(followed.follow_id, item, cursor, result.head_seq))
+            traces: tuple[SeqTrace, ...] = ()
+            if self._traces and not isinstance(item, Gap):
+                traces = self._traces.within(topic.id, item.first_seq, item.last_seq)
+            events.append(FollowItem(followed.follow_id, item, cursor, result.head_seq, traces))
             told_seq = cursor
         events += self._tell_change(followed)
         if told_seq < followed.after_seq:

@@ -188,7 +188,7 @@ class LocalLink:
         return await (await self.stage(AppendRequest(topic, batch, idempotency_key=idempotency_key)))
 
     async def apply_batch(
-        self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None
+        self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None, traceparent: str = ""
     ) -> AppendResult:
         found = self._sources.get(source)
         request = AppendRequest(
@@ -196,6 +196,7 @@ class LocalLink:
             batch=batch if batch is not None else Batch.from_rows([]),
             writer=WriterPosition(source, fence, previous, new),
             source=True,
+            traceparent=traceparent,
         )
         self._check_open()
         return await (await self._engine.stage(found.topic, request))
@@ -287,7 +288,7 @@ class LocalLink:
 
     @asynccontextmanager
     async def follow(self) -> AsyncIterator[LocalFollow]:
-        follow = LocalFollow(self._table, self._reader)
+        follow = LocalFollow(self._table, self._reader, self._engine.traces.recent)
         self._follows.add(follow)
         try:
             yield follow

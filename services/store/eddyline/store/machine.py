@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from eddyline.core.tracing import UNTRACED
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from eddyline.core.clock import Clock, Host
     from eddyline.core.fs import Fs
+    from eddyline.core.tracing import Tracer
     from eddyline.store.artifacts.shelf import Place
     from eddyline.store.catalog.catalog import Catalog
     from eddyline.store.figures import RecoveryProgress
@@ -85,3 +88,4 @@ class Machine:
     """Where a second fold is made when one is checked; None = nowhere."""
     artifacts: Place | None = None
     """Where artifacts go, and are staged; None = this machine has none."""
+    tracer: Tracer = UNTRACED

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core import telemetry
 from eddyline.core.metrics import Point, counter, counters, gauge, histogram, one_of
+from eddyline.core.tracing import UNTRACED
 from eddyline.store.figures import Stage, StoreFigures
 from eddyline.store.measures import Measured, Measures
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from eddyline.core.metrics import Metric
+    from eddyline.core.tracing import Tracer
     from eddyline.store.figures import RecoveryProgress
     from eddyline.store.link import LocalLink
 
@@ -23,8 +25,11 @@ _NOTHING: Final = Measured(StoreFigures(0, 0, 0, 0, 0, 0, 0, ""), Measures(), 0)
 class StoreMetrics:
     """The metrics of one store. `link` is set once the shard is recovered; before that all but the recovery is at zero."""
 
-    def __init__(self, *, recovery: Callable[[], RecoveryProgress], disk_floor_bytes: int) -> None:
+    def __init__(
+        self, *, recovery: Callable[[], RecoveryProgress], disk_floor_bytes: int, tracer: Tracer = UNTRACED
+    ) -> None:
         self._recovery = recovery
+        self._tracer = tracer
         self._disk_floor_bytes = disk_floor_bytes
         self.link: LocalLink | None = None
 
@@ -73,6 +78,8 @@ class StoreMetrics:
                 "Bytes of log that the start replays; 0 = not known yet, or none.",
                 recovery.total_bytes,
             ),
+            counter(telemetry.STORE_EXPORTED_SPANS, "Spans that a collector took.", self._tracer.exported_count),
+            counter(telemetry.STORE_DROPPED_SPANS, "Spans dropped: no room, or not taken.", self._tracer.dropped_count),
         ]
 
 
@@ -96,6 +103,7 @@ def _appends(figures: StoreFigures, measures: Measures) -> Iterator[Metric]:
     yield histogram(telemetry.STORE_APPLY_SECONDS, "A write of the fold, with its stalls.", measures.apply_s)
     yield gauge(telemetry.STORE_APPLY_LAG_RECORDS, "Records committed, not folded yet.", figures.apply_lag_count)
     yield gauge(telemetry.STORE_APPLY_LAG_BYTES, "Bytes committed, not folded yet.", figures.apply_lag_bytes)
+    yield gauge(telemetry.STORE_APPLY_LAG_SECONDS, "Age of the oldest record of them; 0 = none.", figures.apply_lag_s)
 
 
 def _log(figures: StoreFigures) -> Iterator[Metric]:

@@ -90,6 +90,7 @@ class StoreParts:
             staged_bytes=sum(committer.staged_bytes for committer in engine.committers),
             unsynced_bytes=sum(committer.wal.unsynced_bytes for committer in engine.committers),
             apply_lag_count=engine.applier.lag_records,
+            apply_lag_s=engine.applier.lag_s,
             disk_is_low=engine.gate.disk_is_low,
             memory_is_full=engine.gate.memory_is_full,
             resident_bytes=engine.gate.resident_bytes,

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Final
 from eddyline.core.clock import wait_event
 from eddyline.core.errors import CommitUnknown, EddylineError, ReadOnly
 from eddyline.core.topic import Discard
-from eddyline.store.commit import read_only
 from eddyline.store.keyed_locks import KeyedLocks
 from eddyline.store.log.changes import apply_eviction
 from eddyline.store.log.deletion import EvictBody, encode_evict
 from eddyline.store.log.floors import due_cap_records, due_ttl
 from eddyline.store.log.front import FrontWalk
+from eddyline.store.settling import read_only
 from eddyline.store.storage.frame import FrameType, control_body
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eddyline.core.store_link import AppendResult
 from eddyline.store.ack import acknowledged, new_ack
-from eddyline.store.commit import settle
 from eddyline.store.log.dedupe import PendingAppend
+from eddyline.store.settling import settle
 from eddyline.store.storage.columns import content_hash
 
 if TYPE_CHECKING:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import re
 from typing import TYPE_CHECKING, Final
 
+from eddyline.core.errors import EddylineError
 from eddyline.spark.access import AccessOptions
+from eddyline.spark.jobs.frame import JobError
 from eddyline.spark.jobs.out_dir import absolute
-from eddyline.spark.options import PATIENCE_S, parse_options, with_access
+from eddyline.spark.option_values import whole_number
+from eddyline.spark.options import PATIENCE_S, SHARES_MAX, parse_options, with_access
+from eddyline.spark.write_options import PATIENCE_S_MAX
 
 if TYPE_CHECKING:
-    import argparse
+    from collections.abc import Callable
 
     from eddyline.spark.options import ReadOptions
 
@@ -20,15 +26,55 @@ _FILES: Final = {
     "tls_cert": "own certificate, where the cluster asks for one ($EDDYLINE_TLS_CERT)",
     "tls_key": "its key ($EDDYLINE_TLS_KEY)",
 }
+_FLAGS: Final = {
+    "patienceSeconds": "--patience",
+    "asOfSeq": "--as-of-seq",
+    "asOfTimestamp": "--as-of-time",
+    "asOfPartitions": "--partitions",
+    "maxRecordsPerPartition": "--records-per-file",
+    "maxBytesPerPartition": "--bytes-per-file",
+    "onGap": "--on-gap",
+    "keyFile": "--key-file",
+    "tlsCa": "--tls-ca",
+    "tlsCert": "--tls-cert",
+    "tlsKey": "--tls-key",
+}
+"""What jobs call options of the data source."""
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """The type of an argument: a whole number from `low` to `high`, both inclusive."""
+
+    def parsed(text: str) -> int:
+        try:
+            return whole_number("", text, low, high)
+        except EddylineError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {low} to {high}") from None
+
+    return parsed
+
+
+def add_patience(parser: argparse.ArgumentParser) -> None:
+    """How long a store may be away."""
+    parser.add_argument(
+        "--patience",
+        type=whole(1, PATIENCE_S_MAX),
+        default=PATIENCE_S,
+        metavar="SECONDS",
+        help="how long a store may be away (%(default)s)",
+    )
+
+
+def add_partitions(parser: argparse.ArgumentParser, what: str) -> None:
+    """How many tasks share the keys of a fold."""
+    parser.add_argument("--partitions", type=whole(1, SHARES_MAX), help=f"{what} (as memory needs)")
 
 
 def add_topics(parser: argparse.ArgumentParser) -> None:
     """Which topics, and how long a store may be away."""
     add_access(parser)
     parser.add_argument("--topic", required=True, help="a topic, several with commas, or a prefix with * at its end")
-    parser.add_argument(
-        "--patience", type=int, default=PATIENCE_S, metavar="SECONDS", help="how long a store may be away (%(default)s)"
-    )
+    add_patience(parser)
 
 
 def add_access(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +111,7 @@ def read_options(arguments: argparse.Namespace, **more: object) -> ReadOptions:
     """The read that is asked for; `more` are options of the data source, None = not given.
 
     Raises:
-        EddylineError: as `parse_options`, by the data source's names.
+        JobError: as `parse_options`, by the names of the command line, which is wrong.
     """
     named = {
         "store": ",".join(arguments.store),
@@ -74,5 +120,13 @@ def read_options(arguments: argparse.Namespace, **more: object) -> ReadOptions:
         **asked_of(arguments).as_options(),
         **more,
     }
-    options = parse_options({name: str(value) for name, value in named.items() if value is not None})
-    return with_access(options, os.environ)
+    try:
+        options = parse_options({name: str(value) for name, value in named.items() if value is not None})
+        return with_access(options, os.environ)
+    except EddylineError as error:
+        raise JobError(_in_flags(error.message), usage=True, reason=error.reason) from error
+
+
+def _in_flags(message: str) -> str:
+    by_flags = re.sub("|".join(_FLAGS), lambda found: _FLAGS[found[0]], message)
+    return re.sub(r"^option (?:--)?([\w-]+):", r"--\1:", by_flags)

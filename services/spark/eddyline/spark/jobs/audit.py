@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from eddyline.core.errors import EddylineError
 from eddyline.spark.calls import Cluster
-from eddyline.spark.jobs.arguments import add_topics, read_options
+from eddyline.spark.jobs.arguments import add_partitions, add_topics, read_options
 from eddyline.spark.jobs.fold_compare import FINDINGS_MAX, compare_fold
 from eddyline.spark.jobs.frame import SPARK_ERROR_CHARS_MAX, JobError, Teller, main, tell
 from eddyline.spark.jobs.log_check import LogCheck
@@ -209,7 +209,7 @@ class Audit:
         parser.add_argument(
             "--on-gap", choices=("fail", "warn"), default="warn", help="are lost records a finding (%(default)s: no)"
         )
-        parser.add_argument("--partitions", type=int, help="tasks that share the keys of a fold (as memory needs)")
+        add_partitions(parser, "tasks that share the keys of a fold")
 
     def run(self, spark: SparkSession, arguments: argparse.Namespace) -> Result:
         try:

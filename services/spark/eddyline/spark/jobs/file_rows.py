@@ -177,6 +177,10 @@ class LineReader:
         first = at = place
         while True:
             line = self._file.readline(LINE_BYTES_MAX)
+            # Not before a line that holds something: blank ones at the end are the last run's, which so is final.
+            if (len(records) >= BATCH_RECORDS or at - first >= BATCH_BYTES) and line.strip():
+                yield Run(Batch.concat(list(self._good(records, places, bad))), first, at)
+                records, places, first = [], [], at
             start, at = at, at + len(line)
             if len(line) == LINE_BYTES_MAX and not line.endswith(b"\n"):
                 at += self._skip_line()
@@ -187,10 +191,8 @@ class LineReader:
                     places.append(start)
                 except NotARecordError as error:
                     bad(start, MalformedColumns(f"byte {start}: {error}", field="line"))
-            if not line or len(records) >= BATCH_RECORDS or at - first >= BATCH_BYTES:
-                yield Run(Batch.concat(list(self._good(records, places, bad))), first, at)
-                records, places, first = [], [], at
             if not line:
+                yield Run(Batch.concat(list(self._good(records, places, bad))), first, at)
                 return
 
     def _skip_line(self) -> int:

@@ -25,7 +25,7 @@ from pyspark.errors import PySparkException
 from eddyline.core.errors import EddylineError
 from eddyline.spark.calls import Cluster
 from eddyline.spark.fold import plan_fold
-from eddyline.spark.jobs.arguments import add_out, add_topics, read_options
+from eddyline.spark.jobs.arguments import add_out, add_partitions, add_topics, read_options
 from eddyline.spark.jobs.export_files import FORMAT, STATE, topic_dir
 from eddyline.spark.jobs.fold_work import FoldWork
 from eddyline.spark.jobs.frame import SPARK_ERROR_CHARS_MAX, JobError, Teller, main, tell
@@ -165,7 +165,7 @@ class FoldAsOf:
         point.add_argument(
             "--as-of-time", help="after the last record committed by then: ISO 8601 with its zone, or ms"
         )
-        parser.add_argument("--partitions", type=int, help="tasks that share the keys (as memory needs)")
+        add_partitions(parser, "tasks that share the keys")
 
     def run(self, spark: SparkSession, arguments: argparse.Namespace) -> Result:
         is_now = arguments.as_of_seq is None and arguments.as_of_time is None

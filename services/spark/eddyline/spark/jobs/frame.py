@@ -153,11 +153,13 @@ class Teller:
 @contextmanager
 def _session(name: str) -> Iterator[SparkSession]:
     """A Spark session, stopped at the end if it was made here."""
-    from pyspark.sql import SparkSession  # half a second, which `--help` does not need
+    from pyspark import SparkContext  # half a second, which `--help` does not need
+    from pyspark.sql import SparkSession
 
     if (active := SparkSession.getActiveSession()) is not None:
         yield active
         return
+    was_running = SparkContext._active_spark_context is not None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"eddyline-{name}").config("spark.log.level", "ERROR")
     # Ctrl-C goes to all processes of a terminal's job. Spark's workers in Python would each show a traceback: they take
@@ -172,7 +174,8 @@ def _session(name: str) -> Iterator[SparkSession]:
     try:
         yield made
     finally:
-        aside(made.stop)
+        if not was_running:
+            aside(made.stop)
 
 
 def _run(name: str, job: Job, spark: SparkSession, parsed: argparse.Namespace) -> int:

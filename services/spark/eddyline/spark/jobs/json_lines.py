@@ -34,11 +34,14 @@ def record_of(line: bytes, default_op: Op) -> Record:
         NotARecordError: it has none.
     """
     try:
-        fields = json.loads(line)
+        # As text: of bytes json guesses the encoding, and takes some that are no UTF-8 for UTF-16.
+        fields = json.loads(line.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise NotARecordError(f"not JSON: {error}") from None
     if not isinstance(fields, dict):
         raise NotARecordError("not an object")
+    if "gap" in fields:
+        raise NotARecordError("a gap, which is no record")
     if unknown := sorted(fields.keys() - _TAKEN - _PASSED_OVER):
         raise NotARecordError(f"unknown field {', '.join(map(repr, unknown))}")
     return Record(
@@ -73,7 +76,8 @@ def _meta(value: object) -> tuple[MetaEntry, ...]:
     if value is None:
         return ()
     if isinstance(value, dict):
-        return tuple(MetaEntry(_utf8(name, "a name of meta"), _bytes(value, name) or b"") for name in value)
+        # Its names are the user's: one that ends with `_base64` is no other field's bytes.
+        return tuple(MetaEntry(_utf8(name, "a name of meta"), (_text(value, name) or "").encode()) for name in value)
     entries: list[MetaEntry] = []
     for entry in value if isinstance(value, list) else [None]:
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):

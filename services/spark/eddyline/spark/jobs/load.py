@@ -19,6 +19,7 @@ import sys
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import pyarrow as pa
 import xxhash
@@ -28,12 +29,12 @@ from eddyline.core.clock import SystemClock
 from eddyline.core.errors import EddylineError
 from eddyline.core.topic import Kind, check_name
 from eddyline.spark.access import asked_access, read_access
-from eddyline.spark.jobs.arguments import add_access, asked_of
+from eddyline.spark.jobs.arguments import add_access, add_patience, asked_of
 from eddyline.spark.jobs.file_rows import file_system_of, open_rows
 from eddyline.spark.jobs.frame import JobError, Teller, main, tell
 from eddyline.spark.write import find_topic
 from eddyline.spark.write_link import open_link
-from eddyline.spark.write_options import PATIENCE_S, WriteOptions
+from eddyline.spark.write_options import WriteOptions
 from eddyline.spark.write_partition import PartitionWriter, Target
 
 if TYPE_CHECKING:
@@ -107,9 +108,7 @@ class Load:
             help="bad rows end their file, or are passed over and counted",
         )
         parser.add_argument("--load-id", default="", help="another id loads the same files again")
-        parser.add_argument(
-            "--patience", type=int, default=PATIENCE_S, metavar="SECONDS", help="how long a store may be away"
-        )
+        add_patience(parser)
 
     def run(self, spark: SparkSession, arguments: argparse.Namespace) -> Result:
         check_name(arguments.topic, "topic")
@@ -132,14 +131,14 @@ def find_files(inputs: Sequence[str], input_format: str) -> tuple[InputFile, ...
     """All files below the inputs, by name. Names that begin with a dot or an underscore are passed over in folders.
 
     Raises:
-        JobError: there is none, one has no known ending, or two have one name.
+        JobError: there is none, an input cannot be looked at or has no known ending, or two have one name.
     """
     found: dict[str, InputFile] = {}
     for given in inputs:
-        for path, name in _below(given):
+        for path, name, is_given in _below(given):
             ending = next((ending for ending in ENDINGS if name.endswith(ending)), None)
             if input_format == "auto" and ending is None:
-                if path == given:
+                if is_given:
                     raise JobError(
                         f"{given}: give --input-format: its name does not end with any of {' '.join(ENDINGS)}",
                         usage=True,
@@ -213,20 +212,33 @@ def _tasks(plan: LoadPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.R
     return run
 
 
-def _below(given: str) -> Iterator[tuple[str, str]]:
-    """Path and name of each file."""
+def _below(given: str) -> Iterator[tuple[str, str, bool]]:
+    """Path and name of each file, and whether it is what was given."""
     where = given if "://" in given else str(_absolute(given))
-    system, inner = file_system_of(where)
-    info = system.get_file_info(inner)
+    try:
+        system, inner = file_system_of(where)
+        info = system.get_file_info(inner)
+        is_folder = info.type == fs.FileType.Directory
+        below = system.get_file_info(fs.FileSelector(inner, recursive=True)) if is_folder else ()
+    except (OSError, pa.ArrowException) as error:
+        why = str(error).partition("\n")[0]  # hdfs tells all places where it looked for its library, a line each
+        raise JobError(f"{given}: it cannot be looked at: {why}", usage=isinstance(error, pa.ArrowException)) from error
     if info.type == fs.FileType.NotFound:
         raise JobError(f"{given}: there is no such file or folder", usage=True)
     if info.type == fs.FileType.File:
-        yield where, info.base_name
-        return
-    for below in system.get_file_info(fs.FileSelector(inner, recursive=True)):
-        name = below.path.removeprefix(inner).lstrip("/")
-        if below.type == fs.FileType.File and not any(part[:1] in "._" for part in name.split("/")):
-            yield f"{where.rstrip('/')}/{name}", name
+        yield where, info.base_name, True
+    for file in below:
+        name = file.path.removeprefix(inner).lstrip("/")
+        if file.type == fs.FileType.File and not any(part[:1] in "._" for part in name.split("/")):
+            yield _joined(where, name), name, False
+
+
+def _joined(folder: str, name: str) -> str:
+    """Where a file of a folder is. In a URI its name is escaped, and stands before what may be asked with `?`."""
+    if "://" not in folder:
+        return f"{folder.rstrip('/')}/{name}"
+    parts = urlsplit(folder)
+    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{quote(name)}"))
 
 
 def _absolute(path: str) -> str:

@@ -53,8 +53,11 @@ class AppendStreamCall:
         *,
         steps: AsyncIterator[RowsApart[log_pb2.AppendStreamRequest]],
         context: StreamContext[log_pb2.AppendStreamResponse],
+        traceparent: str = "",
     ) -> None:
+        """`traceparent` = what the call says of the trace that its appends are part of."""
         self._doorway = doorway
+        self._traceparent = traceparent
         self._door: StoreDoor = doorway.enter()
         self._steps = steps
         self._context = context
@@ -119,6 +122,8 @@ class AppendStreamCall:
 
     async def _stage(self, topic: TopicInfo, append: log_pb2.AppendBatch, rows: bytes | None) -> None:
         request = append_request(append, rows, topic=topic.name, kind=topic.kind, epoch=topic.epoch)
+        if self._traceparent:
+            request = request._replace(traceparent=self._traceparent)
         ack = await self._door.stage(request)
         ack.add_done_callback(self._told)
         size_bytes = request.batch.nbytes

@@ -10,6 +10,8 @@ from eddyline.core.paging import name_after, page_limit, token_after
 from eddyline.core.record import POSITION_BYTES_MAX
 from eddyline.core.source import SourceChange, SourceReport
 from eddyline.core.topic import check_name
+from eddyline.core.trace_context import traceparent_of
+from eddyline.core.tracing import UNTRACED
 from eddyline.store.rpc.append_request import default_op
 from eddyline.store.rpc.follow import FollowCall
 from eddyline.v1 import apply_pb2, apply_pb2_grpc
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from eddyline.core.batch import Batch
+    from eddyline.core.trace_context import CalledContext
+    from eddyline.core.tracing import Tracer
     from eddyline.store.ports import StoreDoor
     from eddyline.store.rpc.calls import StreamContext
     from eddyline.store.rpc.doorway import Doorway
@@ -30,17 +34,25 @@ _LIST: Final = "ApplyService.ListSources"
 class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
     """Serves the roles, from the shard behind the doorway."""
 
-    def __init__(self, doorway: Doorway) -> None:
+    def __init__(self, doorway: Doorway, tracer: Tracer = UNTRACED) -> None:
         self._doorway = doorway
+        self._tracer = tracer
 
-    async def ApplyBatch(self, request: apply_pb2.ApplyBatchRequest, context: object) -> apply_pb2.ApplyBatchResponse:
+    async def ApplyBatch(
+        self, request: apply_pb2.ApplyBatchRequest, context: CalledContext
+    ) -> apply_pb2.ApplyBatchResponse:
         door = self._doorway.enter()
         _check_fence(request.fence)
         _check_position(request.previous, "previous")
         _check_position(request.new, "new", bytes_min=1)
         batch = await _batch(door, request)
         result = await door.apply_batch(
-            request.source, fence=request.fence, previous=request.previous, new=request.new, batch=batch
+            request.source,
+            fence=request.fence,
+            previous=request.previous,
+            new=request.new,
+            batch=batch,
+            traceparent=traceparent_of(context) if self._tracer.is_on else "",
         )
         return apply_pb2.ApplyBatchResponse(
             first_seq=result.first_seq,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
+from eddyline.core.trace_context import CalledContext
+
 MessageT = TypeVar("MessageT")
 MessageT_contra = TypeVar("MessageT_contra", contravariant=True)
 
@@ -20,6 +22,10 @@ class StreamContext(Protocol[MessageT_contra]):
 
     async def write(self, message: MessageT_contra) -> None:
         """Send one message; returns when gRPC has taken it, which is the stream's flow control."""
+
+
+class CalledStream(StreamContext[MessageT_contra], CalledContext, Protocol[MessageT_contra]):
+    """One that also tells what the call came with."""
 
 
 async def open_stream(context: StreamContext[MessageT]) -> None:

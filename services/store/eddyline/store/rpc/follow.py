@@ -79,6 +79,8 @@ def event_to_pb(event: FollowEvent) -> apply_pb2.FollowTopicsResponse:
             item.next_after_seq = event.next_after_seq
             item.head_seq = event.head_seq
             wire.fill_item(item.item, event.item, as_columns=True)
+            for traced in event.traces:
+                item.traces.add(seq=traced.seq, traceparent=traced.traceparent)
         case FollowLevel():
             answer.level.head_seq = event.head_seq
         case FollowEnded():

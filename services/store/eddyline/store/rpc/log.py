@@ -11,6 +11,8 @@ from eddyline.core.deletion import check_delete
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.read import READ_WAIT_MS_MAX
 from eddyline.core.server import RawMethod
+from eddyline.core.trace_context import traceparent_of
+from eddyline.core.tracing import UNTRACED
 from eddyline.store.rpc.append_request import append_request
 from eddyline.store.rpc.append_stream import AppendStreamCall
 from eddyline.store.rpc.new_topic import new_topic
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
 
     from eddyline.core.call_time import CallContext
     from eddyline.core.rows_apart import RowsApart
-    from eddyline.store.rpc.calls import StreamContext
+    from eddyline.core.trace_context import CalledContext
+    from eddyline.core.tracing import Tracer
+    from eddyline.store.rpc.calls import CalledStream
     from eddyline.store.rpc.doorway import Doorway
     from eddyline.store.rpc.scan_room import ScanRoom
 
@@ -31,9 +35,10 @@ if TYPE_CHECKING:
 class LogServicer(log_pb2_grpc.LogServiceServicer):
     """Serves the logs of the shard behind the doorway."""
 
-    def __init__(self, doorway: Doorway, room: ScanRoom) -> None:
+    def __init__(self, doorway: Doorway, room: ScanRoom, tracer: Tracer = UNTRACED) -> None:
         self._doorway = doorway
         self._room = room
+        self._tracer = tracer
 
     def row_methods(self) -> dict[str, RawMethod]:
         """The methods whose requests come with their rows apart: to be registered in place of the generated ones."""
@@ -53,7 +58,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         }
 
     async def AppendRecords(  # type: ignore[override]  # see `row_methods`
-        self, apart: RowsApart[log_pb2.AppendRecordsRequest], context: object
+        self, apart: RowsApart[log_pb2.AppendRecordsRequest], context: CalledContext
     ) -> log_pb2.AppendRecordsResponse:
         door = self._doorway.enter()
         request = apart.message
@@ -62,6 +67,8 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         if kind is None and create is not None:
             kind = create.kind
         append = append_request(request, apart.rows, topic=request.topic, kind=kind, epoch=request.epoch, create=create)
+        if self._tracer.is_on and (traceparent := traceparent_of(context)):
+            append = append._replace(traceparent=traceparent)
         result = await (await door.stage(append))
         return log_pb2.AppendRecordsResponse(
             first_seq=result.first_seq,
@@ -74,9 +81,11 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
     async def AppendStream(  # type: ignore[override]  # gRPC takes coroutines that write, its types only generators
         self,
         request_iterator: AsyncIterator[RowsApart[log_pb2.AppendStreamRequest]],
-        context: StreamContext[log_pb2.AppendStreamResponse],
+        context: CalledStream[log_pb2.AppendStreamResponse],
     ) -> None:
-        await AppendStreamCall(self._doorway, steps=request_iterator, context=context).run()
+        traceparent = traceparent_of(context) if self._tracer.is_on else ""
+        call = AppendStreamCall(self._doorway, steps=request_iterator, context=context, traceparent=traceparent)
+        await call.run()
 
     async def ReadRecords(
         self, request: log_pb2.ReadRecordsRequest, context: CallContext

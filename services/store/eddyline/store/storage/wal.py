@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from eddyline.core.fs import Buffer, File, Fs
     from eddyline.store.storage.frame import Frame, FrameBody
 
-__all__ = ["Location", "Wal", "WalEnd", "WalFailed", "WriteGroup"]
+__all__ = ["Location", "Wal", "WalEnd", "WalFailed", "WriteGroup", "reason_of"]
 
 FILLED_GROUP_BYTES_MAX: Final = 64 << 10
 """Bytes a group (a file's bytes by its fdatasyncs) up to which the next file is zero-filled ahead. Above it the second write
@@ -45,6 +45,11 @@ class WalFailed(Exception):
     """The WAL failed before; only a restart settles what it holds. `reason` is what the shard's status says of it."""
 
     reason = "SYNC_FAILED"
+
+
+def reason_of(error: OSError | WalFailed) -> str:
+    """What the shard's status says of a write or sync that failed."""
+    return error.reason if isinstance(error, WalFailed) else WalFailed.reason
 
 
 class _Piece:

@@ -1,0 +1,207 @@
+"""A record followed through real processes: from a NATS message, or a caller's append, to a subscriber's frame."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import nats
+import pytest
+from nats.js.api import KeyValueConfig
+
+from eddyline.core import telemetry
+from eddyline.core.channel import open_channel
+from eddyline.v1 import delivery_pb2, delivery_pb2_grpc, log_pb2, log_pb2_grpc, topic_pb2, types_pb2
+from tests.support.processes import delivery_at, free_address, ingest_process, nats_server, store_process
+from tests.support.scrape import scraped_until
+from tests.support.trace_collector import trace_collector
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    import grpc
+
+    from tests.support.trace_collector import Seen
+
+pytestmark = pytest.mark.integration
+
+BUCKET = "b"
+TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+SPAN_ID = "b7ad6b7169203331"
+TRACEPARENT = f"00-{TRACE_ID}-{SPAN_ID}-01"
+UNSAMPLED = f"00-{TRACE_ID[::-1]}-{SPAN_ID}-00"
+RATIO = "0.000000001"
+"""On, and nothing is sampled by chance."""
+CHAIN = [
+    ("ingest", telemetry.SPAN_INGEST_RECEIVE),
+    ("ingest", telemetry.SPAN_INGEST_APPLY),
+    ("store", telemetry.SPAN_STORE_COMMIT),
+    ("delivery", telemetry.SPAN_DELIVERY_RECEIVE),
+    ("delivery", telemetry.SPAN_DELIVERY_SEND),
+]
+
+
+class Cluster(NamedTuple):
+    nats_url: str
+    store: str
+    delivery: str
+    metrics: str
+
+
+@asynccontextmanager
+async def cluster(directory: Path, collector_url: str, ratio: str = RATIO) -> AsyncIterator[Cluster]:
+    """One of each role, with a bucket that is copied; the address is where delivery's metrics are."""
+    common = {"EDDYLINE_COMMON_OTLP_URL": collector_url, "EDDYLINE_COMMON_TRACE_RATIO": ratio}
+    delivery, metrics = free_address(), free_address()
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(nats_server(directory))
+        client = await nats.connect(url)
+        await client.jetstream().create_key_value(KeyValueConfig(bucket=BUCKET, history=5))
+        await client.close()
+        _, store = await stack.enter_async_context(store_process(directory / "store", **common))
+        await stack.enter_async_context(ingest_process(store, url, directory, BUCKET, **common))
+        await stack.enter_async_context(
+            delivery_at(delivery, store, **common, EDDYLINE_DELIVERY_METRICS_LISTEN=metrics)
+        )
+        yield Cluster(url, store, delivery, metrics)
+
+
+@asynccontextmanager
+async def watching(
+    at: Cluster, topic: str, frames: asyncio.Queue[delivery_pb2.WatchTopicsResponse]
+) -> AsyncIterator[None]:
+    """A watch whose frames of records go into a queue; inside it is level."""
+    level = asyncio.Event()
+
+    async def read(channel: grpc.aio.Channel) -> None:
+        stub = delivery_pb2_grpc.DeliveryServiceStub(channel)
+        wanted = delivery_pb2.WatchTopic(topic=topic, point=delivery_pb2.START_POINT_TAIL)
+        async for frame in stub.WatchTopics(delivery_pb2.WatchTopicsRequest(topics=[wanted])):
+            if frame.HasField("caught_up"):
+                level.set()
+            if frame.HasField("rows"):
+                frames.put_nowait(frame)
+
+    async with open_channel(at.delivery) as channel, asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(read(channel))
+        await level.wait()
+        yield
+        reading.cancel()
+
+
+def chain_of(spans: list[Seen], trace_id: str) -> list[tuple[str, str]]:
+    """The trace's spans from its first parent on, each the child of the one before."""
+    by_parent = {span.parent_id: span for span in spans if span.trace_id == trace_id}
+    found, parent = [], SPAN_ID
+    while (span := by_parent.get(parent)) is not None:
+        found.append((span.service, span.name))
+        parent = span.span_id
+    return found
+
+
+async def put(url: str, key: str, traceparent: str) -> None:
+    client = await nats.connect(url)
+    await client.jetstream().publish(f"$KV.{BUCKET}.{key}", b"v", headers={"traceparent": traceparent})
+    await client.close()
+
+
+async def test_record_is_followed_from_nats_to_its_subscriber(tmp_path: Path) -> None:
+    frames: asyncio.Queue[delivery_pb2.WatchTopicsResponse] = asyncio.Queue()
+    async with trace_collector() as collector, cluster(tmp_path, collector.url) as at:
+        async with asyncio.timeout(60), watching(at, BUCKET, frames):
+            await put(at.nats_url, "untraced", UNSAMPLED)
+            assert (await frames.get()).traceparent == ""
+            await put(at.nats_url, "traced", TRACEPARENT)
+            frame = await frames.get()
+            spans = await collector.until(lambda spans: len(chain_of(spans, TRACE_ID)) == len(CHAIN))
+        assert chain_of(spans, TRACE_ID) == CHAIN
+        assert {span.trace_id for span in spans} == {TRACE_ID}
+        by_name = {span.name: span for span in spans}
+        commit = by_name[telemetry.SPAN_STORE_COMMIT]
+        assert commit.events == (telemetry.EVENT_DURABLE,)
+        assert commit.attributes[telemetry.ATTRIBUTE_FIRST_SEQ] == frame.cursor.seq
+        assert by_name[telemetry.SPAN_INGEST_RECEIVE].attributes[telemetry.ATTRIBUTE_REVISION] == 2
+        received = by_name[telemetry.SPAN_DELIVERY_RECEIVE]
+        assert frame.traceparent == f"00-{TRACE_ID}-{received.span_id}-01"
+        assert all(span.start_ns <= span.end_ns for span in spans)
+        assert not any(span.error for span in spans)
+        assert {resource["service.name"] for resource in collector.resources} == {"store", "ingest", "delivery"}
+        assert len({resource["service.instance.id"] for resource in collector.resources}) == 3
+        delivery = await scraped_until(at.metrics, lambda seen: seen.value(telemetry.DELIVERY_EXPORTED_SPANS) == 2)
+        assert delivery.value(telemetry.DELIVERY_DROPPED_SPANS) == 0
+
+
+async def test_append_is_followed_from_its_caller(tmp_path: Path) -> None:
+    frames: asyncio.Queue[delivery_pb2.WatchTopicsResponse] = asyncio.Queue()
+    async with trace_collector() as collector, cluster(tmp_path, collector.url) as at:
+        async with open_channel(at.store) as channel:
+            log = log_pb2_grpc.LogServiceStub(channel)
+            rows = types_pb2.RecordBatch(records=[types_pb2.Record(data=b"x")])
+            create = log_pb2.AppendRecordsRequest(topic="events", rows=rows)
+            create.create.kind = topic_pb2.TOPIC_KIND_LOG
+            await log.AppendRecords(create)
+            async with asyncio.timeout(60), watching(at, "events", frames):
+                append = log_pb2.AppendRecordsRequest(topic="events", rows=rows)
+                await log.AppendRecords(append, metadata=(("traceparent", TRACEPARENT),))
+                assert TRACE_ID in (await frames.get()).traceparent
+                spans = await collector.until(lambda spans: len(chain_of(spans, TRACE_ID)) == 3)
+                assert chain_of(spans, TRACE_ID) == CHAIN[2:]
+                steps = [
+                    log_pb2.AppendStreamRequest(start=log_pb2.AppendStart(topic="events")),
+                    log_pb2.AppendStreamRequest(append=log_pb2.AppendBatch(rows=rows)),
+                ]
+                other = TRACEPARENT.replace(TRACE_ID, TRACE_ID[::-1])
+                async for _ in log.AppendStream(iter(steps), metadata=(("traceparent", other),)):
+                    pass
+                spans = await collector.until(lambda spans: len(chain_of(spans, TRACE_ID[::-1])) == 3)
+        assert chain_of(spans, TRACE_ID[::-1]) == CHAIN[2:]
+
+
+async def test_nothing_is_traced_by_default_and_nothing_waits_for_a_collector_that_is_away(tmp_path: Path) -> None:
+    frames: asyncio.Queue[delivery_pb2.WatchTopicsResponse] = asyncio.Queue()
+    async with (
+        trace_collector() as collector,
+        cluster(tmp_path / "off", collector.url, ratio="0") as at,
+        asyncio.timeout(60),
+        watching(at, BUCKET, frames),
+    ):
+        await put(at.nats_url, "k", TRACEPARENT)
+        assert (await frames.get()).traceparent == ""
+    assert not collector.spans
+    async with asyncio.timeout(90), cluster(tmp_path / "away", f"http://{free_address()}", ratio="1") as at:
+        async with watching(at, BUCKET, frames):
+            await put(at.nats_url, "k", TRACEPARENT)
+            assert TRACE_ID in (await frames.get()).traceparent
+        seen = await scraped_until(at.metrics, lambda seen: seen.value(telemetry.DELIVERY_DROPPED_SPANS) == 2)
+        assert seen.value(telemetry.DELIVERY_EXPORTED_SPANS) == 0
+
+
+async def test_stop_is_not_held_up_by_a_collector_that_does_not_answer(tmp_path: Path) -> None:
+    pushed, writers = asyncio.Event(), list[asyncio.StreamWriter]()
+
+    def take(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        pushed.set()
+
+    silent = await asyncio.start_server(take, "127.0.0.1", 0)
+    common = {
+        "EDDYLINE_COMMON_OTLP_URL": f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}",
+        "EDDYLINE_COMMON_TRACE_RATIO": "1",
+    }
+    async with silent, store_process(tmp_path / "store", **common) as (store, address):
+        async with open_channel(address) as channel:
+            log = log_pb2_grpc.LogServiceStub(channel)
+            rows = types_pb2.RecordBatch(records=[types_pb2.Record(data=b"x")])
+            append = log_pb2.AppendRecordsRequest(topic="events", rows=rows)
+            append.create.kind = topic_pb2.TOPIC_KIND_LOG
+            await log.AppendRecords(append)
+            async with asyncio.timeout(20):
+                await pushed.wait()
+            await log.AppendRecords(append)  # its span waits behind that push
+        store.terminate()
+        async with asyncio.timeout(8):
+            assert await store.wait() == 0
+        for writer in writers:
+            writer.close()

@@ -32,6 +32,10 @@ CONTRACT: Final = tuple(
 """Every file of the contract."""
 
 
+TRIES: Final = 5
+"""Of a call whose end was lost."""
+
+
 class Method(NamedTuple):
     """One call of the contract."""
 
@@ -109,18 +113,21 @@ async def outcome(
 ) -> EddylineError | None:
     """Make a call of any kind, with one message; the error it ends with, None = it answered or ended well."""
     calls: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(method)
-    call = calls(iter([request]), timeout=timeout_s)
-    try:
-        async for _answer in call:
+    for _ in range(TRIES):
+        call = calls(iter([request]), timeout=timeout_s)
+        try:
+            async for _answer in call:
+                return None
+        except grpc.aio.AioRpcError as error:
+            if not is_lost(error):
+                return unwrap(error)
+        else:
             return None
-    except grpc.aio.AioRpcError:
-        return unwrap(await ended(call))
-    finally:
-        call.cancel()
-    return None
+        finally:
+            call.cancel()
+    raise AssertionError(f"how {method} ended was lost {TRIES} times")
 
 
-async def ended(call: grpc.aio.Call) -> grpc.aio.AioRpcError:
-    """How a call ended, as its server said it. A step sent to a call that is over fails in words of the client's own."""
-    code, details = await call.code(), await call.details()
-    return grpc.aio.AioRpcError(code, await call.initial_metadata(), await call.trailing_metadata(), details)
+def is_lost(error: grpc.aio.AioRpcError) -> bool:
+    """The message was sent to a call that was over: gRPC's client forgets then how the server ended it."""
+    return error.details() == "Internal error from Core"

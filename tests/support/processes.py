@@ -7,14 +7,17 @@ import os
 import socket
 import sys
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
 from grpc_health.v1 import health_pb2
 
+from eddyline.core.caller_channel import CallerAccess
+from eddyline.core.tls import ClientTls
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
 START_SECONDS_MAX = 20
 
@@ -24,6 +27,12 @@ def free_address() -> str:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def tls_of(settings: dict[str, str]) -> ClientTls | None:
+    """What a caller of a role with these settings goes by."""
+    ca = settings.get("EDDYLINE_COMMON_TLS_CA", "")
+    return ClientTls(Path(ca).read_bytes()) if ca else None
 
 
 @asynccontextmanager
@@ -53,7 +62,7 @@ async def store_process(data_dir: Path, **more: str) -> AsyncIterator[tuple[asyn
     address = free_address()
     settings = {"EDDYLINE_STORE_LISTEN": address, "EDDYLINE_STORE_DATA_DIR": str(data_dir), **more}
     async with process("eddyline.store", **settings) as started:
-        await serving(address)
+        await serving(address, tls=tls_of(settings))
         yield started, address
 
 
@@ -73,10 +82,10 @@ async def bare_echo_server(directory: str) -> AsyncIterator[str]:
         yield f"127.0.0.1:{int(await started.stdout.readline())}"
 
 
-async def serving(address: str, service: str = "", *, is_serving: bool = True) -> None:
+async def serving(address: str, service: str = "", *, is_serving: bool = True, tls: ClientTls | None = None) -> None:
     """Wait until the role at `address` says that it, or a part of it, is ready, or no more."""
     wanted = health_pb2.HealthCheckResponse.SERVING if is_serving else health_pb2.HealthCheckResponse.NOT_SERVING
-    async with asyncio.timeout(START_SECONDS_MAX), grpc.aio.insecure_channel(address) as channel:
+    async with asyncio.timeout(START_SECONDS_MAX), CallerAccess(tls=tls).open_channel(address) as channel:
         check: grpc.aio.UnaryUnaryMultiCallable[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse]
         check = channel.unary_unary(
             "/grpc.health.v1.Health/Check",
@@ -141,7 +150,7 @@ async def ingest_process(
         **more,
     }
     async with process("eddyline.ingest", **settings) as started:
-        await serving(address)
+        await serving(address, tls=tls_of(settings))
         yield started, address
 
 
@@ -158,7 +167,7 @@ async def delivery_at(address: str, store: str, **more: str) -> AsyncIterator[as
     """A delivery of `store` at a given address; its process, for who wants to kill it."""
     settings = {"EDDYLINE_COMMON_STORE_ADDRESSES": store, "EDDYLINE_DELIVERY_LISTEN": address, **more}
     async with process("eddyline.delivery", **settings) as started:
-        await serving(address)
+        await serving(address, tls=tls_of(settings))
         yield started
 
 

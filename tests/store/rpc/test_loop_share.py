@@ -10,7 +10,7 @@ from eddyline.store.rpc.loop_share import REST_S_MAX, RESTS, LoopShare
 from tests.support.manual_clock import ManualClock, settle
 
 
-@pytest.mark.parametrize(("busy_s", "rest_s"), [(0.01, 0.01 * RESTS), (1.0, REST_S_MAX)])
+@pytest.mark.parametrize(("busy_s", "rest_s"), [(0.005, 0.005 * RESTS), (1.0, REST_S_MAX)])
 async def test_the_next_answer_waits_in_measure_of_the_last(busy_s: float, rest_s: float) -> None:
     clock = ManualClock()
     share = LoopShare(clock)

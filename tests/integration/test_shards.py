@@ -21,6 +21,7 @@ from eddyline.core.channel import open_channel
 from eddyline.core.clock import SystemClock
 from eddyline.core.grpc_link import GrpcLink
 from eddyline.core.record import Record
+from eddyline.core.settings import CommonSettings
 from eddyline.core.topic import Kind
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
 from tests.support.processes import delivery_at, free_address, nats_server, process, serving
@@ -115,14 +116,18 @@ class Reader:
 
 
 @pytest.mark.parametrize("how", ["killed", "hangs"])
-async def test_delivery_serves_on_what_lives_on_the_store_that_stays(tmp_path: Path, how: str) -> None:
+async def test_delivery_serves_on_what_lives_on_the_store_that_stays(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     channels, delivery, metrics = Channels(), free_address(), free_address()
+    # What roles say of the cluster is what the client knows: a watch that tries again asks for it.
+    monkeypatch.setenv("EDDYLINE_COMMON_DELIVERY_ADDRESSES", delivery)
     async with two_stores(tmp_path) as (stores, stack):
         more = {"EDDYLINE_DELIVERY_METRICS_LISTEN": metrics}
         await stack.enter_async_context(delivery_at(delivery, stores.setting, **more))
         stack.push_async_callback(channels.close)
         client = Client(
-            Topology("", stores.addresses, (), (delivery,)),
+            Topology(CommonSettings().cluster_id, stores.addresses, (), (delivery,)),
             channels=channels,
             clock=SystemClock(),
             random_source=Random(1),

@@ -60,7 +60,12 @@ async def store_server(data_dir: Path) -> AsyncIterator[str]:
 async def store_process(data_dir: Path, **more: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
     """A store's process, for who wants to stop it, and its address once it serves."""
     address = free_address()
-    settings = {"EDDYLINE_STORE_LISTEN": address, "EDDYLINE_STORE_DATA_DIR": str(data_dir), **more}
+    settings = {
+        "EDDYLINE_COMMON_STORE_ADDRESSES": address,
+        "EDDYLINE_STORE_LISTEN": address,
+        "EDDYLINE_STORE_DATA_DIR": str(data_dir),
+        **more,
+    }
     async with process("eddyline.store", **settings) as started:
         await serving(address, tls=tls_of(settings))
         yield started, address

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from eddyline.client.call import check_message
+from eddyline.client.call import check_message, domain_errors
 from eddyline.core.errors import EddylineError, NotReady
-from eddyline.core.status import unwrap
 from eddyline.core.store_link import AppendResult
 from eddyline.core.wire import record_to_pb
 from eddyline.v1 import log_pb2, types_pb2
@@ -73,8 +72,9 @@ class AppendStream:
     async def start(self, start: log_pb2.AppendStart) -> None:
         """Send the first step. For the stream's opener."""
         try:
-            await self._call.write(log_pb2.AppendStreamRequest(start=start))
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            with domain_errors():
+                await self._call.write(log_pb2.AppendStreamRequest(start=start))
+        except (EddylineError, asyncio.InvalidStateError):
             await self._read()
             raise self._failure or NotReady("the stream was ended by the server before it began") from None
 
@@ -100,8 +100,9 @@ class AppendStream:
         acknowledgement = Acknowledgement(self)
         self._waiting.append(acknowledgement)
         try:
-            await self._call.write(request)
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            with domain_errors():
+                await self._call.write(request)
+        except (EddylineError, asyncio.InvalidStateError):
             # The reason is behind the answers that came before it.
             await self.read_until(acknowledgement)
             if acknowledgement.error is not None:
@@ -143,9 +144,10 @@ class AppendStream:
 
     async def _read(self) -> log_pb2.AppendStreamResponse | None:
         try:
-            answer = await self._call.read()
-        except grpc.aio.AioRpcError as error:
-            self._failure = unwrap(error)
+            with domain_errors():
+                answer = await self._call.read()
+        except EddylineError as error:
+            self._failure = error
             return None
         if answer is grpc.aio.EOF:
             return None

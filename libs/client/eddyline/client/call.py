@@ -1,24 +1,28 @@
 """One call to a role: gRPC errors become domain errors, and what is safe to repeat is repeated.
 
+A call also ends where its channel is closed because the cluster names its address no longer (`cluster_map`). grpc.aio then
+cancels it, which looks to whoever awaits it as if it were the one that is cancelled; here it is one more reason to retry.
 A call is repeated while the answer is `UNAVAILABLE` or `RESOURCE_EXHAUSTED`, with full jitter, until its deadline. Only
 reads and writes that carry their own identity (an idempotency key, a writer position) may go through `Retry`.
 """
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
 
 from eddyline.core.backoff import Backoff
 from eddyline.core.clock import sleep
-from eddyline.core.errors import BatchTooLarge, Code, EddylineError
+from eddyline.core.errors import BatchTooLarge, Code, EddylineError, NotReady
 from eddyline.core.record import MESSAGE_BYTES_MAX
 from eddyline.core.status import unwrap
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from google.protobuf.message import Message
 
@@ -56,10 +60,26 @@ async def call_once(call: Awaitable[Answer]) -> Answer:
     Raises:
         EddylineError: what the role answered, as the class of its reason.
     """
-    try:
+    with domain_errors():
         return await call
+
+
+@contextmanager
+def domain_errors() -> Iterator[None]:
+    """Around what awaits a call.
+
+    Raises:
+        EddylineError: what the role answered, as the class of its reason; NotReady: the call's channel was closed.
+    """
+    try:
+        yield
     except grpc.aio.AioRpcError as error:
         raise unwrap(error) from None
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise NotReady("the connection was closed under the call") from None
 
 
 class Retry:

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import grpc
-
-from eddyline.client.call import CALL_TIMEOUT_S, STREAM_RETRYABLE
+from eddyline.client.call import CALL_TIMEOUT_S, STREAM_RETRYABLE, domain_errors
 from eddyline.client.local_fold import LocalFold, open_fold, read_fold
-from eddyline.core.errors import KeyNotFound
+from eddyline.core.errors import EddylineError, KeyNotFound
 from eddyline.core.read import EntryPage, FoldState
-from eddyline.core.status import unwrap
 from eddyline.core.wire import gap_from_pb, record_from_pb
 from eddyline.core.wire_state import fold_state_from_pb
 from eddyline.v1 import fold_pb2, types_pb2
@@ -66,11 +63,10 @@ async def range_entries(
     )
     call = stub.RangeEntries(request, timeout=RANGE_TIMEOUT_S)
     try:
-        async for answer in call:
-            for record in answer.rows.records:
-                yield record_from_pb(record)
-    except grpc.aio.AioRpcError as error:
-        raise unwrap(error) from None
+        with domain_errors():
+            async for answer in call:
+                for record in answer.rows.records:
+                    yield record_from_pb(record)
     finally:
         call.cancel()
 
@@ -116,17 +112,18 @@ async def key_history(
         request.limit = max(left, 0)
         call = stub.KeyHistory(request, timeout=HISTORY_S)
         try:
-            async for answer in call:
-                tries.went_on()
-                request.after_seq = answer.next_after_seq
-                if answer.WhichOneof("item") == "gap":
-                    yield gap_from_pb(answer.gap)
-                for record in answer.rows.records:
-                    yield record_from_pb(record)
-                    left -= 1
-            return
-        except grpc.aio.AioRpcError as error:
-            failure = unwrap(error)
+            with domain_errors():
+                async for answer in call:
+                    tries.went_on()
+                    request.after_seq = answer.next_after_seq
+                    if answer.WhichOneof("item") == "gap":
+                        yield gap_from_pb(answer.gap)
+                    for record in answer.rows.records:
+                        yield record_from_pb(record)
+                        left -= 1
+                return
+        except EddylineError as error:
+            failure = error
         finally:
             call.cancel()
         if limit and left <= 0:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import grpc
-
-from eddyline.client.call import CALL_TIMEOUT_S, call_once
-from eddyline.core.status import unwrap
+from eddyline.client.call import CALL_TIMEOUT_S, call_once, domain_errors
 from eddyline.core.wire_artifact import artifact_from_pb, export_step_from_pb, import_step_from_pb
 from eddyline.v1 import fold_pb2
 
@@ -33,12 +30,11 @@ async def export_fold(
     request = fold_pb2.ExportFoldRequest(topic=topic, if_epoch=if_epoch)
     call = stub.ExportFold(request, timeout=ARTIFACT_TIMEOUT_S)
     try:
-        async for answer in call:
-            step = export_step_from_pb(answer)
-            if step is not None:
-                yield step
-    except grpc.aio.AioRpcError as error:
-        raise unwrap(error) from None
+        with domain_errors():
+            async for answer in call:
+                step = export_step_from_pb(answer)
+                if step is not None:
+                    yield step
     finally:
         call.cancel()
 
@@ -57,12 +53,11 @@ async def import_fold(
     request = fold_pb2.ImportFoldRequest(topic=topic, from_topic=from_topic, artifact=artifact, if_epoch=if_epoch)
     call = stub.ImportFold(request, timeout=ARTIFACT_TIMEOUT_S)
     try:
-        async for answer in call:
-            step = import_step_from_pb(answer)
-            if step is not None:
-                yield step
-    except grpc.aio.AioRpcError as error:
-        raise unwrap(error) from None
+        with domain_errors():
+            async for answer in call:
+                step = import_step_from_pb(answer)
+                if step is not None:
+                    yield step
     finally:
         call.cancel()
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import grpc
-
-from eddyline.client.call import call_once
-from eddyline.core.status import unwrap
+from eddyline.client.call import call_once, domain_errors
 from eddyline.core.wire_calls import settled_from_pb, verify_step_from_pb
 from eddyline.v1 import fold_pb2
 
@@ -30,12 +27,11 @@ async def verify_fold(stub: FoldServiceStub, topic: str) -> AsyncGenerator[Verif
     """
     call = stub.VerifyFold(fold_pb2.VerifyFoldRequest(topic=topic), timeout=CHECK_TIMEOUT_S)
     try:
-        async for answer in call:
-            step = verify_step_from_pb(answer)
-            if step is not None:
-                yield step
-    except grpc.aio.AioRpcError as error:
-        raise unwrap(error) from None
+        with domain_errors():
+            async for answer in call:
+                step = verify_step_from_pb(answer)
+                if step is not None:
+                    yield step
     finally:
         call.cancel()
 

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
 
-from eddyline.client.call import CALL_TIMEOUT_S, call_once
+from eddyline.client.call import CALL_TIMEOUT_S, call_once, domain_errors
 from eddyline.core.kv_errors import WriteUnknown
 from eddyline.core.kv_metadata import WRITTEN_REVISION
-from eddyline.core.status import unwrap
 from eddyline.v1 import kv_pb2
 from eddyline.v1.kv_pb2_grpc import KvServiceStub
 
@@ -192,13 +191,12 @@ class Kv:
             response_deserializer=answer_type.FromString,
         )(request, timeout=timeout_s)
         try:
-            for name, value in await call.initial_metadata():
-                if name == WRITTEN_REVISION and isinstance(value, str):
-                    on_written(int(value))
-            async for answer in call:
-                return answer
-        except grpc.aio.AioRpcError as error:
-            raise unwrap(error) from None
+            with domain_errors():
+                for name, value in await call.initial_metadata():
+                    if name == WRITTEN_REVISION and isinstance(value, str):
+                        on_written(int(value))
+                async for answer in call:
+                    return answer
         finally:
             call.cancel()
         raise WriteUnknown("the call ended without an answer")

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import grpc
-
-from eddyline.core.status import unwrap
+from eddyline.client.call import domain_errors
 from eddyline.v1 import source_pb2
 
 if TYPE_CHECKING:
@@ -93,16 +91,15 @@ async def verify_source(
     request = source_pb2.VerifySourceRequest(source=name, settle_ms=settle_ms, limit=limit, repair=repair)
     call = stub.VerifySource(request, timeout=VERIFY_TIMEOUT_S)
     try:
-        async for answer in call:
-            match answer.WhichOneof("step"):
-                case "progress":
-                    yield _progress(answer.progress)
-                case "verdict":
-                    yield _verdict(answer.verdict)
-                case None:
-                    pass  # a newer replica tells something else
-    except grpc.aio.AioRpcError as error:
-        raise unwrap(error) from None
+        with domain_errors():
+            async for answer in call:
+                match answer.WhichOneof("step"):
+                    case "progress":
+                        yield _progress(answer.progress)
+                    case "verdict":
+                        yield _verdict(answer.verdict)
+                    case None:
+                        pass  # a newer replica tells something else
     finally:
         call.cancel()
 

@@ -10,13 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import grpc
-
-from eddyline.client.call import CALL_TIMEOUT_S, STREAM_RETRYABLE, call_once
+from eddyline.client.call import CALL_TIMEOUT_S, STREAM_RETRYABLE, call_once, domain_errors
 from eddyline.client.events import CaughtUp, Lost, Position, Records, SnapshotBegan, SnapshotEnded
 from eddyline.core.errors import Code, EddylineError
 from eddyline.core.read import ALL_RECORDS, RecordFilter
-from eddyline.core.status import unwrap
 from eddyline.core.wire import filter_to_pb, gap_from_pb, record_from_pb
 from eddyline.v1 import log_pb2, types_pb2
 
@@ -77,17 +74,18 @@ async def stream_log(stub: LogServiceStub, plan: StreamPlan, *, retry: Retry) ->
         call = stub.StreamRecords(frames.request(), timeout=STREAM_S)
         came = False
         try:
-            async for frame in call:
-                if tries.failures and plan.on_resume is not None:
-                    plan.on_resume()
-                tries.went_on()
-                came = True
-                event = frames.accept(frame)
-                if event is not None:
-                    yield event
-            return
-        except grpc.aio.AioRpcError as error:
-            failure = unwrap(error)
+            with domain_errors():
+                async for frame in call:
+                    if tries.failures and plan.on_resume is not None:
+                        plan.on_resume()
+                    tries.went_on()
+                    came = True
+                    event = frames.accept(frame)
+                    if event is not None:
+                        yield event
+                return
+        except EddylineError as error:
+            failure = error
         finally:
             call.cancel()
         if not came or failure.code is not Code.DEADLINE_EXCEEDED:

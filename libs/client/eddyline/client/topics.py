@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from eddyline.client.call import CALL_TIMEOUT_S, call_once
-from eddyline.core.status import unwrap
+from eddyline.client.call import CALL_TIMEOUT_S, call_once, domain_errors
 from eddyline.core.wire_calls import erase_progress_from_pb
 from eddyline.core.wire_state import config_change_to_pb, topic_config_to_pb, topic_info_from_pb
 from eddyline.v1 import topic_pb2
@@ -97,10 +96,9 @@ async def erase_topic(stub: TopicServiceStub, name: str, *, if_epoch: int) -> As
     """
     call = stub.EraseTopic(topic_pb2.EraseTopicRequest(topic=name, if_epoch=if_epoch), timeout=ERASE_TIMEOUT_S)
     try:
-        async for answer in call:
-            yield erase_progress_from_pb(answer)
-    except grpc.aio.AioRpcError as error:
-        raise unwrap(error) from None
+        with domain_errors():
+            async for answer in call:
+                yield erase_progress_from_pb(answer)
     finally:
         call.cancel()
 

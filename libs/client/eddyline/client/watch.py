@@ -11,12 +11,11 @@ Threading: read by one task at a time. A read that is cancelled loses nothing: t
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final, Self
 
 import grpc
 
-from eddyline.client.call import RETRY_CAP_S, retry_after_s
+from eddyline.client.call import RETRY_CAP_S, domain_errors, retry_after_s
 from eddyline.core.backoff import Backoff
 from eddyline.core.clock import sleep
 from eddyline.core.errors import (
@@ -28,7 +27,6 @@ from eddyline.core.errors import (
     ResumeTokenMismatch,
     TopicNotFound,
 )
-from eddyline.core.status import unwrap
 
 if TYPE_CHECKING:
     import random
@@ -132,6 +130,8 @@ class Watch:
             try:
                 frame = await self._next_frame()
             except EddylineError as error:
+                if self._closed:
+                    break
                 gone = await self._recover(error)
                 if gone is not None:
                     return gone
@@ -180,19 +180,19 @@ class Watch:
             self._fresh = True
         call = self._call
         timer = self._clock.call_later(self._silence_s, self._give_up)
+        frame = None
         try:
-            frame = await call.read()
-        except grpc.aio.AioRpcError as error:
-            self._call = None
-            raise unwrap(error) from None
-        except asyncio.CancelledError:
-            # gRPC has cancelled the call with the read; the next read opens another from the same place.
-            self._call = None
+            with domain_errors():
+                frame = await call.read()
+        except NotReady:
             if self._silent:
                 raise NotReady(f"no sign of life for {self._silence_s:g} s") from None
             raise
         finally:
             timer.cancel()
+            if frame is None:
+                # gRPC has cancelled the call with the read; the next read opens another from the same place.
+                self._call = None
         if frame is grpc.aio.EOF:
             self._call = None
             raise NotReady("the watch was ended by the server")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trustme
@@ -12,9 +14,10 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+from cryptography.x509 import load_pem_x509_certificate
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from datetime import datetime
 
     from trustme import Blob
 
@@ -36,9 +39,9 @@ class Authority:
         self._authority = trustme.CA()
         self.own = self._written("ca", self._authority.cert_pem, self._authority.private_key_pem)
 
-    def sign(self, name: str) -> Certificate:
+    def sign(self, name: str, *, not_after: datetime | None = None) -> Certificate:
         """A certificate for 127.0.0.1 and localhost."""
-        signed = self._authority.issue_cert("127.0.0.1", "localhost", common_name=name)
+        signed = self._authority.issue_cert("127.0.0.1", "localhost", common_name=name, not_after=not_after)
         (certificate,) = signed.cert_chain_pems
         return self._written(name, certificate, signed.private_key_pem)
 
@@ -47,6 +50,53 @@ class Authority:
         certificate.write_to_path(str(files.certificate))
         key.write_to_path(str(files.key))
         return files
+
+
+class Files:
+    """What a role is told of TLS, replaced as an operator does: each file at once, from beside it."""
+
+    def __init__(self, folder: Path, authority: Authority, name: str = "role") -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.certificate, self.key, self.ca = folder / "tls.crt", folder / "tls.key", folder / "ca.crt"
+        self.renew(authority.sign(name))
+        self.trust(authority)
+
+    def renew(self, signed: Certificate) -> None:
+        """Another certificate, and after it its key."""
+        replace(self.certificate, signed.certificate.read_bytes())
+        replace(self.key, signed.key.read_bytes())
+
+    def trust(self, *authorities: Authority) -> None:
+        """A bundle of these."""
+        replace(self.ca, b"".join(one.own.certificate.read_bytes() for one in authorities))
+
+    def settings(self, *, mutual: bool = True) -> dict[str, str]:
+        """Of a role with these files, by the fields of CommonSettings."""
+        names = {"tls_cert": self.certificate, "tls_key": self.key, "tls_ca": self.ca}
+        return {name: str(path) for name, path in (names | ({"tls_client_ca": self.ca} if mutual else {})).items()}
+
+    def environment(self, *, mutual: bool = True) -> dict[str, str]:
+        """The same, for a process."""
+        return {f"EDDYLINE_COMMON_{name.upper()}": path for name, path in self.settings(mutual=mutual).items()}
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Put another file in the place of one."""
+    draft = path.with_suffix(".new")
+    draft.write_bytes(content)
+    draft.replace(path)
+
+
+def serial(certificate: bytes | Path) -> int:
+    """A certificate's serial number, of PEM or a file of it."""
+    pem = certificate.read_bytes() if isinstance(certificate, Path) else certificate
+    return load_pem_x509_certificate(pem).serial_number
+
+
+def shown(address: str) -> int:
+    """The serial number of what a server shows to who connects now; a client without a certificate may ask, too. Blocks."""
+    host, _, port = address.rpartition(":")
+    return serial(ssl.get_server_certificate((host, int(port)), timeout=5).encode())
 
 
 def encrypt_key(certificate: Certificate, to: Path) -> Path:

@@ -148,15 +148,20 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{/* The kubelet verifies no certificate, and is asked for none. */}}
+{{- define "eddyline.probe" -}}
+{path: {{ .path }}, port: metrics{{ if .root.Values.access.tls.secret }}, scheme: HTTPS{{ end }}}
+{{- end -}}
+
 {{/* Liveness asks only whether the process answers: never for recovery, NATS or another role. */}}
 {{- define "eddyline.probes" -}}
 livenessProbe:
-  httpGet: {path: /live, port: metrics}
+  httpGet: {{ include "eddyline.probe" (dict "root" . "path" "/live") }}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
 readinessProbe:
-  httpGet: {path: /ready, port: metrics}
+  httpGet: {{ include "eddyline.probe" (dict "root" . "path" "/ready") }}
   periodSeconds: 5
   timeoutSeconds: 5
   failureThreshold: 2

@@ -7,12 +7,14 @@ import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import grpc
 import pytest
 
 from eddyline.core.errors import EddylineError
 from eddyline.core.role_access import LOOK_S, RoleAccess
 from eddyline.core.settings import CommonSettings, SettingsError
 from eddyline.core.tls import TLS_BYTES_MAX
+from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
 from tests.core.test_role_access import client, serving, who_am_i
 from tests.support.certificates import Authority, Files, replace, serial, shown
 from tests.support.manual_clock import ManualClock
@@ -171,22 +173,52 @@ async def test_renewed_authority_of_clients_refuses_those_of_the_old_one(
         assert refused.reason == "NOT_READY"
 
 
-async def test_callers_open_channel_goes_by_what_is_renewed(tmp_path: Path, files: Files, authority: Authority) -> None:
+async def test_open_channel_of_a_caller_goes_by_what_is_renewed(
+    tmp_path: Path, files: Files, authority: Authority
+) -> None:
     other = Authority(tmp_path / "other")
     theirs = Files(tmp_path / "theirs", authority, "server")
     server, caller = access_of(theirs), access_of(files)
-    async with caller.caller.open_channel("127.0.0.1:1") as unused:
-        assert unused.get_state() is not None
-    async with serving(server) as address:
-        assert await who_am_i(address, caller.caller) == "role"
+    async with serving(server) as address, caller.caller.open_channel(address, own_connection=True) as channel:
+        assert await name_over(channel) == "role"
         theirs.renew(other.sign("server"))
         theirs.trust(other)
         await server.look()
-        assert isinstance(await who_am_i(address, caller.caller), EddylineError)
+        assert await name_over(channel) == "role", "a connection that stands is not judged again"
         files.renew(other.sign("renewed"))
         files.trust(other)
         await caller.look()
-        assert await who_am_i(address, caller.caller) == "renewed"
+        assert await name_over(channel) == "renewed"
+
+
+async def test_expired_certificates_of_both_sides_are_healed_while_the_channel_is_open(
+    tmp_path: Path, files: Files, authority: Authority
+) -> None:
+    theirs, past = Files(tmp_path / "theirs", authority), datetime(2020, 1, 1, tzinfo=UTC)
+    for side in (files, theirs):
+        side.renew(authority.sign("expired", not_after=past))
+    server, caller = access_of(theirs), access_of(files)
+    assert server.certificate_expires_s() == past.timestamp()
+    async with serving(server) as address, caller.caller.open_channel(address, own_connection=True) as channel:
+        assert await name_over(channel) is None
+        theirs.renew(authority.sign("server"))
+        await server.look()
+        assert await name_over(channel) is None
+        files.renew(authority.sign("renewed"))
+        await caller.look()
+        assert await name_over(channel) == "renewed"
+
+
+async def name_over(channel: grpc.aio.Channel) -> str | None:
+    """Who the caller is, as the server says; None = no connection comes about."""
+    try:
+        answer = await cluster_pb2_grpc.ClusterServiceStub(channel).GetTopology(
+            cluster_pb2.GetTopologyRequest(), timeout=10
+        )
+    except grpc.aio.AioRpcError as error:
+        assert error.code() is grpc.StatusCode.UNAVAILABLE
+        return None
+    return answer.cluster_id
 
 
 async def test_same_files_written_again_are_nothing_new(files: Files, caplog: pytest.LogCaptureFixture) -> None:

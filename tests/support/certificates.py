@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trustme
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
+    NoEncryption,
     PrivateFormat,
     load_pem_private_key,
 )
-from cryptography.x509 import load_pem_x509_certificate
+from cryptography.x509 import (
+    BasicConstraints,
+    CertificateBuilder,
+    IPAddress,
+    Name,
+    NameAttribute,
+    SubjectAlternativeName,
+    load_pem_x509_certificate,
+    random_serial_number,
+)
+from cryptography.x509.oid import NameOID
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
+    from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
     from trustme import Blob
 
 
@@ -50,6 +64,22 @@ class Authority:
         certificate.write_to_path(str(files.certificate))
         key.write_to_path(str(files.key))
         return files
+
+
+def signed_by_itself(folder: Path, key: CertificateIssuerPrivateKeyTypes) -> Certificate:
+    """A certificate for 127.0.0.1 with any key, that is its own authority."""
+    name = Name([NameAttribute(NameOID.COMMON_NAME, "itself")])
+    address = SubjectAlternativeName([IPAddress(ip_address("127.0.0.1"))])
+    builder = CertificateBuilder(name, name, key.public_key(), random_serial_number())
+    builder = builder.not_valid_before(datetime(2020, 1, 1, tzinfo=UTC)).not_valid_after(
+        datetime(2040, 1, 1, tzinfo=UTC)
+    )
+    builder = builder.add_extension(address, critical=False).add_extension(BasicConstraints(True, None), critical=True)
+    made = builder.sign(key, None if isinstance(key, Ed25519PrivateKey) else SHA256())
+    files = Certificate(folder / "itself.pem", folder / "itself.key")
+    files.certificate.write_bytes(made.public_bytes(Encoding.PEM))
+    files.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return files
 
 
 class Files:

@@ -1,7 +1,7 @@
 """Certificates from files: what a server shows and asks for, what a client goes by. Checked before anything uses them.
 
 gRPC says of a wrong file only that a handshake failed, at the first call. So files are judged by the ssl module first: they
-are PEM, key and certificate belong together, and no key waits for a passphrase.
+are PEM, key and certificate belong together, the key is of a kind that gRPC signs with, and none waits for a passphrase.
 Failure: MalformedTls, one line that names the file and shows nothing of a key. Each function reads once; who looks again,
 so that renewed certificates are taken without a restart, is `eddyline.core.watched_tls`.
 """
@@ -14,6 +14,7 @@ from typing import Final
 
 import grpc
 
+from eddyline.core.certificate_fields import has_taken_key
 from eddyline.core.watched_file import WatchedFile
 
 TLS_BYTES_MAX: Final = 1 << 20
@@ -81,6 +82,8 @@ def read_server(chain: str, key: str, *, client_ca: str = "") -> ServerTls:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(chain, key, password=_refuse_password)
+        if not has_taken_key(found.chain):
+            raise ValueError("its key is none that gRPC signs with: RSA, or ECDSA on P-256 or P-384, is needed")
     except (OSError, ValueError) as error:
         raise MalformedTls(f"{chain} with {key} cannot be used: {_words(error)}") from None
     # The ssl module takes paths alone: where files were replaced meanwhile, it has judged others than those read.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from eddyline.core.certificate_dates import not_after
+from eddyline.core.certificate_fields import not_after
 from eddyline.core.tls import TLS_BYTES_MAX, ClientTls, MalformedTls, ServerTls, read_authority, read_server
 from eddyline.core.watched_file import WatchedFile
 

@@ -238,6 +238,7 @@ def test_secrets_are_named_and_never_made() -> None:
         ("delivery.replicas=0", "replicas"),
         ("access.secret=", "secret"),
         ("access.tls.mutual=true", r"access\.tls\.secret"),
+        ("access.tls.bundle=authorities", r"access\.tls\.secret"),
         ("nats.tls.clientCertificate=true", r"nats\.tls\.secret"),
         ("ingest.autoscaling.enabled=true,ingest.autoscaling.minReplicas=9", "minReplicas"),
     ],
@@ -328,6 +329,26 @@ def test_monitor_verifies_what_roles_show_where_there_is_tls() -> None:
     plain = ["metrics.serviceMonitor.enabled=true"]
     (monitor,) = of_kind(rendered(sets=plain), "ServiceMonitor")
     assert not {"scheme", "tlsConfig"} & set(monitor["spec"]["endpoints"][0])
+
+
+def test_bundle_of_authorities_goes_before_the_one_of_the_secret() -> None:
+    bundled = rendered(values=VALUE_SETS["monitored"], sets=["access.tls.bundle=authorities", "access.tls.mutual=true"])
+    (monitor,) = of_kind(bundled, "ServiceMonitor")
+    ca = monitor["spec"]["endpoints"][0]["tlsConfig"]["ca"]
+    assert ca == {"configMap": {"name": "authorities", "key": "ca.crt"}}
+    for role, pod in pods(bundled):
+        variables = environ(pod)
+        (path,) = {variables["EDDYLINE_COMMON_TLS_CA"], variables["EDDYLINE_COMMON_TLS_CLIENT_CA"]}
+        (mount,) = [
+            mount
+            for mount in pod["containers"][0]["volumeMounts"]
+            if mount["mountPath"] == path.removesuffix("/ca.crt")
+        ]
+        (volume,) = [volume for volume in pod["volumes"] if volume["name"] == mount["name"]]
+        assert volume["configMap"]["name"] == "authorities", role
+    for role, pod in pods(chart("everything")):
+        if role == "spark":
+            assert environ(pod)["EDDYLINE_TLS_CA"].startswith("/etc/eddyline/authorities/")
 
 
 def test_certificates_are_mounted_so_that_a_renewed_one_arrives() -> None:

@@ -5,9 +5,8 @@ as a digest and compared in constant time. Probes need none (`eddyline.core.prob
 speaks TLS alone, and asks nobody for one: an orchestrator and Prometheus have none.
 
 Elsewhere the library's own server: a thread a scraper, and a slow one keeps it for ever. Here connections are served on the
-loop, at most `CONNECTIONS_MAX` at once, each for one request within `READ_S` (the handshake too) and `WRITE_S`; more are
-closed. The text is
-made once for all that ask within `REUSE_S`, on a thread, so many scrapers cost what one does.
+loop, at most `CONNECTIONS_MAX` at once, each for one request within `READ_S`, a handshake included, and `WRITE_S`; more are
+closed. The text is made once for all that ask within `REUSE_S`, on a thread, so many scrapers cost what one does.
 Bounds: `HEAD_BYTES_MAX` a request, and the text a connection that does not read.
 Threading: event loop.
 """

@@ -182,9 +182,10 @@ def test_liveness_asks_nothing_but_whether_the_process_answers(values: str) -> N
             continue
         probes = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
         assert probes == {"startup": "/started", "liveness": "/live", "readiness": "/ready"}
-        assert {container[f"{name}Probe"]["httpGet"]["port"] for name in ("startup", "liveness", "readiness")} == {
-            "metrics"
-        }
+        asked = [container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")]
+        assert {get["port"] for get in asked} == {"metrics"}
+        scheme = "HTTPS" if "EDDYLINE_COMMON_TLS_CERT" in environ(pod) else "HTTP"
+        assert {get.get("scheme", "HTTP") for get in asked} == {scheme}
 
 
 @pytest.mark.parametrize("values", VALUE_SETS)
@@ -216,7 +217,10 @@ def test_default_budget_is_the_stores_own() -> None:
 def test_secrets_are_named_and_never_made() -> None:
     for values in VALUE_SETS:
         assert not of_kind(chart(values), "Secret")
-    secrets = {leaf for _, leaf in everything(".secret.secretName", ".secretKeyRef.name", ".credentials.name")}
+    secrets = {
+        leaf
+        for _, leaf in everything(".secret.secretName", ".secretKeyRef.name", ".credentials.name", ".ca.secret.name")
+    }
     assert secrets == {"eddyline-access", "keys", "certificates", "nats-creds", "nats-tls", "s3"}
 
 
@@ -234,6 +238,7 @@ def test_secrets_are_named_and_never_made() -> None:
         ("delivery.replicas=0", "replicas"),
         ("access.secret=", "secret"),
         ("access.tls.mutual=true", r"access\.tls\.secret"),
+        ("access.tls.bundle=authorities", r"access\.tls\.secret"),
         ("nats.tls.clientCertificate=true", r"nats\.tls\.secret"),
         ("ingest.autoscaling.enabled=true,ingest.autoscaling.minReplicas=9", "minReplicas"),
     ],
@@ -308,6 +313,49 @@ def test_monitor_scrapes_each_role_with_the_key_that_roles_ask_for() -> None:
         assert endpoint["port"] in [port["name"] for port in service["spec"]["ports"]]
     for role, pod in pods(chart("monitored")):
         assert environ(pod)["EDDYLINE_COMMON_METRICS_KEY_FILE"].endswith("/metrics.key"), role
+
+
+def test_monitor_verifies_what_roles_show_where_there_is_tls() -> None:
+    (monitor,) = of_kind(chart("monitored"), "ServiceMonitor")
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["scheme"] == "https"
+    assert endpoint["tlsConfig"]["ca"]["secret"] == {"name": "certificates", "key": "ca.crt"}
+    for role, pod in pods(chart("monitored")):
+        addresses = environ(pod)["EDDYLINE_COMMON_INGEST_ADDRESSES"]
+        assert endpoint["tlsConfig"]["serverName"] == addresses.rpartition(":")[0], role
+    own = "metrics.serviceMonitor.tlsConfig.insecureSkipVerify=true"
+    (monitor,) = of_kind(rendered(values=VALUE_SETS["monitored"], sets=[own]), "ServiceMonitor")
+    assert monitor["spec"]["endpoints"][0]["tlsConfig"] == {"insecureSkipVerify": True}
+    plain = ["metrics.serviceMonitor.enabled=true"]
+    (monitor,) = of_kind(rendered(sets=plain), "ServiceMonitor")
+    assert not {"scheme", "tlsConfig"} & set(monitor["spec"]["endpoints"][0])
+
+
+def test_bundle_of_authorities_goes_before_the_one_of_the_secret() -> None:
+    bundled = rendered(values=VALUE_SETS["monitored"], sets=["access.tls.bundle=authorities", "access.tls.mutual=true"])
+    (monitor,) = of_kind(bundled, "ServiceMonitor")
+    ca = monitor["spec"]["endpoints"][0]["tlsConfig"]["ca"]
+    assert ca == {"configMap": {"name": "authorities", "key": "ca.crt"}}
+    for role, pod in pods(bundled):
+        variables = environ(pod)
+        (path,) = {variables["EDDYLINE_COMMON_TLS_CA"], variables["EDDYLINE_COMMON_TLS_CLIENT_CA"]}
+        (mount,) = [
+            mount
+            for mount in pod["containers"][0]["volumeMounts"]
+            if mount["mountPath"] == path.removesuffix("/ca.crt")
+        ]
+        (volume,) = [volume for volume in pod["volumes"] if volume["name"] == mount["name"]]
+        assert volume["configMap"]["name"] == "authorities", role
+    for role, pod in pods(chart("everything")):
+        if role == "spark":
+            assert environ(pod)["EDDYLINE_TLS_CA"].startswith("/etc/eddyline/authorities/")
+
+
+def test_certificates_are_mounted_so_that_a_renewed_one_arrives() -> None:
+    for _, pod in pods(chart("monitored")):
+        mounts = [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] in ("tls", "access")]
+        assert mounts
+        assert not [mount for mount in mounts if "subPath" in mount], "such a file is never brought up to date"
 
 
 @pytest.mark.parametrize("values", VALUE_SETS)

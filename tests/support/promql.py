@@ -113,7 +113,7 @@ class Evaluation:
 
     def _called(self, node: promql.Call) -> Series:
         name = node.func.name
-        if name == "vector":
+        if name in ("vector", "time"):
             return {frozenset()}
         if name == "absent":
             return set() if self.of(node.args[0]) else {frozenset()}
@@ -133,11 +133,15 @@ class Evaluation:
 
         if operator == "or":
             return left | {labels for labels in right if key(labels) not in {key(other) for other in left}}
-        if isinstance(node.rhs, promql.NumberLiteral):
+        if _is_scalar(node.rhs):
             return left if operator in ARITHMETIC or self._comparisons_hold else set()
         assert operator in COMPARISONS | ARITHMETIC | {"and"}, f"{operator} is not known here"
         joined = {labels for labels in left if key(labels) in {key(other) for other in right}}
         return joined if operator not in COMPARISONS or self._comparisons_hold else set()
+
+
+def _is_scalar(node: object) -> bool:
+    return isinstance(node, promql.NumberLiteral) or (isinstance(node, promql.Call) and node.func.name == "time")
 
 
 def _matches(matcher: promql.Matcher, labels: dict[str, str]) -> bool:

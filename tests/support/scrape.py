@@ -13,6 +13,7 @@ from eddyline.core import telemetry
 from eddyline.core.metrics_text import metrics_text
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Sequence
 
     from prometheus_client.metrics_core import Metric as Family
@@ -81,11 +82,16 @@ def in_place(metrics: Sequence[Metric]) -> Scrape:
     return Scrape(metrics_text(metrics))
 
 
-async def http_get(address: str, request: bytes = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n") -> tuple[int, bytes]:
-    """One request; status and body."""
+async def http_get(
+    address: str,
+    request: bytes = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
+    *,
+    tls: ssl.SSLContext | None = None,
+) -> tuple[int, bytes]:
+    """One request, by TLS where `tls` is given; status and body."""
     host, _, port = address.rpartition(":")
     async with asyncio.timeout(SCRAPE_SECONDS_MAX):
-        reader, writer = await asyncio.open_connection(host, int(port))
+        reader, writer = await asyncio.open_connection(host, int(port), ssl=tls)
         writer.write(request)
         answer = await reader.read()
         writer.close()

@@ -71,9 +71,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- if $root.Values.access.tls.secret }}
 - {name: EDDYLINE_COMMON_TLS_CERT, value: /etc/eddyline/tls/tls.crt}
 - {name: EDDYLINE_COMMON_TLS_KEY, value: /etc/eddyline/tls/tls.key}
-- {name: EDDYLINE_COMMON_TLS_CA, value: /etc/eddyline/tls/ca.crt}
+- {name: EDDYLINE_COMMON_TLS_CA, value: {{ include "eddyline.authorities" $root }}}
 {{- if $root.Values.access.tls.mutual }}
-- {name: EDDYLINE_COMMON_TLS_CLIENT_CA, value: /etc/eddyline/tls/ca.crt}
+- {name: EDDYLINE_COMMON_TLS_CLIENT_CA, value: {{ include "eddyline.authorities" $root }}}
 {{- end }}
 {{- end }}
 {{- with $root.Values.metrics.otlpUrl }}
@@ -97,10 +97,17 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end -}}
 
+{{- define "eddyline.authorities" -}}
+{{- if .Values.access.tls.bundle -}}/etc/eddyline/authorities/ca.crt{{- else -}}/etc/eddyline/tls/ca.crt{{- end -}}
+{{- end -}}
+
 {{- define "eddyline.accessMounts" -}}
 - {name: access, mountPath: /etc/eddyline/access, readOnly: true}
 {{- if .Values.access.tls.secret }}
 - {name: tls, mountPath: /etc/eddyline/tls, readOnly: true}
+{{- if .Values.access.tls.bundle }}
+- {name: authorities, mountPath: /etc/eddyline/authorities, readOnly: true}
+{{- end }}
 {{- end }}
 {{- end -}}
 
@@ -117,6 +124,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- with .root.Values.access.tls.secret }}
 - name: tls
   secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- with $.root.Values.access.tls.bundle }}
+- name: authorities
+  configMap: {name: {{ . }}, items: [{key: ca.crt, path: ca.crt}]}
+{{- end }}
 {{- end }}
 {{- end -}}
 
@@ -125,7 +136,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 - {name: EDDYLINE_ADDRESS, value: {{ include "eddyline.storeAddresses" . | splitList "," | first | quote }}}
 - {name: EDDYLINE_KEY_FILE, value: /etc/eddyline/access/spark.key}
 {{- if .Values.access.tls.secret }}
-- {name: EDDYLINE_TLS_CA, value: /etc/eddyline/tls/ca.crt}
+- {name: EDDYLINE_TLS_CA, value: {{ include "eddyline.authorities" . }}}
 {{- if .Values.access.tls.mutual }}
 - {name: EDDYLINE_TLS_CERT, value: /etc/eddyline/tls/tls.crt}
 - {name: EDDYLINE_TLS_KEY, value: /etc/eddyline/tls/tls.key}
@@ -148,15 +159,20 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{/* The kubelet verifies no certificate, and is asked for none. */}}
+{{- define "eddyline.probe" -}}
+{path: {{ .path }}, port: metrics{{ if .root.Values.access.tls.secret }}, scheme: HTTPS{{ end }}}
+{{- end -}}
+
 {{/* Liveness asks only whether the process answers: never for recovery, NATS or another role. */}}
 {{- define "eddyline.probes" -}}
 livenessProbe:
-  httpGet: {path: /live, port: metrics}
+  httpGet: {{ include "eddyline.probe" (dict "root" . "path" "/live") }}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
 readinessProbe:
-  httpGet: {path: /ready, port: metrics}
+  httpGet: {{ include "eddyline.probe" (dict "root" . "path" "/ready") }}
   periodSeconds: 5
   timeoutSeconds: 5
   failureThreshold: 2
@@ -197,6 +213,9 @@ claim: {{ toJson (index $found.spec.volumeClaimTemplates 0).spec }}
 {{- define "eddyline.check" -}}
 {{- if and .Values.access.tls.mutual (not .Values.access.tls.secret) -}}
 {{- fail "access.tls.mutual needs access.tls.secret: without certificates nobody is asked for one" -}}
+{{- end -}}
+{{- if and .Values.access.tls.bundle (not .Values.access.tls.secret) -}}
+{{- fail "access.tls.bundle needs access.tls.secret: without a certificate nothing is encrypted" -}}
 {{- end -}}
 {{- if and .Values.nats.tls.clientCertificate (not .Values.nats.tls.secret) -}}
 {{- fail "nats.tls.clientCertificate needs nats.tls.secret, where the certificate is" -}}

@@ -119,7 +119,8 @@ async def local_cluster(
         addresses = {name: f"{LOOPBACK}:{port}" for name, port in ports.items()}
         if plan.nats_addresses:
             addresses["nats"] = plan.nats_addresses
-        stages = _stages(plan, data, addresses, roles_access(environ))
+        access = roles_access(environ)
+        stages = _stages(plan, data, addresses, access.caller)
         for note in _notes(ports, stages, environ, free_ports=plan.free_ports):
             tell(note)
         running: LocalCluster | None = None
@@ -129,7 +130,10 @@ async def local_cluster(
                 running.write_file()
             tell(event)
 
-        async with supervised(stages, data=data, clock=clock, random_source=random_source, tell=heard) as supervisor:
+        async with (
+            access.running(clock),
+            supervised(stages, data=data, clock=clock, random_source=random_source, tell=heard) as supervisor,
+        ):
             running = LocalCluster(data, addresses, supervisor)
             running.write_file()
             yield running

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from eddyline.core.caller_channel import CallerAccess
-
 
 def check_sources_file(path: Path | None) -> None:
     """Read the TOML of --sources; what its tables say is for ingest to judge.
@@ -60,13 +58,13 @@ def overridden(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict
     return {name: value for name, value in variables.items() if environ.get(name, value) != value}
 
 
-def roles_access(environ: Mapping[str, str]) -> CallerAccess:
-    """What the roles of a local cluster show to each other, which is what they are asked with whether they serve.
+def roles_access(environ: Mapping[str, str]) -> RoleAccess:
+    """Access of the roles of a local cluster: what they show to each other is what they are asked with whether they serve.
 
     Raises:
         CommandError: they would not start as they are set.
     """
     try:
-        return RoleAccess(load_common(environ)).caller
+        return RoleAccess(load_common(environ))
     except SettingsError as error:
         raise CommandError(str(error), exit_code=EXIT_USAGE) from None

@@ -1,15 +1,19 @@
 """Ask this container's role a probe: `python -m eddyline.core.ask_probe live|started|ready`, for an image's health check.
 
-The address is the role's own `EDDYLINE_<ROLE>_METRICS_LISTEN`. Exit code 0 = yes, 1 = no or no answer, 2 = nothing to
-ask; what was answered goes to standard output. It imports nothing but the standard library, so that asking costs little.
+The address is the role's own `EDDYLINE_<ROLE>_METRICS_LISTEN`, asked by TLS where it has an `EDDYLINE_COMMON_TLS_CERT`. Exit
+code 0 = yes, 1 = no or no answer, 2 = nothing to ask; what was answered goes to standard output. It imports nothing but the
+standard library, so that asking costs little.
+The certificate is not verified: it has the names that others call the role by, and not the address of loopback; nothing
+secret is sent; and whoever could answer there in the role's place is in the container already.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import ssl
 import sys
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -19,6 +23,7 @@ TIMEOUT_S: Final = 3.0
 """An answer takes a millisecond; a loop that is busy for so long is not well."""
 PROBES: Final = ("live", "started", "ready")
 _SETTING: Final = re.compile(r"EDDYLINE_[A-Z]+_METRICS_LISTEN")
+_CERTIFICATE: Final = "EDDYLINE_COMMON_TLS_CERT"
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 
 
@@ -31,7 +36,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         return _said(2, "no EDDYLINE_<ROLE>_METRICS_LISTEN is set, or more than one")
     host, _, port = listen[0].rpartition(":")
     host = host.strip("[]")
-    connection = HTTPConnection(_EVERYWHERE.get(host, host), int(port), timeout=TIMEOUT_S)
+    connection = _connection(_EVERYWHERE.get(host, host), int(port), encrypted=bool(environ.get(_CERTIFICATE)))
     try:
         connection.request("GET", f"/{arguments[0]}")
         answer = connection.getresponse()
@@ -41,6 +46,15 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     finally:
         connection.close()
     return _said(0 if answer.status == 200 else 1, text)
+
+
+def _connection(host: str, port: int, *, encrypted: bool) -> HTTPConnection:
+    if not encrypted:
+        return HTTPConnection(host, port, timeout=TIMEOUT_S)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return HTTPSConnection(host, port, timeout=TIMEOUT_S, context=context)
 
 
 def _said(code: int, text: str) -> int:

@@ -16,10 +16,12 @@ import grpc
 
 from eddyline.core.access_grant import principal_metadata
 from eddyline.core.channel import open_channel
+from eddyline.core.renewed_channel import RenewedChannel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from eddyline.core.renewed_channel import HeldTls
     from eddyline.core.tls import ClientTls
 
     Metadata = tuple[tuple[str, str], ...]
@@ -47,17 +49,22 @@ class HeldKey:
 
 @dataclass(frozen=True, slots=True)
 class CallerAccess:
-    """What a caller shows. `speaks` = it is a role, and says with each call for whom it makes it. Only a key that is there
-    when a channel is opened may be replaced afterwards."""
+    """What a caller shows. `speaks` = it is a role, and says with each call for whom it makes it. `renewed` goes before
+    `tls`: open channels go by what it holds. Only what is there when a channel is opened may be replaced afterwards."""
 
     key: HeldKey = field(default_factory=HeldKey)
     tls: ClientTls | None = None
     speaks: bool = False
+    renewed: HeldTls | None = None
 
     def open_channel(self, address: str, *, own_connection: bool = False) -> grpc.aio.Channel:
         """A channel to a role; see `eddyline.core.channel.open_channel`. The caller closes it."""
-        credentials = self.tls.credentials() if self.tls is not None else None
-        channel = open_channel(address, own_connection=own_connection, credentials=credentials)
+
+        def open_with(tls: ClientTls | None) -> grpc.aio.Channel:
+            credentials = tls.credentials() if tls is not None else None
+            return open_channel(address, own_connection=own_connection, credentials=credentials)
+
+        channel = RenewedChannel(self.renewed, open_with) if self.renewed is not None else open_with(self.tls)
         return CallerChannel(channel, self._metadata) if self.speaks or self.key.metadata() else channel
 
     def _metadata(self) -> Metadata:

@@ -16,13 +16,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from eddyline.core.clock import sleep
-from eddyline.core.metrics_http import MetricsServer, read_key
+from eddyline.core.metrics_http import MetricsServer, no_tls, read_key
 from eddyline.core.metrics_otlp import OtlpExporter
 from eddyline.core.metrics_text import metrics_text
 from eddyline.core.otlp_resource import instance_id
 from eddyline.core.telemetry import fields
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from concurrent.futures import Executor
 
@@ -54,6 +55,7 @@ class MetricsExport:
         clock: Clock,
         host: Host,
         probes: Probes | None = None,
+        tls: Callable[[], ssl.SSLContext | None] = no_tls,
     ) -> None:
         self._role = role
         self._listen = listen
@@ -62,6 +64,7 @@ class MetricsExport:
         self._clock = clock
         self._host = host
         self._probes = probes
+        self._tls = tls
         self._address = ""
 
     def address(self) -> str:
@@ -86,6 +89,7 @@ class MetricsExport:
             clock=self._clock,
             key=read_key(self._common.metrics_key_file),
             probes=self._probes,
+            tls=self._tls,
         )
         try:
             async with asyncio.TaskGroup() as tasks:

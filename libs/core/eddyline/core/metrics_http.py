@@ -1,11 +1,12 @@
 """The HTTP endpoint of a role: `GET /metrics`, which Prometheus scrapes, and an orchestrator's probes; nothing else.
 
 Any bind but loopback is refused unless there is a key, which `/metrics` then asks for as a bearer token; it is held
-as a digest and compared in constant time. Probes need none (`eddyline.core.probes`).
+as a digest and compared in constant time. Probes need none (`eddyline.core.probes`). Where the role has a certificate, it
+speaks TLS alone, and asks nobody for one: an orchestrator and Prometheus have none.
 
 Elsewhere the library's own server: a thread a scraper, and a slow one keeps it for ever. Here connections are served on the
-loop, at most `CONNECTIONS_MAX` at once, each for one request within `READ_S` and `WRITE_S`; more are closed. The text is
-made once for all that ask within `REUSE_S`, on a thread, so many scrapers cost what one does.
+loop, at most `CONNECTIONS_MAX` at once, each for one request within `READ_S`, a handshake included, and `WRITE_S`; more are
+closed. The text is made once for all that ask within `REUSE_S`, on a thread, so many scrapers cost what one does.
 Bounds: `HEAD_BYTES_MAX` a request, and the text a connection that does not read.
 Threading: event loop.
 """
@@ -24,8 +25,10 @@ from typing import TYPE_CHECKING, Final
 from eddyline.core.metrics_text import CONTENT_TYPE
 from eddyline.core.server import check_loopback
 from eddyline.core.settings import COMMON_PREFIX, SettingsError
+from eddyline.core.tls_stream import TlsStream
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Awaitable, Callable
 
     from eddyline.core.clock import Clock
@@ -44,6 +47,7 @@ KEY_CHARACTERS_MIN: Final = 16
 KEY_CHARACTERS_MAX: Final = 1_024
 """16 of 64 characters are 96 bits: nobody guesses them, 16 connections at a time. A head must have room for the longest."""
 
+_HEAD_END: Final = b"\r\n\r\n"
 _KEY: Final = re.compile(r"[!-~]*")
 """It travels in a header, which takes no other characters."""
 
@@ -70,6 +74,11 @@ def read_key(path: str) -> str:
     return key
 
 
+def no_tls() -> ssl.SSLContext | None:
+    """Of an endpoint without a certificate."""
+    return None
+
+
 class MetricsServer:
     """One endpoint. `address` is empty until it listens."""
 
@@ -81,12 +90,15 @@ class MetricsServer:
         clock: Clock,
         key: str = "",
         probes: Probes | None = None,
+        tls: Callable[[], ssl.SSLContext | None] = no_tls,
     ) -> None:
-        """`key` = what a scraper must bring; empty = nothing, and only loopback is listened on."""
+        """`key` = what a scraper must bring; empty = nothing, and only loopback is listened on. `tls` = what is shown to who
+        connects now."""
         self._listen = listen
         self._make_text = text
         self._key_digest = sha256(key.encode()).digest() if key else b""
         self._probes = probes
+        self._tls = tls
         self._clock = clock
         self._text = b""
         self._text_s: float | None = None
@@ -134,10 +146,15 @@ class MetricsServer:
         """One request and its answer, whatever comes."""
         try:
             async with asyncio.timeout(READ_S):
-                head = await reader.readuntil(b"\r\n\r\n")
+                context = self._tls()
+                tls = await TlsStream.accept(context, reader, writer) if context is not None else None
+                if tls is not None:
+                    head = await tls.readuntil(_HEAD_END, bytes_max=HEAD_BYTES_MAX)
+                else:
+                    head = await reader.readuntil(_HEAD_END)
             answer = await self._answer(head)
             async with asyncio.timeout(WRITE_S):
-                writer.write(answer)
+                writer.write(tls.sealed(answer) if tls is not None else answer)
                 writer.close()
                 await writer.wait_closed()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):

@@ -1,8 +1,9 @@
 """Access as a role is set: its keys, its certificates, and what it shows to other roles. Put together from CommonSettings.
 
-Keys file and own key are looked at each `LOOK_S`, so that a key is given, changed or taken away without a restart: in force
-within that time, and streams of a key that is gone end. A file that cannot be read, or is malformed, refuses the start;
-later on what was read last holds, and an ERROR line says so.
+Keys file, own key and TLS's files are looked at each `LOOK_S`, so that a key is given, changed or taken away and a
+certificate is renewed without a restart: in force within that time, and streams of a key that is gone end; connections that
+stand keep the certificates they were made with. A file that cannot be read, or is malformed, refuses the start; later on
+what was read last holds, and an ERROR line says so, of TLS's files at the second look that finds the same.
 I1: a bind that is not loopback needs keys or client certificates.
 Threading: event loop; files are looked at on a thread.
 """
@@ -20,12 +21,15 @@ from eddyline.core.access_keys import KEYS_BYTES_MAX, SECRET_CHARS_MAX, KeyRing,
 from eddyline.core.access_quota import Quotas
 from eddyline.core.caller_channel import CallerAccess, HeldKey
 from eddyline.core.clock import sleep
+from eddyline.core.renewed_channel import HeldTls
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, check_address
 from eddyline.core.telemetry import fields
-from eddyline.core.tls import ClientTls, MalformedTls, ServerTls, read_authority, read_certificate
+from eddyline.core.tls import MalformedTls
 from eddyline.core.watched_file import WatchedFile
+from eddyline.core.watched_tls import WatchedTls
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Callable
 
     import grpc
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
     from eddyline.core.clock import Clock
 
 LOOK_S: Final = 1.0
-"""How often files are looked at: elsewhere at a signal alone, which is forgotten. Costs two stat calls a second."""
+"""How often files are looked at: elsewhere at a signal alone, which is forgotten. Costs six stat calls a second."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -55,21 +59,33 @@ class RoleAccess:
         self._said: dict[str, str] = {}
         ring = _at_start("KEYS_FILE", self._keys, _ring)
         own = _at_start("KEY_FILE", self._own, parse_secret)
-        self._server_tls, client_tls = _tls(common)
+        self._tls = _tls(common)
+        self._tls_trouble = ""
         quotas = Quotas(requests_max=common.key_requests_max, watches_max=common.key_watches_max)
         self.gate = AccessGate(ring=ring, certificates=bool(common.tls_client_ca), quotas=quotas)
         self._key = HeldKey(own or "")
-        self._client_tls = client_tls
+        client_tls = self._tls.taken.client
+        self._client_tls = HeldTls(client_tls) if client_tls is not None else None
 
     @property
     def caller(self) -> CallerAccess:
         """What this role shows to others."""
-        return CallerAccess(self._key, self._client_tls, speaks=self.gate.enforced)
+        return CallerAccess(self._key, speaks=self.gate.enforced, renewed=self._client_tls)
 
     @property
     def credentials(self) -> grpc.ServerCredentials | None:
-        """What its server shows; None = it is without TLS."""
-        return self._server_tls.credentials() if self._server_tls is not None else None
+        """What its server shows, whenever somebody connects; None = it is without TLS."""
+        return self._tls.credentials()
+
+    def http_context(self) -> ssl.SSLContext | None:
+        """What its HTTP endpoint shows to who connects now; None = it is without TLS."""
+        server = self._tls.taken.server
+        return server.context if server is not None else None
+
+    def certificate_expires_s(self) -> float:
+        """When the role's certificate expires, in seconds since 1970; 0 = it has none."""
+        expires = self._tls.taken.expires
+        return expires.timestamp() if expires is not None else 0.0
 
     def check_listen(self, listen: str) -> None:
         """Refuse a bind that is open to others where nobody need say who he is.
@@ -84,23 +100,25 @@ class RoleAccess:
                 f"refusing to listen on {listen}: without keys ({COMMON_PREFIX}KEYS_FILE) or certificates of clients"
                 f" ({COMMON_PREFIX}TLS_CLIENT_CA) only loopback is safe (127.0.0.1, [::1] or localhost)"
             )
-        if self._server_tls is None:
+        if self._tls.taken.server is None:
             _LOG.warning("keys and data travel unencrypted", extra=fields(listen=listen))
 
     @asynccontextmanager
     async def running(self, clock: Clock) -> AsyncIterator[None]:
         """Look at the files until left. What is raised inside comes out as it is."""
-        if self._keys is None and self._own is None:
+        if self._keys is None and self._own is None and not self._tls:
             yield
             return
         raised: BaseException | None = None
         async with asyncio.TaskGroup() as tasks:
-            looking = tasks.create_task(self._look_on(clock), name="keys")
+            looking = tasks.create_task(self._look_on(clock), name="access")
             try:
                 yield
             except BaseException as error:  # raised again as it is: a group would wrap it
                 raised = error
             looking.cancel()
+        if self._client_tls is not None:
+            await self._client_tls.close_idle()
         if raised is not None:
             raise raised
 
@@ -114,6 +132,7 @@ class RoleAccess:
         if own is not None:
             self._key.replace(own)
             _LOG.info("own key replaced")
+        await self._look_at_tls()
 
     async def _look_on(self, clock: Clock) -> NoReturn:
         refused = self.gate.refused_count
@@ -123,6 +142,28 @@ class RoleAccess:
             if self.gate.refused_count != refused:
                 _LOG.warning("calls without a known key", extra=fields(count=self.gate.refused_count - refused))
                 refused = self.gate.refused_count
+
+    async def _look_at_tls(self) -> None:
+        if self._client_tls is not None:
+            await self._client_tls.close_idle()
+        try:
+            is_new = await asyncio.to_thread(self._tls.look)
+        except MalformedTls as error:
+            # Files are written one after the other: what is well at the next look was no trouble.
+            why = str(error)
+            if why == self._tls_trouble and self._said.get("TLS") != why:
+                self._said["TLS"] = why
+                _LOG.error("certificates kept", extra=fields(error=why))
+            self._tls_trouble = why
+            return
+        self._tls_trouble = ""
+        self._said.pop("TLS", None)
+        if is_new:
+            taken = self._tls.taken
+            if self._client_tls is not None and taken.client is not None and taken.client != self._client_tls.newest:
+                self._client_tls.newest = taken.client
+            shown = {"not_after": f"{taken.expires:%Y-%m-%dT%H:%M:%SZ}"} if taken.expires is not None else {}
+            _LOG.info("certificates replaced", extra=fields(file=self._common.tls_cert or self._common.tls_ca, **shown))
 
     async def _looked(self, file: WatchedFile | None, setting: str, read: Callable[[bytes], Read]) -> Read | None:
         if file is None:
@@ -171,16 +212,11 @@ def _at_start(setting: str, file: WatchedFile | None, read: Callable[[bytes], Re
         raise SettingsError(f"{COMMON_PREFIX}{setting} {file.path}: {_words(error)}") from None
 
 
-def _tls(common: CommonSettings) -> tuple[ServerTls | None, ClientTls | None]:
+def _tls(common: CommonSettings) -> WatchedTls:
     try:
-        own = read_certificate(common.tls_cert, common.tls_key) if common.tls_cert else None
-        authority = read_authority(common.tls_ca) if common.tls_ca else b""
-        clients = read_authority(common.tls_client_ca) if common.tls_client_ca else b""
+        return WatchedTls(common)
     except MalformedTls as error:
         raise SettingsError(f"{COMMON_PREFIX}TLS_…: {error}") from None
-    server = ServerTls(own, clients) if own is not None else None
-    client = ClientTls(authority, own) if own is not None or authority else None
-    return server, client
 
 
 def _words(error: Exception) -> str:

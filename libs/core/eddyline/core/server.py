@@ -87,6 +87,8 @@ class RoleServer:
         self._access = access if access is not None else RoleAccess()
         self._access.check_listen(listen)
         self._listen = listen
+        # Held for as long as the server: gRPC asks it at each handshake.
+        self._credentials = self._access.credentials
         gates = (ClusterGate(cluster_id),) if cluster_id else ()
         self.grpc = TableServer(
             grpc.aio.server(
@@ -116,12 +118,11 @@ class RoleServer:
         channelz.add_channelz_servicer(self.grpc)
         listed = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(listed, self.grpc)
-        credentials = self._access.credentials
         try:
-            if credentials is None:
+            if self._credentials is None:
                 port = self.grpc.add_insecure_port(self._listen)
             else:
-                port = self.grpc.add_secure_port(self._listen, credentials)
+                port = self.grpc.add_secure_port(self._listen, self._credentials)
         except RuntimeError as error:
             raise SettingsError(f"cannot listen on {self._listen}: in use, or not an address of this host") from error
         self.address = f"{self._listen.rpartition(':')[0]}:{port}"

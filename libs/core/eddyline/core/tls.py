@@ -1,18 +1,24 @@
 """Certificates from files: what a server shows and asks for, what a client goes by. Checked before anything uses them.
 
 gRPC says of a wrong file only that a handshake failed, at the first call. So files are judged by the ssl module first: they
-are PEM, key and certificate belong together, and no key waits for a passphrase.
-Failure: MalformedTls, one line that names the file and shows nothing of a key. Files are read once, at start; renewed
-certificates are taken by a restart.
+are PEM, key and certificate belong together, the key is of a kind that gRPC signs with, and none waits for a passphrase.
+Failure: MalformedTls, one line that names the file and shows nothing of a key. Each function reads once; who looks again,
+so that renewed certificates are taken without a restart, is `eddyline.core.watched_tls`.
 """
 
 from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Final
 
 import grpc
+
+from eddyline.core.certificate_fields import has_taken_key
+from eddyline.core.watched_file import WatchedFile
+
+TLS_BYTES_MAX: Final = 1 << 20
+"""Of a file. Elsewhere unbounded. All authorities that a system comes with are some 220 KB."""
 
 
 class MalformedTls(Exception):
@@ -29,17 +35,17 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """What a server shows; `client_ca` = it takes only clients with a certificate of this authority; empty = all."""
+    """What a server shows; `client_ca` = it takes only clients with a certificate of this authority; empty = all.
+    `context` = what it is shown by over HTTP, where nobody is asked for one."""
 
     certificate: Certificate
+    context: ssl.SSLContext = field(repr=False, compare=False)
     client_ca: bytes = b""
 
-    def credentials(self) -> grpc.ServerCredentials:
+    def configuration(self) -> grpc.ServerCertificateConfiguration:
         """For gRPC."""
         pair = [(self.certificate.key, self.certificate.chain)]
-        if not self.client_ca:
-            return grpc.ssl_server_credentials(pair)
-        return grpc.ssl_server_credentials(pair, root_certificates=self.client_ca, require_client_auth=True)
+        return grpc.ssl_server_certificate_configuration(pair, root_certificates=self.client_ca or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +69,27 @@ def read_certificate(chain: str, key: str) -> Certificate:
     Raises:
         MalformedTls.
     """
-    found = Certificate(_read(chain), _read(key))
+    return read_server(chain, key).certificate
+
+
+def read_server(chain: str, key: str, *, client_ca: str = "") -> ServerTls:
+    """Read a certificate and its key as a server shows them, and the authority of clients, where there is one.
+
+    Raises:
+        MalformedTls.
+    """
+    found = _read_pair(chain, key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain, key, password=_refuse_password)
+        context.load_cert_chain(chain, key, password=_refuse_password)
+        if not has_taken_key(found.chain):
+            raise ValueError("its key is none that gRPC signs with: RSA, or ECDSA on P-256 or P-384, is needed")
     except (OSError, ValueError) as error:
         raise MalformedTls(f"{chain} with {key} cannot be used: {_words(error)}") from None
-    return found
+    # The ssl module takes paths alone: where files were replaced meanwhile, it has judged others than those read.
+    if _read_pair(chain, key) != found:
+        raise MalformedTls(f"{chain} or {key} was replaced while it was read")
+    return ServerTls(found, context, read_authority(client_ca) if client_ca else b"")
 
 
 def read_authority(path: str) -> bytes:
@@ -86,9 +107,13 @@ def read_authority(path: str) -> bytes:
     return found
 
 
+def _read_pair(chain: str, key: str) -> Certificate:
+    return Certificate(_read(chain), _read(key))
+
+
 def _read(path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return WatchedFile(path, bytes_max=TLS_BYTES_MAX).read()
     except OSError as error:
         raise MalformedTls(f"{path} cannot be read: {error.strerror or error}") from None
 

@@ -1,4 +1,4 @@
-"""A small file that is looked at again and again, and read when it is another one: keys, and a role's own secret.
+"""A small file that is looked at again and again, and read when it is another one: keys, a role's own secret, certificates.
 
 A look compares what the file system says of it (time, size, number), through links, so a volume that Kubernetes swaps is
 seen too. What is read is judged by whoever takes it; where it is not taken, or the file is gone, what was taken last
@@ -8,6 +8,7 @@ Threading: the owner's; `look` blocks for a moment, and is called on a thread.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,8 +38,9 @@ class WatchedFile:
             OSError.
         """
         with Path(self.path).open("rb") as file:
-            # Before it is read: what is written meanwhile makes it another one at the next look.
-            self._seen = _signature(self.path)
+            # Of what was opened, and before it is read: what is written or put in its place meanwhile is another one at
+            # the next look.
+            self._seen = _signature(os.fstat(file.fileno()))
             found = file.read(self._bytes_max + 1)
         if len(found) > self._bytes_max:
             raise FileTooLarge(f"it has more than {self._bytes_max} bytes")
@@ -50,12 +52,11 @@ class WatchedFile:
         Raises:
             OSError: it cannot be read; the next look tries again.
         """
-        if self._seen is not None and _signature(self.path) == self._seen:
+        if self._seen is not None and _signature(Path(self.path).stat()) == self._seen:
             return None
         self._seen = None
         return self.read()
 
 
-def _signature(path: str) -> _Signature:
-    found = Path(path).stat()
+def _signature(found: os.stat_result) -> _Signature:
     return _Signature(found.st_mtime_ns, found.st_size, found.st_ino)

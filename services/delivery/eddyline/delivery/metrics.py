@@ -9,12 +9,14 @@ from eddyline.core.metrics import Point, counter, counters, gauge, gauges, histo
 from eddyline.delivery.governor import LadderStep
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from eddyline.core.metrics import Metric
     from eddyline.delivery.figures import Figures
     from eddyline.delivery.role import DeliveryRole
 
 
-async def delivery_metrics(role: DeliveryRole) -> list[Metric]:
+async def delivery_metrics(role: DeliveryRole, certificate_expires_s: Callable[[], float] = float) -> list[Metric]:
     """Everything, now."""
     figures = role.figures
     lag = await role.lag()
@@ -58,6 +60,11 @@ async def delivery_metrics(role: DeliveryRole) -> list[Metric]:
         gauge(telemetry.DELIVERY_LAG_SECONDS, "Age of the oldest record that a subscription lacks.", lag.seconds),
         counter(telemetry.DELIVERY_EXPORTED_SPANS, "Spans that a collector took.", role.tracer.exported_count),
         counter(telemetry.DELIVERY_DROPPED_SPANS, "Spans dropped: no room, or not taken.", role.tracer.dropped_count),
+        gauge(
+            telemetry.DELIVERY_CERTIFICATE_EXPIRATION,
+            "When the role's certificate expires, in seconds since 1970; 0 = it has none.",
+            certificate_expires_s(),
+        ),
         *_scheduling(figures),
     ]
 

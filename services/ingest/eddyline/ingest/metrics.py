@@ -25,7 +25,7 @@ LISTED_SOURCES_MAX: Final = 1_000
 """Elsewhere unbounded. So many have 25 series each, a text of 2 MB; by name, so that the same ones are listed each time."""
 
 
-async def ingest_metrics(role: IngestRole) -> list[Metric]:
+async def ingest_metrics(role: IngestRole, certificate_expires_s: Callable[[], float] = float) -> list[Metric]:
     """Everything, now; others have turns between the metrics of sources, which may be many."""
     held = role.ownership.held
     listed = {name: held[name].progress for name in sorted(held)[:LISTED_SOURCES_MAX]}
@@ -53,6 +53,11 @@ async def ingest_metrics(role: IngestRole) -> list[Metric]:
         counter(telemetry.INGEST_DRIFTED_KEYS, "Keys that they found to differ.", role.verifier.drifted_key_count),
         counter(telemetry.INGEST_EXPORTED_SPANS, "Spans that a collector took.", role.tracer.exported_count),
         counter(telemetry.INGEST_DROPPED_SPANS, "Spans dropped: no room, or not taken.", role.tracer.dropped_count),
+        gauge(
+            telemetry.INGEST_CERTIFICATE_EXPIRATION,
+            "When the role's certificate expires, in seconds since 1970; 0 = it has none.",
+            certificate_expires_s(),
+        ),
     ]
     for metric in chain(_source_gauges(listed), _source_counters(listed)):
         made.append(metric)

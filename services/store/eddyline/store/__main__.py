@@ -161,13 +161,7 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
         interceptors=(room, *gates_of(doorway, shards, settings.shard)),
         access=access,
     )
-    probes = Probes(
-        server.health,
-        recovered=lambda: Recovered(doorway.recovery.replayed_bytes, doorway.recovery.total_bytes),
-    )
-    export = MetricsExport(
-        ROLE, settings.metrics_listen, version=VERSION, common=common, clock=clock, host=host, probes=probes
-    )
+    export = _metrics_export(settings, common, server=server, doorway=doorway, access=access, clock=clock)
     tracer = Tracer(common.trace_ratio, clock=clock, rng=Random())
     traces = TraceExport(ROLE, tracer, version=VERSION, common=common, clock=clock, host=host)
     add_services(
@@ -182,7 +176,12 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
     )
     settings.directory.parent.mkdir(parents=True, exist_ok=True)
     address = await _start(server, settings)
-    metrics = StoreMetrics(recovery=lambda: doorway.recovery, disk_floor_bytes=settings.disk_floor_bytes, tracer=tracer)
+    metrics = StoreMetrics(
+        recovery=lambda: doorway.recovery,
+        disk_floor_bytes=settings.disk_floor_bytes,
+        tracer=tracer,
+        certificate_expires_s=access.certificate_expires_s,
+    )
     machine = replace(
         machine_of(settings, clock, host, doorway),
         memory=memory,
@@ -209,6 +208,32 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
         shards.end_streams()
         await server.stop(settings.stop_grace_ms / 1000)
     _LOG.info("stopped")
+
+
+def _metrics_export(
+    settings: StoreSettings,
+    common: CommonSettings,
+    *,
+    server: RoleServer,
+    doorway: Doorway,
+    access: RoleAccess,
+    clock: Clock,
+) -> MetricsExport:
+    """Metrics and probes on their way out."""
+    probes = Probes(
+        server.health,
+        recovered=lambda: Recovered(doorway.recovery.replayed_bytes, doorway.recovery.total_bytes),
+    )
+    return MetricsExport(
+        ROLE,
+        settings.metrics_listen,
+        version=VERSION,
+        common=common,
+        clock=clock,
+        host=SystemHost(),
+        probes=probes,
+        tls=access.http_context,
+    )
 
 
 def _opened(

@@ -26,10 +26,16 @@ class StoreMetrics:
     """The metrics of one store. `link` is set once the shard is recovered; before that all but the recovery is at zero."""
 
     def __init__(
-        self, *, recovery: Callable[[], RecoveryProgress], disk_floor_bytes: int, tracer: Tracer = UNTRACED
+        self,
+        *,
+        recovery: Callable[[], RecoveryProgress],
+        disk_floor_bytes: int,
+        tracer: Tracer = UNTRACED,
+        certificate_expires_s: Callable[[], float] = float,
     ) -> None:
         self._recovery = recovery
         self._tracer = tracer
+        self._certificate_expires_s = certificate_expires_s
         self._disk_floor_bytes = disk_floor_bytes
         self.link: LocalLink | None = None
 
@@ -80,6 +86,11 @@ class StoreMetrics:
             ),
             counter(telemetry.STORE_EXPORTED_SPANS, "Spans that a collector took.", self._tracer.exported_count),
             counter(telemetry.STORE_DROPPED_SPANS, "Spans dropped: no room, or not taken.", self._tracer.dropped_count),
+            gauge(
+                telemetry.STORE_CERTIFICATE_EXPIRATION,
+                "When the role's certificate expires, in seconds since 1970; 0 = it has none.",
+                self._certificate_expires_s(),
+            ),
         ]
 
 

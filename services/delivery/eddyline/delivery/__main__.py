@@ -95,7 +95,7 @@ async def serve(settings: DeliverySettings, common: CommonSettings) -> None:
             probes=Probes(server.health),
         )
         add_services(server, role, common=common, clock=clock, host=host, metrics_address=metrics.address)
-        await stack.enter_async_context(metrics.running(partial(delivery_metrics, role)))
+        await stack.enter_async_context(metrics.running(partial(delivery_metrics, role, shards.forwarded)))
         await stack.enter_async_context(traces.running())
         address = await server.start(*SERVICES)
         stack.push_async_callback(server.stop, 0)

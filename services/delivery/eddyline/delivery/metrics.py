@@ -9,12 +9,13 @@ from eddyline.core.metrics import Point, counter, counters, gauge, gauges, histo
 from eddyline.delivery.governor import LadderStep
 
 if TYPE_CHECKING:
+    from eddyline.core.forwarded_calls import ForwardedCalls
     from eddyline.core.metrics import Metric
     from eddyline.delivery.figures import Figures
     from eddyline.delivery.role import DeliveryRole
 
 
-async def delivery_metrics(role: DeliveryRole) -> list[Metric]:
+async def delivery_metrics(role: DeliveryRole, forwarded: ForwardedCalls) -> list[Metric]:
     """Everything, now."""
     figures = role.figures
     lag = await role.lag()
@@ -56,6 +57,12 @@ async def delivery_metrics(role: DeliveryRole) -> list[Metric]:
             lag.records,
         ),
         gauge(telemetry.DELIVERY_LAG_SECONDS, "Age of the oldest record that a subscription lacks.", lag.seconds),
+        counters(
+            telemetry.DELIVERY_FORWARDED_CALLS,
+            "Calls of stores passed on to the owning one, by how they ended.",
+            (telemetry.LABEL_SHARD, telemetry.LABEL_OUTCOME),
+            forwarded.points(),
+        ),
         counter(telemetry.DELIVERY_EXPORTED_SPANS, "Spans that a collector took.", role.tracer.exported_count),
         counter(telemetry.DELIVERY_DROPPED_SPANS, "Spans dropped: no room, or not taken.", role.tracer.dropped_count),
         *_scheduling(figures),

@@ -118,7 +118,7 @@ async def serve(settings: IngestSettings, common: CommonSettings, definitions: S
             probes=Probes(server.health),
         )
         add_services(server, role, link=link, common=common, clock=clock, host=host, metrics_address=metrics.address)
-        await stack.enter_async_context(metrics.running(partial(ingest_metrics, role)))
+        await stack.enter_async_context(metrics.running(partial(ingest_metrics, role, shards.forwarded)))
         await stack.enter_async_context(traces.running())
         address = await server.start(*SERVICES)
         stack.push_async_callback(server.stop, 0)

@@ -182,7 +182,7 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
     )
     settings.directory.parent.mkdir(parents=True, exist_ok=True)
     address = await _start(server, settings)
-    metrics = StoreMetrics(recovery=lambda: doorway.recovery, disk_floor_bytes=settings.disk_floor_bytes, tracer=tracer)
+    metrics = _metrics_of(doorway, settings, shards, tracer)
     machine = replace(
         machine_of(settings, clock, host, doorway),
         memory=memory,
@@ -238,6 +238,15 @@ def machine_of(settings: StoreSettings, clock: Clock, host: Host, doorway: Doorw
         volume=volume_type,
         scratch=ScratchFold(scratch_path(settings), memory_bytes=SCRATCH_MEMORY_BYTES),
         artifacts=place_of(settings, host),
+    )
+
+
+def _metrics_of(doorway: Doorway, settings: StoreSettings, shards: Shards, tracer: Tracer) -> StoreMetrics:
+    return StoreMetrics(
+        recovery=lambda: doorway.recovery,
+        disk_floor_bytes=settings.disk_floor_bytes,
+        forwarded=shards.forwarded,
+        tracer=tracer,
     )
 
 

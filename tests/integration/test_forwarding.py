@@ -13,6 +13,7 @@ import grpc
 import pytest
 
 from eddyline.core import telemetry
+from eddyline.core.health import STORE_LEG
 from eddyline.core.status import unwrap
 from eddyline.v1 import (
     fold_pb2,
@@ -116,6 +117,8 @@ class Cluster:
         await self._stack.enter_async_context(delivery_at(self.delivery, self.setting, **settings))
         for address in (*self.stores, self.ingest):
             await serving(address)
+        for address in (self.ingest, self.delivery):  # they are ready by any store of several
+            await serving(address, STORE_LEG)
         assert [store.returncode for store in self.running] == [None] * COUNT
 
     async def entry(self, address: str, access: CallerAccess | None = None) -> Entry:

@@ -15,6 +15,7 @@ from eddyline.core.caller_channel import CallerAccess, HeldKey
 from eddyline.core.channel import open_channel
 from eddyline.core.errors import Code, Deadline, EddylineError, NotReady, ServedElsewhere, StoreUnreachable, WrongShard
 from eddyline.core.forwarded import add_forwarded
+from eddyline.core.forwarded_calls import Outcome
 from eddyline.core.routes import APPEND_CALLS, LOG_SERVICE, READ_CALLS, TOPIC_CALLS, TOPIC_SERVICE, methods_of
 from eddyline.core.server import RawMethod, make_server
 from eddyline.core.shard_gate import ShardGate
@@ -257,6 +258,51 @@ async def test_a_duplex_stream_goes_both_ways_and_ends_from_either_side() -> Non
         await owner.began.wait()
         call.cancel()
         await owner.ended.wait()
+
+
+def counted(calls: Calls) -> dict[str, int]:
+    """What was forwarded, by how it ended, without zeros."""
+    return {outcome: int(value) for value, (_, outcome) in calls.shards.forwarded.points() if value}
+
+
+async def test_each_forwarded_call_is_counted_once_by_how_it_ended() -> None:
+    owner = Owner()
+
+    async def refuse(_message: bytes, context: Any) -> bytes:
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "why")
+        return b""
+
+    async def wait(_message: bytes, _context: Any) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    async with forwarding(owner) as (calls, behind), asyncio.timeout(WAIT_S):
+        points = list(calls.shards.forwarded.points())
+        assert [labels for _, labels in points] == [("0", outcome.value) for outcome in Outcome]
+        assert not any(value for value, _ in points)
+        await calls.unary(READ)(ASKED)
+        duplex = calls.duplex(APPENDS)(iter([START, APPEND]))
+        assert [message async for message in duplex] == [START, APPEND]
+        assert counted(calls) == {"ok": 2}
+        owner.answer = refuse
+        await failed(calls.unary(READ)(ASKED))
+        duplex = calls.duplex(APPENDS)(iter([START, FAIL]))
+        assert await duplex.read() == START
+        await failed(duplex.read())
+        assert counted(calls) == {"ok": 2, "refused": 2}
+        owner.answer = wait
+        await failed(calls.unary(READ)(ASKED, timeout=0.2))
+        stream = calls.stream(STREAM)(ASKED)
+        await stream.read()
+        owner.ended.clear()
+        stream.cancel()
+        await owner.ended.wait()
+        while counted(calls).get("left") != 2:  # noqa: ASYNC110 - a handler that ends tells nobody
+            await asyncio.sleep(0)
+        await behind.stop(0)
+        await failed(calls.unary(READ)(ASKED))
+        await failed(calls.stream(STREAM)(ASKED).read())
+        assert counted(calls) == {"ok": 2, "refused": 2, "left": 2, "unreachable": 2}
 
 
 class Caller:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddyline.core import telemetry
+from eddyline.core.forwarded_calls import ForwardedCalls
 from eddyline.core.health import STORE_LEG
 from eddyline.delivery.metrics import delivery_metrics
 from tests.support.delivery import earliest, served_delivery, snapshot, tail
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def now(served: ServedDelivery) -> Scrape:
-    return in_place(await delivery_metrics(served.role))
+    return in_place(await delivery_metrics(served.role, ForwardedCalls(1)))
 
 
 async def test_all_are_there_at_zero_from_the_start() -> None:

@@ -125,7 +125,9 @@ def test_addresses_that_roles_are_told_are_those_of_the_services(values: str) ->
     for component, pod in pods(chart(values)):
         variables = environ(pod)
         if component == "spark":
-            assert variables["EDDYLINE_ADDRESS"].split(".")[1] in services
+            stores = variables["EDDYLINE_ADDRESS"].split(",")
+            assert len(stores) == stateful["spec"]["replicas"]
+            assert {address.split(".")[1] for address in stores} <= set(services)
             continue
         for role, port in {"STORE": 7701, "INGEST": 7702, "DELIVERY": 7703}.items():
             for address in variables[f"EDDYLINE_COMMON_{role}_ADDRESSES"].split(","):

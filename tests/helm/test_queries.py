@@ -12,6 +12,7 @@ import yaml
 
 from eddyline.core import telemetry
 from eddyline.core.clock import SystemHost
+from eddyline.core.forwarded_calls import ForwardedCalls
 from eddyline.core.health import HealthBoard
 from eddyline.core.metrics_text import metrics_text
 from eddyline.core.settings import CommonSettings
@@ -83,9 +84,9 @@ def metric_of(sample: str) -> str:
 async def fresh_install() -> Database:
     """What Prometheus has of one of each role, of which nobody has asked anything."""
     database = Database()
-    store = await StoreMetrics(recovery=RecoveryProgress, disk_floor_bytes=1).collect()
+    store = await StoreMetrics(recovery=RecoveryProgress, disk_floor_bytes=1, forwarded=ForwardedCalls(1)).collect()
     async with served_delivery() as served:
-        delivery = await delivery_metrics(served.role)
+        delivery = await delivery_metrics(served.role, ForwardedCalls(1))
         ingest = await ingest_metrics(
             IngestRole(
                 served.store,
@@ -95,7 +96,8 @@ async def fresh_install() -> Database:
                 rng=Random(0),
                 host=SystemHost(),
                 health=HealthBoard(),
-            )
+            ),
+            ForwardedCalls(1),
         )
     for role, metrics in {"store": store, "ingest": ingest, "delivery": delivery}.items():
         for family in Scrape(metrics_text(metrics)).families.values():

@@ -309,6 +309,43 @@ async def test_a_value_is_bound_by_the_bucket_the_server_and_the_record(at: Kit)
         assert refused.value.metadata["setBy"] == "record"
 
 
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+async def test_a_traced_write_has_its_caller_s_context_beside_what_nats_compares(at: Kit) -> None:
+    await at.make_bucket()
+    async with writer(at) as kv_writer:
+        traced = replace(target(at.bucket), traceparent=TRACEPARENT)
+        written = await kv_writer.create(traced, b"1")
+        message = await at.js.get_last_msg(f"KV_{at.bucket}", f"$KV.{at.bucket}.k")
+        assert message.headers is not None
+        assert message.headers["traceparent"] == TRACEPARENT
+        assert message.headers["Nats-Expected-Last-Subject-Sequence"] == "0"
+        with pytest.raises(RevisionMismatch):
+            await kv_writer.update(traced, b"2", expected_revision=written.revision + 1)
+        await kv_writer.purge(traced, expected_revision=written.revision)
+        message = await at.js.get_last_msg(f"KV_{at.bucket}", f"$KV.{at.bucket}.k")
+        assert message.headers is not None
+        assert message.headers["traceparent"] == TRACEPARENT
+        assert message.headers["KV-Operation"] == "PURGE"
+
+
+async def test_a_traced_write_that_has_no_room_for_its_context_goes_without(at: Kit) -> None:
+    await make_stream(at, max_msg_size=300)
+    async with writer(at) as kv_writer:
+        with pytest.raises(ValueTooLarge) as refused:
+            await kv_writer.put(target(at.bucket), bytes(300))
+        largest = int(refused.value.metadata["valueBytesMax"])
+        traced = replace(target(at.bucket), traceparent=TRACEPARENT)
+        for size, is_traced in ((largest, False), (largest - 69, False), (largest - 70, True)):
+            await kv_writer.put(traced, bytes(size))
+            message = await at.js.get_last_msg(f"KV_{at.bucket}", f"$KV.{at.bucket}.k")
+            assert ("traceparent" in (message.headers or {})) is is_traced
+        with pytest.raises(ValueTooLarge) as refused:
+            await kv_writer.put(traced, bytes(largest + 1))
+        assert int(refused.value.metadata["valueBytesMax"]) == largest
+
+
 async def test_what_the_server_does_not_take_is_never_sent(at: Kit) -> None:
     await at.make_bucket()
     async with at.ingest() as role:

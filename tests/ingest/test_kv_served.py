@@ -95,6 +95,13 @@ async def test_every_call_and_its_refusals_come_back_typed(served: ServedIngest)
     assert again.revision == purged.revision + 1
 
 
+async def test_a_role_that_traces_nothing_passes_no_context_on(served: ServedIngest) -> None:
+    bucket, traceparent = served.bucket, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    await served.client.kv.put(bucket, b"k", b"1", traceparent=traceparent)
+    message = await served.nats.jetstream().get_last_msg(f"KV_{bucket}", f"$KV.{bucket}.k")
+    assert "traceparent" not in (message.headers or {})
+
+
 async def test_a_delete_of_a_key_that_was_never_there_is_waited_for_too(served: ServedIngest) -> None:
     await served.copies()
     written = await served.client.kv.delete(served.bucket, b"never", wait_applied=True)

@@ -8,6 +8,7 @@ import pytest
 from nats.js.api import KeyValueConfig
 
 from eddyline.core import telemetry
+from eddyline.core.forwarded_calls import ForwardedCalls
 from eddyline.core.source import SourceDefinition
 from eddyline.ingest import metrics as ingest_metrics_module
 from eddyline.ingest.metrics import ingest_metrics
@@ -32,7 +33,7 @@ PER_SOURCE = {
 
 
 async def now(role: IngestRole) -> Scrape:
-    return in_place(await ingest_metrics(role))
+    return in_place(await ingest_metrics(role, ForwardedCalls(1)))
 
 
 async def counts(role: IngestRole, source: str) -> dict[str, float]:

@@ -62,24 +62,16 @@ class Secured:
         flags = ["--cluster", self.cluster.address, "--key-file", str(key_file)]
         flags += ["--tls-ca", str(self.authority.certificate)]
         flags += ["--tls-cert", str(self.client.certificate), "--tls-key", str(self.client.key)]
-        started = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "eddyline.cli", *words, *flags),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env={**os.environ, "GRPC_VERBOSITY": "ERROR"},
-        )
-        said, _ = await started.communicate()
-        assert started.returncode is not None
-        return started.returncode, said.decode()
+        return await ended(*words, *flags)
 
 
-@asynccontextmanager
-async def secured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Secured]:
-    """Bring it up."""
+def settings_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Authority, Keys, Certificate]:
+    """Put what roles go by into the environment; the authority, its keys and a client's certificate."""
     authority = Authority(folder / "certificates")
     roles, client, keys = authority.sign("roles"), authority.sign("a-client"), Keys(folder)
     keys.add("cluster", "role")
     keys.add("admin", "admin", "read", prefixes=("orders", "prices"))
+    keys.add("everything", "read", "write", "delete", "admin")
     keys.add("writer", "write", prefixes=("prices",))
     keys.add("reader", "read", prefixes=("orders", "prices"))
     key_file = folder / "cluster.key"
@@ -93,6 +85,13 @@ async def secured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         "TLS_CLIENT_CA": authority.own.certificate,
     }.items():
         monkeypatch.setenv(f"EDDYLINE_COMMON_{name}", str(path))
+    return authority, keys, client
+
+
+@asynccontextmanager
+async def secured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Secured]:
+    """Bring it up."""
+    authority, keys, client = settings_of(folder, monkeypatch)
     plan = LocalClusterPlan(folder / "data", free_ports=True)
     async with local_cluster(
         plan,
@@ -200,3 +199,42 @@ async def opens(secure: Secured, name: str) -> bool:
     except Unauthenticated:
         return False
     return True
+
+
+@pytest.mark.timeout(240)
+async def test_demo_and_drills_run_a_cluster_with_keys_and_certificates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By flags, by the environment; and say what they lack before anything is started."""
+    authority, _, client = settings_of(tmp_path, monkeypatch)
+    demo = ("demo", "--once", "--free-ports", "--data", str(tmp_path / "data"))
+    code, said = await ended(*demo)
+    assert (code, "EDDYLINE_COMMON_TLS_CERT is set" in said, "--tls-ca" in said) == (2, True, True)
+    assert not (tmp_path / "data").exists()
+    shown = {"TLS_CA": authority.own.certificate, "TLS_CERT": client.certificate, "TLS_KEY": client.key}
+    for name, path in shown.items():
+        monkeypatch.setenv(f"EDDYLINE_{name}", str(path))
+    code, said = await ended(*demo)
+    assert (code, "UNAUTHENTICATED" in said) == (1, True)
+    key_file = tmp_path / "everything.key"
+    key_file.write_text(secret_of("everything"), encoding="utf-8")
+    code, said = await ended(*demo, "--key-file", str(key_file))
+    assert code == 0, said
+    monkeypatch.setenv("EDDYLINE_KEY", secret_of("everything"))
+    drills = [word for name in ("ingest", "takeover", "merge", "disk") for word in ("--only", name)]
+    code, said = await ended("drill", "--short", "--rounds", "1", *drills)
+    assert code == 0, said
+    assert "no loss" in said
+
+
+async def ended(*words: str) -> tuple[int, str]:
+    """Run the command; its exit code, and all that it said."""
+    started = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "eddyline.cli", *words),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, "GRPC_VERBOSITY": "ERROR"},
+    )
+    said, _ = await started.communicate()
+    assert started.returncode is not None
+    return started.returncode, said.decode()

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import grpc
 import pytest
 
+from eddyline.core import telemetry
+from eddyline.core.health import STORE_LEG
 from eddyline.core.status import unwrap
 from eddyline.v1 import (
     fold_pb2,
@@ -26,6 +28,7 @@ from eddyline.v1 import (
 from tests.store.rpc.requests import append_step, keyed, rows
 from tests.support.access import Keys, calling, secret_of
 from tests.support.processes import delivery_at, free_address, nats_server, process, serving
+from tests.support.scrape import scraped_until
 from tests.support.shards import names_on
 from tests.support.store_server import answers_of
 
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.caller_channel import CallerAccess
     from eddyline.v1 import types_pb2
+    from tests.support.scrape import Scrape
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -79,6 +83,7 @@ class Cluster:
         own.write_text(secret_of("roles"), encoding="utf-8")
         self.stores = tuple(free_address() for _ in range(COUNT))
         self.ingest, self.delivery = free_address(), free_address()
+        self.metrics = {part: free_address() for part in ("store 0", "store 1", "ingest", "delivery")}
         self.setting = ",".join(self.stores)
         self.secrets = {
             "EDDYLINE_COMMON_KEYS_FILE": str(self.keys.path),
@@ -97,15 +102,23 @@ class Cluster:
                 "EDDYLINE_STORE_LISTEN": address,
                 "EDDYLINE_STORE_SHARD_INDEX": str(shard),
                 "EDDYLINE_STORE_DATA_DIR": str(self._folder / f"store-{shard}"),
+                "EDDYLINE_STORE_METRICS_LISTEN": self.metrics[f"store {shard}"],
             }
             started = process("eddyline.store", **self.common, **settings)
             self.running.append(await self._stack.enter_async_context(started))
         nats_url = await self._stack.enter_async_context(nats_server(self._folder))
-        settings = {"EDDYLINE_INGEST_LISTEN": self.ingest, "EDDYLINE_INGEST_NATS_URL": nats_url}
+        settings = {
+            "EDDYLINE_INGEST_LISTEN": self.ingest,
+            "EDDYLINE_INGEST_NATS_URL": nats_url,
+            "EDDYLINE_INGEST_METRICS_LISTEN": self.metrics["ingest"],
+        }
         await self._stack.enter_async_context(process("eddyline.ingest", **self.common, **settings))
-        await self._stack.enter_async_context(delivery_at(self.delivery, self.setting, **self.secrets))
+        settings = {**self.secrets, "EDDYLINE_DELIVERY_METRICS_LISTEN": self.metrics["delivery"]}
+        await self._stack.enter_async_context(delivery_at(self.delivery, self.setting, **settings))
         for address in (*self.stores, self.ingest):
             await serving(address)
+        for address in (self.ingest, self.delivery):  # they are ready by any store of several
+            await serving(address, STORE_LEG)
         assert [store.returncode for store in self.running] == [None] * COUNT
 
     async def entry(self, address: str, access: CallerAccess | None = None) -> Entry:
@@ -268,10 +281,34 @@ async def who_is_dead_is_unavailable_and_the_rest_goes_on(made: Cluster) -> None
             assert await reason_of(entry.topics.ListTopics(topic_pb2.ListTopicsRequest())) == "STORE_UNREACHABLE"
 
 
+async def each_role_counts_what_it_passed_on(made: Cluster) -> None:
+    """By the owner's shard: a store none to itself; what the owner refused apart."""
+    names = {
+        "store 0": telemetry.STORE_FORWARDED_CALLS,
+        "store 1": telemetry.STORE_FORWARDED_CALLS,
+        "ingest": telemetry.INGEST_FORWARDED_CALLS,
+        "delivery": telemetry.DELIVERY_FORWARDED_CALLS,
+    }
+    for part, name in names.items():
+
+        def has_all(seen: Scrape, name: str = name, part: str = part) -> bool:
+            """A text may be half a second old."""
+            counts = seen.series(name)
+            others = [str(shard) for shard in range(COUNT) if part != f"store {shard}"]
+            return all(counts["ok", shard] for shard in others) and any(counts["refused", shard] for shard in others)
+
+        seen = await scraped_until(made.metrics[part], has_all)
+        counts = seen.series(name)
+        assert {shard for _, shard in counts} == {str(shard) for shard in range(COUNT)}
+        assert not any(value for (_, shard), value in counts.items() if part == f"store {shard}")
+        assert not any(value for (outcome, _), value in counts.items() if outcome == "unreachable")
+
+
 async def test_every_way_into_a_cluster_of_two_shards_answers_right(tmp_path: Path) -> None:
     async with cluster(tmp_path) as made:
         await topics_are_one_s_whoever_is_asked(made)
         await appends_are_one_s_whoever_is_asked(made)
         await reads_are_the_owner_s_whoever_is_asked(made)
         await keys_hold_at_every_way_in(made)
+        await each_role_counts_what_it_passed_on(made)
         await who_is_dead_is_unavailable_and_the_rest_goes_on(made)

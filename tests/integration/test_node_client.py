@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.example_client_checks import check_calls_and_errors, check_kills, check_script
+from tests.support.example_client_checks import check_access, check_calls_and_errors, check_kills, check_script
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,3 +24,7 @@ async def test_node_watches_across_kills_of_delivery_and_store(tmp_path: Path) -
 
 async def test_node_follows_frames_that_no_cluster_of_today_says() -> None:
     await check_script("node")
+
+
+async def test_node_shows_its_key_over_tls(tmp_path: Path) -> None:
+    await check_access("node", tmp_path)

@@ -54,6 +54,19 @@ def test_a_command_line_that_is_wrong_is_told_before_anything_starts(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize("name", JOBS)
+def test_the_environment_says_which_cluster_where_the_command_line_does_not(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about, job, options = JOBS[name]
+    monkeypatch.delenv("EDDYLINE_ADDRESS", raising=False)
+    assert main(name, about, job, [*STORE[2:], *options]) == EXIT_USAGE
+    assert "required: --store" in capsys.readouterr().err
+    monkeypatch.setenv("EDDYLINE_ADDRESS", "127.0.0.1:1,of-the-environment")
+    assert main(name, about, job, [*STORE[2:], *options]) == EXIT_USAGE
+    assert "of-the-environment" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("name", "flag", "value"),
     [

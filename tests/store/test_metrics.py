@@ -9,6 +9,7 @@ import pytest
 
 from eddyline.core import telemetry
 from eddyline.core.errors import CommitUnknown, ReadOnly, Throttled
+from eddyline.core.forwarded_calls import ForwardedCalls
 from eddyline.core.record_size import counted_total
 from eddyline.core.topic import Durability
 from eddyline.store.append import AppendRequest
@@ -32,7 +33,7 @@ DISK_FLOOR_BYTES = 1 << 20
 
 def metrics(recovery: RecoveryProgress | None = None) -> StoreMetrics:
     told = recovery or RecoveryProgress()
-    return StoreMetrics(recovery=lambda: told, disk_floor_bytes=DISK_FLOOR_BYTES)
+    return StoreMetrics(recovery=lambda: told, disk_floor_bytes=DISK_FLOOR_BYTES, forwarded=ForwardedCalls(1))
 
 
 def counts(seen: Scrape) -> dict[str, float]:

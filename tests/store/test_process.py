@@ -21,6 +21,7 @@ from eddyline.store.__main__ import main
 from eddyline.store.storage.layout import Layout
 from eddyline.v1 import apply_pb2, apply_pb2_grpc, log_pb2, log_pb2_grpc, topic_pb2
 from eddyline.v1.types_pb2 import Record, RecordBatch
+from tests.support.access import Keys
 from tests.support.store_server import is_serving, served_store
 
 if TYPE_CHECKING:
@@ -169,6 +170,8 @@ def test_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:
     ):
         asked = {"EDDYLINE_COMMON_STORE_ADDRESSES": two, "EDDYLINE_STORE_SHARD_INDEX": index}
         assert words in refused_settings(tmp_path / "store", **asked)
+    keys = {"EDDYLINE_COMMON_STORE_ADDRESSES": two, "EDDYLINE_COMMON_KEYS_FILE": str(Keys(tmp_path).path)}
+    assert "EDDYLINE_COMMON_KEY_FILE is not set: of 2 stores" in refused_settings(tmp_path / "store", **keys)
     assert not RealFs().exists(tmp_path / "store")
 
 

@@ -14,8 +14,10 @@ from eddyline.core.errors import DiskFloor, ResumeTokenInvalid
 from eddyline.core.record import Op, Record
 from eddyline.core.topic import Kind
 from eddyline.v1 import delivery_pb2, types_pb2
+from tests.support.access import Keys, secret_of
+from tests.support.certificates import Authority
 from tests.support.example_clients import ExampleClient, Line, built
-from tests.support.processes import delivery_at, delivery_server, free_address, process, serving
+from tests.support.processes import delivery_at, delivery_server, free_address, process, serving, tls_of
 from tests.support.scripted_roles import (
     ScriptedDelivery,
     WatchScript,
@@ -187,6 +189,52 @@ async def check_script(language: str) -> None:
     ]
 
 
+async def check_access(language: str, directory: Path) -> None:
+    """A key and TLS from the environment: who has both gets in; who has not is told what is missing."""
+    command = await built(language)
+    keys, authority = Keys(directory), Authority(directory / "certificates")
+    keys.add("roles", "role")
+    keys.add("reader", "read")
+    keys.add("owner", "read", "write", "admin")
+    files = {name: directory / f"{name}.key" for name in ("roles", "owner")}
+    for name, path in files.items():
+        path.write_text(secret_of(name) + "\n", encoding="utf-8")
+    server, ca = authority.sign("roles"), str(authority.own.certificate)
+    keyed = {"EDDYLINE_COMMON_KEYS_FILE": str(keys.path), "EDDYLINE_COMMON_KEY_FILE": str(files["roles"])}
+    tls = {
+        "EDDYLINE_COMMON_TLS_CERT": str(server.certificate),
+        "EDDYLINE_COMMON_TLS_KEY": str(server.key),
+        "EDDYLINE_COMMON_TLS_CA": ca,
+    }
+    append = ("append", "orders", "--kind=kv", "17=paid")
+    store, delivery = free_address(), free_address()
+
+    def client(**environment: str) -> ExampleClient:
+        # Node warns of an address where TLS wants a name.
+        named, replica = (at.replace("127.0.0.1", "localhost") for at in (store, delivery))
+        return ExampleClient(command, named, replica, environment)
+
+    async with _store_at(store, directory, **keyed):
+        done = await client(EDDYLINE_KEY=secret_of("owner")).run(*append)
+        assert (done.status, _picked(done.lines, "last_seq")) == (0, [(1,)]), done
+    async with _store_at(store, directory, **keyed, **tls), delivery_at(delivery, store, **keyed, **tls):
+        owner = client(EDDYLINE_TLS_CA=ca, EDDYLINE_KEY_FILE=str(files["owner"]))
+        done = await owner.run(*append)
+        assert (done.status, _picked(done.lines, "last_seq")) == (0, [(2,)]), done
+        async with owner.watch("orders") as watching:
+            await watching.until(lambda line: line.get("event") == "caught_up")
+        assert [record["seq"] for record in watching.records] == [1, 2]
+        reader = client(EDDYLINE_TLS_CA=ca, EDDYLINE_KEY=secret_of("reader"), EDDYLINE_KEY_FILE=str(files["owner"]))
+        assert (await reader.run("get", "orders", "17")).status == 0
+        refused, unknown = await reader.run(*append), await client(EDDYLINE_TLS_CA=ca).run(*append)
+        assert (refused.status, _reasons(refused.errors)) == (1, [("PERMISSION_DENIED", "PERMISSION_DENIED")])
+        assert (unknown.status, _reasons(unknown.errors)) == (1, [("UNAUTHENTICATED", "UNAUTHENTICATED")])
+        assert "EDDYLINE_KEY" in str(unknown.errors[0]["advice"])
+    for name in ("EDDYLINE_TLS_CA", "EDDYLINE_KEY_FILE"):
+        wrong = await client(**{name: str(directory / "none")}).run(*append)
+        assert (wrong.status, name in str(wrong.errors[0]["message"])) == (2, True), wrong
+
+
 def _replicas() -> tuple[ScriptedDelivery, ScriptedDelivery]:
     """Two replicas whose scripts take turns, the first one's first."""
     going_away = delivery_pb2.WatchTopicsResponse(resume_token=b"T2").SerializeToString() + GOING_AWAY
@@ -231,15 +279,16 @@ def _replicas() -> tuple[ScriptedDelivery, ScriptedDelivery]:
 
 
 @asynccontextmanager
-async def _store_at(address: str, directory: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def _store_at(address: str, directory: Path, **more: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """A store at a given address, which it names to who asks for the cluster; its process, once it serves."""
     settings = {
         "EDDYLINE_STORE_LISTEN": address,
         "EDDYLINE_STORE_DATA_DIR": str(directory / "store"),
         "EDDYLINE_COMMON_STORE_ADDRESSES": address,
+        **more,
     }
     async with process("eddyline.store", **settings) as started:
-        await serving(address)
+        await serving(address, tls=tls_of(settings))
         yield started
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
 
 ROOT = Path(__file__).parents[2]
 NOT_HERE = 77
@@ -92,11 +93,12 @@ class Watching:
 
 @dataclass(frozen=True, slots=True)
 class ExampleClient:
-    """One client against one cluster."""
+    """One client against one cluster. `environment` = what is added to ours."""
 
     command: Path
     store: str
     delivery: str
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     async def run(self, *words: str, stdin: bytes = b"") -> Finished:
         """Run a command to its end."""
@@ -127,6 +129,7 @@ class ExampleClient:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
+            env={**os.environ, **self.environment},
             limit=LINE_BYTES_MAX,
         )
 

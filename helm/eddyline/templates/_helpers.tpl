@@ -131,9 +131,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end -}}
 
-{{/* A job is a client: what a client reads of the environment. */}}
+{{/* A job is a client: what a client reads of the environment. Any store tells where all are; one may be away. */}}
 {{- define "eddyline.clientEnv" -}}
-- {name: EDDYLINE_ADDRESS, value: {{ include "eddyline.storeAddresses" . | splitList "," | first | quote }}}
+- {name: EDDYLINE_ADDRESS, value: {{ include "eddyline.storeAddresses" . | quote }}}
 - {name: EDDYLINE_KEY_FILE, value: /etc/eddyline/access/spark.key}
 {{- if .Values.access.tls.secret }}
 - {name: EDDYLINE_TLS_CA, value: {{ include "eddyline.authorities" . }}}

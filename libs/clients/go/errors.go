@@ -20,6 +20,8 @@ var advice = map[codes.Code]string{
 	codes.ResourceExhausted:  "too much at once: repeat after retry_after_ms, with backoff",
 	codes.Unavailable:        "repeat with backoff, a write with the same idempotency key",
 	codes.DeadlineExceeded:   "the outcome is unknown: repeat, a write with the same idempotency key",
+	codes.Unauthenticated:    "show a key that the cluster knows: EDDYLINE_KEY or EDDYLINE_KEY_FILE",
+	codes.PermissionDenied:   "the key does not cover this: the metadata says what is missing",
 	codes.DataLoss:           "stored bytes are damaged: an operator must look",
 }
 

@@ -32,6 +32,9 @@ const usage = `Usage: client [options] append TOPIC [KEY=VALUE ...]   one batch;
   --start snapshot|tail|earliest   watch: where to begin (default earliest)
   --heartbeat-ms N             watch: most time without a frame, 100 to 60000 (default 5000)
 
+In the environment, where the cluster asks for them: EDDYLINE_KEY (the secret of a key) or EDDYLINE_KEY_FILE (a file with
+it); EDDYLINE_TLS_CA (the authority of its certificates, PEM) or EDDYLINE_TLS=true (those of the system).
+
 Prints one JSON object a line. Errors go to standard error, with what to do about them; exit status 1, of usage 2.
 Example: client --kind kv append orders 17=paid && client get orders 17 && client watch orders
 `
@@ -83,7 +86,11 @@ func run(ctx context.Context, arguments []string) error {
 	if len(words) == 0 || !slices.Contains([]string{"append", "get", "watch"}, words[0]) {
 		return usageError{"the command is append, get or watch"}
 	}
-	service, err := open(given.store, strings.Split(given.delivery, ","))
+	access, err := accessOf(os.Getenv)
+	if err != nil {
+		return err
+	}
+	service, err := open(given.store, strings.Split(given.delivery, ","), access)
 	if err != nil {
 		return err
 	}

@@ -2,13 +2,13 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	pb "eddyline-first-client/gen/eddyline/v1"
 
 	"google.golang.org/grpc"
 	grpcbackoff "google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 )
 
@@ -26,11 +26,12 @@ type service struct {
 	fold        pb.FoldServiceClient
 	deliveries  []pb.DeliveryServiceClient
 	connections []*grpc.ClientConn
+	access      []grpc.DialOption
 }
 
-// open dials nobody yet: the first call does.
-func open(storeAddress string, deliveryAddresses []string) (*service, error) {
-	opened := &service{}
+// open dials nobody yet: the first call does. access is what accessOf gives.
+func open(storeAddress string, deliveryAddresses []string, access []grpc.DialOption) (*service, error) {
+	opened := &service{access: access}
 	store, err := opened.connect(storeAddress)
 	if err != nil {
 		return nil, err
@@ -58,9 +59,8 @@ func (s *service) close() {
 func (s *service) connect(address string) (*grpc.ClientConn, error) {
 	// By default a peer that was away is dialled again after up to 120 s.
 	redial := grpcbackoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
-	connection, err := grpc.NewClient(
-		address,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+	options := append(
+		slices.Clone(s.access),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(messageBytesMax)),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: redial, MinConnectTimeout: 2 * time.Second}),
 		// A server answers pings that come each 10 s or less often.
@@ -70,6 +70,7 @@ func (s *service) connect(address string) (*grpc.ClientConn, error) {
 		grpc.WithDisableRetry(),
 		grpc.WithNoProxy(),
 	)
+	connection, err := grpc.NewClient(address, options...)
 	if err == nil {
 		s.connections = append(s.connections, connection)
 	}

@@ -5,6 +5,7 @@ const crypto = require("node:crypto");
 const path = require("node:path");
 const readline = require("node:readline");
 const { parseArgs } = require("node:util");
+const { AccessError, accessOf } = require("./access");
 const { EddylineError } = require("./errors");
 const { recordFields, say, tell } = require("./output");
 const { Service } = require("./service");
@@ -21,6 +22,9 @@ const USAGE = `Usage: client [options] append TOPIC [KEY=VALUE ...]   one batch;
   --start snapshot|tail|earliest   watch: where to begin (default earliest)
   --heartbeat-ms N             watch: most time without a frame, 100 to 60000 (default 5000)
   --proto DIR                  the proto files (default: those of this repository)
+
+In the environment, where the cluster asks for them: EDDYLINE_KEY (the secret of a key) or EDDYLINE_KEY_FILE (a file with
+it); EDDYLINE_TLS_CA (the authority of its certificates, PEM) or EDDYLINE_TLS=true (those of the system).
 
 Prints one JSON object a line. Errors go to standard error, with what to do about them; exit status 1, of usage 2.
 Example: client append orders --kind kv 17=paid && client get orders 17 && client watch orders`;
@@ -105,7 +109,7 @@ async function main(argv) {
   if (values.help) return console.log(USAGE);
   const [command, ...rest] = positionals;
   if (!Object.hasOwn(COMMANDS, command ?? "")) throw new UsageError("the command is append, get or watch");
-  const service = new Service(values.proto, values.store, values.delivery.split(","));
+  const service = new Service(values.proto, values.store, values.delivery.split(","), accessOf(process.env));
   try {
     await COMMANDS[command](service, values, rest);
   } finally {
@@ -117,8 +121,9 @@ async function main(argv) {
 process.stdout.on("error", () => process.exit(1));
 for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => process.exit(0));
 main(process.argv.slice(2)).catch((error) => {
-  process.exitCode = error instanceof UsageError ? 2 : 1;
-  if (error instanceof UsageError) tell({ error: "USAGE", message: `${error.message}; see --help` });
+  const wrongUse = error instanceof UsageError || error instanceof AccessError;
+  process.exitCode = wrongUse ? 2 : 1;
+  if (wrongUse) tell({ error: "USAGE", message: `${error.message}; see --help` });
   else if (error instanceof EddylineError) tell(error.fields());
   else throw error;
 });

@@ -39,6 +39,8 @@ const ADVICE = {
   [Code.RESOURCE_EXHAUSTED]: "too much at once: repeat after retry_after_ms, with backoff",
   [Code.UNAVAILABLE]: "repeat with backoff, a write with the same idempotency key",
   [Code.DEADLINE_EXCEEDED]: "the outcome is unknown: repeat, a write with the same idempotency key",
+  [Code.UNAUTHENTICATED]: "show a key that the cluster knows: EDDYLINE_KEY or EDDYLINE_KEY_FILE",
+  [Code.PERMISSION_DENIED]: "the key does not cover this: the metadata says what is missing",
   [Code.DATA_LOSS]: "stored bytes are damaged: an operator must look",
 };
 

@@ -20,11 +20,12 @@ const TRY_MS = 10_000;
 const CALL_MS = 30_000;
 
 class Service {
-  constructor(protoDir, storeAddress, deliveryAddresses) {
+  // `access` = what `accessOf` gives.
+  constructor(protoDir, storeAddress, deliveryAddresses, { credentials, interceptors }) {
     const client = (file, name, address) => {
       const definition = loader.loadSync(`eddyline/v1/${file}.proto`, { ...LOADING, includeDirs: [protoDir] });
       const Client = grpc.loadPackageDefinition(definition).eddyline.v1[name];
-      return new Client(address, grpc.credentials.createInsecure(), CHANNEL);
+      return new Client(address, credentials, { ...CHANNEL, interceptors });
     };
     this.topics = client("topic", "TopicService", storeAddress);
     this.log = client("log", "LogService", storeAddress);

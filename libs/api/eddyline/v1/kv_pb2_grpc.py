@@ -38,6 +38,8 @@ class KvServiceStub:
     written, now or a little later) and APPLY_PENDING (written, at the revision that its metadata names; waiting for the
     store ended before it was applied). Neither is to be repeated blindly: after WRITE_UNKNOWN read the key first, or
     repeat with an expected revision; after APPLY_PENDING read with `min_version`.
+    Metadata `traceparent` (W3C): passed on as a header of NATS's message, where ingest traces at all and the value leaves room
+    for it (70 bytes); so the record is traced by its flag `sampled`, and has it in its meta.
     Limits: a value and a key as a source's record takes them (8 MiB and 1 KiB), the bucket's and the server's own bounds
     for a message; 1 024 writes and 64 MiB of values at once a replica, above that THROTTLED.
     """
@@ -88,6 +90,8 @@ class KvServiceServicer:
     written, now or a little later) and APPLY_PENDING (written, at the revision that its metadata names; waiting for the
     store ended before it was applied). Neither is to be repeated blindly: after WRITE_UNKNOWN read the key first, or
     repeat with an expected revision; after APPLY_PENDING read with `min_version`.
+    Metadata `traceparent` (W3C): passed on as a header of NATS's message, where ingest traces at all and the value leaves room
+    for it (70 bytes); so the record is traced by its flag `sampled`, and has it in its meta.
     Limits: a value and a key as a source's record takes them (8 MiB and 1 KiB), the bucket's and the server's own bounds
     for a message; 1 024 writes and 64 MiB of values at once a replica, above that THROTTLED.
     """
@@ -192,6 +196,8 @@ class KvService:
     written, now or a little later) and APPLY_PENDING (written, at the revision that its metadata names; waiting for the
     store ended before it was applied). Neither is to be repeated blindly: after WRITE_UNKNOWN read the key first, or
     repeat with an expected revision; after APPLY_PENDING read with `min_version`.
+    Metadata `traceparent` (W3C): passed on as a header of NATS's message, where ingest traces at all and the value leaves room
+    for it (70 bytes); so the record is traced by its flag `sampled`, and has it in its meta.
     Limits: a value and a key as a source's record takes them (8 MiB and 1 KiB), the bucket's and the server's own bounds
     for a message; 1 024 writes and 64 MiB of values at once a replica, above that THROTTLED.
     """

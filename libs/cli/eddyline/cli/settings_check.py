@@ -6,11 +6,14 @@ import json
 import tomllib
 from typing import TYPE_CHECKING
 
+from eddyline.cli.access import asked_access
 from eddyline.cli.failure import EXIT_USAGE, CommandError
+from eddyline.core.caller_channel import CallerAccess, HeldKey
 from eddyline.core.role_access import RoleAccess
-from eddyline.core.settings import SettingsError, load_common
+from eddyline.core.settings import COMMON_PREFIX, SettingsError, load_common
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping
     from pathlib import Path
 
@@ -68,3 +71,35 @@ def roles_access(environ: Mapping[str, str]) -> RoleAccess:
         return RoleAccess(load_common(environ))
     except SettingsError as error:
         raise CommandError(str(error), exit_code=EXIT_USAGE) from None
+
+
+def client_of_own(arguments: argparse.Namespace, environ: Mapping[str, str]) -> CallerAccess:
+    """What a verb shows to the cluster that it runs itself: key and certificates where its roles will ask for them.
+
+    Raises:
+        CommandError: they will ask for what is not given, or it cannot be used.
+    """
+    try:
+        common = load_common(environ)
+    except SettingsError as error:
+        raise CommandError(str(error), exit_code=EXIT_USAGE) from None
+    if not (common.keys_file or common.tls_cert):
+        return CallerAccess()
+    given = asked_access(arguments, environ)
+    if common.tls_cert and given.tls is None:
+        raise _lacks("ask for TLS by their authority", "TLS_CERT", "give --tls-ca, or set EDDYLINE_TLS_CA")
+    if common.tls_client_ca and (given.tls is None or given.tls.certificate is None):
+        what_to_do = "give --tls-cert and --tls-key, or set EDDYLINE_TLS_CERT and EDDYLINE_TLS_KEY"
+        raise _lacks("ask for a certificate", "TLS_CLIENT_CA", what_to_do)
+    if common.keys_file and not given.key.metadata() and not common.tls_client_ca:
+        what_to_do = (
+            "give --key-file, or set EDDYLINE_KEY_FILE or EDDYLINE_KEY; of the scopes read, write, delete, admin"
+        )
+        raise _lacks("ask for a key", "KEYS_FILE", what_to_do)
+    # What they do not ask for is not shown: it is for another cluster.
+    return CallerAccess(given.key if common.keys_file else HeldKey(), given.tls if common.tls_cert else None)
+
+
+def _lacks(do_what: str, setting: str, what_to_do: str) -> CommandError:
+    said = f"the roles that this starts {do_what}, since {COMMON_PREFIX}{setting} is set, and none is given"
+    return CommandError(said, what_to_do, exit_code=EXIT_USAGE)

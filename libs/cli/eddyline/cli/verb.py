@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +13,7 @@ from eddyline.cli.access import add_access, asked_access
 from eddyline.cli.cluster import DATA_DEFAULT, cluster_address
 from eddyline.cli.quantity import NUMBER_MAX
 from eddyline.client.connect import connect
+from eddyline.core.caller_channel import CallerAccess
 
 if TYPE_CHECKING:
     import random
@@ -31,13 +32,14 @@ _ADDRESS: Final = re.compile(r"[^\s:/]+:[0-9]{1,5}|\[[0-9a-fA-F:]+\]:[0-9]{1,5}"
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a verb may use of the world."""
+    """What a verb may use of the world. `access` = what it shows to a cluster that it runs itself."""
 
     output: Output
     environ: Mapping[str, str]
     clock: Clock
     host: Host
     random_source: random.Random
+    access: CallerAccess = field(default_factory=CallerAccess)
 
 
 def add_verb(

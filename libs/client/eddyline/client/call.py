@@ -19,6 +19,7 @@ from eddyline.core.clock import sleep
 from eddyline.core.errors import BatchTooLarge, Code, EddylineError, NotReady
 from eddyline.core.record import MESSAGE_BYTES_MAX
 from eddyline.core.status import unwrap
+from eddyline.core.trace_context import TRACEPARENT, parse_traceparent
 
 if TYPE_CHECKING:
     import random
@@ -52,6 +53,11 @@ def check_message(append: Message) -> None:
             sizeBytes=size,
             limitBytes=MESSAGE_BYTES_MAX,
         )
+
+
+def traced(traceparent: str) -> tuple[tuple[str, str], ...]:
+    """A call's metadata that says which trace it is part of; none where that is empty, or no W3C `traceparent`."""
+    return ((TRACEPARENT, traceparent),) if parse_traceparent(traceparent) is not None else ()
 
 
 async def call_once(call: Awaitable[Answer]) -> Answer:

@@ -12,9 +12,10 @@ from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from eddyline.client import topics
+from eddyline.client.append import append_records, append_request
 from eddyline.client.append_run import AppendRun
 from eddyline.client.append_stream import AppendStream
-from eddyline.client.call import CALL_TIMEOUT_S, Retry, call_once, check_message
+from eddyline.client.call import CALL_TIMEOUT_S, Retry, call_once, traced
 from eddyline.client.cluster_map import ClusterMap, Deliveries
 from eddyline.client.events import Position, position_of
 from eddyline.client.fold import get_entries, get_entry_at, key_history, range_entries
@@ -33,9 +34,8 @@ from eddyline.core.errors import EddylineError
 from eddyline.core.read import ALL_RECORDS, RecordFilter
 from eddyline.core.routing import shard_of
 from eddyline.core.store_link import AppendResult
-from eddyline.core.wire import record_to_pb
 from eddyline.core.wire_calls import delete_result_from_pb, match_to_pb
-from eddyline.v1 import log_pb2, types_pb2
+from eddyline.v1 import log_pb2
 from eddyline.v1.fold_pb2_grpc import FoldServiceStub
 from eddyline.v1.log_pb2_grpc import LogServiceStub
 from eddyline.v1.topic_pb2_grpc import TopicServiceStub
@@ -193,48 +193,38 @@ class Client:
         expected_versions: Mapping[bytes, bytes] | None = None,
         create: Kind | None = None,
         timeout_s: float = CALL_TIMEOUT_S,
+        traceparent: str = "",
     ) -> AppendResult:
         """Append records, all or none. With an `idempotency_key` it is repeated while the store is away.
 
         `expected_versions`: the version each key must have, empty = not live. `create` makes a missing topic first.
+        `traceparent`: the W3C trace context that it is part of, from here to the subscribers.
 
         Raises:
             EddylineError: a refusal (nothing was stored; BatchTooLarge: more than 10 000 records or 64 MiB), or
                 CommitUnknown and NotReady, where only a call with the same idempotency key settles whether it was.
         """
-        request = log_pb2.AppendRecordsRequest(
-            topic=topic,
-            rows=types_pb2.RecordBatch(records=[record_to_pb(record) for record in records]),
-            idempotency_key=idempotency_key,
-            expected_head_seq=expected_head_seq,
-            expected_versions=[
-                log_pb2.ExpectedVersion(key=key, version=version) for key, version in (expected_versions or {}).items()
-            ],
+        request = append_request(
+            topic, records, idempotency_key=idempotency_key, expected_head_seq=expected_head_seq, create=create
         )
-        if create is not None:
-            request.create.kind = topics.kind_to_pb(create)
-        check_message(request)
-        stub = self._log(topic)
-        if idempotency_key:
-            answer = await self._retry.run(
-                lambda left_s: stub.AppendRecords(request, timeout=min(left_s, CALL_TIMEOUT_S)), timeout_s=timeout_s
-            )
-        else:
-            answer = await call_once(stub.AppendRecords(request, timeout=timeout_s))
-        return AppendResult(answer.first_seq, answer.last_seq, answer.epoch, answer.ts_ms, answer.deduplicated)
+        for key, version in (expected_versions or {}).items():
+            request.expected_versions.add(key=key, version=version)
+        return await append_records(
+            self._log(topic), request, retry=self._retry, timeout_s=timeout_s, traceparent=traceparent
+        )
 
     @asynccontextmanager
     async def append_stream(
-        self, topic: str, *, create: Kind | None = None, epoch: int = 0
+        self, topic: str, *, create: Kind | None = None, epoch: int = 0, traceparent: str = ""
     ) -> AsyncIterator[AppendStream]:
         """Open a stream of appends to one topic, many in flight; leaving it waits for every outcome.
 
-        `epoch`: only to the topic of this epoch; 0 = whichever it is.
+        `epoch`: only to the topic of this epoch; 0 = whichever it is. `traceparent`: as `append` has it, of all of them.
 
         Raises:
             EddylineError: what the stream failed with.
         """
-        call = self._log(topic).AppendStream()
+        call = self._log(topic).AppendStream(metadata=traced(traceparent))
         start = log_pb2.AppendStart(topic=topic, epoch=epoch)
         if create is not None:
             start.create.kind = topics.kind_to_pb(create)

@@ -40,6 +40,7 @@ class Records:
     """Records of one topic, in order. `in_snapshot`: they are current values, by key, not changes by seq.
 
     `data_bytes`: where the watch is of metadata alone, how large each record's data is, None = it has none.
+    `traceparent`: W3C trace context to begin a span of one's own from, where one of the records is traced as it comes.
     """
 
     topic: str
@@ -47,6 +48,7 @@ class Records:
     position: Position
     in_snapshot: bool
     data_bytes: tuple[int | None, ...] = ()
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

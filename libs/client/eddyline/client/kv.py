@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
 
-from eddyline.client.call import CALL_TIMEOUT_S, call_once, domain_errors
+from eddyline.client.call import CALL_TIMEOUT_S, call_once, domain_errors, traced
 from eddyline.core.kv_errors import WriteUnknown
 from eddyline.core.kv_metadata import WRITTEN_REVISION
 from eddyline.v1 import kv_pb2
@@ -49,7 +49,7 @@ class Kv:
     ValueTooLarge, BucketFull, BucketForbids, Throttled, NatsUnreachable (nothing was written); WriteUnknown (nobody
     knows); ApplyPending (written at its `revision`, the wait was too short).
     `on_written` is called with the revision as soon as NATS has a write that is waited for: who cancels the wait behind it
-    has nothing to repeat.
+    has nothing to repeat. `traceparent`: the W3C trace context that the write is part of, from here to the subscribers.
     """
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
@@ -66,12 +66,16 @@ class Kv:
         source: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
         on_written: OnWritten | None = None,
+        traceparent: str = "",
     ) -> Written:
         """Write a value, whatever the key had."""
         request = kv_pb2.PutEntryRequest(bucket=bucket, key=key, value=value, wait=_wait(wait_applied, source))
+        metadata = traced(traceparent)
         if on_written is not None:
-            return _written((await self._told(kv_pb2.PutEntryResponse, request, timeout_s, on_written)).written)
-        return _written((await call_once(self._stub.PutEntry(request, timeout=timeout_s))).written)
+            answer = await self._told(kv_pb2.PutEntryResponse, request, timeout_s, on_written, metadata)
+        else:
+            answer = await call_once(self._stub.PutEntry(request, timeout=timeout_s, metadata=metadata))
+        return _written(answer.written)
 
     async def create(
         self,
@@ -84,6 +88,7 @@ class Kv:
         source: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
         on_written: OnWritten | None = None,
+        traceparent: str = "",
     ) -> Written:
         """Write a value if the key is not live; `ttl_ms` (0 = for ever) is of this revision alone.
 
@@ -93,9 +98,12 @@ class Kv:
         request = kv_pb2.CreateEntryRequest(
             bucket=bucket, key=key, value=value, ttl_ms=ttl_ms, wait=_wait(wait_applied, source)
         )
+        metadata = traced(traceparent)
         if on_written is not None:
-            return _written((await self._told(kv_pb2.CreateEntryResponse, request, timeout_s, on_written)).written)
-        return _written((await call_once(self._stub.CreateEntry(request, timeout=timeout_s))).written)
+            answer = await self._told(kv_pb2.CreateEntryResponse, request, timeout_s, on_written, metadata)
+        else:
+            answer = await call_once(self._stub.CreateEntry(request, timeout=timeout_s, metadata=metadata))
+        return _written(answer.written)
 
     async def update(
         self,
@@ -108,6 +116,7 @@ class Kv:
         source: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
         on_written: OnWritten | None = None,
+        traceparent: str = "",
     ) -> Written:
         """Write a value if the key's last revision is the expected one. A time to live does not carry over.
 
@@ -121,9 +130,12 @@ class Kv:
             expected_revision=expected_revision,
             wait=_wait(wait_applied, source),
         )
+        metadata = traced(traceparent)
         if on_written is not None:
-            return _written((await self._told(kv_pb2.UpdateEntryResponse, request, timeout_s, on_written)).written)
-        return _written((await call_once(self._stub.UpdateEntry(request, timeout=timeout_s))).written)
+            answer = await self._told(kv_pb2.UpdateEntryResponse, request, timeout_s, on_written, metadata)
+        else:
+            answer = await call_once(self._stub.UpdateEntry(request, timeout=timeout_s, metadata=metadata))
+        return _written(answer.written)
 
     async def delete(
         self,
@@ -135,6 +147,7 @@ class Kv:
         source: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
         on_written: OnWritten | None = None,
+        traceparent: str = "",
     ) -> Written:
         """Delete a key; older revisions stay in the bucket's history. `expected_revision` 0 = whatever it has.
 
@@ -144,9 +157,12 @@ class Kv:
         request = kv_pb2.DeleteEntryRequest(
             bucket=bucket, key=key, expected_revision=expected_revision, wait=_wait(wait_applied, source)
         )
+        metadata = traced(traceparent)
         if on_written is not None:
-            return _written((await self._told(kv_pb2.DeleteEntryResponse, request, timeout_s, on_written)).written)
-        return _written((await call_once(self._stub.DeleteEntry(request, timeout=timeout_s))).written)
+            answer = await self._told(kv_pb2.DeleteEntryResponse, request, timeout_s, on_written, metadata)
+        else:
+            answer = await call_once(self._stub.DeleteEntry(request, timeout=timeout_s, metadata=metadata))
+        return _written(answer.written)
 
     async def purge(
         self,
@@ -159,6 +175,7 @@ class Kv:
         source: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
         on_written: OnWritten | None = None,
+        traceparent: str = "",
     ) -> Written:
         """Delete a key and its older revisions in the bucket; `ttl_ms` (0 = for ever) is the marker's.
 
@@ -172,12 +189,20 @@ class Kv:
             ttl_ms=ttl_ms,
             wait=_wait(wait_applied, source),
         )
+        metadata = traced(traceparent)
         if on_written is not None:
-            return _written((await self._told(kv_pb2.PurgeEntryResponse, request, timeout_s, on_written)).written)
-        return _written((await call_once(self._stub.PurgeEntry(request, timeout=timeout_s))).written)
+            answer = await self._told(kv_pb2.PurgeEntryResponse, request, timeout_s, on_written, metadata)
+        else:
+            answer = await call_once(self._stub.PurgeEntry(request, timeout=timeout_s, metadata=metadata))
+        return _written(answer.written)
 
     async def _told(
-        self, answer_type: type[Answer], request: Message, timeout_s: float, on_written: OnWritten
+        self,
+        answer_type: type[Answer],
+        request: Message,
+        timeout_s: float,
+        on_written: OnWritten,
+        metadata: tuple[tuple[str, str], ...],
     ) -> Answer:
         """The answer, and before it what is told of a write that is waited for.
 
@@ -189,7 +214,7 @@ class Kv:
             f"/{_SERVICE}/{method}",
             request_serializer=type(request).SerializeToString,
             response_deserializer=answer_type.FromString,
-        )(request, timeout=timeout_s)
+        )(request, timeout=timeout_s, metadata=metadata)
         try:
             with domain_errors():
                 for name, value in await call.initial_metadata():

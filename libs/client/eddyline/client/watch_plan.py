@@ -305,7 +305,8 @@ class WatchPlan:
                 sizes: tuple[int | None, ...] = ()
                 if place.wanted.metadata_only:
                     sizes = tuple(row.data_bytes if row.HasField("data_bytes") else None for row in rows)
-                return Records(name, tuple(map(record_from_pb, rows)), here, place.in_snapshot, sizes)
+                records = tuple(map(record_from_pb, rows))
+                return Records(name, records, here, place.in_snapshot, sizes, frame.traceparent or None)
             case "gap":
                 place.position = here
                 return Lost(name, gap_from_pb(frame.gap), here)

@@ -6,7 +6,8 @@ which carries the id of our cluster, so that a store of another one refuses it. 
 (status, message, details) goes on as it came; where it does not answer, STORE_UNREACHABLE with the shard's index.
 I1: a stream holds one message each way beside what gRPC has in its windows (512 KiB a stream). I2: whoever calls goes, its
 call at the owner ends; the owner ends it, and so does the caller's. I3: nothing is retried here.
-I4: where the role stops its streams end with NOT_READY; calls of one answer come to their end.
+I4: where the role stops its streams end with NOT_READY; calls of one answer come to their end. I5: each call that was passed
+on is counted once, as it ends.
 Failure: a store that is away is UNAVAILABLE at once, one that does not take the connection after 2 s
 (`eddyline.core.channel`); one that hangs when keepalive notices, within 20 s. One that refuses this role's own key is
 STORE_UNREACHABLE too: the caller's was taken.
@@ -25,6 +26,7 @@ from eddyline.core.access_grant import on_own_behalf
 from eddyline.core.cluster_gate import CLUSTER_ID_KEY, forwarded_metadata
 from eddyline.core.duplex import beside
 from eddyline.core.errors import EddylineError, NotReady, SourceNotFound, StoreUnreachable, Unauthenticated
+from eddyline.core.forwarded_calls import ForwardedCalls, Outcome, outcome_of
 from eddyline.core.routes import GET_SOURCE
 from eddyline.core.status import passed_on
 from eddyline.core.trace_context import TRACEPARENT
@@ -67,6 +69,8 @@ class Shards:
         self._channels: dict[tuple[int, bool], grpc.aio.Channel] = {}
         self._streams: set[grpc.aio.Call] = set()
         self._is_stopping = False
+        self.forwarded = ForwardedCalls(len(addresses))
+        """What was passed on so far."""
 
     async def __aenter__(self) -> Shards:
         return self
@@ -95,10 +99,11 @@ class Shards:
         """
         calls: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel(shard).unary_unary(method)
         call = calls(message, timeout=context.time_remaining(), metadata=self._metadata(context))
-        try:
-            answer = await call
-        except grpc.aio.AioRpcError as error:
-            raise self._failed(shard, error) from None
+        with self._counted(shard):
+            try:
+                answer = await call
+            except grpc.aio.AioRpcError as error:
+                raise self._failed(shard, error) from None
         if trailing := tuple(await call.trailing_metadata() or ()):
             context.set_trailing_metadata(trailing)
         return answer
@@ -111,7 +116,7 @@ class Shards:
         """
         calls: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self._channel(shard, bulk=True).unary_stream(method)
         call = calls(message, timeout=context.time_remaining(), metadata=self._metadata(context))
-        with self._streaming(shard, call):
+        with self._counted(shard), self._streaming(shard, call):
             async for answer in call:
                 yield answer
 
@@ -125,7 +130,7 @@ class Shards:
         calls: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self._channel(shard, bulk=True).stream_stream(method)
         call = calls(timeout=context.time_remaining(), metadata=self._metadata(context))
         refused: list[EddylineError] = []
-        with self._streaming(shard, call):
+        with self._counted(shard), self._streaming(shard, call):
             await beside(_send(call, messages, refused), _answer(call, context))
         if refused:
             raise refused[0]
@@ -188,6 +193,19 @@ class Shards:
         finally:
             self._streams.discard(call)
             call.cancel()
+
+    @contextmanager
+    def _counted(self, shard: int) -> Iterator[None]:
+        """A call that is under way: as it is left it is counted, by what it raises."""
+        outcome = Outcome.LEFT
+        try:
+            yield
+            outcome = Outcome.OK
+        except EddylineError as error:
+            outcome = outcome_of(error)
+            raise
+        finally:
+            self.forwarded.ended(shard, outcome)
 
     def _channel(self, shard: int, *, bulk: bool = False) -> grpc.aio.Channel:
         """Streams go by a connection of their own, so that they do not delay single answers."""

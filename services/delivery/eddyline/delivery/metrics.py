@@ -11,12 +11,15 @@ from eddyline.delivery.governor import LadderStep
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from eddyline.core.forwarded_calls import ForwardedCalls
     from eddyline.core.metrics import Metric
     from eddyline.delivery.figures import Figures
     from eddyline.delivery.role import DeliveryRole
 
 
-async def delivery_metrics(role: DeliveryRole, certificate_expires_s: Callable[[], float] = float) -> list[Metric]:
+async def delivery_metrics(
+    role: DeliveryRole, forwarded: ForwardedCalls, certificate_expires_s: Callable[[], float] = float
+) -> list[Metric]:
     """Everything, now."""
     figures = role.figures
     lag = await role.lag()
@@ -58,6 +61,12 @@ async def delivery_metrics(role: DeliveryRole, certificate_expires_s: Callable[[
             lag.records,
         ),
         gauge(telemetry.DELIVERY_LAG_SECONDS, "Age of the oldest record that a subscription lacks.", lag.seconds),
+        counters(
+            telemetry.DELIVERY_FORWARDED_CALLS,
+            "Calls of stores passed on to the owning one, by how they ended.",
+            (telemetry.LABEL_SHARD, telemetry.LABEL_OUTCOME),
+            forwarded.points(),
+        ),
         counter(telemetry.DELIVERY_EXPORTED_SPANS, "Spans that a collector took.", role.tracer.exported_count),
         counter(telemetry.DELIVERY_DROPPED_SPANS, "Spans dropped: no room, or not taken.", role.tracer.dropped_count),
         gauge(

@@ -119,7 +119,9 @@ async def serve(settings: IngestSettings, common: CommonSettings, definitions: S
             tls=access.http_context,
         )
         add_services(server, role, link=link, common=common, clock=clock, host=host, metrics_address=metrics.address)
-        await stack.enter_async_context(metrics.running(partial(ingest_metrics, role, access.certificate_expires_s)))
+        await stack.enter_async_context(
+            metrics.running(partial(ingest_metrics, role, shards.forwarded, access.certificate_expires_s))
+        )
         await stack.enter_async_context(traces.running())
         address = await server.start(*SERVICES)
         stack.push_async_callback(server.stop, 0)

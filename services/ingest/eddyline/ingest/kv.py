@@ -10,6 +10,9 @@ I1: what cannot be waited for is refused before anything is written.
 I2: a failure leaves nothing written, but for `WriteUnknown` and `ApplyPending`, which say so.
 I3: writes, their bytes and those who wait are bounded; what is above is refused, not queued.
 
+A write that is traced has its caller's `traceparent` as a header, which the source that copies it finds there; where the
+value leaves no room for one it goes without, since no trace may fail a write.
+
 A bucket's stream is asked for before each write: a revision means nothing without the identity of its stream, and a
 bucket may be made anew at any time. It costs one more round trip.
 Source: NATS ADR-8 (keys, operations), ADR-43 and ADR-48 (time to live, markers).
@@ -25,7 +28,9 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import EddylineError, InvalidArgument, NatsUnreachable, Throttled
 from eddyline.core.kv_errors import ApplyPending, KeyExists, KeyInvalid, RevisionMismatch, ValueTooLarge
-from eddyline.core.record import KEY_BYTES_MAX, SOURCE_DATA_META_BYTES_MAX, Op
+from eddyline.core.meta import encode_meta
+from eddyline.core.record import KEY_BYTES_MAX, SOURCE_DATA_META_BYTES_MAX, MetaEntry, Op
+from eddyline.core.trace_context import TRACEPARENT
 from eddyline.ingest.applied import Applied
 from eddyline.ingest.decode import TooLarge, parse_headers
 from eddyline.ingest.kv_publish import Publisher, WrongLast
@@ -67,7 +72,8 @@ class Target:
     """What every write says: where to, and whether to wait for the store. `source` empty = all that copy the bucket.
 
     `patience_s` = how long the whole call may take. `on_written` is awaited with the revision, once NATS has the write and
-    before the store is waited for; it is not where nothing is.
+    before the store is waited for; it is not where nothing is. `traceparent` = what the caller says of its trace;
+    "" = nothing.
     """
 
     bucket: str
@@ -76,6 +82,7 @@ class Target:
     wait: bool = False
     source: str = ""
     on_written: Callable[[int], Awaitable[None]] | None = None
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +188,7 @@ class KvWriter:
         bucket.check_takes(ttl=write.ttl_ms > 0, rollup=write.operation == "PURGE")
         expected = last = write.expected_revision
         for _ in range(CREATE_TRIES if write.creates else 1):
-            headers = write.headers(bucket.stream.name, expected)
+            headers = self._traced(bucket, write, write.headers(bucket.stream.name, expected))
             subject = bucket.stream.prefix.decode() + write.target.key.decode()
             try:
                 revision = await self._publisher.publish(
@@ -202,6 +209,15 @@ class KvWriter:
             key=write.target.key.hex(),
             revision=last,
         )
+
+    def _traced(self, bucket: Bucket, write: _Write, headers: dict[str, str]) -> dict[str, str]:
+        """With the caller's context, where a record and the bucket have room for it."""
+        if not (traceparent := write.target.traceparent):
+            return headers
+        meta = encode_meta([MetaEntry(TRACEPARENT, traceparent.encode())])
+        traced = {**headers, TRACEPARENT: traceparent}
+        fits = len(write.value) + len(meta) <= SOURCE_DATA_META_BYTES_MAX
+        return traced if fits and self._publisher.takes(bucket, write.value, traced) else headers
 
     async def _last_revision(self, bucket: Bucket, subject: str, write: _Write) -> int:
         """Revision of the key's last message, 0 = none. Raises KeyExists where it is a value and `write` a create."""

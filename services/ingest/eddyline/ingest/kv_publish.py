@@ -65,6 +65,10 @@ class Publisher:
         self._connection = connection
         self._jetstream = jetstream
 
+    def takes(self, bucket: Bucket, value: bytes, headers: dict[str, str]) -> bool:
+        """True = neither the bucket nor the server finds it too large."""
+        return all(len(value) + header_bytes(headers) <= most for _, most in _bounds(bucket, self._connection.client))
+
     async def publish(
         self, bucket: Bucket, subject: str, value: bytes, headers: dict[str, str], *, timeout_s: float
     ) -> int:
@@ -152,10 +156,16 @@ def _unknown(why: str) -> NoReturn:
     raise WriteUnknown(f"NATS did not acknowledge the write, which it may have: {why}")
 
 
+def _bounds(bucket: Bucket, client: Client) -> list[tuple[str, int]]:
+    """Who bounds a message, and to how many bytes."""
+    bounds = (("bucket", bucket.message_bytes_max), ("server", client.max_payload))
+    return [(set_by, bytes_max) for set_by, bytes_max in bounds if bytes_max]
+
+
 def _check_size(bucket: Bucket, client: Client, value: bytes, headers: dict[str, str]) -> None:
     around = header_bytes(headers)
-    for set_by, bytes_max in (("bucket", bucket.message_bytes_max), ("server", client.max_payload)):
-        if bytes_max and len(value) + around > bytes_max:
+    for set_by, bytes_max in _bounds(bucket, client):
+        if len(value) + around > bytes_max:
             raise ValueTooLarge(
                 f"a value of {len(value)} bytes; the {set_by}'s bound for this one is {max(bytes_max - around, 0)}",
                 valueBytes=len(value),

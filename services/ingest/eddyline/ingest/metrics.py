@@ -17,6 +17,7 @@ from eddyline.ingest.progress import STATES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from eddyline.core.forwarded_calls import ForwardedCalls
     from eddyline.core.metrics import Metric
     from eddyline.ingest.progress import Progress, SourceCounts
     from eddyline.ingest.role import IngestRole
@@ -25,7 +26,9 @@ LISTED_SOURCES_MAX: Final = 1_000
 """Elsewhere unbounded. So many have 25 series each, a text of 2 MB; by name, so that the same ones are listed each time."""
 
 
-async def ingest_metrics(role: IngestRole, certificate_expires_s: Callable[[], float] = float) -> list[Metric]:
+async def ingest_metrics(
+    role: IngestRole, forwarded: ForwardedCalls, certificate_expires_s: Callable[[], float] = float
+) -> list[Metric]:
     """Everything, now; others have turns between the metrics of sources, which may be many."""
     held = role.ownership.held
     listed = {name: held[name].progress for name in sorted(held)[:LISTED_SOURCES_MAX]}
@@ -51,6 +54,12 @@ async def ingest_metrics(role: IngestRole, certificate_expires_s: Callable[[], f
             role.verifier.verification_count,
         ),
         counter(telemetry.INGEST_DRIFTED_KEYS, "Keys that they found to differ.", role.verifier.drifted_key_count),
+        counters(
+            telemetry.INGEST_FORWARDED_CALLS,
+            "Calls of stores passed on to the owning one, by how they ended.",
+            (telemetry.LABEL_SHARD, telemetry.LABEL_OUTCOME),
+            forwarded.points(),
+        ),
         counter(telemetry.INGEST_EXPORTED_SPANS, "Spans that a collector took.", role.tracer.exported_count),
         counter(telemetry.INGEST_DROPPED_SPANS, "Spans dropped: no room, or not taken.", role.tracer.dropped_count),
         gauge(

@@ -202,7 +202,7 @@ def add_services(
         link, owner=role.ownership, comparer=role.comparer, verifier=role.verifier, new_name=role.new_compare_name
     )
     source_pb2_grpc.add_SourceServiceServicer_to_server(sources, server.grpc)
-    kv_pb2_grpc.add_KvServiceServicer_to_server(KvServicer(role.writer), server.grpc)
+    kv_pb2_grpc.add_KvServiceServicer_to_server(KvServicer(role.writer, role.tracer), server.grpc)
     add_forwarded(server, FORWARDED, role="ingest")
     cluster = ClusterService(
         cluster_pb2.ROLE_INGEST,

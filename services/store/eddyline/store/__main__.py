@@ -122,11 +122,7 @@ def main(environ: Mapping[str, str], *, clock: Clock | None = None) -> int:
     try:
         common = load_common(environ)
         settings = load(StoreSettings, prefix=PREFIX, environ=environ)
-        if settings.shard >= len(common.store_addresses):
-            raise SettingsError(
-                f"{PREFIX}SHARD_INDEX is {settings.shard_index!r}: {COMMON_PREFIX}STORE_ADDRESSES names "
-                f"{len(common.store_addresses)} stores, which are shards 0 to {len(common.store_addresses) - 1}"
-            )
+        check_among_others(settings, common)
         set_up_logging(ROLE, level=common.log_level, log_format=common.log_format)
         shown = masked(common, prefix=COMMON_PREFIX) | masked(settings, prefix=PREFIX)
         _LOG.info("settings", extra=fields(**shown))
@@ -137,6 +133,25 @@ def main(environ: Mapping[str, str], *, clock: Clock | None = None) -> int:
     except (Locked, IdentityMismatch, ForeignFile, EddylineError, OSError, FoldFailed, CatalogFailed) as error:
         return _refuse(why_refused(error, settings.directory))
     return 0
+
+
+def check_among_others(settings: StoreSettings, common: CommonSettings) -> None:
+    """Refuse settings that fit no store among several.
+
+    Raises:
+        SettingsError: it is none of them; or they ask for keys, and it has nothing to show where it passes calls on.
+    """
+    count = len(common.store_addresses)
+    if settings.shard >= count:
+        raise SettingsError(
+            f"{PREFIX}SHARD_INDEX is {settings.shard_index!r}: {COMMON_PREFIX}STORE_ADDRESSES names "
+            f"{count} stores, which are shards 0 to {count - 1}"
+        )
+    if count > 1 and common.keys_file and not (common.key_file or common.tls_cert):
+        raise SettingsError(
+            f"{COMMON_PREFIX}KEY_FILE is not set: of {count} stores with {COMMON_PREFIX}KEYS_FILE each needs a key of its "
+            f"own, of scope role (or a certificate, {COMMON_PREFIX}TLS_CERT), to pass calls on to the others"
+        )
 
 
 async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -> None:
@@ -176,12 +191,7 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
     )
     settings.directory.parent.mkdir(parents=True, exist_ok=True)
     address = await _start(server, settings)
-    metrics = StoreMetrics(
-        recovery=lambda: doorway.recovery,
-        disk_floor_bytes=settings.disk_floor_bytes,
-        tracer=tracer,
-        certificate_expires_s=access.certificate_expires_s,
-    )
+    metrics = _metrics_of(doorway, settings, shards, access, tracer)
     machine = replace(
         machine_of(settings, clock, host, doorway),
         memory=memory,
@@ -263,6 +273,18 @@ def machine_of(settings: StoreSettings, clock: Clock, host: Host, doorway: Doorw
         volume=volume_type,
         scratch=ScratchFold(scratch_path(settings), memory_bytes=SCRATCH_MEMORY_BYTES),
         artifacts=place_of(settings, host),
+    )
+
+
+def _metrics_of(
+    doorway: Doorway, settings: StoreSettings, shards: Shards, access: RoleAccess, tracer: Tracer
+) -> StoreMetrics:
+    return StoreMetrics(
+        recovery=lambda: doorway.recovery,
+        disk_floor_bytes=settings.disk_floor_bytes,
+        forwarded=shards.forwarded,
+        tracer=tracer,
+        certificate_expires_s=access.certificate_expires_s,
     )
 
 

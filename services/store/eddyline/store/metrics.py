@@ -13,6 +13,7 @@ from eddyline.store.measures import Measured, Measures
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from eddyline.core.forwarded_calls import ForwardedCalls
     from eddyline.core.metrics import Metric
     from eddyline.core.tracing import Tracer
     from eddyline.store.figures import RecoveryProgress
@@ -30,10 +31,12 @@ class StoreMetrics:
         *,
         recovery: Callable[[], RecoveryProgress],
         disk_floor_bytes: int,
+        forwarded: ForwardedCalls,
         tracer: Tracer = UNTRACED,
         certificate_expires_s: Callable[[], float] = float,
     ) -> None:
         self._recovery = recovery
+        self._forwarded = forwarded
         self._tracer = tracer
         self._certificate_expires_s = certificate_expires_s
         self._disk_floor_bytes = disk_floor_bytes
@@ -83,6 +86,12 @@ class StoreMetrics:
                 telemetry.STORE_TO_RECOVER_BYTES,
                 "Bytes of log that the start replays; 0 = not known yet, or none.",
                 recovery.total_bytes,
+            ),
+            counters(
+                telemetry.STORE_FORWARDED_CALLS,
+                "Calls passed on to the owning store, by how they ended.",
+                (telemetry.LABEL_SHARD, telemetry.LABEL_OUTCOME),
+                self._forwarded.points(),
             ),
             counter(telemetry.STORE_EXPORTED_SPANS, "Spans that a collector took.", self._tracer.exported_count),
             counter(telemetry.STORE_DROPPED_SPANS, "Spans dropped: no room, or not taken.", self._tracer.dropped_count),

@@ -109,7 +109,9 @@ class Opened:
 @asynccontextmanager
 async def _opened(cluster: LocalCluster, context: Context) -> AsyncIterator[Opened]:
     async with (
-        connect(cluster.address, clock=context.clock, random_source=context.random_source) as client,
+        connect(
+            cluster.address, access=context.access, clock=context.clock, random_source=context.random_source
+        ) as client,
         nats_connection(cluster.nats_url) as connection,
     ):
         yield Opened(client, {name: await open_bucket(connection, name) for name in ("certs", "routes")})

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from eddyline.cli.access import add_access
 from eddyline.cli.cluster import DATA_DEFAULT, DEMO
+from eddyline.cli.settings_check import client_of_own
 from eddyline.cli.up import add_cluster_arguments
 from eddyline.cli.verb import add_verb
 
@@ -26,6 +29,7 @@ def add(subparsers: Subparsers) -> None:
         data=f"{DATA_DEFAULT}/{DEMO}",
     )
     add_cluster_arguments(parser)
+    add_access(parser)
     parser.add_argument("--once", action="store_true", help="load, change, verify key by key, one summary line, end")
 
 
@@ -34,4 +38,4 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     # Here, because nats, certifi and the list are needed by this verb alone, and every other one should start at once.
     from eddyline.cli.demo.demo import run_demo
 
-    return await run_demo(arguments, context)
+    return await run_demo(arguments, replace(context, access=client_of_own(arguments, context.environ)))

@@ -13,9 +13,9 @@ from eddyline.cli.folder import LOGS
 from eddyline.cli.part import PartSpec
 from eddyline.cli.ports import LOOPBACK, choose_ports
 from eddyline.cli.readiness import role_is_ready
+from eddyline.cli.settings_check import roles_access
 from eddyline.cli.supervisor import supervised
 from eddyline.client.connect import connect
-from eddyline.core.channel import open_channel
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ async def lone_store(
         "store",
         (sys.executable, "-m", module),
         address,
-        partial(role_is_ready, "store", address),
+        partial(role_is_ready, "store", address, access=roles_access(context.environ)),
         {
             # what a client is told of the cluster
             "EDDYLINE_COMMON_STORE_ADDRESSES": address,
@@ -75,8 +75,14 @@ async def lone_store(
         supervised(
             [[spec]], data=folder, clock=context.clock, random_source=context.random_source, tell=_say_nothing
         ) as supervisor,
-        connect(address, clock=context.clock, random_source=context.random_source, timeout_s=30.0) as client,
-        open_channel(address, own_connection=True) as channel,
+        connect(
+            address,
+            access=context.access,
+            clock=context.clock,
+            random_source=context.random_source,
+            timeout_s=30.0,
+        ) as client,
+        context.access.open_channel(address, own_connection=True) as channel,
     ):
         yield LoneStore(supervisor.parts["store"], client, channel)
 

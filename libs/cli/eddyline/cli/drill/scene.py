@@ -189,7 +189,13 @@ async def opened_scene(
 ) -> AsyncIterator[Scene]:
     """Make topic, bucket and source, and start the witnesses; the writers are the drill's."""
     async with (
-        connect(cluster.address, clock=context.clock, random_source=context.random_source, timeout_s=30.0) as client,
+        connect(
+            cluster.address,
+            access=context.access,
+            clock=context.clock,
+            random_source=context.random_source,
+            timeout_s=30.0,
+        ) as client,
         nats_connection(cluster.nats_url) as connection,
     ):
         bucket = await open_bucket(connection, f"drill-{name}", replicas=replicas)

@@ -16,6 +16,7 @@ from eddyline.cli.drill.writers import FAST_WRITERS
 from eddyline.cli.folder import LOGS
 from eddyline.cli.ports import LOOPBACK, choose_ports
 from eddyline.cli.readiness import role_is_ready
+from eddyline.cli.settings_check import roles_access
 from eddyline.cli.supervisor import supervised
 from eddyline.core.clock import sleep
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from eddyline.cli.local_cluster import LocalCluster
     from eddyline.cli.part import Part, PartEvent, PartSpec
     from eddyline.cli.verb import Context
+    from eddyline.core.caller_channel import CallerAccess
 
 SECOND: Final = "second"
 HANG_S: Final = 0.2
@@ -48,7 +50,7 @@ async def takeover_drill(
     started_s = context.clock.monotonic_s()
     (folder / LOGS).mkdir(parents=True)
     first, store = cluster.supervisor.parts["ingest"], cluster.supervisor.parts["store"]
-    spec = _second(first.spec)
+    spec = _second(first.spec, roles_access(context.environ))
     async with opened_scene("takeover", cluster, context, random_source) as scene, asyncio.TaskGroup() as group:
         group.create_task(scene.bucket_writer.run(scene.stop))
         try:
@@ -118,7 +120,7 @@ async def _goes_on(scene: Scene, when: str) -> list[str]:
         await sleep(scene.clock, 0.1)
 
 
-def _second(spec: PartSpec) -> PartSpec:
+def _second(spec: PartSpec, access: CallerAccess) -> PartSpec:
     address = f"{LOOPBACK}:{choose_ports({}, free_ports=True)['ingest']}"
     changes = {
         "EDDYLINE_INGEST_LISTEN": address,
@@ -127,7 +129,7 @@ def _second(spec: PartSpec) -> PartSpec:
     }
 
     async def is_ready(pid: int) -> bool:
-        return await role_is_ready("ingest", address, pid)
+        return await role_is_ready("ingest", address, pid, access=access)
 
     return replace(spec, name=SECOND, address=address, is_ready=is_ready, variables={**spec.variables, **changes})
 

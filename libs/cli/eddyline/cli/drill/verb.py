@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from eddyline.cli.access import add_access
+from eddyline.cli.settings_check import client_of_own
 from eddyline.cli.verb import add_verb
 
 if TYPE_CHECKING:
@@ -52,6 +55,7 @@ def add(subparsers: Subparsers) -> None:
         finds_cluster=False,
         more="\n\ndrills:\n" + "\n".join(f"  {name:<10}  {what}" for name, what in DRILLS.items()) + "\n" + _LINE,
     )
+    add_access(parser)
     parser.add_argument("--short", action="store_true", help="within 90 s (default: several minutes)")
     parser.add_argument("--rounds", type=int, default=0, metavar="N", help="kills a drill (default: 8, with --short 3)")
     parser.add_argument(
@@ -66,4 +70,4 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     # Here, because nats is needed by this verb and the demo alone.
     from eddyline.cli.drill.drills import run_drills
 
-    return await run_drills(arguments, context)
+    return await run_drills(arguments, replace(context, access=client_of_own(arguments, context.environ)))

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from eddyline.core.call_time import CallContext, patience_s
 from eddyline.core.kv_metadata import WRITTEN_REVISION
+from eddyline.core.trace_context import parse_traceparent, traceparent_of
+from eddyline.core.tracing import UNTRACED
 from eddyline.ingest.kv import Target
 from eddyline.v1 import kv_pb2, kv_pb2_grpc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from eddyline.core.tracing import Tracer
     from eddyline.ingest.kv import KvWriter, Written
 
     Request = (
@@ -30,38 +33,54 @@ CALL_S_MAX: Final = 30.0
 class KvServicer(kv_pb2_grpc.KvServiceServicer):
     """Any replica writes into any bucket."""
 
-    def __init__(self, writer: KvWriter) -> None:
+    def __init__(self, writer: KvWriter, tracer: Tracer = UNTRACED) -> None:
         self._writer = writer
+        self._is_tracing = tracer.is_on
 
     async def PutEntry(self, request: kv_pb2.PutEntryRequest, context: KvCallContext) -> kv_pb2.PutEntryResponse:
-        written = await self._writer.put(_target(request, context), request.value)
+        written = await self._writer.put(self._target(request, context), request.value)
         return kv_pb2.PutEntryResponse(written=_written_to_pb(written))
 
     async def CreateEntry(
         self, request: kv_pb2.CreateEntryRequest, context: KvCallContext
     ) -> kv_pb2.CreateEntryResponse:
-        written = await self._writer.create(_target(request, context), request.value, ttl_ms=request.ttl_ms)
+        written = await self._writer.create(self._target(request, context), request.value, ttl_ms=request.ttl_ms)
         return kv_pb2.CreateEntryResponse(written=_written_to_pb(written))
 
     async def UpdateEntry(
         self, request: kv_pb2.UpdateEntryRequest, context: KvCallContext
     ) -> kv_pb2.UpdateEntryResponse:
-        target = _target(request, context)
+        target = self._target(request, context)
         written = await self._writer.update(target, request.value, expected_revision=request.expected_revision)
         return kv_pb2.UpdateEntryResponse(written=_written_to_pb(written))
 
     async def DeleteEntry(
         self, request: kv_pb2.DeleteEntryRequest, context: KvCallContext
     ) -> kv_pb2.DeleteEntryResponse:
-        target = _target(request, context)
+        target = self._target(request, context)
         written = await self._writer.delete(target, expected_revision=request.expected_revision)
         return kv_pb2.DeleteEntryResponse(written=_written_to_pb(written))
 
     async def PurgeEntry(self, request: kv_pb2.PurgeEntryRequest, context: KvCallContext) -> kv_pb2.PurgeEntryResponse:
         written = await self._writer.purge(
-            _target(request, context), expected_revision=request.expected_revision, ttl_ms=request.ttl_ms
+            self._target(request, context), expected_revision=request.expected_revision, ttl_ms=request.ttl_ms
         )
         return kv_pb2.PurgeEntryResponse(written=_written_to_pb(written))
+
+    def _target(self, request: Request, context: KvCallContext) -> Target:
+        async def tell(revision: int) -> None:
+            await context.send_initial_metadata(((WRITTEN_REVISION, str(revision)),))
+
+        said = parse_traceparent(traceparent_of(context)) if self._is_tracing else None
+        return Target(
+            bucket=request.bucket,
+            key=request.key,
+            patience_s=patience_s(context, CALL_S_MAX),
+            wait=request.wait.wait_applied,
+            source=request.wait.source,
+            on_written=tell,
+            traceparent=said.header() if said is not None else "",
+        )
 
 
 class KvCallContext(CallContext, Protocol):
@@ -69,20 +88,6 @@ class KvCallContext(CallContext, Protocol):
 
     async def send_initial_metadata(self, initial_metadata: Sequence[tuple[str, str]]) -> None:
         """Send metadata now; once a call."""
-
-
-def _target(request: Request, context: KvCallContext) -> Target:
-    async def tell(revision: int) -> None:
-        await context.send_initial_metadata(((WRITTEN_REVISION, str(revision)),))
-
-    return Target(
-        bucket=request.bucket,
-        key=request.key,
-        patience_s=patience_s(context, CALL_S_MAX),
-        wait=request.wait.wait_applied,
-        source=request.wait.source,
-        on_written=tell,
-    )
 
 
 def _written_to_pb(written: Written) -> kv_pb2.EntryWritten:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+ADDRESS_VARIABLE: Final = "EDDYLINE_ADDRESS"
+"""As the command `eddyline` has it; the chart sets it."""
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -88,7 +90,13 @@ def main(name: str, about: str, job: Job, arguments: Sequence[str] | None = None
         description=about,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--store", required=True, help="host:port of any role of the cluster, or several with commas")
+    known = os.environ.get(ADDRESS_VARIABLE, "")
+    parser.add_argument(
+        "--store",
+        default=known,
+        required=not known,
+        help=f"host:port of any role of the cluster, or several with commas (${ADDRESS_VARIABLE})",
+    )
     job.add_arguments(parser)
     try:
         parsed = parser.parse_args(arguments)

@@ -18,20 +18,27 @@ final class EddylineException extends Exception {
   private static final long serialVersionUID = 1L;
   private static final String DOMAIN = "eddyline";
   private static final Map<Status.Code, String> ADVICE =
-      Map.of(
-          Status.Code.INVALID_ARGUMENT, "the request is wrong: change it, metadata.field names the place",
-          Status.Code.NOT_FOUND, "it is not there: create it first, or take it as absent",
-          Status.Code.ALREADY_EXISTS, "it is there already, with other content: take another name or key",
-          Status.Code.ABORTED, "somebody else was faster: read again, decide again, then send anew",
-          Status.Code.FAILED_PRECONDITION,
-              "the state does not allow it: change the state first, a retry alone does not help",
-          Status.Code.OUT_OF_RANGE,
-              "the place is outside of what there is: begin elsewhere, the metadata says from where",
-          Status.Code.RESOURCE_EXHAUSTED, "too much at once: repeat after retry_after_ms, with backoff",
-          Status.Code.UNAVAILABLE, "repeat with backoff, a write with the same idempotency key",
-          Status.Code.DEADLINE_EXCEEDED,
-              "the outcome is unknown: repeat, a write with the same idempotency key",
-          Status.Code.DATA_LOSS, "stored bytes are damaged: an operator must look");
+      Map.ofEntries(
+          Map.entry(Status.Code.INVALID_ARGUMENT, "the request is wrong: change it, metadata.field names the place"),
+          Map.entry(Status.Code.NOT_FOUND, "it is not there: create it first, or take it as absent"),
+          Map.entry(Status.Code.ALREADY_EXISTS, "it is there already, with other content: take another name or key"),
+          Map.entry(Status.Code.ABORTED, "somebody else was faster: read again, decide again, then send anew"),
+          Map.entry(
+              Status.Code.FAILED_PRECONDITION,
+              "the state does not allow it: change the state first, a retry alone does not help"),
+          Map.entry(
+              Status.Code.OUT_OF_RANGE,
+              "the place is outside of what there is: begin elsewhere, the metadata says from where"),
+          Map.entry(Status.Code.RESOURCE_EXHAUSTED, "too much at once: repeat after retry_after_ms, with backoff"),
+          Map.entry(Status.Code.UNAVAILABLE, "repeat with backoff, a write with the same idempotency key"),
+          Map.entry(
+              Status.Code.DEADLINE_EXCEEDED,
+              "the outcome is unknown: repeat, a write with the same idempotency key"),
+          Map.entry(
+              Status.Code.UNAUTHENTICATED, "show a key that the cluster knows: EDDYLINE_KEY or EDDYLINE_KEY_FILE"),
+          Map.entry(
+              Status.Code.PERMISSION_DENIED, "the key does not cover this: the metadata says what is missing"),
+          Map.entry(Status.Code.DATA_LOSS, "stored bytes are damaged: an operator must look"));
 
   final Status.Code code;
   final String reason;

@@ -34,6 +34,9 @@ public final class Main {
         --start snapshot|tail|earliest   watch: where to begin (default earliest)
         --heartbeat-ms N             watch: most time without a frame, 100 to 60000 (default 5000)
 
+      In the environment, where the cluster asks for them: EDDYLINE_KEY (the secret of a key) or EDDYLINE_KEY_FILE (a file with
+      it); EDDYLINE_TLS_CA (the authority of its certificates, PEM) or EDDYLINE_TLS=true (those of the system).
+
       Prints one JSON object a line. Errors go to standard error, with what to do about them; exit status 1, of usage 2.
       Example: client append orders --kind kv 17=paid && client get orders 17 && client watch orders
       """;
@@ -94,12 +97,20 @@ public final class Main {
     }
     String store = given.getOrDefault("store", "127.0.0.1:7701");
     List<String> deliveries = List.of(given.getOrDefault("delivery", "127.0.0.1:7703").split(","));
-    try (Service service = new Service(store, deliveries)) {
+    try (Service service = new Service(store, deliveries, access())) {
       switch (command) {
         case "append" -> append(service);
         case "get" -> get(service);
         default -> watch(service);
       }
+    }
+  }
+
+  private static Access access() throws UsageException {
+    try {
+      return Access.of(System.getenv());
+    } catch (IOException error) {
+      throw new UsageException(error.getMessage());
     }
   }
 

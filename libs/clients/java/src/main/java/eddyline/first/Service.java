@@ -8,10 +8,11 @@ import eddyline.v1.LogServiceGrpc;
 import eddyline.v1.LogServiceGrpc.LogServiceBlockingStub;
 import eddyline.v1.TopicServiceGrpc;
 import eddyline.v1.TopicServiceGrpc.TopicServiceBlockingStub;
+import io.grpc.Grpc;
 import io.grpc.ManagedChannel;
-import io.grpc.ManagedChannelBuilder;
 import io.grpc.StatusRuntimeException;
 import io.grpc.stub.AbstractBlockingStub;
+import io.grpc.stub.MetadataUtils;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
@@ -28,9 +29,9 @@ final class Service implements AutoCloseable {
   private final ManagedChannel store;
   private final List<ManagedChannel> deliveries = new ArrayList<>();
 
-  Service(String storeAddress, List<String> deliveryAddresses) {
-    store = channel(storeAddress);
-    deliveryAddresses.forEach(address -> deliveries.add(channel(address)));
+  Service(String storeAddress, List<String> deliveryAddresses, Access access) {
+    store = channel(storeAddress, access);
+    deliveryAddresses.forEach(address -> deliveries.add(channel(address, access)));
   }
 
   TopicServiceBlockingStub topics() {
@@ -83,9 +84,9 @@ final class Service implements AutoCloseable {
     deliveries.forEach(ManagedChannel::shutdownNow);
   }
 
-  private static ManagedChannel channel(String address) {
-    return ManagedChannelBuilder.forTarget(address)
-        .usePlaintext()
+  private static ManagedChannel channel(String address, Access access) {
+    return Grpc.newChannelBuilder(address, access.credentials())
+        .intercept(MetadataUtils.newAttachHeadersInterceptor(access.headers()))
         .disableRetry()
         .maxInboundMessageSize(MESSAGE_BYTES_MAX)
         // A server answers pings that come each 10 s or less often.

@@ -63,7 +63,7 @@ async def lone_store(
         "store",
         (sys.executable, "-m", module),
         address,
-        partial(role_is_ready, "store", address, access=roles_access(context.environ)),
+        partial(role_is_ready, "store", address, access=roles_access(context.environ).caller),
         {
             # what a client is told of the cluster
             "EDDYLINE_COMMON_STORE_ADDRESSES": address,

@@ -50,7 +50,7 @@ async def takeover_drill(
     started_s = context.clock.monotonic_s()
     (folder / LOGS).mkdir(parents=True)
     first, store = cluster.supervisor.parts["ingest"], cluster.supervisor.parts["store"]
-    spec = _second(first.spec, roles_access(context.environ))
+    spec = _second(first.spec, roles_access(context.environ).caller)
     async with opened_scene("takeover", cluster, context, random_source) as scene, asyncio.TaskGroup() as group:
         group.create_task(scene.bucket_writer.run(scene.stop))
         try:

@@ -4,8 +4,6 @@ and goes on elsewhere. A task that is itself cancelled stays cancelled."""
 from __future__ import annotations
 
 import asyncio
-import socket
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import grpc
@@ -22,21 +20,15 @@ from eddyline.v1 import log_pb2
 from eddyline.v1.fold_pb2_grpc import FoldServiceStub
 from eddyline.v1.log_pb2_grpc import LogServiceStub
 from tests.support.clients import NoJitter
+from tests.support.mute import mute
 from tests.support.scripted_roles import ScriptedDelivery, WatchScript, rows_frame, scripted_server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine
 
     from eddyline.client.events import WatchEvent
     from eddyline.client.watch import Watch
     from eddyline.core.errors import EddylineError
-
-
-@contextmanager
-def mute() -> Iterator[str]:
-    """The address of something that takes connections and never says a word."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 async def until_dialled(channel: grpc.aio.Channel) -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from concurrent import futures
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import grpc
-from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
+import numpy as np
+import pytest
 
 from eddyline.core.metrics import Histogram, Point, counter, counters, gauge, gauges, histogram, one_of
 from eddyline.core.metrics_otlp import OtlpExporter
+from tests.support.metric_collector import collecting
 from tests.support.scrape import in_place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric as Pushed
 
 BOUNDS = (1.0, 2.0, 5.0)
@@ -82,32 +79,6 @@ def test_state_is_one_of_its_names() -> None:
     assert seen.series("s") == {("A",): 0, ("B",): 1, ("C",): 0}
 
 
-class Collector(metrics_service_pb2_grpc.MetricsServiceServicer):
-    """A collector of OTLP that keeps what it got."""
-
-    def __init__(self) -> None:
-        self.requests: list[metrics_service_pb2.ExportMetricsServiceRequest] = []
-
-    def Export(
-        self, request: metrics_service_pb2.ExportMetricsServiceRequest, context: object
-    ) -> metrics_service_pb2.ExportMetricsServiceResponse:
-        self.requests.append(request)
-        return metrics_service_pb2.ExportMetricsServiceResponse()
-
-
-@contextmanager
-def collecting() -> Iterator[tuple[Collector, str]]:
-    collector = Collector()
-    server = grpc.server(futures.ThreadPoolExecutor(1))
-    metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(collector, server)  # type: ignore[no-untyped-call]
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        yield collector, f"http://127.0.0.1:{port}"
-    finally:
-        server.stop(0).wait()
-
-
 def test_push_has_names_kinds_and_values_as_they_were_given() -> None:
     with collecting() as (collector, url):
         exporter = OtlpExporter(url, role="store", version="9", instance="host:1")
@@ -134,6 +105,16 @@ def test_push_has_names_kinds_and_values_as_they_were_given() -> None:
     assert (list(spread.bucket_counts), spread.count, spread.sum) == ([1, 0, 1, 1], 3, 13)
     assert list(spread.explicit_bounds) == list(BOUNDS)
     assert not spread.HasField("min")
+
+
+@pytest.mark.parametrize("value", [True, False, 3, np.int64(3), np.uint32(3), 0.5, np.float64(0.5)])
+def test_push_has_a_value_of_any_kind_that_counts(value: float) -> None:
+    with collecting() as (collector, url):
+        exporter = OtlpExporter(url, role="store", version="9", instance="host:1")
+        assert exporter.export([gauge("a", "A.", value)], start_ns=10, now_ns=20)
+        exporter.close()
+    (point,) = collector.requests[0].resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points
+    assert (point.as_int or point.as_double) == value
 
 
 def test_push_to_nobody_is_told_and_raises_nothing() -> None:

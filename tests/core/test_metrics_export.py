@@ -15,8 +15,8 @@ from eddyline.core.errors import TopicNotFound
 from eddyline.core.metrics import counter
 from eddyline.core.metrics_export import MetricsExport
 from eddyline.core.settings import CommonSettings, SettingsError
-from tests.core.test_metrics import collecting
 from tests.support.manual_clock import ManualClock
+from tests.support.metric_collector import collecting
 from tests.support.scrape import Scrape, http_get, scrape
 
 if TYPE_CHECKING:

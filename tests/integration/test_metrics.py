@@ -16,6 +16,8 @@ from eddyline.core import telemetry
 from eddyline.core.channel import open_channel
 from eddyline.core.health import LIVE, NATS_LEG, READY, SOURCE_PREFIX, STORE_LEG
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc, delivery_pb2, delivery_pb2_grpc
+from tests.support.metric_collector import collecting
+from tests.support.mute import mute
 from tests.support.processes import (
     delivery_at,
     free_address,
@@ -34,6 +36,8 @@ pytestmark = pytest.mark.integration
 
 BUCKET = "b"
 KEYS = 40
+PUSHES_S = 30.0
+"""Until every role has pushed that it is ready; they push each second."""
 
 
 class Cluster(NamedTuple):
@@ -124,6 +128,34 @@ async def test_each_role_is_scraped_from_its_start_and_counts_what_was_done(tmp_
         check_complete(delivery, "delivery")
 
 
+async def test_each_role_pushes_what_it_is_scraped_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with AsyncExitStack() as stack:
+        collector, url = stack.enter_context(collecting())
+        monkeypatch.setenv("EDDYLINE_COMMON_OTLP_URL", url)
+        monkeypatch.setenv("EDDYLINE_COMMON_OTLP_INTERVAL_MS", "1000")
+        cluster = await cluster_of(tmp_path, stack)
+        await written(cluster.nats_url, KEYS)
+        pushed: dict[str, dict[str, float]] = {role: {} for role in cluster.metrics}
+
+        def all_came() -> bool:
+            for request in collector.requests:
+                for group in request.resource_metrics:
+                    (role,) = (
+                        pair.value.string_value for pair in group.resource.attributes if pair.key == "service.name"
+                    )
+                    pushed[role] = {
+                        metric.name: sum(point.as_int or point.as_double for point in metric.gauge.data_points)
+                        for metric in group.scope_metrics[0].metrics
+                    }
+            return all(seen.get(f"eddyline_{role}_ready") == 1 for role, seen in pushed.items())
+
+        async with asyncio.timeout(PUSHES_S):
+            while not all_came():  # noqa: ASYNC110 - they come on the collector's threads
+                await asyncio.sleep(0.1)
+        for role, address in cluster.metrics.items():
+            assert set(pushed[role]) == (await scrape(address)).names
+
+
 async def test_store_that_was_killed_is_told_leg_by_leg(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         cluster = await cluster_of(tmp_path, stack)
@@ -158,21 +190,17 @@ async def test_taken_address_refuses_the_start_in_one_line(tmp_path: Path) -> No
 
 async def test_stop_is_not_held_up_by_a_scraper_nor_by_a_collector_that_does_not_answer(tmp_path: Path) -> None:
     metrics = free_address()
-    silent = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
-    collector = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}"
-    async with (
-        silent,
-        store_process(
-            tmp_path / "store",
-            EDDYLINE_STORE_METRICS_LISTEN=metrics,
-            EDDYLINE_COMMON_OTLP_URL=collector,
-            EDDYLINE_COMMON_OTLP_INTERVAL_MS="1000",
-        ) as (store, _),
-    ):
-        host, _, port = metrics.rpartition(":")
-        _, writer = await asyncio.open_connection(host, int(port))
-        await asyncio.sleep(1.5)  # a push is under way
-        store.terminate()
-        async with asyncio.timeout(8):
-            assert await store.wait() == 0
-        writer.close()
+    with mute() as collector:
+        more = {
+            "EDDYLINE_STORE_METRICS_LISTEN": metrics,
+            "EDDYLINE_COMMON_OTLP_URL": f"http://{collector}",
+            "EDDYLINE_COMMON_OTLP_INTERVAL_MS": "1000",
+        }
+        async with store_process(tmp_path / "store", **more) as (store, _):
+            host, _, port = metrics.rpartition(":")
+            _, writer = await asyncio.open_connection(host, int(port))
+            await asyncio.sleep(1.5)  # a push is under way
+            store.terminate()
+            async with asyncio.timeout(8):
+                assert await store.wait() == 0
+            writer.close()

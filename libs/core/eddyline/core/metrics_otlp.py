@@ -7,7 +7,7 @@ An export that fails is not repeated: the next one has all that it had.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsIndex
 
 from eddyline.core.metrics import MetricKind
 from eddyline.core.otlp_resource import EXPORT_S, SCOPE, otlp_resource
@@ -70,13 +70,18 @@ def _numbers(metric: Metric, start_ns: int, now_ns: int) -> Sum | Gauge:
             attributes=dict(zip(metric.labels, point.labels, strict=True)),
             start_time_unix_nano=start_ns,
             time_unix_nano=now_ns,
-            value=point.value,
+            value=_number(point.value),
         )
         for point in metric.points
     ]
     if metric.kind is MetricKind.COUNTER:
         return Sum(points, aggregation_temporality=AggregationTemporality.CUMULATIVE, is_monotonic=True)
     return Gauge(points)
+
+
+def _number(value: float) -> int | float:
+    """As the wire takes it: protobuf refuses a bool, and numpy's integers, where it wants an int."""
+    return int(value) if isinstance(value, SupportsIndex) else float(value)
 
 
 def _histogram(distribution: Distribution, start_ns: int, now_ns: int) -> OtelHistogram:
@@ -88,7 +93,7 @@ def _histogram(distribution: Distribution, start_ns: int, now_ns: int) -> OtelHi
         start_time_unix_nano=start_ns,
         time_unix_nano=now_ns,
         count=distribution.observation_count,
-        sum=distribution.total,
+        sum=float(distribution.total),
         bucket_counts=distribution.counts,
         explicit_bounds=distribution.bounds,
         min=None,  # type: ignore[arg-type]  # not known, and optional on the wire

@@ -24,7 +24,7 @@ from eddyline.core.tls import ClientTls
 from eddyline.v1 import delivery_pb2, delivery_pb2_grpc, log_pb2, log_pb2_grpc, types_pb2
 from tests.bench.harness import Figure, alternate, until_idle
 from tests.bench.p1_append import BATCHES, RECORDS, TOPIC, columns, create_topic, stream_round, unary_round
-from tests.bench.p4_latency import RATES, round_of
+from tests.bench.p4_latency import HISTORY, RATES, round_of
 from tests.support.access import Keys, secret_of
 from tests.support.certificates import Authority
 from tests.support.process_figures import processor_s
@@ -164,7 +164,7 @@ async def measure() -> list[Figure]:
             client = await nats.connect(url)
             stack.push_async_callback(client.close)
             for bucket in (OPEN, KEYED, TLS, ALL):
-                await client.jetstream().create_key_value(KeyValueConfig(bucket=bucket, history=1))
+                await client.jetstream().create_key_value(KeyValueConfig(bucket=bucket, history=HISTORY))
             other = await stack.enter_async_context(cluster(url, folder / OPEN, OPEN, ""))
             for kind in (KEYED, TLS, ALL):
                 async with cluster(url, folder / kind, kind, collector.url) as ours:

@@ -411,6 +411,14 @@ def test_dashboards_are_the_files() -> None:
     assert shown["data"] == {name: path.read_text(encoding="utf-8") for name, path in files.items()}
 
 
+def test_job_that_the_values_show_is_one_that_is_tested() -> None:
+    text = (CHART / "values.yaml").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^  jobs: \[\]\n((?:  #   .*\n|  # - .*\n)+)", text, re.MULTILINE)
+    (job,) = yaml.safe_load(shown.replace("  # ", ""))
+    tested = yaml.safe_load((CHART / "ci/everything.yaml").read_text(encoding="utf-8"))["spark"]["jobs"]
+    assert job in tested
+
+
 def test_job_without_a_schedule_is_a_template_that_never_runs_by_itself() -> None:
     jobs = {one["metadata"]["name"]: one["spec"] for one in of_kind(chart("everything"), "CronJob")}
     assert {name: spec["suspend"] for name, spec in jobs.items()} == {

@@ -120,13 +120,13 @@ def test_pod_that_looks_at_a_volume_is_one_that_the_cluster_takes() -> None:
 
 
 def test_clients_are_told_the_names_that_are_advertised() -> None:
-    sets = ["delivery.advertised={a.example.com:443,b.example.com:7703}", "ingest.advertised={in.example.com:7702}"]
+    sets = ["delivery.advertised={a.example.com:443,[2001:db8::7]:7703}", "ingest.advertised={in.example.com:7702}"]
     plain, advertised = told(), told(sets)
     assert plain["delivery"] == [f"{FULL}-delivery.{NAMESPACE}.svc.cluster.local:7703"]
     assert advertised == {
         "store": plain["store"],
         "ingest": ["in.example.com:7702"],
-        "delivery": ["a.example.com:443", "b.example.com:7703"],
+        "delivery": ["a.example.com:443", "[2001:db8::7]:7703"],
     }
 
 

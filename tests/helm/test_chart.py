@@ -140,6 +140,17 @@ def test_addresses_that_roles_are_told_are_those_of_the_services(values: str) ->
     assert services[stateful["spec"]["serviceName"]]["clusterIP"] == "None"
 
 
+def test_pods_of_each_role_spread_over_nodes_unless_values_place_them() -> None:
+    for role, pod in pods(chart("default")):
+        (spread,) = pod["topologySpreadConstraints"]
+        assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
+        assert spread["labelSelector"]["matchLabels"]["app.kubernetes.io/component"] == role
+    placed = {role for role, pod in pods(chart("everything")) if "affinity" in pod}
+    spreads = {role for role, pod in pods(chart("everything")) if "topologySpreadConstraints" in pod}
+    assert placed == {"delivery"}
+    assert spreads == {"store", "ingest"}
+
+
 @pytest.mark.parametrize("values", VALUE_SETS)
 def test_selectors_find_the_pods_that_are_meant(values: str) -> None:
     manifests = chart(values)
@@ -238,6 +249,10 @@ def test_secrets_are_named_and_never_made() -> None:
         ("store.memoryBytes=1000", "memoryBytes"),
         ("store.storage.accessModes[0]=ReadWriteMany", "accessModes"),
         ("delivery.replicas=0", "replicas"),
+        ("delivery.advertised[0]=watch.example.com", "advertised"),
+        ("networkPolicy.clients=null", "clients"),
+        ("metrics.otlpUrl=collector:4317", "otlpUrl"),
+        ("metrics.rules.matchers=namespace", "matchers"),
         ("access.secret=", "secret"),
         ("access.tls.mutual=true", r"access\.tls\.secret"),
         ("access.tls.bundle=authorities", r"access\.tls\.secret"),
@@ -301,7 +316,8 @@ def test_network_lets_in_who_is_named_and_out_to_what_is_needed(shards: int) -> 
         assert all("from" in rule for rule in policy["ingress"]), "a rule without from lets everybody in"
         out = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
         stores = {7701} if role != "store" or shards > 1 else set()
-        assert out == {53, 443} | stores | ({4222} if role == "ingest" else set())
+        of_role = {"ingest": {4222, 4317}, "spark": set()}.get(role, {4317})
+        assert out == {53, 443} | stores | of_role
 
 
 def test_monitor_scrapes_each_role_with_the_key_that_roles_ask_for() -> None:
@@ -389,12 +405,18 @@ def test_job_has_its_own_key_and_not_the_roles() -> None:
         assert not unknown
 
 
-def test_rules_and_dashboards_are_the_files() -> None:
-    (rules,) = of_kind(chart("monitored"), "PrometheusRule")
-    assert rules["spec"] == yaml.safe_load((CHART / "alerts/eddyline.yaml").read_text(encoding="utf-8"))
+def test_dashboards_are_the_files() -> None:
     (shown,) = [one for one in of_kind(chart("monitored"), "ConfigMap") if "dashboards" in one["metadata"]["name"]]
     files: dict[str, Path] = {f"eddyline-{path.name}": path for path in (CHART / "dashboards").glob("*.json")}
     assert shown["data"] == {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+
+
+def test_job_that_the_values_show_is_one_that_is_tested() -> None:
+    text = (CHART / "values.yaml").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^  jobs: \[\]\n((?:  #   .*\n|  # - .*\n)+)", text, re.MULTILINE)
+    (job,) = yaml.safe_load(shown.replace("  # ", ""))
+    tested = yaml.safe_load((CHART / "ci/everything.yaml").read_text(encoding="utf-8"))["spark"]["jobs"]
+    assert job in tested
 
 
 def test_job_without_a_schedule_is_a_template_that_never_runs_by_itself() -> None:

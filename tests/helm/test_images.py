@@ -116,6 +116,11 @@ def test_prometheus_scrapes_every_role_with_its_key_and_loads_the_charts_rules()
     assert (CHART / "alerts/eddyline.yaml").exists()
 
 
+def test_every_variable_of_the_composed_is_told_at_its_head() -> None:
+    head, _, rest = (ROOT / "docker-compose.yml").read_text(encoding="utf-8").partition("\n\n")
+    assert set(re.findall(r"\$\{(\w+)", rest)) <= set(re.findall(r"\b[A-Z_]+\b", head))
+
+
 def test_every_folder_that_is_mounted_is_there() -> None:
     for service in compose()["services"].values():
         for volume in service.get("volumes", []):

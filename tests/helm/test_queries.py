@@ -40,6 +40,10 @@ TABLE = (CHART / "runbooks/README.md").read_text(encoding="utf-8")
 NAMES = {
     value for constant, value in vars(telemetry).items() if constant.startswith(("STORE_", "INGEST_", "DELIVERY_"))
 }
+EVERY_NAMESPACE = ".*"
+"""What Grafana puts in place of `$namespace` where all are chosen."""
+OF_TLS = "Certificate"
+"""The panel that is empty where there is no TLS."""
 OF_HISTOGRAMS = ("_bucket", "_count", "_sum")
 
 
@@ -64,7 +68,7 @@ def alerts() -> dict[str, Manifest]:
 
 def panel_queries() -> list[Query]:
     return [
-        Query(f"{name}: {panel['title']}", target["expr"])
+        Query(f"{name}: {panel['title']}", target["expr"].replace("$namespace", EVERY_NAMESPACE))
         for name, dashboard in dashboards().items()
         for panel in dashboard["panels"]
         for target in panel["targets"]
@@ -118,7 +122,11 @@ def with_a_source(database: Database) -> Database:
 
 
 def test_every_query_names_only_what_there_is() -> None:
-    labels = {value for name, value in vars(telemetry).items() if name.startswith("LABEL_")} | {"instance", "le"}
+    labels = {value for name, value in vars(telemetry).items() if name.startswith("LABEL_")} | {
+        "namespace",
+        "instance",
+        "le",
+    }
     for query in [*panel_queries(), *alert_queries()]:
         for name, matchers in selectors(query.text):
             assert metric_of(name) in NAMES, query
@@ -129,7 +137,9 @@ def test_every_query_names_only_what_there_is() -> None:
 async def test_every_panel_has_data_on_a_fresh_install() -> None:
     database = await fresh_install()
     without = [query for query in panel_queries() if not series_of(query.text, database, comparisons_hold=False)]
-    assert not without
+    assert {query.where.partition(": ")[2] for query in without} == {OF_TLS}
+    for query in without:
+        assert series_of(query.text, database, comparisons_hold=True), query
 
 
 async def test_no_panel_shows_a_stand_in_beside_its_series() -> None:
@@ -191,12 +201,39 @@ def test_panels_are_described_do_not_overlap_and_ask_the_chosen_source() -> None
         assert len(titles) == len(set(titles))
 
 
+def test_dashboards_show_chosen_namespaces_alone_and_by_default_all_and_what_has_none() -> None:
+    for name, dashboard in dashboards().items():
+        (choice,) = [variable for variable in dashboard["templating"]["list"] if variable["name"] == "namespace"]
+        assert choice["allValue"] == EVERY_NAMESPACE
+        assert choice["current"]["value"] == ["$__all"]
+        for panel in dashboard["panels"]:
+            for target in panel["targets"]:
+                found = list(selectors(target["expr"]))
+                assert all(("namespace", "$namespace") in matchers for _, matchers in found), (
+                    f"{name}: {panel['title']}"
+                )
+
+
+def test_panels_of_yes_and_no_say_so_in_words_and_colours() -> None:
+    ready = {"Ready", "Store", "Ingest", "Delivery", "NATS connected", "Store reached"}
+    flags = {"Read-only", "Disk low", "Memory full"}
+    for dashboard in dashboards().values():
+        for panel in dashboard["panels"]:
+            if panel["type"] != "stat" or panel["title"] not in ready | flags:
+                continue
+            (mapping,) = panel["fieldConfig"]["defaults"]["mappings"]
+            bad = mapping["options"]["0" if panel["title"] in ready else "1"]
+            assert bad["color"] == "red", panel["title"]
+            assert bad["text"].isupper()
+            assert panel["options"]["colorMode"] == "value"
+
+
 def test_every_stopped_state_is_alerted_and_shown() -> None:
     for query in (
         alerts()["EddylineSourceStopped"]["expr"],
         *(query.text for query in panel_queries() if "Stopped" in query.where),
     ):
-        (matchers,) = [matchers for _, matchers in selectors(query) if matchers]
+        (matchers,) = [matchers for _, matchers in selectors(query) if "state" in dict(matchers)]
         assert set(dict(matchers)["state"].split("|")) == set(STOPPED)
 
 

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from eddyline.core.record import Record
 from eddyline.spark.jobs import audit, export, fold_as_of, stats
 from eddyline.spark.jobs.frame import EXIT_OK, EXIT_USAGE, JobError, main
+from tests.support.helm import CHART
 from tests.support.spark_jobs import filled
 
 if TYPE_CHECKING:
@@ -52,6 +54,16 @@ def test_a_command_line_that_is_wrong_is_told_before_anything_starts(
     for wrong in ([*STORE, *options, "--never"], ["--store", "nowhere", "--topic", "routes", *options], STORE[:2]):
         assert main(name, about, job, wrong) == EXIT_USAGE
     assert capsys.readouterr().out == ""
+
+
+def test_jobs_of_the_chart_are_command_lines_that_they_take() -> None:
+    values = yaml.safe_load((CHART / "ci/everything.yaml").read_text(encoding="utf-8"))
+    shown = {job["args"][1].rpartition(".")[2]: job["args"][2:] for job in values["spark"]["jobs"]}
+    assert set(shown) == {"export", "audit"}
+    for name, arguments in shown.items():
+        parser = argparse.ArgumentParser(prog=name)
+        JOBS[name][1].add_arguments(parser)
+        parser.parse_args(arguments)
 
 
 @pytest.mark.parametrize("name", JOBS)

@@ -52,6 +52,15 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- join "," $addresses -}}
 {{- end -}}
 
+{{/* What clients are told of ingest and delivery: the roles themselves call neither. */}}
+{{- define "eddyline.advertised" -}}
+{{- with (index .root.Values .role).advertised -}}
+{{- join "," . -}}
+{{- else -}}
+{{- printf "%s:%d" (include "eddyline.host" .) (int .port) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* A number of values.yaml, which Helm reads as a float, as it was written. */}}
 {{- define "eddyline.plain" -}}
 {{- if kindIs "float64" . -}}{{ int64 . }}{{- else -}}{{ . }}{{- end -}}
@@ -61,8 +70,8 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- $root := .root -}}
 - {name: EDDYLINE_COMMON_CLUSTER_ID, value: {{ $root.Values.clusterId | quote }}}
 - {name: EDDYLINE_COMMON_STORE_ADDRESSES, value: {{ include "eddyline.storeAddresses" $root | quote }}}
-- {name: EDDYLINE_COMMON_INGEST_ADDRESSES, value: {{ printf "%s:7702" (include "eddyline.host" (dict "root" $root "role" "ingest")) | quote }}}
-- {name: EDDYLINE_COMMON_DELIVERY_ADDRESSES, value: {{ printf "%s:7703" (include "eddyline.host" (dict "root" $root "role" "delivery")) | quote }}}
+- {name: EDDYLINE_COMMON_INGEST_ADDRESSES, value: {{ include "eddyline.advertised" (dict "root" $root "role" "ingest" "port" 7702) | quote }}}
+- {name: EDDYLINE_COMMON_DELIVERY_ADDRESSES, value: {{ include "eddyline.advertised" (dict "root" $root "role" "delivery" "port" 7703) | quote }}}
 - {name: EDDYLINE_COMMON_LOG_LEVEL, value: {{ $root.Values.log.level | quote }}}
 - {name: EDDYLINE_COMMON_LOG_FORMAT, value: {{ $root.Values.log.format | quote }}}
 - {name: EDDYLINE_COMMON_METRICS_KEY_FILE, value: /etc/eddyline/access/metrics.key}
@@ -184,6 +193,16 @@ lifecycle:
     exec: {command: [sleep, {{ .drainSeconds | quote }}]}
 {{- end -}}
 
+{{/* Pods of a role on different nodes where there are several; values of affinity take its place. */}}
+{{- define "eddyline.spread" -}}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels: {{- include "eddyline.selector" . | nindent 8 }}
+{{- end -}}
+
 {{- define "eddyline.placing" -}}
 {{- with .nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
@@ -207,6 +226,23 @@ size: {{ (index $found.spec.volumeClaimTemplates 0).spec.resources.requests.stor
 shards: {{ $found.spec.replicas }}
 claim: {{ toJson (index $found.spec.volumeClaimTemplates 0).spec }}
 {{- end }}
+{{- end -}}
+
+{{/* The groups of alerts/eddyline.yaml, of this release's series alone: `absent` could not tell else that one of several is gone. */}}
+{{- define "eddyline.ruleGroups" -}}
+{{- $rules := .Values.metrics.rules -}}
+{{- $matchers := default (printf "namespace=%q" .Release.Namespace) $rules.matchers -}}
+{{- $groups := (.Files.Get "alerts/eddyline.yaml" | fromYaml).groups -}}
+{{- range $group := $groups -}}
+{{- range $rule := $group.rules -}}
+{{- $plain := regexReplaceAll "\\b(eddyline_\\w+)" $rule.expr (printf "${1}{%s}" $matchers) -}}
+{{- $_ := set $rule "expr" (replace "}{" "," $plain) -}}
+{{- with $rules.runbookUrl -}}
+{{- $_ := set $rule.annotations "runbook_url" (printf "%s/%s" (trimSuffix "/" .) $rule.annotations.runbook) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $groups -}}
 {{- end -}}
 
 {{/* What the schema cannot say: values that mean nothing without another. */}}

@@ -1,0 +1,157 @@
+"""Who reaches the roles from where: names that clients are told, forwarding to them by hand, a look at a volume."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from typing import TYPE_CHECKING
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from tests.support.helm import CHART, NAMESPACE, RELEASE, environ, of_kind, pods, rendered, run
+from tests.support.kube_api import kube_api
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+FULL = f"{RELEASE}-eddyline"
+ROLES = ("store", "ingest", "delivery")
+KUBECTL = """#!/bin/bash
+printf '%s\\n' "$*" >> "$CALLS"
+[[ $3 == get ]] && printf 'c2VjcmV0'
+exit 0
+"""
+"""Tells what it was asked; a Secret's value is the word "secret"."""
+SUDO = """#!/bin/bash
+[[ $* == "tee -a /etc/hosts" ]] && cat >> "$HOSTS"
+"""
+
+
+def block(document: str) -> str:
+    """The commands of a runbook."""
+    found: str
+    (found,) = re.findall(r"```bash\n(.*?)```", (CHART / "runbooks" / document).read_text(encoding="utf-8"), re.DOTALL)
+    return found
+
+
+def told(sets: Sequence[str] = ()) -> dict[str, list[str]]:
+    """The addresses of each role that all roles tell."""
+    every = [environ(pod) for role, pod in pods(rendered(sets=sets)) if role in ROLES]
+    found = {role: {one[f"EDDYLINE_COMMON_{role.upper()}_ADDRESSES"] for one in every} for role in ROLES}
+    assert all(len(addresses) == 1 for addresses in found.values())
+    return {role: addresses.pop().split(",") for role, addresses in found.items()}
+
+
+def notes(*sets: str) -> str:
+    with kube_api({}) as address:
+        flags = ["--dry-run=server", "--disable-openapi-validation", f"--kube-apiserver={address}"]
+        values = [f"--set={one}" for one in sets]
+        return run(3, "install", RELEASE, str(CHART), f"--namespace={NAMESPACE}", *flags, *values)
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Path:
+    """A folder with `kubectl` and `sudo` that do nothing but tell."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, text in {"kubectl": KUBECTL, "sudo": SUDO}.items():
+        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_way_in_gives_every_name_that_clients_are_told_an_address_of_its_own(
+    shards: int, commands: Path, tmp_path: Path
+) -> None:
+    calls, hosts = tmp_path / "calls", tmp_path / "hosts"
+    settings = f"NS={NAMESPACE} E={FULL} ZONE=cluster.local SHARDS={shards}"
+    lines = block("README.md").splitlines()
+    script = "\n".join(["set -e", settings, *lines[1:], "wait", "env"])
+    assert lines[0].startswith("NS=")
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env={"PATH": f"{commands}:{os.environ['PATH']}", "CALLS": str(calls), "HOSTS": str(hosts)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    written = [line.split() for line in hosts.read_text(encoding="utf-8").splitlines()]
+    named = {name: address for address, name in written}
+    words = [shlex.split(line) for line in calls.read_text(encoding="utf-8").splitlines()]
+    forwarded = {(word[4], word[6]): word[5] for word in words if word[2] == "port-forward"}
+    addresses = told([f"store.shards={shards}"])
+    assert len(set(named.values())) == len(named) == shards + 2
+    for role, of_role in addresses.items():
+        for address in of_role:
+            host, _, port = address.rpartition(":")
+            what = forwarded.pop((named[host], port))
+            assert what == (f"pod/{host.partition('.')[0]}" if role == "store" else f"svc/{FULL}-{role}")
+    assert not forwarded
+    seen = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    assert seen["EDDYLINE_ADDRESS"] == addresses["store"][0]
+    assert seen["EDDYLINE_KEY_FILE"] == str(tmp_path / "owner.key")
+    assert (tmp_path / "owner.key").read_text(encoding="utf-8") == "secret"
+    assert (tmp_path / "owner.key").stat().st_mode & 0o077 == 0
+    assert ["-n", NAMESPACE, "get", "secret", "eddyline-access", "-o", r"jsonpath={.data.owner\.key}"] in [
+        line.split() for line in calls.read_text(encoding="utf-8").splitlines()
+    ]
+
+
+def test_pod_that_looks_at_a_volume_is_one_that_the_cluster_takes() -> None:
+    (text,) = re.findall(r"<<EOF\n(.*?)\n *EOF", block("corrupt-data.md"), re.DOTALL)
+    plain = re.sub(r"\$\(.*\)", "image", text).replace("$E", FULL)
+    pod = yaml.safe_load(plain)
+    kubernetes_validate.validate(pod, "1.37", strict=True)
+    (store,) = [spec for role, spec in pods(rendered()) if role == "store"]
+    assert pod["spec"]["securityContext"] == store["securityContext"]
+    assert pod["spec"]["containers"][0]["securityContext"] == store["containers"][0]["securityContext"]
+    (claim,) = [volume["persistentVolumeClaim"] for volume in pod["spec"]["volumes"] if "emptyDir" not in volume]
+    (stateful,) = of_kind(rendered(), "StatefulSet")
+    (template,) = stateful["spec"]["volumeClaimTemplates"]
+    assert claim["claimName"] == f"{template['metadata']['name']}-{stateful['metadata']['name']}-0"
+
+
+def test_clients_are_told_the_names_that_are_advertised() -> None:
+    sets = ["delivery.advertised={a.example.com:443,[2001:db8::7]:7703}", "ingest.advertised={in.example.com:7702}"]
+    plain, advertised = told(), told(sets)
+    assert plain["delivery"] == [f"{FULL}-delivery.{NAMESPACE}.svc.cluster.local:7703"]
+    assert advertised == {
+        "store": plain["store"],
+        "ingest": ["in.example.com:7702"],
+        "delivery": ["a.example.com:443", "[2001:db8::7]:7703"],
+    }
+
+
+def test_notes_say_the_names_that_clients_are_told() -> None:
+    said = notes()
+    for addresses in told().values():
+        assert all(address in said for address in addresses)
+    assert "Clients outside" in said
+    assert "spark.key" not in said
+    sets = ["delivery.advertised={watch.example.com:443}", "ingest.advertised={in.example.com:443}"]
+    said = notes(*sets, "spark.jobs[0].name=audit", "spark.jobs[0].args={-m,x}")
+    assert "watch.example.com:443" in said
+    assert "in.example.com:443" in said
+    assert "Clients outside" not in said
+    assert "spark.key" in said
+
+
+def test_store_answers_from_outside_too_while_it_serves_only_reads() -> None:
+    made = rendered(sets=["store.service.type=LoadBalancer"])
+    published = {
+        one["metadata"]["name"]: one["spec"].get("publishNotReadyAddresses", False) for one in of_kind(made, "Service")
+    }
+    assert published == {
+        f"{FULL}-store": True,
+        f"{FULL}-store-outside": True,
+        f"{FULL}-ingest": False,
+        f"{FULL}-delivery": False,
+    }

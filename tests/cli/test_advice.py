@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +11,9 @@ import pytest
 from eddyline.cli.command import parse
 from eddyline.cli.failure import failure_line
 from eddyline.core.errors import BatchTooLarge, EddylineError, NotKv, RecordTooLarge
+from tests.support.certificates import Authority
 from tests.support.command_line import command_on_a_store
+from tests.support.store_server import served_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +55,16 @@ def test_delete_with_a_value_is_wrong_usage(op: str, capsys: pytest.CaptureFixtu
         parse(["append", "kv", "--key", "k", "--op", op, "value"])
     assert ended.value.code == 2
     assert f"--op {op} takes no value, only a key" in capsys.readouterr().err
+
+
+async def test_tls_at_a_store_without_it_is_told_to_be_left_out(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "certificates")
+    async with served_store(tmp_path / "data") as store:
+        words = ("-m", "eddyline.cli", "status", "--cluster", store.address, "--tls-ca", str(authority.own.certificate))
+        command = await asyncio.create_subprocess_exec(sys.executable, *words, stderr=asyncio.subprocess.PIPE)
+        _, said = await command.communicate()
+    assert command.returncode == 1
+    assert "it uses no TLS: leave out --tls-ca" in said.decode()
 
 
 async def test_delete_record_that_was_read_goes_in_again_with_its_data(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import re
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from eddyline.cli.access import add_access, asked_access
+from eddyline.cli.access import add_access, asked_access, unanswered
 from eddyline.cli.cluster import DATA_DEFAULT, cluster_address
 from eddyline.cli.quantity import NUMBER_MAX
 from eddyline.client.connect import connect
 from eddyline.core.caller_channel import CallerAccess
+from eddyline.core.errors import NotReady
 
 if TYPE_CHECKING:
     import random
@@ -109,9 +110,14 @@ async def connected(arguments: argparse.Namespace, context: Context) -> AsyncIte
     """
     address = cluster_address(arguments.cluster, context.environ, arguments.data)
     access = asked_access(arguments, context.environ)
-    async with connect(
+    connecting = connect(
         address, access=access, timeout_s=CONNECT_S, clock=context.clock, random_source=context.random_source
-    ) as client:
+    )
+    async with AsyncExitStack() as stack:
+        try:
+            client = await stack.enter_async_context(connecting)
+        except NotReady as error:
+            raise unanswered(error, access) from None
         yield client
 
 

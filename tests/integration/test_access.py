@@ -238,6 +238,8 @@ async def test_demo_and_drills_run_a_cluster_with_keys_and_certificates(
     key_file.write_text(secret_of("everything"), encoding="utf-8")
     code, said = await ended(*demo, "--key-file", str(key_file))
     assert code == 0, said
+    # shlex leaves these paths as they are: the hint is pasted into another terminal
+    assert f"eddyline ls routes co. --data {tmp_path / 'data'} --key-file {key_file}    Ctrl-C" in said
     monkeypatch.setenv("EDDYLINE_KEY", secret_of("everything"))
     drills = [word for name in ("ingest", "takeover", "merge", "disk") for word in ("--only", name)]
     code, said = await ended("drill", "--short", "--rounds", "1", *drills)

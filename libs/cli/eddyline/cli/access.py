@@ -22,17 +22,18 @@ _CLOSED: Final = "Socket closed"
 one that asks for a certificate and gets none, or none of its authority."""
 _UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
 _NO_TLS_THERE: Final = "WRONG_VERSION_NUMBER"
-_FLAGS = {
+ACCESS_FLAGS = {
     "key_file": "file with the key's secret (default: $EDDYLINE_KEY_FILE, else the secret in $EDDYLINE_KEY)",
     "tls_ca": "certificates of the authority that signed the cluster's; uses TLS (default: $EDDYLINE_TLS_CA)",
     "tls_cert": "own certificate, where the cluster asks for one (default: $EDDYLINE_TLS_CERT)",
     "tls_key": "its key (default: $EDDYLINE_TLS_KEY)",
 }
+"""By the arguments' names: what each is."""
 
 
 def add_access(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    for name, what in _FLAGS.items():
+    for name, what in ACCESS_FLAGS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", default="", metavar="FILE", help=what)
 
 
@@ -42,7 +43,7 @@ def asked_access(arguments: argparse.Namespace, environ: Mapping[str, str]) -> C
     Raises:
         CommandError: it cannot be used.
     """
-    given = {name: str(getattr(arguments, name)) for name in _FLAGS}
+    given = {name: str(getattr(arguments, name)) for name in ACCESS_FLAGS}
     try:
         return access_of_environment(environ, **given)
     except AccessInvalid as error:

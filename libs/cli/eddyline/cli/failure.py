@@ -18,7 +18,7 @@ EXIT_SIGNALLED: Final = 128
 _LOOK: Final = "look at it with `eddyline status`"
 _WHAT_TO_DO: Final = {
     "NOT_READY": f"is the cluster up? start one with `eddyline up`; {_LOOK}",
-    "STORE_UNREACHABLE": f"the logs are in <data>/logs; {_LOOK}",
+    "STORE_UNREACHABLE": f"the logs are in the folder of `eddyline up`, below logs; {_LOOK}",
     "NATS_UNREACHABLE": f"is NATS up, where EDDYLINE_INGEST_NATS_URL says? {_LOOK}",
     "TOPIC_NOT_FOUND": "list them with `eddyline topic list`, make it with `eddyline topic create NAME`",
     "SOURCE_NOT_FOUND": "list them with `eddyline source list`",
@@ -62,6 +62,7 @@ _WHAT_TO_DO: Final = {
 }
 _BY_METADATA: Final = {
     "NOT_READY": {
+        "shardIndex": f"topics of other stores are served; {_LOOK}",
         "noTls": "where the cluster uses TLS: --tls-ca FILE (EDDYLINE_TLS_CA), with --tls-cert and --tls-key where it asks "
         f"for a certificate; where it does not, is it up? {_LOOK}",
         "noCertificate": "where the cluster asks for a certificate: --tls-cert FILE --tls-key FILE (EDDYLINE_TLS_CERT, "

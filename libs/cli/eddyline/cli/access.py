@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from eddyline.core.caller_channel import CallerAccess
 
-_CLOSED: Final = "Socket closed"
-"""What gRPC says of a connection that ended before any answer came: so does a role with TLS where the caller uses none, and
-one that asks for a certificate and gets none, or none of its authority."""
+_CLOSED: Final = ("Socket closed", "Connection reset", "Broken pipe", "_ALERT_")
+"""What gRPC says, by chance, of a connection that was ended before any answer came: so does a role with TLS where the caller
+uses none, and one that asks for a certificate and gets none, or none of its authority."""
 _UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
 _NO_TLS_THERE: Final = "WRONG_VERSION_NUMBER"
 ACCESS_FLAGS = {
@@ -58,7 +58,7 @@ def unanswered(error: NotReady, access: CallerAccess) -> NotReady:
         cause = "untrusted"
     elif _NO_TLS_THERE in error.message:
         cause = "noTlsThere"
-    elif _CLOSED not in error.message:
+    elif not any(words in error.message for words in _CLOSED):
         return error
     elif access.tls is None:
         cause = "noTls"

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from eddyline.cli.access import unanswered
 from eddyline.cli.command import parse
 from eddyline.cli.failure import failure_line
-from eddyline.core.errors import BatchTooLarge, EddylineError, NotKv, RecordTooLarge
+from eddyline.core.caller_channel import CallerAccess
+from eddyline.core.errors import BatchTooLarge, EddylineError, NotKv, NotReady, RecordTooLarge
+from eddyline.core.tls import Certificate, ClientTls
 from tests.support.certificates import Authority
 from tests.support.command_line import command_on_a_store
 from tests.support.store_server import served_store
@@ -55,6 +58,22 @@ def test_delete_with_a_value_is_wrong_usage(op: str, capsys: pytest.CaptureFixtu
         parse(["append", "kv", "--key", "k", "--op", op, "value"])
     assert ended.value.code == 2
     assert f"--op {op} takes no value, only a key" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("said", "access", "advice"),
+    [
+        ("last error: UNAVAILABLE: ipv4:127.0.0.1:7701: Socket closed", CallerAccess(), "where the cluster uses TLS"),
+        ("recvmsg:Connection reset by peer", CallerAccess(tls=ClientTls()), "asks for a certificate: --tls-cert FILE"),
+        ("SSL routines: TLSV1_ALERT_UNKNOWN_CA", CallerAccess(tls=ClientTls(b"", Certificate(b"", b""))), "takes"),
+        ("Connection refused", CallerAccess(), "is the cluster up? start one"),
+        ("connection attempt timed out", CallerAccess(tls=ClientTls()), "is the cluster up? start one"),
+    ],
+)
+def test_no_answer_is_advised_upon_by_how_it_came_and_what_was_shown(
+    said: str, access: CallerAccess, advice: str
+) -> None:
+    assert advice in failure_line(unanswered(NotReady(said), access))
 
 
 async def test_tls_at_a_store_without_it_is_told_to_be_left_out(tmp_path: Path) -> None:

@@ -50,6 +50,12 @@ def allowed(block: str) -> list[str]:
     return re.findall(r'"(\$[^"]+)"', block)
 
 
+def without(subject: str) -> str:
+    """The block, but for a subject that it allows."""
+    assert subject in allowed(permissions())
+    return permissions().replace(f'"{subject}"', '"nothing.of.ours"')
+
+
 def matches(pattern: str, subject: str) -> bool:
     """NATS's own rule."""
     words, given = pattern.split("."), subject.split(".")
@@ -185,9 +191,10 @@ async def test_documented_permissions_are_enough_and_none_is_too_many(tmp_path: 
             last = await (await js.key_value(BUCKET)).put("later", b"7")
             order = await js.publish("orders.new", b"8")
             await other.subscribe("$JS.API.>", cb=heard.hear)
+            await other.flush()
             async with ingest(server, roles, log), connect(roles["EDDYLINE_COMMON_STORE_ADDRESSES"]) as client:
                 await resume_and_mend(client, last, order.seq)
-            await other.flush()
+            await other.drain()
         finally:
             await other.close()
     said = log.read_text(encoding="utf-8")
@@ -196,8 +203,7 @@ async def test_documented_permissions_are_enough_and_none_is_too_many(tmp_path: 
 
 
 async def test_a_bucket_may_be_copied_without_the_permission_to_write_into_it(tmp_path: Path) -> None:
-    block = permissions().replace(f'"$KV.{BUCKET}.>"', "")
-    assert len(allowed(block)) == len(allowed(permissions())) - 1
+    block = without(f"$KV.{BUCKET}.>")
     async with permitted_server(tmp_path / "nats", block) as server, store(tmp_path) as roles:
         other = await nats.connect(f"nats://other:other@{server.address}")
         try:
@@ -216,3 +222,28 @@ async def test_a_bucket_may_be_copied_without_the_permission_to_write_into_it(tm
     said = (tmp_path / "ingest.log").read_text(encoding="utf-8")
     # nats-py passes on the server's words in lower case
     assert f'permissions violation for publish to \\"$kv.{BUCKET}.ours' in said, said
+
+
+@pytest.mark.parametrize("missing", [f"$JS.API.CONSUMER.CREATE.KV_{BUCKET}.>", f"$JS.API.STREAM.INFO.KV_{BUCKET}"])
+async def test_source_that_lacks_a_permission_is_recovering_and_the_log_has_the_subject(
+    tmp_path: Path, missing: str
+) -> None:
+    block, log = without(missing), tmp_path / "ingest.log"
+    async with permitted_server(tmp_path / "nats", block) as server, store(tmp_path) as roles:
+        other = await nats.connect(f"nats://other:other@{server.address}")
+        try:
+            await other.jetstream().create_key_value(KeyValueConfig(bucket=BUCKET, history=8))
+            sources = tmp_path / "sources.toml"
+            sources.write_text(f'[[source]]\nname = "{BUCKET}"\nbucket = "{BUCKET}"\ntopic = "{BUCKET}"\n')
+            roles |= {"EDDYLINE_INGEST_SOURCES_FILE": str(sources)}
+            async with ingest(server, roles, log), connect(roles["EDDYLINE_COMMON_STORE_ADDRESSES"]) as client:
+
+                async def is_recovering() -> bool:
+                    return (await client.sources.get(BUCKET)).status == "RECOVERING"
+
+                await until(is_recovering)
+        finally:
+            await other.close()
+    subject = missing.removesuffix(">").lower()
+    said = log.read_text(encoding="utf-8")
+    assert f'permissions violation for publish to \\"{subject}' in said, said

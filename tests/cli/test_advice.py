@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from eddyline.cli.access import unanswered
 from eddyline.cli.command import parse
 from eddyline.cli.failure import failure_line
-from eddyline.core.errors import BatchTooLarge, EddylineError, NotKv, RecordTooLarge
+from eddyline.core.caller_channel import CallerAccess
+from eddyline.core.errors import BatchTooLarge, EddylineError, NotKv, NotReady, RecordTooLarge
+from eddyline.core.tls import Certificate, ClientTls
+from tests.support.certificates import Authority
 from tests.support.command_line import command_on_a_store
+from tests.support.store_server import served_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +58,32 @@ def test_delete_with_a_value_is_wrong_usage(op: str, capsys: pytest.CaptureFixtu
         parse(["append", "kv", "--key", "k", "--op", op, "value"])
     assert ended.value.code == 2
     assert f"--op {op} takes no value, only a key" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("said", "access", "advice"),
+    [
+        ("last error: UNAVAILABLE: ipv4:127.0.0.1:7701: Socket closed", CallerAccess(), "where the cluster uses TLS"),
+        ("recvmsg:Connection reset by peer", CallerAccess(tls=ClientTls()), "asks for a certificate: --tls-cert FILE"),
+        ("SSL routines: TLSV1_ALERT_UNKNOWN_CA", CallerAccess(tls=ClientTls(b"", Certificate(b"", b""))), "takes"),
+        ("Connection refused", CallerAccess(), "is the cluster up? start one"),
+        ("connection attempt timed out", CallerAccess(tls=ClientTls()), "is the cluster up? start one"),
+    ],
+)
+def test_no_answer_is_advised_upon_by_how_it_came_and_what_was_shown(
+    said: str, access: CallerAccess, advice: str
+) -> None:
+    assert advice in failure_line(unanswered(NotReady(said), access))
+
+
+async def test_tls_at_a_store_without_it_is_told_to_be_left_out(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "certificates")
+    async with served_store(tmp_path / "data") as store:
+        words = ("-m", "eddyline.cli", "status", "--cluster", store.address, "--tls-ca", str(authority.own.certificate))
+        command = await asyncio.create_subprocess_exec(sys.executable, *words, stderr=asyncio.subprocess.PIPE)
+        _, said = await command.communicate()
+    assert command.returncode == 1
+    assert "it uses no TLS: leave out --tls-ca" in said.decode()
 
 
 async def test_delete_record_that_was_read_goes_in_again_with_its_data(

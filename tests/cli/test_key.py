@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from argparse import Namespace
 from typing import TYPE_CHECKING
@@ -43,6 +44,57 @@ def test_keys_are_added_to_a_file_that_only_its_owner_reads(tmp_path: Path, caps
     assert [ring.of_secret(secret) for secret in secrets] == list(ring.grants().values())
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [child.name for child in tmp_path.iterdir()] == ["keys.toml"]
+
+
+def test_a_secret_goes_to_a_new_file_that_only_its_owner_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys, path = tmp_path / "keys.toml", tmp_path / "a.key"
+    words = ["key", "new", "a", "--scopes", "read", "--keys-file", str(keys), "--secret-file", str(path)]
+    before = os.umask(0)
+    try:
+        assert main(words) == 0
+    finally:
+        os.umask(before)
+    secret = path.read_text(encoding="utf-8").strip()
+    assert secret not in capsys.readouterr().out
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert client_access(key_file=str(path)).key.metadata() == (("authorization", f"Bearer {secret}"),)
+    assert parse_keys(keys.read_text(encoding="utf-8")).of_secret(secret) is not None
+    found = made(capsys, "b", "--scopes", "read", "--secret-file", str(tmp_path / "b.key"))
+    assert found["secret"] is None
+    assert found["secret_file"] == str(tmp_path / "b.key")
+
+
+@pytest.mark.parametrize("there", ["a file", "a link to nothing", "no folder"])
+def test_a_secret_s_file_that_cannot_be_new_is_refused_and_nothing_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], there: str
+) -> None:
+    keys, path = tmp_path / "keys.toml", tmp_path / "a.key"
+    made(capsys, "first", "--scopes", "role", "--keys-file", str(keys))
+    before = keys.read_bytes()
+    match there:
+        case "a file":
+            path.write_text("another's", encoding="utf-8")
+        case "a link to nothing":
+            path.symlink_to(tmp_path / "nowhere")
+        case _:
+            path = tmp_path / "none" / "a.key"
+    assert main(["key", "new", "a", "--scopes", "read", "--keys-file", str(keys), "--secret-file", str(path)]) == 1
+    assert "nothing was written" in capsys.readouterr().err
+    assert keys.read_bytes() == before
+    assert not (tmp_path / "nowhere").exists()
+    assert not path.exists() or path.read_text(encoding="utf-8") == "another's"
+
+
+def test_no_secret_s_file_is_left_where_the_keys_file_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.key"
+    keys = tmp_path / "none" / "keys.toml"
+    assert main(["key", "new", "a", "--scopes", "read", "--keys-file", str(keys), "--secret-file", str(path)]) == 1
+    assert "nothing was written" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 
 import pytest
@@ -284,6 +285,11 @@ def test_filters_of_a_source_are_said_to_widen_each_other(capsys: pytest.Capture
     assert "a message is copied where any one of them matches" in capsys.readouterr().out
 
 
-def test_the_command_after_up_finds_the_cluster_that_it_started() -> None:
+def test_the_command_after_up_finds_the_cluster_that_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", str(own))
     assert status_command(Path(DATA_DEFAULT)) == "eddyline status"
     assert status_command(Path("/tmp/a b")) == "eddyline status --data '/tmp/a b'"
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.chdir(own.parent)
+    assert status_command(Path(DATA_DEFAULT)) == f"{own.name}/eddyline status"

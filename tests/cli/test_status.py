@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
+from eddyline.cli.status import state_text
+from eddyline.client.status import RoleStatus
 from eddyline.store.figures import Stage, StoreFigures
 from tests.support.command_line import command_on_a_door
 from tests.support.scripted_door import ScriptedDoor
 
 if TYPE_CHECKING:
-    import pytest
+    from eddyline.client.status import RoleName
 
 FIGURES = StoreFigures(1, 0, 2048, 3, 0, 5, 0, "", Stage.MERGE, 7, 8, 64 << 20, 10, 11, 12, 13, 2)
 
@@ -24,6 +28,33 @@ async def test_figures_are_in_units_and_troubles_shown_where_there_are_some(monk
     assert "upkeep=merge" in row
     assert "corrupt_count=13" in row
     assert "dropped_key_count" not in row
+
+
+@pytest.mark.parametrize(
+    ("role", "reason", "expected"),
+    [
+        ("delivery", "STORE_UNREACHABLE (shard 1)", "serves; store/1 away"),
+        ("ingest", "CLUSTER_MISMATCH (shard 0)", "serves; store/0 CLUSTER_MISMATCH"),
+        (
+            "ingest",
+            "NATS_UNREACHABLE STORE_UNREACHABLE (shard 1)",
+            "not ready: NATS_UNREACHABLE STORE_UNREACHABLE (shard 1)",
+        ),
+        (
+            "delivery",
+            "STORE_UNREACHABLE (shard 0) STORE_UNREACHABLE (shard 1)",
+            "not ready: STORE_UNREACHABLE (shard 0) STORE_UNREACHABLE (shard 1)",
+        ),
+        ("delivery", "DRAINING", "not ready: DRAINING"),
+        ("delivery", "", "not ready"),
+    ],
+)
+def test_role_that_serves_what_lives_on_other_stores_is_told_to_serve(
+    role: RoleName, reason: str, expected: str
+) -> None:
+    assert state_text(RoleStatus(role, "a:1", reachable=True, ready=False, reason=reason), 2) == expected
+    away = RoleStatus(role, "a:1", reachable=False, ready=False, reason="NOT_READY: closed")
+    assert state_text(away, 2) == "away: NOT_READY"
 
 
 async def test_recovery_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from eddyline.core.metrics import Histogram, Point, counter, counters, gauge, gauges, histogram, one_of
 from eddyline.core.metrics_otlp import OtlpExporter
+from eddyline.core.otlp_failure import UNSAID
 from tests.support.metric_collector import collecting
 from tests.support.scrape import in_place
 
@@ -87,7 +88,7 @@ def test_push_has_names_kinds_and_values_as_they_were_given() -> None:
             gauges("d", "D.", ("source", "state"), [Point(1, ("x", "LIVE"))]),
             histogram("e_seconds", "E.", observed(1, 3, 9)),
         ]
-        assert exporter.export(told, start_ns=10, now_ns=20)
+        assert exporter.export(told, start_ns=10, now_ns=20) == ""
         exporter.close()
     (resource,) = collector.requests[0].resource_metrics
     said = {attribute.key: attribute.value.string_value for attribute in resource.resource.attributes}
@@ -111,7 +112,7 @@ def test_push_has_names_kinds_and_values_as_they_were_given() -> None:
 def test_push_has_a_value_of_any_kind_that_counts(value: float) -> None:
     with collecting() as (collector, url):
         exporter = OtlpExporter(url, role="store", version="9", instance="host:1")
-        assert exporter.export([gauge("a", "A.", value)], start_ns=10, now_ns=20)
+        assert exporter.export([gauge("a", "A.", value)], start_ns=10, now_ns=20) == ""
         exporter.close()
     (point,) = collector.requests[0].resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points
     assert (point.as_int or point.as_double) == value
@@ -122,4 +123,4 @@ def test_push_to_nobody_is_told_and_raises_nothing() -> None:
         pass
     exporter = OtlpExporter(url, role="store", version="9", instance="host:1")
     exporter.close()
-    assert not exporter.export([counter("a_total", "A.", 1)], start_ns=1, now_ns=2)
+    assert exporter.export([counter("a_total", "A.", 1)], start_ns=1, now_ns=2) == UNSAID

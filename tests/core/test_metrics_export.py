@@ -204,3 +204,4 @@ async def test_collector_that_is_away_is_one_line_an_outage(
             clock.advance(1.0)
             await asyncio.sleep(0)
     assert [record.getMessage() for record in caplog.records] == ["metrics are not taken"]
+    assert str(vars(caplog.records[0])["fields"]["reason"]).startswith("UNAVAILABLE: ")

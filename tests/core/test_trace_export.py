@@ -97,7 +97,22 @@ async def test_collector_that_is_away_costs_its_spans_and_one_line_an_outage(
             await passing(clock, lambda dropped=dropped: tracer.dropped_count == dropped)  # type: ignore[misc]
         tracer.begin("left", PARENT).end()
     assert [record.getMessage() for record in caplog.records] == ["traces are not taken"]
+    assert str(vars(caplog.records[0])["fields"]["reason"]).startswith("UNAVAILABLE: ")
     assert tracer.exported_count == 0
+
+
+async def test_each_outage_says_why_although_the_exporter_s_own_log_drops_what_is_alike(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_otlp, "EXPORT_S", 0.3)
+    for _ in range(2):
+        clock = ManualClock()
+        tracer, export = exported(clock, f"http://{free_address()}")
+        async with export.running():
+            tracer.begin("lost", PARENT).end()
+            await passing(clock, lambda tracer=tracer: tracer.dropped_count == 1)  # type: ignore[misc]
+    reasons = [str(vars(record)["fields"]["reason"]) for record in caplog.records]
+    assert [reason.partition(":")[0] for reason in reasons] == ["UNAVAILABLE", "UNAVAILABLE"]
 
 
 async def test_what_is_raised_inside_comes_out_as_it_is() -> None:

@@ -173,6 +173,24 @@ async def check_strangers(secure: Secured) -> None:
     with pytest.raises(Unauthenticated):
         async with connect(address, access=secure.access()):
             pass
+    await check_advice(address, ca, Certificate(other.certificate, other.key))
+
+
+async def check_advice(address: str, ca: str, foreign: Certificate) -> None:
+    """Whoever gets no answer for want of TLS is told by which flags it is given."""
+    foreign_ca = ("--tls-ca", str(foreign.certificate))
+    shown = ("--tls-cert", str(foreign.certificate), "--tls-key", str(foreign.key))
+    expected = {
+        (): "where the cluster uses TLS: --tls-ca FILE",
+        ("--tls-ca", ca): "where the cluster asks for a certificate: --tls-cert FILE --tls-key FILE",
+        ("--tls-ca", ca, *shown): "of an authority that the cluster takes",
+        foreign_ca: "--tls-ca FILE (EDDYLINE_TLS_CA) must have the authority",
+    }
+    async with asyncio.TaskGroup() as asking:
+        asked = {flags: asking.create_task(ended("status", "--cluster", address, *flags)) for flags in expected}
+    for flags, advice in expected.items():
+        code, said = asked[flags].result()
+        assert (code, advice in said, "eddyline up" in said) == (1, True, False), said
 
 
 async def check_revoked(secure: Secured) -> None:
@@ -220,6 +238,8 @@ async def test_demo_and_drills_run_a_cluster_with_keys_and_certificates(
     key_file.write_text(secret_of("everything"), encoding="utf-8")
     code, said = await ended(*demo, "--key-file", str(key_file))
     assert code == 0, said
+    # shlex leaves these paths as they are: the hint is pasted into another terminal
+    assert f"eddyline ls routes co. --data {tmp_path / 'data'} --key-file {key_file}    Ctrl-C" in said
     monkeypatch.setenv("EDDYLINE_KEY", secret_of("everything"))
     drills = [word for name in ("ingest", "takeover", "merge", "disk") for word in ("--only", name)]
     code, said = await ended("drill", "--short", "--rounds", "1", *drills)

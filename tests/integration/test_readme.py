@@ -1,4 +1,5 @@
-"""README.md followed as a newcomer follows it: its commands, its Python and its JavaScript, on a cluster they bring up.
+"""README.md followed as a newcomer follows it: its commands, its Python and its JavaScript, on a cluster they bring up;
+and its section on access, on one with keys.
 
 Only what a shared machine needs is changed: `eddyline up` takes any free ports, and the two programs get those addresses in
 the place of the default ones.
@@ -8,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shlex
 import shutil
+import stat
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +22,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
 pytestmark = pytest.mark.integration
 
@@ -32,10 +35,16 @@ INSTALL_SECONDS_MAX = 120
 PROGRAM_LINES_MAX = 12
 
 
+def lines_of(section: str) -> list[list[str]]:
+    """What a section has to paste, in order, as words."""
+    _, _, text = README.partition(f"\n## {section}\n")
+    found = [line for line in text.partition("\n## ")[0].splitlines() if re.match(rf"    ({COMMAND}|export) ", line)]
+    return [shlex.split(line, comments=True) for line in found]
+
+
 def commands() -> list[list[str]]:
-    """The README's own commands, in order, without the program's name."""
-    lines = [line.strip() for line in README.splitlines() if line.startswith(f"    {COMMAND} ")]
-    return [shlex.split(line, comments=True)[1:] for line in lines]
+    """The commands of the first cluster, without the program's name."""
+    return [words[1:] for words in lines_of("Run it")]
 
 
 def program(language: str, addresses: dict[str, str]) -> str:
@@ -46,10 +55,16 @@ def program(language: str, addresses: dict[str, str]) -> str:
 
 
 @asynccontextmanager
-async def started(*arguments: str | Path, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def started(
+    *arguments: str | Path, folder: Path, exported: Mapping[str, str] | None = None
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """A program in a folder; stopped at the end."""
     process = await asyncio.create_subprocess_exec(
-        *arguments, cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        *arguments,
+        cwd=folder,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, **(exported or {})},
     )
     try:
         yield process
@@ -116,3 +131,33 @@ async def test_javascript_program_appends_and_watches(tmp_path: Path) -> None:
         async with started("node", file, folder=tmp_path) as first:
             said = await said_until(first, "caughtUp")
     assert re.search(r"key: (<Buffer 31 37>|Buffer\(2\) \[Uint8Array\] \[ 49, 55 \])", said), said
+
+
+async def test_access_is_pasted_line_by_line(tmp_path: Path) -> None:
+    eddyline = Path(sys.executable).parent / "eddyline"
+    lines = lines_of("Access")
+    at = lines.index([COMMAND, "up"])
+    before, after = lines[:at], lines[at + 1 :]
+    exported: dict[str, str] = {}
+    for words in before:
+        if words[0] == "export":
+            exported |= dict(word.split("=", 1) for word in words[1:])
+        else:
+            await ends(eddyline, *words[1:], folder=tmp_path)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}  # noqa: ASYNC240 - a look at four names
+    assert modes == dict.fromkeys(("keys.toml", "cluster.key", "ops.key", "billing.key"), 0o600)
+    async with started(eddyline, "up", "--free-ports", folder=tmp_path, exported=exported) as supervisor:
+        await said_until(supervisor, "eddyline status", seconds=START_SECONDS_MAX)
+        assert [words[1] for words in after] == ["topic", "append"]
+        for words in after:
+            await ends(eddyline, *words[1:], folder=tmp_path)
+        refused = await ends(eddyline, "append", "other", "x", "--key-file", "billing.key", folder=tmp_path, code=1)
+        assert "PERMISSION_DENIED" in refused
+
+
+async def ends(*arguments: str | Path, folder: Path, code: int = 0) -> str:
+    """Run a program to its end; what it said."""
+    async with asyncio.timeout(STEP_SECONDS_MAX), started(*arguments, folder=folder) as program:
+        said, _ = [(text or b"").decode() for text in await program.communicate()]
+    assert program.returncode == code, f"{arguments}: {said}"
+    return said

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 UP_SECONDS_MAX = 60
+NOTICE_SECONDS_MAX = 90
 PARTS = ["nats", "store", "store-1", "ingest", "delivery", "delivery-1"]
 TOPICS = [names_on(shard, 2, 1)[0] for shard in range(2)]
 
@@ -108,3 +110,42 @@ async def test_folder_of_one_store_opens_as_ever_and_is_not_taken_for_two(tmp_pa
     assert code == 2
     assert "has its topics on 1 store, and --shards 2 is asked for" in err
     assert not (data / "store-1").exists()
+
+
+async def test_store_that_hangs_is_named_and_what_lives_on_the_other_goes_on(tmp_path: Path) -> None:
+    where = ("--data", str(tmp_path / "data"))
+    async with up(tmp_path / "data", "--shards", "2", "--delivery", "2") as parts:
+        for topic in TOPICS:
+            assert (await run("topic", "create", topic, *where))[0] == 0
+        hung = next(part for part in parts if part["role"] == "store-1")
+        os.kill(int(hung["pid"]), signal.SIGSTOP)
+        try:
+            async with asyncio.TaskGroup() as asking:
+                append = asking.create_task(run("append", TOPICS[1], "x", *where))
+                listing = asking.create_task(run("topic", "list", *where))
+                served = asking.create_task(run("append", TOPICS[0], "x", *where))
+                asking.create_task(told_in_status(where))
+        finally:
+            os.kill(int(hung["pid"]), signal.SIGCONT)
+    code, _, said = append.result()
+    assert (code, f"NOT_READY: store/1 at {hung['address']}: " in said, "topics of other stores" in said) == (
+        1,
+        True,
+        True,
+    )
+    code, _, said = listing.result()
+    assert (code, f"store shard 1 at {hung['address']} cannot be reached" in said) == (1, True), said
+    assert served.result()[0] == 0
+
+
+async def told_in_status(where: tuple[str, ...]) -> None:
+    """Wait until ingest and both deliveries have noticed, as `status` tells it."""
+    async with asyncio.timeout(NOTICE_SECONDS_MAX):
+        while True:
+            code, out, _ = await run("status", *where)
+            assert code == 1
+            if out.count("serves; store/1 away") == 3:
+                break
+    states = {line.split()[0]: line for line in out.splitlines()[1:]}
+    assert {"store/0", "store/1"} <= set(states), out
+    assert "ready" in states["store/0"] and "away: " in states["store/1"], out

@@ -130,6 +130,7 @@ async def test_record_is_followed_from_nats_to_its_subscriber(tmp_path: Path) ->
         assert chain_of(spans, TRACE_ID) == CHAIN
         assert {span.trace_id for span in spans} == {TRACE_ID}
         by_name = {span.name: span for span in spans}
+        assert {name: span.kind for name, span in by_name.items()} == telemetry.SPAN_KINDS
         commit = by_name[telemetry.SPAN_STORE_COMMIT]
         assert commit.events == (telemetry.EVENT_DURABLE,)
         assert commit.attributes[telemetry.ATTRIBUTE_FIRST_SEQ] == frame.cursor.seq

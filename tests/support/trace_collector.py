@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as pb
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -32,6 +33,7 @@ class Seen(NamedTuple):
     events: tuple[str, ...]
     links: tuple[str, ...]
     error: str
+    kind: str
 
 
 class TraceCollector(trace_service_pb2_grpc.TraceServiceServicer):
@@ -60,6 +62,7 @@ class TraceCollector(trace_service_pb2_grpc.TraceServiceServicer):
                     tuple(event.name for event in span.events),
                     tuple(link.trace_id.hex() for link in span.links),
                     span.status.message,
+                    Span.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_"),
                 )
                 for scope in group.scope_spans
                 for span in scope.spans

@@ -5,10 +5,11 @@ There is no flag for a secret itself: whoever lists processes would read it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import EXIT_USAGE, CommandError
 from eddyline.client.access import ENVIRONMENT, AccessInvalid, access_of_environment
+from eddyline.core.errors import NotReady
 
 if TYPE_CHECKING:
     import argparse
@@ -16,17 +17,23 @@ if TYPE_CHECKING:
 
     from eddyline.core.caller_channel import CallerAccess
 
-_FLAGS = {
+_CLOSED: Final = ("Socket closed", "Connection reset", "Broken pipe", "_ALERT_")
+"""What gRPC says, by chance, of a connection that was ended before any answer came: so does a role with TLS where the caller
+uses none, and one that asks for a certificate and gets none, or none of its authority."""
+_UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
+_NO_TLS_THERE: Final = "WRONG_VERSION_NUMBER"
+ACCESS_FLAGS = {
     "key_file": "file with the key's secret (default: $EDDYLINE_KEY_FILE, else the secret in $EDDYLINE_KEY)",
     "tls_ca": "certificates of the authority that signed the cluster's; uses TLS (default: $EDDYLINE_TLS_CA)",
     "tls_cert": "own certificate, where the cluster asks for one (default: $EDDYLINE_TLS_CERT)",
     "tls_key": "its key (default: $EDDYLINE_TLS_KEY)",
 }
+"""By the arguments' names: what each is."""
 
 
 def add_access(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
-    for name, what in _FLAGS.items():
+    for name, what in ACCESS_FLAGS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", default="", metavar="FILE", help=what)
 
 
@@ -36,10 +43,25 @@ def asked_access(arguments: argparse.Namespace, environ: Mapping[str, str]) -> C
     Raises:
         CommandError: it cannot be used.
     """
-    given = {name: str(getattr(arguments, name)) for name in _FLAGS}
+    given = {name: str(getattr(arguments, name)) for name in ACCESS_FLAGS}
     try:
         return access_of_environment(environ, **given)
     except AccessInvalid as error:
         names = ", ".join(ENVIRONMENT.values())
         advice = f"look at --key-file, --tls-ca, --tls-cert, --tls-key, or what is set of {names}"
         raise CommandError(str(error), advice, exit_code=EXIT_USAGE) from None
+
+
+def unanswered(error: NotReady, access: CallerAccess) -> NotReady:
+    """The error of a cluster that gave no answer to this caller, with what about TLS may be why, for `what_to_do`."""
+    if _UNTRUSTED in error.message:
+        cause = "untrusted"
+    elif _NO_TLS_THERE in error.message:
+        cause = "noTlsThere"
+    elif not any(words in error.message for words in _CLOSED):
+        return error
+    elif access.tls is None:
+        cause = "noTls"
+    else:
+        cause = "noCertificate" if access.tls.certificate is None else "certificateRefused"
+    return NotReady(error.message, **error.metadata, **{cause: True})

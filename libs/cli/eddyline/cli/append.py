@@ -86,7 +86,7 @@ def contradiction(arguments: argparse.Namespace) -> str:
 async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Append."""
     create = None if arguments.create is None else Kind[arguments.create.upper()]
-    async with connected(arguments, context) as client:
+    async with connected(arguments, context, topic=arguments.topic) as client:
         op = OPS[arguments.op] if arguments.op else await _default_op(client, arguments.topic, create)
         template = Record(
             op=op,

@@ -73,7 +73,7 @@ def contradiction(arguments: argparse.Namespace) -> str:
 async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Delete."""
     name, match = arguments.topic, _match_of(arguments)
-    async with connected(arguments, context) as client:
+    async with connected(arguments, context, topic=arguments.topic) as client:
         topic = await client.get_topic(name)
         question = (
             f"delete {_what(arguments.before, match)} from {name}, {topic.kind.name}, "

@@ -18,7 +18,7 @@ EXIT_SIGNALLED: Final = 128
 _LOOK: Final = "look at it with `eddyline status`"
 _WHAT_TO_DO: Final = {
     "NOT_READY": f"is the cluster up? start one with `eddyline up`; {_LOOK}",
-    "STORE_UNREACHABLE": f"the logs are in <data>/logs; {_LOOK}",
+    "STORE_UNREACHABLE": f"the logs are in the folder of `eddyline up`, below logs; {_LOOK}",
     "NATS_UNREACHABLE": f"is NATS up, where EDDYLINE_INGEST_NATS_URL says? {_LOOK}",
     "TOPIC_NOT_FOUND": "list them with `eddyline topic list`, make it with `eddyline topic create NAME`",
     "SOURCE_NOT_FOUND": "list them with `eddyline source list`",
@@ -61,6 +61,18 @@ _WHAT_TO_DO: Final = {
     "DATA_CORRUPT": "keep the file, and restore the data directory from a copy",
 }
 _BY_METADATA: Final = {
+    "NOT_READY": {
+        "shardIndex": f"topics of other stores are served; {_LOOK}",
+        "noTls": "where the cluster uses TLS: --tls-ca FILE (EDDYLINE_TLS_CA), with --tls-cert and --tls-key where it asks "
+        f"for a certificate; where it does not, is it up? {_LOOK}",
+        "noCertificate": "where the cluster asks for a certificate: --tls-cert FILE --tls-key FILE (EDDYLINE_TLS_CERT, "
+        f"EDDYLINE_TLS_KEY); where it does not, is it up? {_LOOK}",
+        "certificateRefused": "the certificate of --tls-cert must be of an authority that the cluster takes, and not over; "
+        f"if it is, is the cluster up? {_LOOK}",
+        "untrusted": "--tls-ca FILE (EDDYLINE_TLS_CA) must have the authority that signed the cluster's certificate, which "
+        "must be for this name or address, and not over",
+        "noTlsThere": "it uses no TLS: leave out --tls-ca, --tls-cert and --tls-key, and EDDYLINE_TLS and what begins so",
+    },
     "NATS_UNREACHABLE": {
         "credentials": "put right what EDDYLINE_INGEST_NATS_CREDS_FILE names, which is read at each try, or the user in "
         "EDDYLINE_INGEST_NATS_URL"

@@ -48,7 +48,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Find."""
     # Up to the next whole millisecond: a record of the one before is older than the time.
     commit_time_ms = None if arguments.time is None else -(-arguments.time // 1_000_000)
-    async with connected(arguments, context) as client:
+    async with connected(arguments, context, topic=arguments.topic) as client:
         found = await client.find_seq(
             arguments.topic, commit_time_ms=commit_time_ms, source_time_ns=arguments.source_time
         )

@@ -71,7 +71,7 @@ def add(subparsers: Subparsers) -> None:
 
 async def export(arguments: argparse.Namespace, context: Context) -> int:
     """Export a fold."""
-    async with connected(arguments, context) as client:
+    async with connected(arguments, context, topic=arguments.topic) as client:
         steps = client.export_fold(arguments.topic)
         done = await _last(steps, f"exporting {arguments.topic}", Progress(context.clock))
     if not isinstance(done, FoldExported):
@@ -89,7 +89,7 @@ async def export(arguments: argparse.Namespace, context: Context) -> int:
 
 async def import_(arguments: argparse.Namespace, context: Context) -> int:
     """Import a fold."""
-    async with connected(arguments, context) as client:
+    async with connected(arguments, context, topic=arguments.topic) as client:
         steps = client.import_fold(arguments.topic, from_topic=arguments.from_topic, artifact=arguments.artifact)
         done = await _last(steps, f"importing {arguments.topic}", Progress(context.clock))
     if not isinstance(done, FoldImported):
@@ -117,7 +117,7 @@ async def import_(arguments: argparse.Namespace, context: Context) -> int:
 
 async def list_(arguments: argparse.Namespace, context: Context) -> int:
     """List artifacts."""
-    async with connected(arguments, context) as client:
+    async with connected(arguments, context, topic=arguments.topic) as client:
         found = await client.list_artifacts(arguments.topic)
         if not found:
             await client.get_topic(arguments.topic)  # artifacts outlive their topic; nothing of either is no topic

@@ -55,7 +55,7 @@ def contradiction(arguments: argparse.Namespace) -> str:
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Get."""
-    async with connected(arguments, context) as client:
+    async with connected(arguments, context, topic=arguments.topic) as client:
         keys = [os.fsencode(key) for key in arguments.keys]
         page = await _page(client, arguments, keys)
     missing = 0

@@ -40,7 +40,7 @@ def add(subparsers: Subparsers) -> None:
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Show the history."""
-    async with connected(arguments, context) as client:
+    async with connected(arguments, context, topic=arguments.topic) as client:
         revisions = client.history(
             arguments.topic, os.fsencode(arguments.key), after=arguments.after, limit=arguments.limit
         )

@@ -1,4 +1,4 @@
-"""`eddyline key new`: a secret, shown once, and its table for the keys file. It calls nobody."""
+"""`eddyline key new`: a secret, shown once or written to a file, and its table for the keys file. It calls nobody."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 OWNER_ONLY: Final = 0o600
 _MORE: Final = """
 
-the secret is shown once and kept nowhere; roles hold its digest. They take a changed keys file within a second."""
+the secret is shown once, or written to a new file that only its owner reads; roles hold its digest. They take a changed
+keys file within a second."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -28,8 +29,9 @@ def add(subparsers: Subparsers) -> None:
     parser = add_verb(
         verbs,
         "new",
-        what="Make a key: prints its secret once, and writes or prints its table for the keys file.",
-        example="eddyline key new orders-writer --scopes read,write --prefixes orders. --keys-file keys.toml",
+        what="Make a key: writes its secret, or prints it once, and writes or prints its table for the keys file.",
+        example="eddyline key new orders-writer --scopes read,write --prefixes orders. --keys-file keys.toml\n"
+        "eddyline key new cluster --scopes role --keys-file keys.toml --secret-file cluster.key",
         run=new,
         finds_cluster=False,
         more=_MORE,
@@ -50,6 +52,12 @@ def add(subparsers: Subparsers) -> None:
         help="names of topics, sources and buckets that it covers begin so, with commas (default: all names)",
     )
     parser.add_argument("--keys-file", type=Path, metavar="FILE", help="add the table to this file, made if missing")
+    parser.add_argument(
+        "--secret-file",
+        type=Path,
+        metavar="FILE",
+        help="write the secret to this file, which must not be there yet (mode 0600)",
+    )
 
 
 async def new(arguments: argparse.Namespace, context: Context) -> int:
@@ -64,12 +72,55 @@ async def new(arguments: argparse.Namespace, context: Context) -> int:
     except MalformedKeys as error:
         where = f"{path}: " if path is not None else ""
         raise CommandError(f"{where}{error}", "nothing was written") from None
-    if path is not None:
-        _write(path, whole)
-    text = secret if path is not None else f"{secret}\n\n{table.rstrip()}"
-    fields: dict[str, str | None] = {"name": arguments.name, "secret": secret, "table": table}
-    context.output.say(text, {**fields, "keys_file": str(path) if path is not None else None})
+    secret_path: Path | None = arguments.secret_file
+    _write_both(secret_path, secret, path, whole)
+    said = [secret if secret_path is None else f"{arguments.name}: the secret is in {secret_path}"]
+    said += [] if path is not None else [table.rstrip()]
+    fields: dict[str, str | None] = {
+        "name": arguments.name,
+        "secret": secret if secret_path is None else None,
+        "table": table,
+        "keys_file": _shown(path),
+        "secret_file": _shown(secret_path),
+    }
+    context.output.say("\n\n".join(said), fields)
     return EXIT_OK
+
+
+def _write_both(secret_path: Path | None, secret: str, path: Path | None, whole: str) -> None:
+    if secret_path is not None:
+        _write_secret(secret_path, secret)
+    try:
+        if path is not None:
+            _write(path, whole)
+    except CommandError:
+        if secret_path is not None:
+            secret_path.unlink(missing_ok=True)
+        raise
+
+
+def _shown(path: Path | None) -> str | None:
+    return str(path) if path is not None else None
+
+
+def _write_secret(path: Path, secret: str) -> None:
+    """Make the file; what is there, be it a link to nothing, stays as it is."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
+    except FileExistsError:
+        advice = "nothing was written; another --secret-file, or remove that one if its key is used by nobody"
+        raise CommandError(f"{path} is there already", advice) from None
+    except OSError as error:
+        raise CommandError(f"{path} cannot be written: {error.strerror or error}", "nothing was written") from None
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), OWNER_ONLY)
+            file.write(secret + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise CommandError(f"{path} cannot be written: {error.strerror or error}", "nothing was written") from None
 
 
 def _table(name: str, digest: str, scopes: list[str], prefixes: list[str]) -> str:

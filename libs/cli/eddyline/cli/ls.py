@@ -34,7 +34,7 @@ def add(subparsers: Subparsers) -> None:
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
     """List."""
-    async with connected(arguments, context) as client:
+    async with connected(arguments, context, topic=arguments.topic) as client:
         async for record in client.range(
             arguments.topic,
             key_prefix=os.fsencode(arguments.prefix),

@@ -58,7 +58,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     )
     # On stderr for programs too: standard output is what `eddyline append --json` takes.
     outage = Outage(lambda text, _fields: tell(text))
-    async with connected(arguments, context) as client:
+    async with connected(arguments, context, topic=arguments.topic) as client:
         async for item in client.read(
             arguments.topic,
             after=arguments.after,

@@ -39,7 +39,7 @@ def add(subparsers: Subparsers) -> None:
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Settle."""
-    async with connected(arguments, context) as client:
+    async with connected(arguments, context, topic=arguments.topic) as client:
         topic = await client.get_topic(arguments.topic)
         await confirm(f"take what is left as the live values of {topic.name}, if they are lost?", arguments)
         settled = await client.settle_fold(topic.name, if_epoch=topic.epoch)

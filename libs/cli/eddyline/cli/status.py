@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK
@@ -9,6 +10,7 @@ from eddyline.cli.output import Json
 from eddyline.cli.progress import share
 from eddyline.cli.quantity import shown_size
 from eddyline.cli.verb import add_verb, connected
+from eddyline.core.errors import StoreUnreachable
 
 if TYPE_CHECKING:
     import argparse
@@ -20,13 +22,19 @@ Figure = int | bool | str
 _HEADER = ("ROLE", "ADDRESS", "METRICS", "STATE", "PID", "UP", "VERSION", "FIGURES")
 
 
+_AWAY: Final = re.compile(r"([A-Z_]+) \(shard ([0-9]+)\)")
+"""A reason of ingest or delivery that is one store's, of several."""
 _MORE: Final = """
 
+Of several stores each is store/<shard>. Ingest and delivery are ready here where they reach all stores; where they reach
+some they serve these (/ready and gRPC health say so), and STATE has "serves; store/1 away".
+
 JSON (-o json), an object a role: role, address, reachable, ready, reason (why not; empty = it is), version,
-contract_version, pid, uptime_ms, metrics_address (where /metrics is scraped; empty = nowhere), and its figures:
+contract_version, pid, uptime_ms, metrics_address (where /metrics is scraped; empty = nowhere), shard_index of a store
+(from 0, also of one that is away), and its figures:
   store     topic_count, source_count, wal_bytes, appended_count, apply_lag_bytes, instance, dropped_key_count,
             maintenance_stage, checkpoint, segment_count, segment_bytes, unsegmented_bytes, disk_free_bytes, memory_bytes,
-            corrupt_count, wal_shards, shard_index (from 0), shard_count; while it recovers only replayed_bytes,
+            corrupt_count, wal_shards, shard_count; while it recovers only replayed_bytes,
             total_bytes (0 = not known yet)
   ingest    source_count, nats_connected, verification_count, drifted_key_count
   delivery  draining, watch_count, topic_count, delivered_count, buffered_bytes; its pressure: pressure_percent,
@@ -51,7 +59,10 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Show the roles."""
     async with connected(arguments, context) as client:
         statuses = await client.statuses()
-    context.output.table(_HEADER, [_row(status) for status in statuses], [_fields(status) for status in statuses])
+    stores = [status.address for status in statuses if status.role == "store"]
+    context.output.table(
+        _HEADER, [_row(status, stores) for status in statuses], [_fields(status, stores) for status in statuses]
+    )
     return EXIT_OK if all(status.ready for status in statuses) else EXIT_FAILED
 
 
@@ -63,15 +74,27 @@ def shown_duration(milliseconds: int) -> str:
     return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
 
 
-def _row(status: RoleStatus) -> tuple[str, ...]:
-    state = "ready" if status.ready else "not ready" if status.reachable else "away"
+def state_text(status: RoleStatus, store_count: int) -> str:
+    """A role's state, and why it is not ready, in words."""
+    if status.ready:
+        return "ready"
+    away = _AWAY.findall(status.reason)
+    if status.reachable and not _AWAY.sub("", status.reason).strip() and 0 < len(away) < store_count:
+        told = [f"store/{shard} {'away' if reason == StoreUnreachable.reason else reason}" for reason, shard in away]
+        return f"serves; {', '.join(told)}"
+    state = "not ready" if status.reachable else "away"
+    return f"{state}: {status.reason.partition(':')[0]}" if status.reason else state
+
+
+def _row(status: RoleStatus, stores: list[str]) -> tuple[str, ...]:
+    numbered = status.role == "store" and len(stores) > 1
     texts = {"store": _store_text, "delivery": _delivery_text}
     figures = texts.get(status.role, _plain_text)(dict(status.figures))
     return (
-        status.role,
+        f"store/{stores.index(status.address)}" if numbered else status.role,
         status.address,
         status.metrics_address or "-",
-        f"{state}: {status.reason.partition(':')[0]}" if status.reason else state,
+        state_text(status, len(stores)),
         str(status.pid or "-"),
         shown_duration(status.uptime_ms) if status.reachable else "-",
         status.version or "-",
@@ -132,7 +155,7 @@ def _store_text(figures: dict[str, Figure]) -> str:
     return "  ".join(parts)
 
 
-def _fields(status: RoleStatus) -> dict[str, Json]:
+def _fields(status: RoleStatus, stores: list[str]) -> dict[str, Json]:
     return {
         "role": status.role,
         "address": status.address,
@@ -144,5 +167,6 @@ def _fields(status: RoleStatus) -> dict[str, Json]:
         "pid": status.pid,
         "uptime_ms": status.uptime_ms,
         "metrics_address": status.metrics_address,
+        **({"shard_index": stores.index(status.address)} if status.role == "store" else {}),
         **dict(status.figures),
     }

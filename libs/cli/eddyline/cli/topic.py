@@ -110,7 +110,7 @@ def _changes_nothing(arguments: argparse.Namespace) -> str:
 async def create(arguments: argparse.Namespace, context: Context) -> int:
     """Create a topic."""
     config = changed(TopicConfig(), change_of(arguments))
-    async with connected(arguments, context) as client:
+    async with connected(arguments, context, topic=arguments.name) as client:
         topic = await client.create_topic(arguments.name, Kind[arguments.kind.upper()], config)
     context.output.say(f"created {topic.name} ({topic.kind.name}, epoch {topic.epoch})", topic_fields(topic))
     return EXIT_OK
@@ -118,7 +118,7 @@ async def create(arguments: argparse.Namespace, context: Context) -> int:
 
 async def update(arguments: argparse.Namespace, context: Context) -> int:
     """Change a topic."""
-    async with connected(arguments, context) as client:
+    async with connected(arguments, context, topic=arguments.name) as client:
         topic = await client.update_topic(arguments.name, change_of(arguments), if_epoch=arguments.if_epoch)
     text = f"updated {topic.name} (configuration {topic.config_version}): it keeps {kept_text(topic.config)}"
     context.output.say(text, topic_fields(topic))
@@ -127,7 +127,7 @@ async def update(arguments: argparse.Namespace, context: Context) -> int:
 
 async def get(arguments: argparse.Namespace, context: Context) -> int:
     """Show a topic."""
-    async with connected(arguments, context) as client:
+    async with connected(arguments, context, topic=arguments.name) as client:
         topic = await client.get_topic(arguments.name)
     fields = topic_fields(topic)
     notes = _notes(topic)
@@ -138,7 +138,7 @@ async def get(arguments: argparse.Namespace, context: Context) -> int:
 
 async def list_topics(arguments: argparse.Namespace, context: Context) -> int:
     """List topics."""
-    async with connected(arguments, context) as client:
+    async with connected(arguments, context, topic=arguments.prefix) as client:
         topics = [topic async for topic in client.list_topics(arguments.prefix)]
     if not topics:
         context.output.say_text("no topics; make one with `eddyline topic create NAME`")
@@ -148,7 +148,7 @@ async def list_topics(arguments: argparse.Namespace, context: Context) -> int:
 
 async def delete(arguments: argparse.Namespace, context: Context) -> int:
     """Delete a topic."""
-    async with connected(arguments, context) as client:
+    async with connected(arguments, context, topic=arguments.name) as client:
         topic = await client.get_topic(arguments.name)
         source = f" and its source {topic.source}" if topic.source else ""
         await confirm(f"delete topic {topic.name}{source}, with {counted(topic.record_count, 'record')}?", arguments)
@@ -162,7 +162,7 @@ async def erase(arguments: argparse.Namespace, context: Context) -> int:
     """Erase what was deleted from a topic."""
     progress, step = Progress(context.clock), EraseProgress(0, 0)
     async with (
-        connected(arguments, context) as client,
+        connected(arguments, context, topic=arguments.name) as client,
         aclosing(client.erase_topic(arguments.name, if_epoch=arguments.if_epoch)) as steps,
     ):
         async for step in steps:

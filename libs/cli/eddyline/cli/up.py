@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -162,7 +164,15 @@ def part_event_fields(event: PartEvent) -> dict[str, Json]:
 
 def status_command(data: Path) -> str:
     """The command that finds the cluster of a folder."""
-    return "eddyline status" + ("" if data == Path(DATA_DEFAULT) else f" --data {shlex.quote(str(data))}")
+    return f"{own_command()} status" + ("" if data == Path(DATA_DEFAULT) else f" --data {shlex.quote(str(data))}")
+
+
+def own_command() -> str:
+    """How this command is called from where it was: by its name where PATH has it, else by its path."""
+    own = Path(sys.executable).parent / "eddyline"
+    if shutil.which("eddyline") == str(own) or not own.exists():
+        return "eddyline"
+    return shlex.quote(_shown_path(own))
 
 
 def _shown_path(path: Path) -> str:

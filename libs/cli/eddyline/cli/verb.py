@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import argparse
 import re
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from eddyline.cli.access import add_access, asked_access
+from eddyline.cli.access import add_access, asked_access, unanswered
 from eddyline.cli.cluster import DATA_DEFAULT, cluster_address
 from eddyline.cli.quantity import NUMBER_MAX
 from eddyline.client.connect import connect
 from eddyline.core.caller_channel import CallerAccess
+from eddyline.core.errors import Deadline, NotReady
+from eddyline.core.routing import shard_of
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from eddyline.cli.output import Output
     from eddyline.client.connect import Client
@@ -101,18 +103,38 @@ def add_group(subparsers: Subparsers, name: str, *, what: str) -> Subparsers:
 
 
 @asynccontextmanager
-async def connected(arguments: argparse.Namespace, context: Context) -> AsyncIterator[Client]:
-    """Connect to the cluster that the arguments name.
+async def connected(
+    arguments: argparse.Namespace, context: Context, *, topic: str | None = None
+) -> AsyncIterator[Client]:
+    """Connect to the cluster that the arguments name. `topic` = what all calls within go to, at the store that it lives on.
 
     Raises:
-        CommandError: nothing names one. NotReady: nobody answers there.
+        CommandError: nothing names one. NotReady: nobody answers there; of several stores it is named.
     """
     address = cluster_address(arguments.cluster, context.environ, arguments.data)
     access = asked_access(arguments, context.environ)
-    async with connect(
+    connecting = connect(
         address, access=access, timeout_s=CONNECT_S, clock=context.clock, random_source=context.random_source
-    ) as client:
-        yield client
+    )
+    async with AsyncExitStack() as stack:
+        try:
+            client = await stack.enter_async_context(connecting)
+        except NotReady as error:
+            raise unanswered(error, access) from None
+        try:
+            yield client
+        except (NotReady, Deadline) as error:
+            if topic is None:
+                raise
+            raise _at_store(error, topic, client.topology.stores) from None
+
+
+def _at_store(error: NotReady | Deadline, topic: str, stores: Sequence[str]) -> NotReady | Deadline:
+    """The error with the store that a topic lives on, where it is one of several."""
+    if len(stores) < 2 or "shardIndex" in error.metadata:
+        return error
+    shard = shard_of(topic, len(stores))
+    return type(error)(f"store/{shard} at {stores[shard]}: {error.message}", **error.metadata, shardIndex=shard)
 
 
 def addresses(text: str) -> str:

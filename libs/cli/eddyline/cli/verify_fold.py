@@ -38,7 +38,7 @@ def add(subparsers: Subparsers) -> None:
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Verify."""
-    async with connected(arguments, context) as client:
+    async with connected(arguments, context, topic=arguments.topic) as client:
         verdict = await _verdict(client, arguments.topic, Progress(context.clock))
     for finding in verdict.findings:
         context.output.say(finding, {"topic": arguments.topic, "finding": finding})

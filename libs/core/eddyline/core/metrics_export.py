@@ -127,15 +127,14 @@ class MetricsExport:
                 try:
                     now_ns = self._clock.now_ms() * NS_A_MS
                     export = partial(exporter.export, await collect(), start_ns=start_ns, now_ns=now_ns)
-                    arrived = await asyncio.get_running_loop().run_in_executor(threads, export)
+                    failure = await asyncio.get_running_loop().run_in_executor(threads, export)
                 except Exception:  # the root of the push: a defect of what is measured must not end the role
                     _LOG.exception("metrics broke")
                     continue
-                if arrived is failing:
-                    failing = not arrived
+                if bool(failure) is not failing:
+                    failing = bool(failure)
                     said = "metrics are not taken" if failing else "metrics are taken again"
-                    _LOG.log(
-                        logging.WARNING if failing else logging.INFO, said, extra=fields(url=self._common.otlp_url)
-                    )
+                    told = {"url": self._common.otlp_url, **({"reason": failure} if failing else {})}
+                    _LOG.log(logging.WARNING if failing else logging.INFO, said, extra=fields(**told))
         finally:
             exporter.close()

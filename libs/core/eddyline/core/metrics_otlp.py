@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, SupportsIndex
 
 from eddyline.core.metrics import MetricKind
+from eddyline.core.otlp_failure import failure_words
 from eddyline.core.otlp_resource import EXPORT_S, SCOPE, otlp_resource
 
 if TYPE_CHECKING:
@@ -30,13 +31,14 @@ class OtlpExporter:
 
         self._resource = otlp_resource(role, version=version, instance=instance)
         self._exporter = OTLPMetricExporter(endpoint=url, timeout=EXPORT_S)
+        self._failure = failure_words()
 
-    def export(self, metrics: Sequence[Metric], *, start_ns: int, now_ns: int) -> bool:
-        """Send all; False = it did not arrive. Takes at most `EXPORT_S`, less once it is closed."""
+    def export(self, metrics: Sequence[Metric], *, start_ns: int, now_ns: int) -> str:
+        """Send all; "" = they arrived, else why they did not. Takes at most `EXPORT_S`, less once it is closed."""
         from opentelemetry.sdk.metrics.export import MetricExportResult
 
         result = self._exporter.export(self._data(metrics, start_ns, now_ns))
-        return result is MetricExportResult.SUCCESS
+        return "" if result is MetricExportResult.SUCCESS else self._failure.taken()
 
     def close(self) -> None:
         """Break off what is under way. Any thread."""

@@ -119,6 +119,14 @@ SPAN_INGEST_APPLY: Final = "ingest.apply"
 SPAN_STORE_COMMIT: Final = "store.commit"
 SPAN_DELIVERY_RECEIVE: Final = "delivery.receive"
 SPAN_DELIVERY_SEND: Final = "delivery.send"
+SPAN_KINDS: Final = {
+    SPAN_INGEST_RECEIVE: "CONSUMER",
+    SPAN_INGEST_APPLY: "CLIENT",
+    SPAN_STORE_COMMIT: "SERVER",
+    SPAN_DELIVERY_RECEIVE: "CONSUMER",
+    SPAN_DELIVERY_SEND: "PRODUCER",
+}
+"""As OpenTelemetry's conventions of messaging and RPC have them: what a message or frame comes by is a CONSUMER."""
 EVENT_DURABLE: Final = "durable"
 ATTRIBUTE_SOURCE: Final = "eddyline.source"
 ATTRIBUTE_REVISION: Final = "eddyline.revision"

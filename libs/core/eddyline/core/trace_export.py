@@ -92,18 +92,19 @@ class TraceExport:
         while spans := self._tracer.take(PUSH_SPANS_MAX):
             try:
                 pushed = asyncio.get_running_loop().run_in_executor(threads, partial(exporter.export, spans))
-                arrived = await pushed
+                failure = await pushed
             except Exception:  # the root of the push: a defect of it must not end the role
                 _LOG.exception("traces broke")
                 self._tracer.dropped_count += len(spans)
                 return
-            if arrived:
-                self._tracer.exported_count += len(spans)
-            else:
+            if failure:
                 self._tracer.dropped_count += len(spans)
-            if arrived is self._is_failing:
-                self._is_failing = not arrived
-                said = "traces are taken again" if arrived else "traces are not taken"
-                _LOG.log(logging.INFO if arrived else logging.WARNING, said, extra=fields(url=self._url))
-            if not arrived:
+                if not self._is_failing:
+                    _LOG.warning("traces are not taken", extra=fields(url=self._url, reason=failure))
+            else:
+                self._tracer.exported_count += len(spans)
+                if self._is_failing:
+                    _LOG.info("traces are taken again", extra=fields(url=self._url))
+            self._is_failing = bool(failure)
+            if failure:
                 return

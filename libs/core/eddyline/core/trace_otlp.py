@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from eddyline.core.otlp_failure import failure_words
 from eddyline.core.otlp_resource import EXPORT_S, SCOPE, otlp_resource
+from eddyline.core.telemetry import SPAN_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,12 +31,14 @@ class OtlpSpanExporter:
 
         self._resource = otlp_resource(role, version=version, instance=instance)
         self._exporter = OTLPSpanExporter(endpoint=url, timeout=EXPORT_S)
+        self._failure = failure_words()
 
-    def export(self, spans: Sequence[Span]) -> bool:
-        """Send all; False = they did not arrive. Takes at most `EXPORT_S`, less once it is closed."""
+    def export(self, spans: Sequence[Span]) -> str:
+        """Send all; "" = they arrived, else why they did not. Takes at most `EXPORT_S`, less once it is closed."""
         from opentelemetry.sdk.trace.export import SpanExportResult
 
-        return self._exporter.export([_span(span, self._resource) for span in spans]) is SpanExportResult.SUCCESS
+        result = self._exporter.export([_span(span, self._resource) for span in spans])
+        return "" if result is SpanExportResult.SUCCESS else self._failure.taken()
 
     def close(self) -> None:
         """Break off what is under way. Any thread."""
@@ -44,7 +48,7 @@ class OtlpSpanExporter:
 def _span(span: Span, resource: Resource) -> ReadableSpan:
     from opentelemetry.sdk.trace import Event, ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-    from opentelemetry.trace import Link, Status, StatusCode
+    from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
     return ReadableSpan(
         span.name,
@@ -54,6 +58,7 @@ def _span(span: Span, resource: Resource) -> ReadableSpan:
         attributes=span.attributes,
         events=[Event(event.name, timestamp=event.at_ns) for event in span.events],
         links=[Link(_context(linked)) for linked in span.links],
+        kind=SpanKind[SPAN_KINDS.get(span.name, "INTERNAL")],
         status=Status(StatusCode.ERROR, span.error) if span.error else Status(),
         start_time=span.start_ns,
         end_time=span.end_ns,

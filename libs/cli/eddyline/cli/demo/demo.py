@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections import deque
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from eddyline.cli.access import ACCESS_FLAGS
 from eddyline.cli.demo.changes import Changes
 from eddyline.cli.demo.real_data import certificates, suffix_rules
 from eddyline.cli.demo.subscriber import Subscriber
@@ -16,7 +18,7 @@ from eddyline.cli.demo.view import Moment, View
 from eddyline.cli.failure import EXIT_OK
 from eddyline.cli.local_cluster import LocalClusterPlan, local_cluster
 from eddyline.cli.nats.bucket import nats_connection, open_bucket
-from eddyline.cli.up import ALL_STOPPED, part_event_text, say_what_runs
+from eddyline.cli.up import ALL_STOPPED, own_command, part_event_text, say_what_runs
 from eddyline.client.connect import connect
 from eddyline.core.clock import sleep, wait_event
 from eddyline.core.errors import EddylineError
@@ -74,7 +76,7 @@ async def run_demo(arguments: argparse.Namespace, context: Context) -> int:
         ):
             serving.set()
             say_what_runs(cluster, output)
-            output.say_text(f"look around: eddyline ls routes co. --data {arguments.data}    Ctrl-C stops it")
+            output.say_text(f"look around: {_look_command(arguments)}    Ctrl-C stops it")
             loads = await _load_all(opened, context)
             subscriber = Subscriber(list(loads))
             changes = Changes(
@@ -96,6 +98,15 @@ async def run_demo(arguments: argparse.Namespace, context: Context) -> int:
         # Ctrl-C is how a demo ends.
         output.say_text(ALL_STOPPED)
         return EXIT_OK
+
+
+def _look_command(arguments: argparse.Namespace) -> str:
+    """A command to paste in another terminal, with the access that was given to this one."""
+    words = ["ls", "routes", "co.", "--data", str(arguments.data)]
+    for name in ACCESS_FLAGS:
+        if given := getattr(arguments, name):
+            words += [f"--{name.replace('_', '-')}", str(given)]
+    return f"{own_command()} {shlex.join(words)}"
 
 
 @dataclass(frozen=True, slots=True)

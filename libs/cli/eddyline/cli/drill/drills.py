@@ -64,7 +64,8 @@ async def run_drills(arguments: argparse.Namespace, context: Context) -> int:
     folder = Path(tempfile.mkdtemp(prefix="eddyline-drill-"))
     context.output.say_text(f"drilling in {folder}, seed {seed}")
     started_s = context.clock.monotonic_s()
-    lost = 1
+    is_kept = True
+    """Whatever goes wrong: its logs say why."""
     try:
         lost = await _run_all(arguments, context, folder, random.Random(seed))
         seconds = context.clock.monotonic_s() - started_s
@@ -72,10 +73,14 @@ async def run_drills(arguments: argparse.Namespace, context: Context) -> int:
             f"{'LOSS: ' + str(lost) + ' drills failed' if lost else 'no loss'} in {seconds:.0f} s, seed {seed}",
             {"event": "summary", "failed": lost, "seconds": round(seconds, 1), "seed": seed},
         )
-        if lost:
-            context.output.say_text(f"the folder is kept: {folder}")
+        is_kept = arguments.keep or lost > 0
+    except asyncio.CancelledError:
+        is_kept = arguments.keep
+        raise
     finally:
-        if not arguments.keep and not lost:
+        if is_kept:
+            context.output.say_aside(f"the folder is kept: {folder}", {"event": "kept", "folder": str(folder)})
+        else:
             shutil.rmtree(folder, ignore_errors=True)
     return EXIT_FAILED if lost else EXIT_OK
 

@@ -62,7 +62,11 @@ def add(subparsers: Subparsers) -> None:
         "--only", action="append", default=[], choices=DRILLS, metavar="DRILL", help="run this one (repeatable)"
     )
     parser.add_argument("--seed", type=int, default=0, help="for the choice of moments and keys (default: drawn)")
-    parser.add_argument("--keep", action="store_true", help="keep the temporary folder, with its logs")
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="keep the temporary folder, with its logs (default: only where a drill failed)",
+    )
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GONE = deleted_frame("a")
+GATHERS_S = 0.5
+"""How long what comes may gather; a batch of it takes milliseconds."""
 
 
 @asynccontextmanager
@@ -115,8 +117,7 @@ async def test_batches_are_full_where_there_is_enough_and_read_ahead_is_bounded(
 
     async def apply(batch: WatchBatch) -> None:
         if not first.is_set():
-            for _ in range(3_000):
-                await asyncio.sleep(0)
+            await asyncio.sleep(GATHERS_S)
             first.set()
         applied(batch)
 

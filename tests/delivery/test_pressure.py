@@ -70,8 +70,9 @@ async def test_what_gathers_under_pressure_comes_as_one_frame(cluster: ServedDel
             await append(cluster.store, "log", rows(text))
         await cluster.until(lambda: followed.ring.end_seq == 5)
         assert followed.ring.open_seq == 2
-        cluster.clock.advance(WINDOW_S_MAX)
-        frame = await watch.kind("rows")
+        # time goes on, rather than once: the hold may begin only now
+        await cluster.until(lambda: followed.ring.open_seq == 5, passing_s=WINDOW_S_MAX)
+        frame = await watch.until_kind("rows")
         assert [record.data for record in frame.rows.records] == [b"b", b"c", b"d"]
         assert frame.cursor.seq == 5
         cluster.role.figures.queued_bytes -= SEND_BYTES_MAX

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from tests.support.delivery import ServedDelivery
 
+pytestmark = pytest.mark.sim
+
 METHODS = methods(*SERVICES)
 STATUS = "/eddyline.v1.ClusterService/GetStatus"
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.support.kv_kit import ServedIngest
     from tests.support.nats_server import NatsServer
 
+pytestmark = pytest.mark.sim
+
 METHODS = methods(*SERVICES)
 STATUS = "/eddyline.v1.ClusterService/GetStatus"
 

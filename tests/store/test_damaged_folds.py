@@ -67,6 +67,7 @@ def files(data_dir: Path, name: str) -> list[Path]:
     return [path for path in (data_dir / "fold").iterdir() if name in path.name]
 
 
+@pytest.mark.crash
 async def test_wal_of_the_fold_cut_anywhere_gives_what_the_log_gives(tmp_path: Path) -> None:
     expected = await life(tmp_path / "life", tmp_path / "killed")
     (wal,) = files(tmp_path / "killed", ".log")

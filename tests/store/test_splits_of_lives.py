@@ -21,6 +21,8 @@ from tests.support.topic_life import KEYS, TopicLife
 if TYPE_CHECKING:
     from eddyline.store.split import Split
 
+pytestmark = pytest.mark.sim
+
 SEEDS = 60
 
 

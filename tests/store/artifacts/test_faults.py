@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from eddyline.core.artifact import Artifact
     from eddyline.store.link import LocalLink
 
+pytestmark = pytest.mark.crash
+
 OPERATIONS = ("open", "mkdir", "rename", "fsync", "fsync_dir", "pwritev", "pread", "listdir", "lock")
 
 

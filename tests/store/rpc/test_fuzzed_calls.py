@@ -16,6 +16,8 @@ from tests.support.store_server import served_store
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.sim
+
 METHODS = methods(*SERVICES)
 OTHERS = ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "/grpc.health.v1.Health/Check")
 STATUS = "/eddyline.v1.ClusterService/GetStatus"

@@ -16,6 +16,8 @@ from tests.support.shard_pair import served_pair
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.sim
+
 METHODS = {path: method for path, method in methods().items() if ROUTES[path] is not Place.HERE}
 OK = grpc.StatusCode.OK
 STATUS = "/eddyline.v1.ClusterService/GetStatus"

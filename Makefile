@@ -114,7 +114,7 @@ test: $(VENV)/.test ## The default suite, about 3 minutes on two cores
 test-crash: $(VENV)/.test ## Crash sweeps: every file-system call of every operation
 	@$(PYTEST) -n 2 $(NO_SPARK) -m crash --timeout 600
 
-test-sim: $(VENV)/.test ## Seeded simulations (SEED=n replays one)
+test-sim: $(VENV)/.test ## Seeded simulations and fuzzed calls (SEED=n replays one)
 	@EDDYLINE_TEST_SEED=$(SEED) $(PYTEST) $(NO_SPARK) -m sim --timeout 600
 
 test-sim-long: $(VENV)/.test ## Simulations for a night (SEEDS=n, by default 2000 of each)

@@ -7,7 +7,7 @@ broke) only the caller knows what a second write would harm.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import grpc
 
@@ -18,14 +18,21 @@ from eddyline.v1 import kv_pb2
 from eddyline.v1.kv_pb2_grpc import KvServiceStub
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from google.protobuf.message import Message
 
     OnWritten = Callable[[int], None]
 
 _SERVICE: Final = kv_pb2.DESCRIPTOR.services_by_name["KvService"].full_name
-Answer = TypeVar("Answer", bound="Message")
+Answer = TypeVar(
+    "Answer",
+    kv_pb2.PutEntryResponse,
+    kv_pb2.CreateEntryResponse,
+    kv_pb2.UpdateEntryResponse,
+    kv_pb2.DeleteEntryResponse,
+    kv_pb2.PurgeEntryResponse,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,14 @@ class Written:
     stream_identity: bytes
     version: bytes
     applied_sources: tuple[str, ...]
+
+
+class _How(NamedTuple):
+    """What every write's call takes beside its request."""
+
+    timeout_s: float
+    on_written: OnWritten | None
+    metadata: tuple[tuple[str, str], ...]
 
 
 class Kv:
@@ -70,12 +85,8 @@ class Kv:
     ) -> Written:
         """Write a value, whatever the key had."""
         request = kv_pb2.PutEntryRequest(bucket=bucket, key=key, value=value, wait=_wait(wait_applied, source))
-        metadata = traced(traceparent)
-        if on_written is not None:
-            answer = await self._told(kv_pb2.PutEntryResponse, request, timeout_s, on_written, metadata)
-        else:
-            answer = await call_once(self._stub.PutEntry(request, timeout=timeout_s, metadata=metadata))
-        return _written(answer.written)
+        how = _How(timeout_s, on_written, traced(traceparent))
+        return await self._write(self._stub.PutEntry, kv_pb2.PutEntryResponse, request, how)
 
     async def create(
         self,
@@ -98,12 +109,8 @@ class Kv:
         request = kv_pb2.CreateEntryRequest(
             bucket=bucket, key=key, value=value, ttl_ms=ttl_ms, wait=_wait(wait_applied, source)
         )
-        metadata = traced(traceparent)
-        if on_written is not None:
-            answer = await self._told(kv_pb2.CreateEntryResponse, request, timeout_s, on_written, metadata)
-        else:
-            answer = await call_once(self._stub.CreateEntry(request, timeout=timeout_s, metadata=metadata))
-        return _written(answer.written)
+        how = _How(timeout_s, on_written, traced(traceparent))
+        return await self._write(self._stub.CreateEntry, kv_pb2.CreateEntryResponse, request, how)
 
     async def update(
         self,
@@ -130,12 +137,8 @@ class Kv:
             expected_revision=expected_revision,
             wait=_wait(wait_applied, source),
         )
-        metadata = traced(traceparent)
-        if on_written is not None:
-            answer = await self._told(kv_pb2.UpdateEntryResponse, request, timeout_s, on_written, metadata)
-        else:
-            answer = await call_once(self._stub.UpdateEntry(request, timeout=timeout_s, metadata=metadata))
-        return _written(answer.written)
+        how = _How(timeout_s, on_written, traced(traceparent))
+        return await self._write(self._stub.UpdateEntry, kv_pb2.UpdateEntryResponse, request, how)
 
     async def delete(
         self,
@@ -157,12 +160,8 @@ class Kv:
         request = kv_pb2.DeleteEntryRequest(
             bucket=bucket, key=key, expected_revision=expected_revision, wait=_wait(wait_applied, source)
         )
-        metadata = traced(traceparent)
-        if on_written is not None:
-            answer = await self._told(kv_pb2.DeleteEntryResponse, request, timeout_s, on_written, metadata)
-        else:
-            answer = await call_once(self._stub.DeleteEntry(request, timeout=timeout_s, metadata=metadata))
-        return _written(answer.written)
+        how = _How(timeout_s, on_written, traced(traceparent))
+        return await self._write(self._stub.DeleteEntry, kv_pb2.DeleteEntryResponse, request, how)
 
     async def purge(
         self,
@@ -189,21 +188,21 @@ class Kv:
             ttl_ms=ttl_ms,
             wait=_wait(wait_applied, source),
         )
-        metadata = traced(traceparent)
-        if on_written is not None:
-            answer = await self._told(kv_pb2.PurgeEntryResponse, request, timeout_s, on_written, metadata)
-        else:
-            answer = await call_once(self._stub.PurgeEntry(request, timeout=timeout_s, metadata=metadata))
-        return _written(answer.written)
+        how = _How(timeout_s, on_written, traced(traceparent))
+        return await self._write(self._stub.PurgeEntry, kv_pb2.PurgeEntryResponse, request, how)
 
-    async def _told(
+    async def _write(
         self,
+        unary: Callable[..., Awaitable[Answer]],
         answer_type: type[Answer],
         request: Message,
-        timeout_s: float,
-        on_written: OnWritten,
-        metadata: tuple[tuple[str, str], ...],
-    ) -> Answer:
+        how: _How,
+    ) -> Written:
+        if how.on_written is not None:
+            return _written((await self._told(answer_type, request, how, how.on_written)).written)
+        return _written((await call_once(unary(request, timeout=how.timeout_s, metadata=how.metadata))).written)
+
+    async def _told(self, answer_type: type[Answer], request: Message, how: _How, on_written: OnWritten) -> Answer:
         """The answer, and before it what is told of a write that is waited for.
 
         Called as a stream of one answer, which is the same on the wire: gRPC's Python hands out the metadata of a single
@@ -214,7 +213,7 @@ class Kv:
             f"/{_SERVICE}/{method}",
             request_serializer=type(request).SerializeToString,
             response_deserializer=answer_type.FromString,
-        )(request, timeout=timeout_s, metadata=metadata)
+        )(request, timeout=how.timeout_s, metadata=how.metadata)
         try:
             with domain_errors():
                 for name, value in await call.initial_metadata():

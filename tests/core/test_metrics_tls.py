@@ -34,16 +34,6 @@ __all__ = ["key_file"]
 LARGE = 20_000
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path / "authority")
-
-
-@pytest.fixture
-def files(tmp_path: Path, authority: Authority) -> Files:
-    return Files(tmp_path / "mounted", authority)
-
-
 async def collected() -> list[Metric]:
     return [counter(f"asked_{number}_total", "Asked.", number) for number in range(LARGE)]
 

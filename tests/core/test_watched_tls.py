@@ -23,16 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path / "authority")
-
-
-@pytest.fixture
-def files(tmp_path: Path, authority: Authority) -> Files:
-    return Files(tmp_path / "mounted", authority)
-
-
 def access_of(files: Files, *, mutual: bool = True) -> RoleAccess:
     return RoleAccess(CommonSettings(**files.settings(mutual=mutual)))  # type: ignore[arg-type]  # as the fields are
 

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import logging
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from eddyline.ingest.nats_access import nats_access
 from eddyline.ingest.readiness import Readiness
 from tests.support.certificates import Authority, encrypt_key
 from tests.support.nats_accounts import Accounts, Key, credentials, new_accounts
-from tests.support.nats_server import NatsServer
+from tests.support.nats_server import NatsServer, running
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -41,12 +41,8 @@ def accounts() -> Accounts:
 
 @asynccontextmanager
 async def served(folder: Path, config: str) -> AsyncIterator[NatsServer]:
-    server = NatsServer(folder, config=config)
-    server.start()
-    try:
+    with contextmanager(running)(folder, config=config) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @asynccontextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,15 +13,15 @@ import nats
 import pytest
 from nats.js.api import KeyValueConfig
 
-from eddyline.cli.local_cluster import LocalCluster, LocalClusterPlan, local_cluster
+from eddyline.cli.local_cluster import LocalCluster
 from eddyline.client.access import client_access
 from eddyline.client.connect import connect
 from eddyline.client.events import Records
-from eddyline.core.clock import SystemClock, SystemHost
 from eddyline.core.errors import NotReady, PermissionDenied, Unauthenticated
 from eddyline.core.record import Op, Record
 from tests.support.access import Keys, secret_of
 from tests.support.certificates import Authority, Certificate
+from tests.support.local_clusters import cluster_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -92,15 +91,7 @@ def settings_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Authorit
 async def secured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Secured]:
     """Bring it up."""
     authority, keys, client = settings_of(folder, monkeypatch)
-    plan = LocalClusterPlan(folder / "data", free_ports=True)
-    async with local_cluster(
-        plan,
-        environ=os.environ,
-        clock=SystemClock(),
-        host=SystemHost(),
-        random_source=random.Random(7),
-        tell=lambda _event: None,
-    ) as cluster:
+    async with cluster_in(folder) as cluster:
         yield Secured(cluster, keys, authority.own, client, folder)
 
 

@@ -6,10 +6,8 @@ A real server whose user for ingest has these and no others; what ingest publish
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,8 +18,8 @@ from nats.js.api import KeyValueConfig, StreamConfig
 from eddyline.client.connect import connect
 from eddyline.client.source_check import SourceVerdict
 from eddyline.core.kv_errors import BucketForbids
-from tests.support.nats_server import NatsServer
-from tests.support.processes import free_address, serving, store_process
+from tests.support.nats_server import NatsServer, running
+from tests.support.processes import free_address, logging_process, serving, store_process
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -88,12 +86,8 @@ async def permitted_server(folder: Path, block: str) -> AsyncIterator[NatsServer
         f'{{ user: "ingest", password: "ingest",\n{block}}}\n'
         "] } }\n"
     )
-    server = NatsServer(folder, config=config)
-    server.start()
-    try:
+    with contextmanager(running)(folder, config=config) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @asynccontextmanager
@@ -101,23 +95,10 @@ async def ingest(server: NatsServer, roles: dict[str, str], log: Path) -> AsyncI
     """An ingest as the user; its log is added to a file. Stopped in order at the end."""
     address = roles["EDDYLINE_COMMON_INGEST_ADDRESSES"]
     settings = {"EDDYLINE_INGEST_LISTEN": address, "EDDYLINE_INGEST_NATS_URL": f"nats://ingest:ingest@{server.address}"}
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "eddyline.ingest"),
-            env={**os.environ, **roles, **settings},
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=descriptor,
-        )
-    finally:
-        os.close(descriptor)
-    try:
-        await serving(address)
-        yield process
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
+    with log.open("ab") as file:
+        async with logging_process("eddyline.ingest", stderr=file.fileno(), environment=roles | settings) as started:
+            await serving(address)
+            yield started
 
 
 @asynccontextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import signal
 import ssl
 import sys
@@ -21,14 +20,14 @@ import pytest
 from grpc_health.v1 import health_pb2
 from nats.js.api import KeyValueConfig
 
-from eddyline.cli.local_cluster import LocalCluster, LocalClusterPlan, local_cluster
+from eddyline.cli.local_cluster import LocalCluster
 from eddyline.client.access import client_access
 from eddyline.client.connect import connect
 from eddyline.client.events import Records
-from eddyline.core.clock import SystemClock, SystemHost
 from eddyline.core.record import Op, Record
 from eddyline.core.topic import Kind
 from tests.support.certificates import Authority, Certificate, Files, replace, serial, shown
+from tests.support.local_clusters import cluster_in
 from tests.support.scrape import Scrape, http_get
 
 if TYPE_CHECKING:
@@ -143,14 +142,7 @@ async def running(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     environment = scene.files.environment() | {"EDDYLINE_COMMON_METRICS_KEY_FILE": str(scene.key_file)}
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    async with local_cluster(
-        LocalClusterPlan(folder / "data", free_ports=True),
-        environ=os.environ,
-        clock=SystemClock(),
-        host=SystemHost(),
-        random_source=random.Random(7),
-        tell=lambda _event: None,
-    ) as cluster:
+    async with cluster_in(folder) as cluster:
         scene.cluster = cluster
         yield scene
 

@@ -84,9 +84,9 @@ class NatsServer:
             self._process = None
 
 
-def running(folder: Path) -> Iterator[NatsServer]:
+def running(folder: Path, *, config: str = "") -> Iterator[NatsServer]:
     """A server for the life of a fixture."""
-    server = NatsServer(folder)
+    server = NatsServer(folder, config=config)
     server.start()
     try:
         yield server

@@ -1,9 +1,10 @@
 """P16: what access and telemetry cost: appends and the way from NATS to a subscriber (P1 and P4) with keys, with TLS on
 every connection, and with all there is (both, metrics by OTLP, one record in a hundred traced), against the same without.
 
-The clusters run side by side and are measured in turn, each of the three beside the open one. Rates on cores that others use
-too swing more than what is looked for here, so appends are told by processor time as well: the store's and the client's
-together, which both encrypt.
+Two clusters run side by side and are measured in turn, each of the three beside an open one. One process differs from the
+next of its kind by as much as what is looked for here, so `PAIRS` fresh pairs are measured. Rates on cores that
+others use too swing more still, so they are told by processor time as well: the store's and the client's together, which
+both encrypt.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import nats
 from nats.js.api import KeyValueConfig
@@ -28,25 +29,33 @@ from tests.bench.p4_latency import HISTORY, RATES, round_of
 from tests.support.access import Keys, secret_of
 from tests.support.certificates import Authority
 from tests.support.process_figures import processor_s
-from tests.support.processes import delivery_at, free_address, ingest_process, nats_server, store_process
-from tests.support.trace_collector import trace_collector
+from tests.support.processes import (
+    bare_collector,
+    delivery_at,
+    free_address,
+    ingest_process,
+    nats_server,
+    store_process,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     import grpc
     from nats.aio.client import Client
 
-LATENCY_ROUNDS = 5
+PAIRS = 4
+PAIR_ROUNDS = 3
 PART_MIN = 0.85
 PART_MAX = 1.15
 TRACE_RATIO = "0.01"
+STREAM, UNARY = "append_stream", "append_records"
 OPEN, KEYED, TLS, ALL = "open", "keyed", "tls", "all"
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """One of each role, and what its callers show."""
+    """One of each role, at its bucket."""
 
     store: grpc.aio.Channel
     store_pid: int
@@ -74,6 +83,15 @@ class Cluster:
                 yield frame.columns.data.values
 
 
+class Both(NamedTuple):
+    """One pair's: ours, and the open one's."""
+
+    rate: float
+    other_rate: float
+    spent_us: float
+    other_spent_us: float
+
+
 def prepared(folder: Path, kind: str, collector: str) -> tuple[CallerAccess, dict[str, str]]:
     """Make the folder, with what the kind asks for in it: what callers show, and the roles' settings."""
     folder.mkdir()
@@ -97,7 +115,7 @@ def prepared(folder: Path, kind: str, collector: str) -> tuple[CallerAccess, dic
 
 @asynccontextmanager
 async def cluster(url: str, folder: Path, kind: str, collector: str) -> AsyncIterator[Cluster]:
-    """Bring one up; its bucket is there."""
+    """Bring one up; its bucket, of the kind's name, is there."""
     access, environment = prepared(folder, kind, collector)
     async with AsyncExitStack() as stack:
         started, store = await stack.enter_async_context(store_process(folder / "store", **environment))
@@ -109,65 +127,91 @@ async def cluster(url: str, folder: Path, kind: str, collector: str) -> AsyncIte
         yield Cluster(channels[0], started.pid, channels[1], kind)
 
 
-async def appends(ours: Cluster, other: Cluster) -> list[Figure]:
-    """P1 in both."""
+async def appends(ours: Cluster, other: Cluster) -> dict[str, Both]:
+    """P1 in both: rates and processor time a record, by kind of append."""
     append = log_pb2.AppendBatch(columns=columns())
     request = log_pb2.AppendRecordsRequest(topic=TOPIC, columns=columns())
 
-    def rounds(cluster: Cluster, kind: str) -> Callable[[], Awaitable[float]]:
+    def rounds(cluster: Cluster, call: str) -> Callable[[], Awaitable[float]]:
         log = log_pb2_grpc.LogServiceStub(cluster.store)
-        if kind == "append_stream":
-            return partial(cluster.round_of, kind, partial(stream_round, log, TOPIC, append))
-        return partial(cluster.round_of, kind, partial(unary_round, log, request))
+        if call == STREAM:
+            return partial(cluster.round_of, call, partial(stream_round, log, TOPIC, append))
+        return partial(cluster.round_of, call, partial(unary_round, log, request))
 
     async def idle() -> None:
         for one in (ours, other):
             await until_idle(one.store)
 
-    figures = []
-    for kind in ("append_stream", "append_records"):
-        both = rounds(ours, kind), rounds(other, kind)
-        rate, other_rate = await alternate(*both, prepare=idle)
+    found = {}
+    for call in (STREAM, UNARY):
+        rates = await alternate(rounds(ours, call), rounds(other, call), rounds=PAIR_ROUNDS, prepare=idle)
         # the first of each is the warm-up's
-        spent, other_spent = (statistics.median(one.spent_us.pop(kind)[1:]) for one in (ours, other))
-        name = f"{ours.bucket}_{kind}"
+        spent, other_spent = (statistics.median(one.spent_us.pop(call)[1:]) for one in (ours, other))
+        found[call] = Both(*rates, spent, other_spent)
+    return found
+
+
+def append_figures(kind: str, pairs: Sequence[dict[str, Both]]) -> list[Figure]:
+    """The median pair's."""
+    figures = []
+    for call in (STREAM, UNARY):
+        seen = [pair[call] for pair in pairs]
+        rate, spent = statistics.median(one.rate for one in seen), statistics.median(one.spent_us for one in seen)
+        rates = statistics.median(one.rate / one.other_rate for one in seen)
+        costs = statistics.median(one.spent_us / one.other_spent_us for one in seen)
         figures += [
-            Figure("P16", name, rate, "records/s", rate / other_rate, PART_MIN),
-            Figure("P16", f"{name}_processor", spent, "us/record", spent / other_spent, PART_MAX, at_most=True),
+            Figure("P16", f"{kind}_{call}", rate, "records/s", rates, PART_MIN),
+            Figure("P16", f"{kind}_{call}_processor", spent, "us/record", costs, PART_MAX, at_most=True),
         ]
     return figures
 
 
-async def latencies(client: Client, ours: Cluster, other: Cluster) -> list[Figure]:
-    """P4 in both."""
+async def latencies(client: Client, ours: Cluster, other: Cluster) -> dict[int, tuple[float, float]]:
+    """P4 in both: medians in ms, by rate."""
+    found = {}
+    for rate in RATES:
+        medians: tuple[list[float], list[float]] = ([], [])
+        for _ in range(PAIR_ROUNDS):
+            for one, kept in zip((ours, other), medians, strict=True):
+                seen = await round_of(client, one.bucket, rate, one.values())
+                kept.append(seen[len(seen) // 2])
+        found[rate] = statistics.median(medians[0]), statistics.median(medians[1])
+    return found
+
+
+def latency_figures(kind: str, pairs: Sequence[dict[int, tuple[float, float]]]) -> list[Figure]:
+    """The median pair's."""
     figures = []
     for rate in RATES:
-        medians: dict[str, list[float]] = {ours.bucket: [], other.bucket: []}
-        for _ in range(LATENCY_ROUNDS):
-            for one in (ours, other):
-                seen = await round_of(client, one.bucket, rate, one.values())
-                medians[one.bucket].append(seen[len(seen) // 2])
-        p50, other_p50 = statistics.median(medians[ours.bucket]), statistics.median(medians[other.bucket])
-        name = f"{ours.bucket}_p50_at_{rate}"
-        figures.append(Figure("P16", name, p50, "ms", p50 / other_p50, PART_MAX, at_most=True))
+        p50 = statistics.median(pair[rate][0] for pair in pairs)
+        ratio = statistics.median(pair[rate][0] / pair[rate][1] for pair in pairs)
+        figures.append(Figure("P16", f"{kind}_p50_at_{rate}", p50, "ms", ratio, PART_MAX, at_most=True))
     return figures
+
+
+async def costs_of(kind: str, collector: str) -> list[Figure]:
+    """What one kind costs, in fresh pairs of clusters; what a pair has stored goes with it."""
+    appended, delivered = [], []
+    for _ in range(PAIRS):
+        async with AsyncExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            url = await stack.enter_async_context(nats_server(folder))
+            client = await nats.connect(url)
+            stack.push_async_callback(client.close)
+            pair = []
+            for one in (kind, OPEN):
+                await client.jetstream().create_key_value(KeyValueConfig(bucket=one, history=HISTORY))
+                pair.append(await stack.enter_async_context(cluster(url, folder / one, one, collector)))
+            ours, other = pair
+            appended.append(await appends(ours, other))
+            delivered.append(await latencies(client, ours, other))
+    return [*append_figures(kind, appended), *latency_figures(kind, delivered)]
 
 
 async def measure() -> list[Figure]:
     """The row's figures."""
     figures: list[Figure] = []
-    with tempfile.TemporaryDirectory() as directory:
-        folder = Path(directory)
-        async with AsyncExitStack() as stack:
-            url = await stack.enter_async_context(nats_server(folder))
-            collector = await stack.enter_async_context(trace_collector())
-            client = await nats.connect(url)
-            stack.push_async_callback(client.close)
-            for bucket in (OPEN, KEYED, TLS, ALL):
-                await client.jetstream().create_key_value(KeyValueConfig(bucket=bucket, history=HISTORY))
-            other = await stack.enter_async_context(cluster(url, folder / OPEN, OPEN, ""))
-            for kind in (KEYED, TLS, ALL):
-                async with cluster(url, folder / kind, kind, collector.url) as ours:
-                    figures += await appends(ours, other)
-                    figures += await latencies(client, ours, other)
+    async with bare_collector() as collector:
+        for kind in (KEYED, TLS, ALL):
+            figures += await costs_of(kind, collector)
     return figures

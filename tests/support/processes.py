@@ -99,6 +99,14 @@ async def bare_echo_server(directory: str) -> AsyncIterator[str]:
         yield f"127.0.0.1:{int(await started.stdout.readline())}"
 
 
+@asynccontextmanager
+async def bare_collector() -> AsyncIterator[str]:
+    """One that takes traces and metrics and keeps nothing; its URL."""
+    async with process("tests.bench.bare_collector") as started:
+        assert started.stdout is not None
+        yield f"http://127.0.0.1:{int(await started.stdout.readline())}"
+
+
 async def serving(address: str, service: str = "", *, is_serving: bool = True, tls: ClientTls | None = None) -> None:
     """Wait until the role at `address` says that it, or a part of it, is ready, or no more."""
     wanted = health_pb2.HealthCheckResponse.SERVING if is_serving else health_pb2.HealthCheckResponse.NOT_SERVING

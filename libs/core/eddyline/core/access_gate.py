@@ -217,12 +217,16 @@ class AccessGate(grpc.aio.ServerInterceptor):
     def _unary(
         self, behaviour: Callable[..., Awaitable[object]], method: str, rule: Rule
     ) -> Callable[[object, Context], Awaitable[object]]:
-        async def answer(request: object, context: Context) -> object:
+        # Not a coroutine but for the few that are audited: one layer less, of every call.
+        def answer(request: object, context: Context) -> Awaitable[object]:
             grant = self._caller(context, rule)
             set_caller(grant)
-            if rule.audited is None or not rule.audited(request):
-                judge(rule, method, grant, request)
-                return await behaviour(request, context)
+            if rule.audited is not None and rule.audited(request):
+                return audited(grant, request, context)
+            judge(rule, method, grant, request)
+            return behaviour(request, context)
+
+        async def audited(grant: Grant, request: object, context: Context) -> object:
             with _Audited(method, grant, rule, request, context.peer()):
                 judge(rule, method, grant, request)
                 return await behaviour(request, context)

@@ -36,6 +36,11 @@ WINDOW_BYTES: Final = 512 << 10
 took 4 MB, or all of a fold of 60 MB. Fixed, it takes 0.4 MB. 512 KiB carry as much over loopback as the growing window
 did, 780 MB/s in messages of 64 KiB and 1 490 MB/s in such of 1 MiB; 256 KiB carry 480 of the former. The cost: at a
 round trip of 10 ms a stream carries 50 MB/s."""
+FRAME_BYTES: Final = 128 << 10
+"""Elsewhere 16 KiB: a batch of 100 KB is seven frames. What encrypts pays for each: one frame takes a tenth off the store's
+processor time of such an append over TLS, and nothing in the clear. Larger ones bring no more. The cost: a small call on a
+connection that batches of 1 MB keep full waits 6 to 7.7 ms at the median, 5 to 7 with small frames; beside such of 100 KB it
+waits no longer."""
 
 CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -51,6 +56,7 @@ CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.dns_min_time_between_resolutions_ms", RESOLVE_MS_MIN),
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
+    ("grpc.http2.max_frame_size", FRAME_BYTES),
     # Retries are ours (idempotency keys and positions); gRPC's would keep a copy of every message for them.
     ("grpc.enable_retries", 0),
     ("grpc.enable_http_proxy", 0),

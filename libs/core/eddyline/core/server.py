@@ -17,7 +17,7 @@ from grpc_channelz.v1 import channelz
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from eddyline.core.channel import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS
+from eddyline.core.channel import FRAME_BYTES, KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS
 from eddyline.core.cluster_gate import ClusterGate
 from eddyline.core.health import HealthBoard
 from eddyline.core.interceptor import ErrorInterceptor, random_id
@@ -49,6 +49,7 @@ SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MS_MIN),
+    ("grpc.http2.max_frame_size", FRAME_BYTES),
     # Elsewhere 1 000 that wait to be taken up, and from there on calls are cancelled by chance: a thousand subscribers
     # that come back at one moment would meet it. What is too much is refused by its number, with a reason.
     ("grpc.server.max_pending_requests", CALLS_MAX),

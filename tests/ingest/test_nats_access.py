@@ -21,7 +21,7 @@ from eddyline.ingest.config import PREFIX, IngestSettings
 from eddyline.ingest.connection import Connection
 from eddyline.ingest.nats_access import nats_access
 from eddyline.ingest.readiness import Readiness
-from tests.support.certificates import Authority, encrypt_key
+from tests.support.certificates import Authority, Files, encrypt_key, replace
 from tests.support.nats_accounts import Accounts, Key, credentials, new_accounts
 from tests.support.nats_server import NatsServer, running
 
@@ -220,6 +220,43 @@ async def test_tls_with_an_authority_of_our_own_and_certificates_on_both_sides(t
         assert await refused(without)
         stranger = IngestSettings(nats_url=f"tls://{server.address}")
         assert "certificate verify failed" in await refused(stranger)
+
+
+async def test_certificates_and_authorities_are_read_again_at_each_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    before, after = Authority(tmp_path / "before"), Authority(tmp_path / "after")
+    theirs, ours = Files(tmp_path / "theirs", before, "server"), Files(tmp_path / "ours", before, "client")
+    tls = f'tls {{ cert_file: "{theirs.certificate}", key_file: "{theirs.key}", ca_file: "{theirs.ca}", verify: true }}\n'
+    async with served(tmp_path / "nats", tls) as server:
+        settings = IngestSettings(
+            nats_url=f"tls://{server.address}",
+            nats_tls_ca=str(ours.ca),
+            nats_tls_cert=str(ours.certificate),
+            nats_tls_key=str(ours.key),
+        )
+        async with connection(settings) as made:
+            await asyncio.wait_for(made.wait_connected(), 10)
+
+            async def anew() -> None:
+                server.kill()
+                await asyncio.wait_for(made.lost.wait(), 10)
+                server.start()
+                await asyncio.wait_for(made.wait_connected(), 10)
+
+            # Between a certificate and its key nothing fits: what was read last is used on.
+            replace(ours.certificate, after.sign("client").certificate.read_bytes())
+            await anew()
+            assert [record.message for record in caplog.records].count("nats certificates kept") == 1
+            for files, name in ((theirs, "server"), (ours, "client")):
+                files.renew(after.sign(name))
+                files.trust(after)
+            await anew()
+            assert [record.message for record in caplog.records].count("nats certificates replaced") == 1
+            for file in (ours.certificate, ours.key, ours.ca):
+                file.unlink()
+            await anew()
 
 
 async def test_the_handshake_comes_first_where_the_server_wants_it(tmp_path: Path) -> None:

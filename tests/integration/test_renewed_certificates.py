@@ -85,6 +85,8 @@ class Scene:
         replace(bundle, b"".join(one.own.certificate.read_bytes() for one in (self.old, self.new)))
         self.before = Holder(self.old.sign("before"), bundle)
         self.after = Holder(self.new.sign("after"), bundle)
+        self.client = Files(folder / "client", self.old, "client")
+        self.client.trust(self.old, self.new)
         self.key_file = folder / "metrics.key"
         self.key_file.write_text(METRICS_KEY, encoding="utf-8")
 
@@ -188,7 +190,11 @@ async def test_cluster_goes_over_to_another_authority_while_streams_are_open(
         await writer.close()
         for port in ports:
             assert await shows(port, first)
-        async with connect(scene.cluster.address, access=scene.before.access) as client:
+        own = client_access(**scene.client.settings(mutual=False))
+        async with (
+            connect(scene.cluster.address, access=scene.before.access) as client,
+            connect(scene.cluster.address, access=own) as renewing,
+        ):
             await scene.create_source()
             await client.create_topic("prices", Kind.KV)
             watch = client.watch([BUCKET, "prices"])
@@ -206,6 +212,8 @@ async def test_cluster_goes_over_to_another_authority_while_streams_are_open(
             for port in ports:
                 assert await shows(port, first)
             replace(scene.files.key, renewed.key.read_bytes())
+            await renewing.append("prices", [Record(op=Op.PUT, key=b"own-old", data=b"1")])
+            scene.client.renew(scene.new.sign("client"))
             for port in ports:
                 await comes_to_hold(partial(shows, port, serial(renewed.certificate)))
 
@@ -222,6 +230,8 @@ async def test_cluster_goes_over_to_another_authority_while_streams_are_open(
             assert not await scene.before.gets_in(addresses["store"])
             await put(scene, "over-new-connections")
             await seen(watch, b"over-new-connections")
+            await renewing.append("prices", [Record(op=Op.PUT, key=b"own-renewed", data=b"1")])
+            await seen(watch, b"own-renewed")
         async with connect(scene.cluster.address, access=scene.after.access) as client:
             await client.append("prices", [Record(op=Op.PUT, key=b"after", data=b"3")])
         assert {role: pid for role, pid in scene.pids().items() if role != "store"} == {

@@ -2,17 +2,18 @@
 
 A key goes with every call; TLS is used where any TLS argument is given, or `tls` alone, which goes by the authorities of the
 system. `access_of_environment` reads the same from names that begin with EDDYLINE_ (`ENVIRONMENT`).
-Files are read once. Failure: AccessInvalid, one line that shows nothing of a secret.
+Files are read here, and looked at again while a client is connected (`access_files`). Failure: AccessInvalid, one line that
+shows nothing of a secret.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core.access_keys import SECRET_CHARS_MAX, MalformedKeys, parse_secret
+from eddyline.client.access_files import AccessFiles
+from eddyline.core.access_keys import MalformedKeys, parse_secret
 from eddyline.core.caller_channel import CallerAccess, HeldKey
-from eddyline.core.tls import ClientTls, MalformedTls, read_authority, read_certificate
+from eddyline.core.tls import ClientTls, MalformedTls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,16 +42,19 @@ def client_access(
     Raises:
         AccessInvalid.
     """
+    if bool(tls_cert) is not bool(tls_key):
+        raise AccessInvalid("a certificate and its key go together; one of them is not given")
     try:
-        secret = parse_secret(key.encode()) if key else _secret_in(key_file)
-        if bool(tls_cert) is not bool(tls_key):
-            raise AccessInvalid("a certificate and its key go together; one of them is not given")
-        own = read_certificate(tls_cert, tls_key) if tls_cert else None
-        authority = read_authority(tls_ca) if tls_ca else b""
-    except (MalformedKeys, MalformedTls) as error:
-        raise AccessInvalid(f"the key {error}" if isinstance(error, MalformedKeys) else str(error)) from None
-    encrypted = tls or bool(authority) or own is not None
-    return CallerAccess(HeldKey(secret), ClientTls(authority, own) if encrypted else None)
+        files = AccessFiles(key_file="" if key else key_file, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key)
+        held = HeldKey(parse_secret(key.encode())) if key else files.key
+    except MalformedKeys as error:
+        raise AccessInvalid(f"the key {error}") from None
+    except MalformedTls as error:
+        raise AccessInvalid(str(error)) from None
+    except OSError as error:
+        raise AccessInvalid(f"{key_file} cannot be read: {error.strerror or error}") from None
+    newest = files.tls.newest if files.tls is not None else None
+    return CallerAccess(held, newest or (ClientTls() if tls else None), renewed=files.tls, files=files or None)
 
 
 def access_of_environment(environ: Mapping[str, str], **given: str) -> CallerAccess:
@@ -64,13 +68,3 @@ def access_of_environment(environ: Mapping[str, str], **given: str) -> CallerAcc
         found["key"] = ""
     tls = found.pop("tls").lower() in _TRUE
     return client_access(tls=tls, **found)
-
-
-def _secret_in(path: str) -> str:
-    if not path:
-        return ""
-    try:
-        with Path(path).open("rb") as file:
-            return parse_secret(file.read(SECRET_CHARS_MAX + 1))
-    except OSError as error:
-        raise AccessInvalid(f"{path} cannot be read: {error.strerror or error}") from None

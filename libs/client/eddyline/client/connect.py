@@ -8,7 +8,7 @@ Threading: one event loop. The client owns its channels; iterators and streams t
 from __future__ import annotations
 
 import random
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 from eddyline.client import topics
@@ -79,7 +79,7 @@ async def connect(
 ) -> AsyncIterator[Client]:
     """Find the cluster at `address` (`host:port` of any role, or several with commas, asked in turn).
 
-    `access`: key and certificates (`eddyline.client.access`); None = without.
+    `access`: key and certificates (`eddyline.client.access`), renewed as their files are; None = without.
 
     Raises:
         NotReady: no address answered within `timeout_s`. Unauthenticated: the cluster does not know the key.
@@ -88,12 +88,14 @@ async def connect(
     jitter = random_source if random_source is not None else random.Random()
     retry = Retry(system_clock, random_source=jitter)
     channels = Channels(access)
-    try:
-        addresses = [part.strip() for part in address.split(",") if part.strip()]
-        topology = await find_topology(channels, addresses, retry=retry, timeout_s=timeout_s)
-        yield Client(topology, channels=channels, clock=system_clock, random_source=jitter, seeds=addresses)
-    finally:
-        await channels.close()
+    files = access.files if access is not None else None
+    async with files.running(system_clock) if files is not None else nullcontext():
+        try:
+            addresses = [part.strip() for part in address.split(",") if part.strip()]
+            topology = await find_topology(channels, addresses, retry=retry, timeout_s=timeout_s)
+            yield Client(topology, channels=channels, clock=system_clock, random_source=jitter, seeds=addresses)
+        finally:
+            await channels.close()
 
 
 class Client:

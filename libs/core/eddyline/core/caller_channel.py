@@ -10,7 +10,7 @@ Threading: event loop.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import grpc
 
@@ -20,7 +20,9 @@ from eddyline.core.renewed_channel import RenewedChannel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
 
+    from eddyline.core.clock import Clock
     from eddyline.core.renewed_channel import HeldTls
     from eddyline.core.tls import ClientTls
 
@@ -47,15 +49,24 @@ class HeldKey:
         return self._metadata
 
 
+class KeptByFiles(Protocol):
+    """What keeps a caller's key and certificates as their files are."""
+
+    def running(self, clock: Clock) -> AbstractAsyncContextManager[None]:
+        """Keep them until left."""
+
+
 @dataclass(frozen=True, slots=True)
 class CallerAccess:
     """What a caller shows. `speaks` = it is a role, and says with each call for whom it makes it. `renewed` goes before
-    `tls`: open channels go by what it holds. Only what is there when a channel is opened may be replaced afterwards."""
+    `tls`: open channels go by what it holds. Only what is there when a channel is opened may be replaced afterwards.
+    `files` = what replaces key and certificates while it runs; of a client, since a role sees to its own."""
 
     key: HeldKey = field(default_factory=HeldKey)
     tls: ClientTls | None = None
     speaks: bool = False
     renewed: HeldTls | None = None
+    files: KeptByFiles | None = None
 
     def open_channel(self, address: str, *, own_connection: bool = False) -> grpc.aio.Channel:
         """A channel to a role; see `eddyline.core.channel.open_channel`. The caller closes it."""

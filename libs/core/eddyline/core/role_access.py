@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 from eddyline.core.access_gate import AccessGate
 from eddyline.core.access_keys import KEYS_BYTES_MAX, SECRET_CHARS_MAX, KeyRing, MalformedKeys, parse_keys, parse_secret
 from eddyline.core.access_quota import Quotas
+from eddyline.core.beside import beside
 from eddyline.core.caller_channel import CallerAccess, HeldKey
 from eddyline.core.clock import sleep
 from eddyline.core.renewed_channel import HeldTls
@@ -109,18 +110,12 @@ class RoleAccess:
         if self._keys is None and self._own is None and not self._tls:
             yield
             return
-        raised: BaseException | None = None
-        async with asyncio.TaskGroup() as tasks:
-            looking = tasks.create_task(self._look_on(clock), name="access")
-            try:
+        try:
+            async with beside(self._look_on(clock), name="access"):
                 yield
-            except BaseException as error:  # raised again as it is: a group would wrap it
-                raised = error
-            looking.cancel()
-        if self._client_tls is not None:
-            await self._client_tls.close_idle()
-        if raised is not None:
-            raise raised
+        finally:
+            if self._client_tls is not None:
+                await self._client_tls.close_idle()
 
     async def look(self) -> None:
         """Look once, and go by what is new."""

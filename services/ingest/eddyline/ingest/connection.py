@@ -158,7 +158,7 @@ class Connection:
     async def run(self) -> None:
         """Keep the connection until cancelled."""
         while True:
-            client = RawClient(encrypted=self._access.tls is not None)
+            client = RawClient(tls=self._access.tls)
             self._client = client
             self._over.clear()
             self._mute_since_s = None
@@ -189,7 +189,6 @@ class Connection:
             token=access.login.token or None,
             signature_cb=given.sign if given is not None else None,
             user_jwt_cb=given.jwt if given is not None else None,
-            tls=access.tls,
             tls_handshake_first=access.tls_first,
             max_reconnect_attempts=-1,
             # nats-py annotates whole seconds and takes any number; used only for the first connection.

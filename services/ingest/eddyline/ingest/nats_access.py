@@ -8,7 +8,7 @@ I1: no secret is in any text that we make: not in an error, a log, a status, a r
 I2: where TLS is asked for (`tls://`, or any TLS setting) nothing is said to a server before the connection is encrypted.
 Failure: a file that is missing or wrong refuses the start, as a SettingsError that names the setting. A credentials file is
 read again at each connection, since what is in it expires and is renewed; where that fails later on, what was read last
-is used again. It is a small local file, read in the loop. Certificates are read once.
+is used again. It is a small local file, read in the loop. Certificates likewise: `nats_tls`.
 Threading: event loop.
 """
 
@@ -17,7 +17,6 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
-import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -27,6 +26,7 @@ from eddyline.core.settings import SettingsError
 from eddyline.core.telemetry import fields
 from eddyline.ingest.config import PREFIX
 from eddyline.ingest.nats_credentials import CREDENTIALS_BYTES_MAX, Credentials, MalformedCredentials
+from eddyline.ingest.nats_tls import NatsTls
 
 if TYPE_CHECKING:
     from eddyline.ingest.config import IngestSettings
@@ -53,7 +53,7 @@ class NatsAccess:
     servers: tuple[str, ...]
     login: Login = Login()
     credentials: CredentialsSource | None = None
-    tls: ssl.SSLContext | None = None
+    tls: NatsTls | None = None
     tls_first: bool = False
 
 
@@ -106,7 +106,7 @@ def nats_access(settings: IngestSettings) -> NatsAccess:
         servers=tuple(_without_login(url) for url in split),
         login=logins.pop() if logins and credentials is None else Login(),
         credentials=credentials,
-        tls=_tls(settings, asked=any(url.scheme == "tls" for url in split)),
+        tls=NatsTls(settings) if _asks_for_tls(settings, split) else None,
         tls_first=settings.nats_tls_first,
     )
 
@@ -170,33 +170,6 @@ def _read_bytes(path: Path) -> bytes:
         return file.read(CREDENTIALS_BYTES_MAX + 1)
 
 
-def _tls(settings: IngestSettings, *, asked: bool) -> ssl.SSLContext | None:
-    authority, certificate, key = settings.nats_tls_ca, settings.nats_tls_cert, settings.nats_tls_key
-    if not (asked or authority or certificate or key or settings.nats_tls_first):
-        return None
-    if bool(certificate) is not bool(key):
-        raise SettingsError(f"{PREFIX}NATS_TLS_CERT and {PREFIX}NATS_TLS_KEY go together; one of them is not set")
-    try:
-        context = ssl.create_default_context(cafile=authority or None)
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"{PREFIX}NATS_TLS_CA {authority} cannot be used: {_words(error)}") from None
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if certificate:
-        try:
-            context.load_cert_chain(certificate, key, password=_refuse_password)
-        except (OSError, ValueError) as error:
-            raise SettingsError(
-                f"{PREFIX}NATS_TLS_CERT {certificate} with {PREFIX}NATS_TLS_KEY cannot be used: {_words(error)}"
-            ) from None
-    return context
-
-
-def _refuse_password() -> str:
-    # Elsewhere OpenSSL asks on the terminal, and a service that starts waits for ever.
-    raise ValueError("the key is encrypted; a key without a passphrase is needed")
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, ssl.SSLError):
-        return error.reason or "it is not PEM, or the key is of another certificate"
-    return (error.strerror if isinstance(error, OSError) else "") or str(error)
+def _asks_for_tls(settings: IngestSettings, urls: list[SplitResult]) -> bool:
+    files = (settings.nats_tls_ca, settings.nats_tls_cert, settings.nats_tls_key)
+    return settings.nats_tls_first or any(files) or any(url.scheme == "tls" for url in urls)

@@ -7,11 +7,11 @@ headers folded into a dict. A subject that is not UTF-8, which the server takes,
 again, and repeated headers are lost. Here: 4 times as fast, bytes as they are (`raw_parser`).
 
 TLS: nats-py encrypts only where the server says so, also for `tls://`, and then sends the password in clear text to one that
-does not. With `encrypted` it takes up what a server offers, and ends a connection that is not encrypted before its
-first word.
+does not. With `tls` it takes up what a server offers, by what is to be gone by in that moment, and ends a connection that is
+not encrypted before its first word.
 
-Cost: it overrides `_ps`, `_process_info`, `_connect_to_server` and `_connect_command`, which nats-py keeps to
-itself; `tests/ingest/test_raw_client.py` and `test_nats_access.py` hold it to what we need, and the version is pinned.
+Cost: it overrides `ssl_context`, and `_ps`, `_process_info`, `_connect_to_server` and `_connect_command`, which nats-py keeps
+to itself; `tests/ingest/test_raw_client.py` and `test_nats_access.py` hold it to what we need, and the version is pinned.
 Threading: event loop; the function runs inside the client's reading task and must neither block nor raise.
 """
 
@@ -26,9 +26,12 @@ from nats.errors import Error as NatsError
 from eddyline.ingest.raw_parser import RawParser
 
 if TYPE_CHECKING:
+    import ssl
+
     from nats.aio.client import Srv
     from nats.aio.subscription import Subscription
 
+    from eddyline.ingest.nats_tls import NatsTls
     from eddyline.ingest.raw_parser import Receive
 
 
@@ -47,13 +50,18 @@ class RawSubscription:
 
 
 class RawClient(Client):
-    """See the module. `encrypted` = nothing is said before TLS is on."""
+    """See the module. `tls` = nothing is said before it is on; None = as the server wants it."""
 
-    def __init__(self, *, encrypted: bool = False) -> None:
+    def __init__(self, *, tls: NatsTls | None = None) -> None:
         super().__init__()
-        self._encrypted = encrypted
+        self._tls = tls
         self.receivers: dict[int, Receive] = {}
         self._ps = RawParser(self, self.receivers)
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext:
+        """Of the connection that is being made."""
+        return self._tls.context() if self._tls is not None else super().ssl_context
 
     async def subscribe_raw(self, subject: str, receive: Receive) -> RawSubscription:
         """Call `receive` for every message on `subject`, in order, until ended; reconnects keep it.
@@ -73,12 +81,12 @@ class RawClient(Client):
         await super()._connect_to_server(s)
 
     async def _process_info(self, info: dict[str, object], initial_connection: bool = False) -> None:
-        if self._encrypted and info.get("tls_available"):
+        if self._tls is not None and info.get("tls_available"):
             info["tls_required"] = True
         await super()._process_info(info, initial_connection)
 
     def _connect_command(self) -> bytes:
-        if self._encrypted and not (self._server_info.get("tls_required") or self.options["tls_handshake_first"]):
+        if self._tls is not None and not (self._server_info.get("tls_required") or self.options["tls_handshake_first"]):
             raise NatsError("nats: the server offers no TLS; nothing was said to it")
         return super()._connect_command()
 

@@ -1,0 +1,101 @@
+"""TLS of connections to NATS: authorities and our own certificate, read anew for a connection where their files are others.
+
+Certificates live for days, the process for months: with what was read at the start it would be let in until the first
+connection after their end, and then never again.
+I1: nothing of a key is in any text that we make.
+Failure: a SettingsError that names the setting at the start. Where a later read fails (a certificate that is written before
+its key), what was read last is used on, and the log says so once.
+Threading: event loop. A look is a stat of each file; what is new is read and judged in some milliseconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.settings import SettingsError
+from eddyline.core.telemetry import fields
+from eddyline.core.tls import TLS_BYTES_MAX
+from eddyline.core.watched_file import WatchedFile
+from eddyline.ingest.config import PREFIX
+
+if TYPE_CHECKING:
+    from eddyline.ingest.config import IngestSettings
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class NatsTls:
+    """What a connection is encrypted by."""
+
+    def __init__(self, settings: IngestSettings) -> None:
+        """Read the files that the settings name.
+
+        Raises:
+            SettingsError.
+        """
+        self._ca = settings.nats_tls_ca
+        self._certificate = settings.nats_tls_cert
+        self._key = settings.nats_tls_key
+        if bool(self._certificate) is not bool(self._key):
+            raise SettingsError(f"{PREFIX}NATS_TLS_CERT and {PREFIX}NATS_TLS_KEY go together; one of them is not set")
+        paths = (self._ca, self._certificate, self._key)
+        self._is_due = False
+        self._files = [WatchedFile(path, bytes_max=TLS_BYTES_MAX) for path in paths if path]
+        self._trouble = ""
+        self._look()  # before it is read: what is written in between is seen at the next look
+        self._context = self._read()
+        self._is_due = False
+
+    def context(self) -> ssl.SSLContext:
+        """For the connection that is made now."""
+        self._look()
+        if self._is_due:
+            try:
+                self._context = self._read()
+            except SettingsError as error:
+                self._keep(str(error))
+            else:
+                self._is_due, self._trouble = False, ""
+                _LOG.info("nats certificates replaced", extra=fields(file=self._certificate or self._ca))
+        return self._context
+
+    def _look(self) -> None:
+        # A file that cannot be looked at is told by `_read`, with its setting.
+        for file in self._files:
+            try:
+                self._is_due |= file.look() is not None
+            except OSError:
+                self._is_due = True
+
+    def _keep(self, why: str) -> None:
+        if why != self._trouble:
+            self._trouble = why
+            _LOG.warning("nats certificates kept", extra=fields(error=why))
+
+    def _read(self) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(cafile=self._ca or None)
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"{PREFIX}NATS_TLS_CA {self._ca} cannot be used: {_words(error)}") from None
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self._certificate:
+            try:
+                context.load_cert_chain(self._certificate, self._key, password=_refuse_password)
+            except (OSError, ValueError) as error:
+                raise SettingsError(
+                    f"{PREFIX}NATS_TLS_CERT {self._certificate} with {PREFIX}NATS_TLS_KEY cannot be used: {_words(error)}"
+                ) from None
+        return context
+
+
+def _refuse_password() -> str:
+    # Elsewhere OpenSSL asks on the terminal, and a service that starts waits for ever.
+    raise ValueError("the key is encrypted; a key without a passphrase is needed")
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return error.reason or "it is not PEM, or the key is of another certificate"
+    return (error.strerror if isinstance(error, OSError) else "") or str(error)

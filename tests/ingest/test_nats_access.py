@@ -228,7 +228,9 @@ async def test_certificates_and_authorities_are_read_again_at_each_connection(
     caplog.set_level(logging.INFO)
     before, after = Authority(tmp_path / "before"), Authority(tmp_path / "after")
     theirs, ours = Files(tmp_path / "theirs", before, "server"), Files(tmp_path / "ours", before, "client")
-    tls = f'tls {{ cert_file: "{theirs.certificate}", key_file: "{theirs.key}", ca_file: "{theirs.ca}", verify: true }}\n'
+    tls = (
+        f'tls {{ cert_file: "{theirs.certificate}", key_file: "{theirs.key}", ca_file: "{theirs.ca}", verify: true }}\n'
+    )
     async with served(tmp_path / "nats", tls) as server:
         settings = IngestSettings(
             nats_url=f"tls://{server.address}",

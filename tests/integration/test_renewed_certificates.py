@@ -190,7 +190,7 @@ async def test_cluster_goes_over_to_another_authority_while_streams_are_open(
         await writer.close()
         for port in ports:
             assert await shows(port, first)
-        own = client_access(**scene.client.settings(mutual=False))
+        own = Holder(Certificate(scene.client.certificate, scene.client.key), scene.client.ca).access
         async with (
             connect(scene.cluster.address, access=scene.before.access) as client,
             connect(scene.cluster.address, access=own) as renewing,

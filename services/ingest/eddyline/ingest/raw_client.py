@@ -10,8 +10,9 @@ TLS: nats-py encrypts only where the server says so, also for `tls://`, and then
 does not. With `tls` it takes up what a server offers, by what is to be gone by in that moment, and ends a connection that is
 not encrypted before its first word.
 
-Cost: it overrides `ssl_context`, and `_ps`, `_process_info`, `_connect_to_server` and `_connect_command`, which nats-py keeps
-to itself; `tests/ingest/test_raw_client.py` and `test_nats_access.py` hold it to what we need, and the version is pinned.
+Cost: it overrides `ssl_context`, and `_ps`, `_process_info`, `_connect_to_server` and `_connect_command`, which nats-py
+keeps to itself; `tests/ingest/test_raw_client.py` and `test_nats_access.py` hold it to what we need, and the version is
+pinned.
 Threading: event loop; the function runs inside the client's reading task and must neither block nor raise.
 """
 

@@ -20,7 +20,7 @@ from eddyline.core.clock import sleep
 from eddyline.core.renewed_channel import HeldTls
 from eddyline.core.telemetry import fields
 from eddyline.core.tls import TLS_BYTES_MAX, ClientTls, MalformedTls, read_authority, read_certificate
-from eddyline.core.watched_file import WatchedFile
+from eddyline.core.watched_file import WatchedFile, WatchedFiles
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -44,13 +44,12 @@ class AccessFiles:
         """
         self._ca, self._certificate, self._certificate_key = tls_ca, tls_cert, tls_key
         self._key_file = WatchedFile(key_file, bytes_max=SECRET_CHARS_MAX) if key_file else None
-        self._tls_files = [WatchedFile(path, bytes_max=TLS_BYTES_MAX) for path in (tls_ca, tls_cert, tls_key) if path]
+        self._tls_files = WatchedFiles(tls_ca, tls_cert, tls_key, bytes_max=TLS_BYTES_MAX)
         self._said = dict[str, str]()
         self.key = HeldKey(parse_secret(self._key_file.read()) if self._key_file is not None else "")
-        self._is_due = False
-        self._look_at_tls()  # before it is read: what is written in between is seen at the next look
+        self._tls_files.look()  # before they are read: what is written in between is seen at the next look
         self.tls = HeldTls(self._read_tls()) if self._tls_files else None
-        self._is_due = False
+        self._tls_files.taken()
 
     def __bool__(self) -> bool:
         return self._key_file is not None or bool(self._tls_files)
@@ -84,26 +83,17 @@ class AccessFiles:
             self._keep("key", f"{file.path}: {error}")
 
     def _take_tls(self, held: HeldTls) -> None:
-        self._look_at_tls()
-        if not self._is_due:
+        if not self._tls_files.look():
             return
         try:
             found = self._read_tls()
         except MalformedTls as error:
             self._keep("certificates", str(error))
             return
-        self._is_due = False
+        self._tls_files.taken()
         self._said.pop("certificates", None)
         if found != held.newest:
             held.newest = found
-
-    def _look_at_tls(self) -> None:
-        # A file that cannot be looked at is told by who reads it.
-        for file in self._tls_files:
-            try:
-                self._is_due |= file.look() is not None
-            except OSError:
-                self._is_due = True
 
     def _read_tls(self) -> ClientTls:
         own = read_certificate(self._certificate, self._certificate_key) if self._certificate else None

@@ -81,11 +81,11 @@ def read_server(chain: str, key: str, *, client_ca: str = "") -> ServerTls:
     found = _read_pair(chain, key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(chain, key, password=_refuse_password)
+        context.load_cert_chain(chain, key, password=refuse_password)
         if not has_taken_key(found.chain):
             raise ValueError("its key is none that gRPC signs with: RSA, or ECDSA on P-256 or P-384, is needed")
     except (OSError, ValueError) as error:
-        raise MalformedTls(f"{chain} with {key} cannot be used: {_words(error)}") from None
+        raise MalformedTls(f"{chain} with {key} cannot be used: {words_of(error)}") from None
     # The ssl module takes paths alone: where files were replaced meanwhile, it has judged others than those read.
     if _read_pair(chain, key) != found:
         raise MalformedTls(f"{chain} or {key} was replaced while it was read")
@@ -103,7 +103,7 @@ def read_authority(path: str) -> bytes:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(cadata=found.decode("ascii"))
     except (OSError, ValueError) as error:
-        raise MalformedTls(f"{path} cannot be used: {_words(error)}") from None
+        raise MalformedTls(f"{path} cannot be used: {words_of(error)}") from None
     return found
 
 
@@ -118,12 +118,18 @@ def _read(path: str) -> bytes:
         raise MalformedTls(f"{path} cannot be read: {error.strerror or error}") from None
 
 
-def _refuse_password() -> str:
+def refuse_password() -> str:
+    """What stands for the passphrase of a key.
+
+    Raises:
+        ValueError: there is none to be had.
+    """
     # Elsewhere OpenSSL asks on the terminal, and a service that starts waits for ever.
     raise ValueError("the key is encrypted; a key without a passphrase is needed")
 
 
-def _words(error: Exception) -> str:
+def words_of(error: Exception) -> str:
+    """Why the ssl module did not take a file."""
     if isinstance(error, ssl.SSLError):
         return error.reason or "it is not PEM, or the key is of another certificate"
     if isinstance(error, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""A small file that is looked at again and again, and read when it is another one: keys, a role's own secret, certificates.
+"""Small files that are looked at again and again, and read when they are others: keys, a role's own secret, certificates.
 
 A look compares what the file system says of it (time, size, number), through links, so a volume that Kubernetes swaps is
 seen too. What is read is judged by whoever takes it; where it is not taken, or the file is gone, what was taken last
@@ -56,6 +56,31 @@ class WatchedFile:
             return None
         self._seen = None
         return self.read()
+
+
+class WatchedFiles:
+    """Several that are judged together: due from the moment one is another, until whoever reads them says they were taken."""
+
+    def __init__(self, *paths: str, bytes_max: int) -> None:
+        """An empty path = there is none."""
+        self._files = [WatchedFile(path, bytes_max=bytes_max) for path in dict.fromkeys(paths) if path]
+        self._is_due = True
+
+    def __bool__(self) -> bool:
+        return bool(self._files)
+
+    def look(self) -> bool:
+        """True = they are to be read. One that cannot be looked at is told by who reads it."""
+        for file in self._files:
+            try:
+                self._is_due |= file.look() is not None
+            except OSError:
+                self._is_due = True
+        return self._is_due
+
+    def taken(self) -> None:
+        """What they held at the last look, or since, was taken."""
+        self._is_due = False
 
 
 def _signature(found: os.stat_result) -> _Signature:

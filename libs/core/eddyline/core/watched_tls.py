@@ -17,7 +17,7 @@ import grpc
 
 from eddyline.core.certificate_fields import not_after
 from eddyline.core.tls import TLS_BYTES_MAX, ClientTls, MalformedTls, ServerTls, read_authority, read_server
-from eddyline.core.watched_file import WatchedFile
+from eddyline.core.watched_file import WatchedFiles
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -45,8 +45,7 @@ class WatchedTls:
         """
         self._common = common
         paths = (common.tls_cert, common.tls_key, common.tls_ca, common.tls_client_ca)
-        self._files = [WatchedFile(path, bytes_max=TLS_BYTES_MAX) for path in dict.fromkeys(paths) if path]
-        self._is_due = True
+        self._files = WatchedFiles(*paths, bytes_max=TLS_BYTES_MAX)
         self.taken = TakenTls()
         self.look()
 
@@ -59,16 +58,10 @@ class WatchedTls:
         Raises:
             MalformedTls: what was taken last holds; the next look tries again.
         """
-        for file in self._files:
-            try:
-                self._is_due |= file.look() is not None
-            except OSError as error:
-                self._is_due = True
-                raise MalformedTls(f"{file.path} cannot be read: {error.strerror or error}") from None
-        if not self._is_due:
+        if not self._files.look():
             return False
         found = self._read()
-        self._is_due = False
+        self._files.taken()
         if found == self.taken:
             return False
         self.taken = found

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.settings import SettingsError
 from eddyline.core.telemetry import fields
-from eddyline.core.tls import TLS_BYTES_MAX
-from eddyline.core.watched_file import WatchedFile
+from eddyline.core.tls import TLS_BYTES_MAX, refuse_password, words_of
+from eddyline.core.watched_file import WatchedFiles
 from eddyline.ingest.config import PREFIX
 
 if TYPE_CHECKING:
@@ -40,34 +40,24 @@ class NatsTls:
         self._key = settings.nats_tls_key
         if bool(self._certificate) is not bool(self._key):
             raise SettingsError(f"{PREFIX}NATS_TLS_CERT and {PREFIX}NATS_TLS_KEY go together; one of them is not set")
-        paths = (self._ca, self._certificate, self._key)
-        self._is_due = False
-        self._files = [WatchedFile(path, bytes_max=TLS_BYTES_MAX) for path in paths if path]
+        self._files = WatchedFiles(self._ca, self._certificate, self._key, bytes_max=TLS_BYTES_MAX)
         self._trouble = ""
-        self._look()  # before it is read: what is written in between is seen at the next look
+        self._files.look()  # before they are read: what is written in between is seen at the next look
         self._context = self._read()
-        self._is_due = False
+        self._files.taken()
 
     def context(self) -> ssl.SSLContext:
         """For the connection that is made now."""
-        self._look()
-        if self._is_due:
+        if self._files.look():
             try:
                 self._context = self._read()
             except SettingsError as error:
                 self._keep(str(error))
             else:
-                self._is_due, self._trouble = False, ""
+                self._files.taken()
+                self._trouble = ""
                 _LOG.info("nats certificates replaced", extra=fields(file=self._certificate or self._ca))
         return self._context
-
-    def _look(self) -> None:
-        # A file that cannot be looked at is told by `_read`, with its setting.
-        for file in self._files:
-            try:
-                self._is_due |= file.look() is not None
-            except OSError:
-                self._is_due = True
 
     def _keep(self, why: str) -> None:
         if why != self._trouble:
@@ -78,24 +68,13 @@ class NatsTls:
         try:
             context = ssl.create_default_context(cafile=self._ca or None)
         except (OSError, ValueError) as error:
-            raise SettingsError(f"{PREFIX}NATS_TLS_CA {self._ca} cannot be used: {_words(error)}") from None
+            raise SettingsError(f"{PREFIX}NATS_TLS_CA {self._ca} cannot be used: {words_of(error)}") from None
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self._certificate:
             try:
-                context.load_cert_chain(self._certificate, self._key, password=_refuse_password)
+                context.load_cert_chain(self._certificate, self._key, password=refuse_password)
             except (OSError, ValueError) as error:
                 raise SettingsError(
-                    f"{PREFIX}NATS_TLS_CERT {self._certificate} with {PREFIX}NATS_TLS_KEY cannot be used: {_words(error)}"
+                    f"{PREFIX}NATS_TLS_CERT {self._certificate} with {PREFIX}NATS_TLS_KEY cannot be used: {words_of(error)}"
                 ) from None
         return context
-
-
-def _refuse_password() -> str:
-    # Elsewhere OpenSSL asks on the terminal, and a service that starts waits for ever.
-    raise ValueError("the key is encrypted; a key without a passphrase is needed")
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, ssl.SSLError):
-        return error.reason or "it is not PEM, or the key is of another certificate"
-    return (error.strerror if isinstance(error, OSError) else "") or str(error)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.core.watched_file import FileTooLarge, WatchedFile
+from eddyline.core.watched_file import FileTooLarge, WatchedFile, WatchedFiles
 from tests.support.certificates import replace
 
 if TYPE_CHECKING:
@@ -76,3 +76,32 @@ def test_file_that_is_gone_or_too_large_is_looked_at_again(tmp_path: Path) -> No
         file.look()
     replace(path, b"last")
     assert file.look() == b"last"
+
+
+def test_files_are_due_together_until_they_are_taken(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for path in (first, second):
+        replace(path, b"a")
+    files = WatchedFiles(str(first), "", str(second), str(first), bytes_max=10)
+    assert files.look()
+    assert files.look()
+    files.taken()
+    assert not files.look()
+    for change in (lambda: replace(second, b"b"), first.unlink, lambda: replace(first, b"far too large")):
+        change()
+        assert files.look()
+        files.taken()
+    # What cannot be read is due for as long as that lasts.
+    assert files.look()
+    replace(first, b"c")
+    assert files.look()
+    files.taken()
+    assert not files.look()
+
+
+def test_no_files_are_due_once() -> None:
+    files = WatchedFiles("", "", bytes_max=10)
+    assert not files
+    assert files.look()
+    files.taken()
+    assert not files.look()

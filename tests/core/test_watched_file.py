@@ -87,11 +87,14 @@ def test_files_are_due_together_until_they_are_taken(tmp_path: Path) -> None:
     assert files.look()
     files.taken()
     assert not files.look()
-    for change in (lambda: replace(second, b"b"), first.unlink, lambda: replace(first, b"far too large")):
-        change()
+    replace(second, b"b")
+    assert files.look()
+    files.taken()
+    first.unlink()
+    for _ in range(3):
         assert files.look()
         files.taken()
-    # What cannot be read is due for as long as that lasts.
+    replace(first, b"far too large")
     assert files.look()
     replace(first, b"c")
     assert files.look()

@@ -59,7 +59,7 @@ class WatchedFile:
 
 
 class WatchedFiles:
-    """Several that are judged together: due from the moment one is another, until whoever reads them says they were taken."""
+    """Several that are judged together: due from when one is another until whoever reads them says that they were taken."""
 
     def __init__(self, *paths: str, bytes_max: int) -> None:
         """An empty path = there is none."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -49,11 +49,11 @@ class Grant:
     watches_max: int | None = None
     via: str = ""
     """The role that speaks for it; empty = it came itself."""
+    is_role: bool = field(init=False, repr=False, compare=False)
+    """True = one of the cluster's own roles. Of `scopes`, looked up once: every call asks."""
 
-    @property
-    def is_role(self) -> bool:
-        """True = one of the cluster's own roles."""
-        return Scope.ROLE in self.scopes
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_role", Scope.ROLE in self.scopes)
 
     def covers(self, name: str) -> bool:
         """True = a prefix covers the name."""

@@ -30,7 +30,7 @@ from tests.support.access import Keys, secret_of
 from tests.support.certificates import Authority
 from tests.support.process_figures import processor_s
 from tests.support.processes import (
-    bare_collector,
+    bare_server,
     delivery_at,
     free_address,
     ingest_process,
@@ -215,7 +215,7 @@ async def costs_of(kind: str, collector: str) -> list[Figure]:
 async def measure() -> list[Figure]:
     """The row's figures."""
     figures: list[Figure] = []
-    async with bare_collector() as collector:
+    async with bare_server("bare_collector") as address:
         for kind in (KEYED, TLS, ALL):
-            figures += await costs_of(kind, collector)
+            figures += await costs_of(kind, f"http://{address}")
     return figures

@@ -23,7 +23,7 @@ from nats.js.api import StorageType, StreamConfig
 
 from eddyline.v1 import log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc, types_pb2
 from tests.bench.harness import ROUNDS, Figure, alternate, until_idle
-from tests.support.processes import bare_append_server, nats_server, store_server
+from tests.support.processes import bare_server, nats_server, store_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -123,7 +123,7 @@ async def measure() -> list[Figure]:
     with tempfile.TemporaryDirectory() as directory:
         async with (
             store_server(Path(directory) / "store") as store,
-            bare_append_server(directory) as bare,
+            bare_server("bare_append", directory) as bare,
             grpc.aio.insecure_channel(store, options=OPTIONS) as store_channel,
             grpc.aio.insecure_channel(bare, options=OPTIONS) as bare_channel,
         ):

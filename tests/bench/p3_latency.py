@@ -20,7 +20,7 @@ from eddyline.v1 import log_pb2, log_pb2_grpc, types_pb2
 from tests.bench.bare_echo import APPEND
 from tests.bench.harness import ROUNDS, Figure
 from tests.bench.p1_append import RECORD_BYTES, TOPIC, create_topic
-from tests.support.processes import bare_echo_server, store_server
+from tests.support.processes import bare_server, store_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -66,7 +66,7 @@ async def measure() -> list[Figure]:
     with tempfile.TemporaryDirectory() as directory:
         async with (
             store_server(Path(directory) / "store") as store,
-            bare_echo_server(directory) as echo,
+            bare_server("bare_echo", directory) as echo,
             grpc.aio.insecure_channel(store) as store_channel,
             grpc.aio.insecure_channel(echo) as echo_channel,
         ):

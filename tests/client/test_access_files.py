@@ -48,6 +48,7 @@ async def test_a_new_key_goes_with_calls_and_a_spoilt_one_is_told_once(
         await files_of(access).look()
     assert access.key.metadata() == (("authorization", "Bearer second"),)
     assert [record.message for record in caplog.records] == ["key kept"] * 2
+    assert all(record.__dict__["fields"]["error"].count(str(file)) == 1 for record in caplog.records)
     assert "two words" not in caplog.text
     replace(file, b"third\n")
     await files_of(access).look()
@@ -92,6 +93,19 @@ async def test_files_are_looked_at_until_it_is_left_and_what_is_raised_comes_out
     replace(file, b"fourth")
     await clock.pass_time(LOOK_S)
     assert access.key.metadata() == (("authorization", "Bearer third"),)
+
+
+async def test_channels_that_were_replaced_are_closed_when_it_is_left(tmp_path: Path) -> None:
+    old, new = Authority(tmp_path / "old"), Authority(tmp_path / "new")
+    files, clock = Files(tmp_path / "mine", old, "client"), ManualClock()
+    access = client_access(tls_ca=str(files.ca))
+    async with files_of(access).running(clock), access.open_channel("127.0.0.1:1") as channel:
+        files.trust(new)
+        await clock.pass_time(LOOK_S)
+        channel.get_state()  # goes by the newest from here on, and has no use for the first
+        assert access.renewed is not None
+        assert access.renewed.idle_count == 1
+    assert access.renewed.idle_count == 0
 
 
 def test_a_key_that_is_given_goes_before_a_file_and_nothing_is_looked_at(

@@ -84,27 +84,11 @@ async def store_process(data_dir: Path, **more: str) -> AsyncIterator[tuple[asyn
 
 
 @asynccontextmanager
-async def bare_append_server(directory: str) -> AsyncIterator[str]:
-    """P1's baseline; its address."""
-    async with process("tests.bench.bare_append", directory) as started:
+async def bare_server(module: str, *arguments: str) -> AsyncIterator[str]:
+    """A baseline of `tests.bench`, which prints its port: its address."""
+    async with process(f"tests.bench.{module}", *arguments) as started:
         assert started.stdout is not None
         yield f"127.0.0.1:{int(await started.stdout.readline())}"
-
-
-@asynccontextmanager
-async def bare_echo_server(directory: str) -> AsyncIterator[str]:
-    """P3's baseline; its address."""
-    async with process("tests.bench.bare_echo", directory) as started:
-        assert started.stdout is not None
-        yield f"127.0.0.1:{int(await started.stdout.readline())}"
-
-
-@asynccontextmanager
-async def bare_collector() -> AsyncIterator[str]:
-    """One that takes traces and metrics and keeps nothing; its URL."""
-    async with process("tests.bench.bare_collector") as started:
-        assert started.stdout is not None
-        yield f"http://127.0.0.1:{int(await started.stdout.readline())}"
 
 
 async def serving(address: str, service: str = "", *, is_serving: bool = True, tls: ClientTls | None = None) -> None:
@@ -199,13 +183,9 @@ async def delivery_at(address: str, store: str, **more: str) -> AsyncIterator[as
 @asynccontextmanager
 async def bare_chain(nats_url: str, subject: str) -> AsyncIterator[str]:
     """P4's baseline; the address of its last hop."""
-
-    async def port(started: asyncio.subprocess.Process) -> str:
-        assert started.stdout is not None
-        return f"127.0.0.1:{int(await started.stdout.readline())}"
-
-    module = "tests.bench.bare_chain"
-    async with process(module, "store") as first:
-        store = await port(first)
-        async with process(module, "delivery", store) as second, process(module, "ingest", store, nats_url, subject):
-            yield await port(second)
+    async with (
+        bare_server("bare_chain", "store") as store,
+        bare_server("bare_chain", "delivery", store) as delivery,
+        process("tests.bench.bare_chain", "ingest", store, nats_url, subject),
+    ):
+        yield delivery

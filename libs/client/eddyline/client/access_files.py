@@ -57,8 +57,12 @@ class AccessFiles:
     @asynccontextmanager
     async def running(self, clock: Clock) -> AsyncIterator[None]:
         """Look until left."""
-        async with beside(self._look_on(clock), name="access files"):
-            yield
+        try:
+            async with beside(self._look_on(clock), name="access files"):
+                yield
+        finally:
+            if self.tls is not None:
+                await self.tls.close_idle()
 
     async def look(self) -> None:
         """Look once, and go by what is new."""
@@ -79,8 +83,10 @@ class AccessFiles:
             if content is not None:
                 self.key.replace(parse_secret(content))
                 self._said.pop("key", None)
-        except (OSError, MalformedKeys) as error:
-            self._keep("key", f"{file.path}: {error}")
+        except OSError as error:
+            self._keep("key", f"{file.path} cannot be read: {error.strerror or error}")
+        except MalformedKeys as error:
+            self._keep("key", f"{file.path} {error}")
 
     def _take_tls(self, held: HeldTls) -> None:
         if not self._tls_files.look():

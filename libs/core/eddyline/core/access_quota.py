@@ -31,17 +31,15 @@ class Quotas:
         self.watches: Counter[str] = Counter()
 
     def enter(self, grant: Grant, *, is_watch: bool) -> None:
-        """Count the call of this task, until the task is over; not where nothing bounds it.
+        """Count the call of this task, until the task is over.
 
         Raises:
             QuotaRequests, QuotaWatches.
         """
         counts = self.watches if is_watch else self.requests
         limit = self._limit(grant, is_watch=is_watch)
-        if not limit:
-            return
         name = grant.name
-        if counts[name] >= limit:
+        if limit and counts[name] >= limit:
             raise _over(name, limit, is_watch=is_watch)
         task = asyncio.current_task()
         assert task is not None, "a call is a task"

@@ -129,7 +129,7 @@ class CallerChannel(grpc.aio.Channel):
         own, calling = self._metadata, cast("Any", call)
 
         def with_metadata(*arguments: Any, metadata: Metadata | None = None, **options: Any) -> Any:
-            # Made here: of a tuple gRPC asks first whether it is a sequence, which takes longer than all else about it.
+            # Made here: of a tuple gRPC asks first whether it is a `typing.Sequence`, a microsecond a call.
             return calling(*arguments, metadata=grpc.aio.Metadata(*(metadata or ()), *own()), **options)
 
         # The casts: gRPC's multi-callables are abstract classes, and what calls one is as good as one.

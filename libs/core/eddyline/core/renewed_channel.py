@@ -1,4 +1,4 @@
-"""A channel of a role whose certificate and authorities are renewed while it is open.
+"""A channel of a role or a client whose certificate and authorities are renewed while it is open.
 
 gRPC's credentials are for the life of a channel. So a call goes by a channel that was opened with what is held now: the
 first call after a renewal opens it, and so a connection. Calls under way stay where they are: TLS looks at certificates when
@@ -30,6 +30,11 @@ class HeldTls:
     def __init__(self, tls: ClientTls) -> None:
         self.newest = tls
         self._idle: list[grpc.aio.Channel] = []
+
+    @property
+    def idle_count(self) -> int:
+        """Channels that wait to be closed."""
+        return len(self._idle)
 
     def retire(self, channel: grpc.aio.Channel) -> None:
         """Take a channel that is not the newest, and has no calls."""

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from eddyline.core.beside import beside
 from eddyline.core.clock import sleep
 from eddyline.core.otlp_resource import instance_id
 from eddyline.core.telemetry import fields
@@ -60,22 +61,14 @@ class TraceExport:
             return
         exporter = OtlpSpanExporter(self._url, role=self._role, version=self._version, instance=self._instance)
         threads = ThreadPoolExecutor(1, thread_name_prefix="traces")
-        raised: BaseException | None = None
         try:
-            async with asyncio.TaskGroup() as tasks:
-                pushing = tasks.create_task(self._push_ever(exporter, threads), name="trace push")
-                try:
-                    yield
-                except BaseException as error:  # raised again as it is: a group would wrap it
-                    raised = error
-                pushing.cancel()
-            if raised is None and not self._is_failing:
+            async with beside(self._push_ever(exporter, threads), name="trace push"):
+                yield
+            if not self._is_failing:
                 await self._push_last(exporter, threads)
         finally:
             exporter.close()
             threads.shutdown(wait=False, cancel_futures=True)
-        if raised is not None:
-            raise raised
 
     async def _push_ever(self, exporter: OtlpSpanExporter, threads: Executor) -> NoReturn:
         while True:

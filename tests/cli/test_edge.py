@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.cli.command import parse
-from eddyline.cli.edge import Steps
+from eddyline.cli.edge_follow import Steps
 from eddyline.cli.failure import CommandError
 from eddyline.cli.output import Output
 from eddyline.cli.verb import Context

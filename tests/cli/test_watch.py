@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.cli import watch
+from eddyline.cli import watch_event
 from eddyline.client.events import CaughtUp
 from eddyline.core.batch import Batch
 from eddyline.core.clock import SystemClock, SystemHost
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from eddyline.client.events import WatchEvent
     from tests.support.command_line import Command
 
-say_as_ever = watch._say
+say_as_ever = watch_event.say_event
 
 RECORDS = [
     Record(op=Op.PUT, key=b"a", data=b"one", tag="red", node="near"),
@@ -99,7 +99,7 @@ async def _watching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
         if isinstance(event, CaughtUp):
             level.set()
 
-    monkeypatch.setattr(watch, "_say", say)
+    monkeypatch.setattr(watch_event, "say_event", say)
     async with served_store(tmp_path / "store") as store, delivery_of(store) as address:
         await store.link.create_topic("t", Kind.KV, TopicConfig(cap_records=len(RECORDS)))
         await append(store.link, "t", Batch.from_rows(RECORDS))

@@ -93,5 +93,5 @@ def command_at(
         finally:
             await channels.close()
 
-    monkeypatch.setattr("eddyline.cli.verb.connect", connect)
+    monkeypatch.setattr("eddyline.client.connect.connect", connect)
     return Command(address)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import EXIT_USAGE, CommandError
-from eddyline.client.access import ENVIRONMENT, AccessInvalid, access_of_environment
 from eddyline.core.errors import NotReady
 
 if TYPE_CHECKING:
@@ -43,6 +42,8 @@ def asked_access(arguments: argparse.Namespace, environ: Mapping[str, str]) -> C
     Raises:
         CommandError: it cannot be used.
     """
+    from eddyline.client.access import ENVIRONMENT, AccessInvalid, access_of_environment
+
     given = {name: str(getattr(arguments, name)) for name in ACCESS_FLAGS}
     try:
         return access_of_environment(environ, **given)

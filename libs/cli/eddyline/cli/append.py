@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from eddyline.cli.append_lines import append_lines
 from eddyline.cli.failure import EXIT_OK, EXIT_USAGE, CommandError
 from eddyline.cli.json_record import OPS, record_from_json
 from eddyline.cli.verb import add_verb, connected, count
@@ -99,6 +98,9 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         if arguments.values:
             records = [_record_of(value, template, is_json=arguments.json) for value in arguments.values]
             return await _append_once(client, arguments, context, records, create)
+        # Here, because the run's batches need numpy.
+        from eddyline.cli.append_lines import append_lines
+
         return await append_lines(client, arguments, context, template, create)
 
 

@@ -9,7 +9,6 @@ from eddyline.cli.confirm import add_yes, confirm
 from eddyline.cli.failure import EXIT_OK
 from eddyline.cli.quantity import counted
 from eddyline.cli.verb import add_verb, connected, limit
-from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.core.shown import shown_bytes
 from eddyline.core.topic import Kind
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     import argparse
 
     from eddyline.cli.verb import Context, Subparsers
+    from eddyline.core.match import Match
 
 _EXAMPLE: Final = """
 eddyline delete access --before 5000
@@ -31,11 +31,12 @@ logs only. The bytes leave the disk within the store's erase_within_h, or at onc
 
 JSON (-o json): topic, deleted_count, earliest_seq, head_seq, epoch."""
 _MATCHES: Final = {
-    "key": (MatchField.KEY, MatchKind.EQ),
-    "key_prefix": (MatchField.KEY, MatchKind.PREFIX),
-    "tag": (MatchField.TAG, MatchKind.EQ),
-    "tag_prefix": (MatchField.TAG, MatchKind.PREFIX),
+    "key": ("KEY", "EQ"),
+    "key_prefix": ("KEY", "PREFIX"),
+    "tag": ("TAG", "EQ"),
+    "tag_prefix": ("TAG", "PREFIX"),
 }
+"""By the arguments' names: members of MatchField and MatchKind."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -63,7 +64,7 @@ def add(subparsers: Subparsers) -> None:
 
 def contradiction(arguments: argparse.Namespace) -> str:
     """What the arguments say against each other; empty = nothing."""
-    if not arguments.before and _match_of(arguments) is None:
+    if not arguments.before and not any(getattr(arguments, name) is not None for name in _MATCHES):
         return "say what to delete: --before, --key, --key-prefix, --tag or --tag-prefix"
     if arguments.key == "" or arguments.tag == "":
         return "no record has an empty key or tag; --key-prefix '' is every record with a key"
@@ -103,10 +104,13 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
 
 
 def _match_of(arguments: argparse.Namespace) -> Match | None:
+    # Here, because a match is applied with numpy, which the store alone does.
+    from eddyline.core.match import Match, MatchField, MatchKind
+
     for name, (field, kind) in _MATCHES.items():
         value: str | None = getattr(arguments, name)
         if value is not None:
-            return Match(field, kind, os.fsencode(value))
+            return Match(MatchField[field], MatchKind[kind], os.fsencode(value))
     return None
 
 
@@ -114,5 +118,5 @@ def _what(before_seq: int, match: Match | None) -> str:
     below = f" below {before_seq}" if before_seq else ""
     if match is None:
         return f"all{below}"
-    how = "is" if match.kind is MatchKind.EQ else "starts with"
+    how = "is" if match.kind.name == "EQ" else "starts with"
     return f"what{below} has a {match.field.name.lower()} that {how} '{shown_bytes(match.value)}'"

@@ -12,13 +12,13 @@ from eddyline.cli.progress import Progress, share
 from eddyline.cli.quantity import counted, shown_size, shown_span
 from eddyline.cli.topic_settings import add_settings, change_of, kept_text, settings_fields
 from eddyline.cli.verb import add_group, add_verb, connected, count
-from eddyline.core.deletion import EraseProgress
 from eddyline.core.topic import ConfigChange, Kind, TopicConfig, changed
 
 if TYPE_CHECKING:
     import argparse
 
     from eddyline.cli.verb import Context, Subparsers
+    from eddyline.core.deletion import EraseProgress
     from eddyline.core.topic import TopicInfo
 
 _HEADER: Final = ("NAME", "KIND", "DURABILITY", "RECORDS", "BYTES", "FROM", "TO", "KEEPS", "SOURCE", "CREATED")
@@ -160,7 +160,8 @@ async def delete(arguments: argparse.Namespace, context: Context) -> int:
 
 async def erase(arguments: argparse.Namespace, context: Context) -> int:
     """Erase what was deleted from a topic."""
-    progress, step = Progress(context.clock), EraseProgress(0, 0)
+    progress = Progress(context.clock)
+    step: EraseProgress | None = None
     async with (
         connected(arguments, context, topic=arguments.name) as client,
         aclosing(client.erase_topic(arguments.name, if_epoch=arguments.if_epoch)) as steps,
@@ -168,7 +169,7 @@ async def erase(arguments: argparse.Namespace, context: Context) -> int:
         async for step in steps:
             of = f"{shown_size(step.done_bytes)} of {shown_size(step.total_bytes)}"
             progress.tell(f"erasing {arguments.name}: {share(step.done_bytes, step.total_bytes)}, {of}")
-    if not step.erased:
+    if step is None or not step.erased:
         raise CommandError(f"the store ended the erasure of {arguments.name} before all was erased", "try again")
     context.output.say(
         f"erased: nothing that was deleted from {arguments.name} is on disk any more",

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from eddyline.cli.cluster import DATA_DEFAULT, in_order
 from eddyline.cli.failure import EXIT_OK
 from eddyline.cli.folder import log_path
-from eddyline.cli.local_cluster import LocalClusterPlan, local_cluster
 from eddyline.cli.verb import add_verb
 from eddyline.core.settings import STORE_SHARDS_MAX
 
@@ -76,6 +75,9 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Run the cluster until it is told to stop."""
+    # Here, because it asks the roles by gRPC.
+    from eddyline.cli.local_cluster import LocalClusterPlan, local_cluster
+
     plan = LocalClusterPlan(
         arguments.data,
         free_ports=arguments.free_ports,

@@ -5,17 +5,14 @@ from __future__ import annotations
 import argparse
 import re
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.access import add_access, asked_access, unanswered
 from eddyline.cli.cluster import DATA_DEFAULT, cluster_address
 from eddyline.cli.quantity import NUMBER_MAX
-from eddyline.client.connect import connect
-from eddyline.core.caller_channel import CallerAccess
 from eddyline.core.errors import Deadline, NotReady
-from eddyline.core.routing import shard_of
 
 if TYPE_CHECKING:
     import random
@@ -23,6 +20,7 @@ if TYPE_CHECKING:
 
     from eddyline.cli.output import Output
     from eddyline.client.connect import Client
+    from eddyline.core.caller_channel import CallerAccess
     from eddyline.core.clock import Clock, Host
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -34,14 +32,14 @@ _ADDRESS: Final = re.compile(r"[^\s:/]+:[0-9]{1,5}|\[[0-9a-fA-F:]+\]:[0-9]{1,5}"
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a verb may use of the world. `access` = what it shows to a cluster that it runs itself."""
+    """What a verb may use of the world. `access` = what it shows to a cluster that it runs itself; None = nothing."""
 
     output: Output
     environ: Mapping[str, str]
     clock: Clock
     host: Host
     random_source: random.Random
-    access: CallerAccess = field(default_factory=CallerAccess)
+    access: CallerAccess | None = None
 
 
 def add_verb(
@@ -111,6 +109,9 @@ async def connected(
     Raises:
         CommandError: nothing names one. NotReady: nobody answers there; of several stores it is named.
     """
+    # Here, because gRPC and numpy take half a second to load, which `--help` and wrong usage need not wait for.
+    from eddyline.client.connect import connect
+
     address = cluster_address(arguments.cluster, context.environ, arguments.data)
     access = asked_access(arguments, context.environ)
     connecting = connect(
@@ -131,6 +132,8 @@ async def connected(
 
 def _at_store(error: NotReady | Deadline, topic: str, stores: Sequence[str]) -> NotReady | Deadline:
     """The error with the store that a topic lives on, where it is one of several."""
+    from eddyline.core.routing import shard_of
+
     if len(stores) < 2 or "shardIndex" in error.metadata:
         return error
     shard = shard_of(topic, len(stores))

@@ -11,7 +11,6 @@ from eddyline.cli.progress import Progress, share
 from eddyline.cli.quantity import counted
 from eddyline.cli.source import DIFFERENCES_MAX, SETTLE_MS_MAX
 from eddyline.cli.verb import add_verb, connected, whole_number
-from eddyline.client.source_check import SourceVerdict
 from eddyline.core.errors import EddylineError
 from eddyline.core.shown import shown_bytes
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from eddyline.cli.output import Output
     from eddyline.cli.verb import Context, Subparsers
     from eddyline.client.connect import Client
-    from eddyline.client.source_check import Difference, SourceProgress
+    from eddyline.client.source_check import Difference, SourceProgress, SourceVerdict
 
 STANDING: Final = ("SOURCE_LOST", "CURSOR_EXPIRED", "STREAM_RECREATED", "CURSOR_AHEAD", "OVERSIZE", "PAUSED")
 """States in which a source does not copy until something is done about it."""
@@ -112,6 +111,8 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
 
 
 async def _verdict(client: Client, name: str, arguments: argparse.Namespace, progress: Progress) -> SourceVerdict:
+    from eddyline.client.source_check import SourceVerdict
+
     steps = client.sources.verify(name, repair=arguments.repair, settle_ms=arguments.settle_ms, limit=arguments.limit)
     async with aclosing(steps):
         async for step in steps:

@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final
 
-from eddyline.cli.explain import explain
 from eddyline.cli.failure import EXIT_OK, CommandError
 from eddyline.cli.outage import Outage
-from eddyline.cli.output import gap_fields, gap_line, put_bytes, record_fields, record_line
 from eddyline.cli.quantity import commit_time_ns
 from eddyline.cli.verb import add_verb, connected, count, limit
-from eddyline.client.events import (
-    CaughtUp,
-    Lost,
-    Position,
-    Records,
-    SnapshotBegan,
-    SnapshotEnded,
-    SnapshotResumed,
-    TopicGone,
-)
-from eddyline.client.watch_plan import AtRevision, AtTime, WatchTopic
-from eddyline.core.shown import shown_bytes
 from eddyline.core.topic import Kind
 
 if TYPE_CHECKING:
     import argparse
 
-    from eddyline.cli.output import Json, Output
     from eddyline.cli.verb import Context, Subparsers
     from eddyline.client.connect import Client
-    from eddyline.client.events import WatchEvent
     from eddyline.client.watch_plan import Start
 
 _EXAMPLE: Final = """
@@ -129,6 +113,11 @@ def contradiction(arguments: argparse.Namespace) -> str:
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Watch."""
+    # Here, because the client's watch needs gRPC and numpy.
+    from eddyline.cli.explain import explain
+    from eddyline.cli.watch_event import say_event
+    from eddyline.client.watch_plan import WatchTopic
+
     outage = Outage(context.output.say_aside)
     async with connected(arguments, context) as client:
         wanted = [
@@ -152,11 +141,14 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         async with client.watch(wanted, resume_snapshots=True, on_retry=outage.failed, on_resume=outage.over) as events:
             async for event in events:
                 outage.over()
-                _say(event, context.output)
+                say_event(event, context.output)
     return EXIT_OK
 
 
 async def _start_of(client: Client, name: str, arguments: argparse.Namespace, outage: Outage) -> Start:
+    from eddyline.client.events import Position
+    from eddyline.client.watch_plan import AtRevision, AtTime
+
     if arguments.after is not None:
         return Position((await client.get_topic(name, on_retry=outage.failed)).epoch, arguments.after)
     if arguments.at_time is not None:
@@ -173,45 +165,3 @@ async def _start_of(client: Client, name: str, arguments: argparse.Namespace, ou
     if arguments.start is not None:
         raise CommandError(f"{name} is a log, which has no current values", "give --start tail or --start earliest")
     return "tail"
-
-
-def _say(event: WatchEvent, output: Output) -> None:
-    match event:
-        case Records():
-            sizes = event.data_bytes or (None,) * len(event.records)
-            for record, size in zip(event.records, sizes, strict=True):
-                output.say(
-                    f"{event.topic}  {record_line(record)}{'' if size is None else f'  ({size} bytes)'}",
-                    {
-                        "topic": event.topic,
-                        **record_fields(record),
-                        **({} if size is None else {"data_bytes": size}),
-                        "in_snapshot": event.in_snapshot,
-                    },
-                )
-        case Lost():
-            output.say(f"{event.topic}  {gap_line(event.gap)}", {"topic": event.topic, **gap_fields(event.gap)})
-        case SnapshotBegan():
-            output.say(
-                f"-- {event.topic}: current values at {event.fold_seq}",
-                {"topic": event.topic, "event": "snapshot_begin", "fold_seq": event.fold_seq},
-            )
-        case SnapshotResumed():
-            fields: dict[str, Json] = {
-                "topic": event.topic,
-                "event": "snapshot_resume",
-                "fold_seq": event.fold_seq,
-            }
-            put_bytes(fields, "after_key", event.after_key)
-            output.say(f"-- {event.topic}: current values go on behind {shown_bytes(event.after_key)}", fields)
-        case SnapshotEnded():
-            output.say(
-                f"-- {event.topic}: {event.count} current value{'' if event.count == 1 else 's'}; changes follow",
-                {"topic": event.topic, "event": "snapshot_end", "fold_seq": event.fold_seq, "count": event.count},
-            )
-        case CaughtUp():
-            output.say("-- caught up", {"event": "caught_up"})
-        case TopicGone():
-            output.say(f"-- {event.topic}: deleted", {"topic": event.topic, "event": "topic_deleted"})
-        case _:
-            assert_never(event)

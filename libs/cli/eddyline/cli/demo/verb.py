@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from eddyline.cli.access import add_access
 from eddyline.cli.cluster import DATA_DEFAULT, DEMO
-from eddyline.cli.settings_check import client_of_own
 from eddyline.cli.up import add_cluster_arguments
 from eddyline.cli.verb import add_verb
 
@@ -37,5 +36,6 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Run the demo."""
     # Here, because nats, certifi and the list are needed by this verb alone, and every other one should start at once.
     from eddyline.cli.demo.demo import run_demo
+    from eddyline.cli.settings_check import client_of_own
 
     return await run_demo(arguments, replace(context, access=client_of_own(arguments, context.environ)))

@@ -71,6 +71,7 @@ async def lone_store(
             **(variables or {}),
         },
     )
+    assert context.access is not None
     async with (
         supervised(
             [[spec]], data=folder, clock=context.clock, random_source=context.random_source, tell=_say_nothing

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.access import add_access
-from eddyline.cli.settings_check import client_of_own
 from eddyline.cli.verb import add_verb
 
 if TYPE_CHECKING:
@@ -73,5 +72,6 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Run the drills."""
     # Here, because nats is needed by this verb and the demo alone.
     from eddyline.cli.drill.drills import run_drills
+    from eddyline.cli.settings_check import client_of_own
 
     return await run_drills(arguments, replace(context, access=client_of_own(arguments, context.environ)))

@@ -19,7 +19,7 @@ import (
 	pb "eddyline-first-client/gen/eddyline/v1"
 )
 
-//go:generate go run ./generate ../../../proto eddyline-first-client/gen/eddyline/v1;eddylinev1 gen
+//go:generate go run ./generate ../../../proto gen
 
 const usage = `Usage: client [options] append TOPIC [KEY=VALUE ...]   one batch; no pairs: one a line from stdin
        client [options] get TOPIC KEY                the live value of a key (KV topics)

@@ -1,7 +1,7 @@
 // Command generate makes Go of proto files without a protoc on the machine: it compiles them with protocompile and hands
 // them to the two usual plugins, which the go command builds.
 //
-//	go run ./generate PROTO_DIR PACKAGE OUT_DIR
+//	go run ./generate PROTO_DIR OUT_DIR
 package main
 
 import (
@@ -22,27 +22,23 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	if len(os.Args) != 4 {
-		log.Fatal("usage: generate PROTO_DIR PACKAGE OUT_DIR")
+	if len(os.Args) != 3 {
+		log.Fatal("usage: generate PROTO_DIR OUT_DIR")
 	}
-	if err := generate(os.Args[1], os.Args[2], os.Args[3]); err != nil {
+	if err := generate(os.Args[1], os.Args[2]); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func generate(protoDir, goPackage, outDir string) error {
+func generate(protoDir, outDir string) error {
 	paths, err := filepath.Glob(filepath.Join(protoDir, "eddyline", "v1", "*.proto"))
 	if err != nil || len(paths) == 0 {
 		return fmt.Errorf("no proto files in %s: %v", protoDir, err)
 	}
-	parameter := "paths=source_relative"
-	request := &pluginpb.CodeGeneratorRequest{}
+	request := &pluginpb.CodeGeneratorRequest{Parameter: proto.String("paths=source_relative")}
 	for _, path := range paths {
-		name := "eddyline/v1/" + filepath.Base(path)
-		request.FileToGenerate = append(request.FileToGenerate, name)
-		parameter += fmt.Sprintf(",M%s=%s", name, goPackage)
+		request.FileToGenerate = append(request.FileToGenerate, "eddyline/v1/"+filepath.Base(path))
 	}
-	request.Parameter = &parameter
 	resolver := protocompile.WithStandardImports(&protocompile.SourceResolver{ImportPaths: []string{protoDir}})
 	compiler := protocompile.Compiler{Resolver: resolver}
 	files, err := compiler.Compile(context.Background(), request.FileToGenerate...)

@@ -1,12 +1,12 @@
 package eddyline.first;
 
 import com.google.protobuf.ByteString;
-import eddyline.v1.Fold.GetEntryRequest;
-import eddyline.v1.Log.AppendRecordsRequest;
-import eddyline.v1.Log.CreateIfMissing;
-import eddyline.v1.TopicOuterClass.TopicKind;
-import eddyline.v1.Types.Record;
-import eddyline.v1.Types.RecordBatch;
+import eddyline.v1.AppendRecordsRequest;
+import eddyline.v1.CreateIfMissing;
+import eddyline.v1.GetEntryRequest;
+import eddyline.v1.Record;
+import eddyline.v1.RecordBatch;
+import eddyline.v1.TopicKind;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;

@@ -1,12 +1,12 @@
 package eddyline.first;
 
 import com.google.protobuf.ByteString;
-import eddyline.v1.Delivery.StartPoint;
-import eddyline.v1.Delivery.WatchTopic;
-import eddyline.v1.Delivery.WatchTopicsRequest;
-import eddyline.v1.Delivery.WatchTopicsResponse;
-import eddyline.v1.Types.Cursor;
-import eddyline.v1.Types.Record;
+import eddyline.v1.Cursor;
+import eddyline.v1.Record;
+import eddyline.v1.StartPoint;
+import eddyline.v1.WatchTopic;
+import eddyline.v1.WatchTopicsRequest;
+import eddyline.v1.WatchTopicsResponse;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;

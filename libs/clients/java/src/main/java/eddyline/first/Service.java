@@ -1,13 +1,13 @@
 package eddyline.first;
 
-import eddyline.v1.DeliveryServiceGrpc;
 import eddyline.v1.DeliveryServiceGrpc.DeliveryServiceBlockingStub;
-import eddyline.v1.FoldServiceGrpc;
+import eddyline.v1.DeliveryServiceGrpc;
 import eddyline.v1.FoldServiceGrpc.FoldServiceBlockingStub;
-import eddyline.v1.LogServiceGrpc;
+import eddyline.v1.FoldServiceGrpc;
 import eddyline.v1.LogServiceGrpc.LogServiceBlockingStub;
-import eddyline.v1.TopicServiceGrpc;
+import eddyline.v1.LogServiceGrpc;
 import eddyline.v1.TopicServiceGrpc.TopicServiceBlockingStub;
+import eddyline.v1.TopicServiceGrpc;
 import io.grpc.Grpc;
 import io.grpc.ManagedChannel;
 import io.grpc.StatusRuntimeException;

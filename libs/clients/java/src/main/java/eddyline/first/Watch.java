@@ -1,10 +1,10 @@
 package eddyline.first;
 
-import eddyline.v1.Delivery.StartPoint;
-import eddyline.v1.Delivery.WatchTopicsResponse;
-import eddyline.v1.TopicOuterClass.GetTopicRequest;
-import eddyline.v1.TopicOuterClass.Topic;
-import eddyline.v1.Types.Cursor;
+import eddyline.v1.Cursor;
+import eddyline.v1.GetTopicRequest;
+import eddyline.v1.StartPoint;
+import eddyline.v1.Topic;
+import eddyline.v1.WatchTopicsResponse;
 import io.grpc.Context;
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;

@@ -36,6 +36,8 @@ KUBERNETES = ("1.27", "1.37")
 """The oldest that the chart's kubeVersion takes, and the newest whose schemas there are."""
 OPERATOR_KINDS = ("ServiceMonitor", "PrometheusRule")
 """Of the Prometheus operator: Kubernetes itself has no schema for them."""
+OF_PARENTS = {"global", "enabled"}
+"""Values that come from a parent chart alone."""
 MEMORY_BESIDE_BYTES = (384 << 20) + (256 << 20)
 """What a store holds at most beside its budget, and some of what gRPC receives at one moment: services/store/README.md."""
 
@@ -270,7 +272,7 @@ def test_schema_knows_every_value_and_no_other() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 
     def same(properties: Mapping[str, Manifest], found: Mapping[str, object], path: str) -> None:
-        assert set(properties) - {"global"} == set(found), path
+        assert set(properties) - (OF_PARENTS if path == "values" else set()) == set(found), path
         for name, below in found.items():
             if isinstance(below, Mapping) and "properties" in properties[name]:
                 same(properties[name]["properties"], below, f"{path}.{name}")

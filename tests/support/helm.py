@@ -75,6 +75,7 @@ def rendered(
     values: Sequence[Path] = (),
     sets: Sequence[str] = (),
     chart: Path = CHART,
+    release: str = RELEASE,
     more: Sequence[str] = (),
 ) -> list[Manifest]:
     """The manifests of a release.
@@ -83,7 +84,7 @@ def rendered(
         HelmFailed.
     """
     arguments = [*(f"--values={path}" for path in values), *(f"--set={one}" for one in sets), *more]
-    text = run(major, "template", RELEASE, str(chart), f"--namespace={NAMESPACE}", *arguments)
+    text = run(major, "template", release, str(chart), f"--namespace={NAMESPACE}", *arguments)
     return [manifest for manifest in yaml.safe_load_all(text) if manifest]
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 KINDS = {
-    "v1": ("ConfigMap", "Service", "ServiceAccount"),
+    "v1": ("ConfigMap", "PersistentVolumeClaim", "Service", "ServiceAccount"),
     "apps/v1": ("Deployment", "StatefulSet"),
     "autoscaling/v2": ("HorizontalPodAutoscaler",),
     "batch/v1": ("CronJob",),
@@ -21,6 +21,8 @@ KINDS = {
 }
 """What the server knows; Helm asks before it takes a manifest."""
 STATEFUL_SETS = "/apis/apps/v1/namespaces/{namespace}/statefulsets/{name}"
+CLAIMS = "/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}"
+CRON_JOBS = "/apis/batch/v1/namespaces/{namespace}/cronjobs/{name}"
 
 
 @contextmanager

@@ -1,15 +1,81 @@
-{{- define "eddyline.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{/* At most `max` characters of a name. One that is longer ends with 8 hex digits of its hash, so that two which begin alike stay two. */}}
+{{- define "eddyline.shortened" -}}
+{{- if le (len .name) (int .max) -}}
+{{- .name | trimSuffix "-" -}}
 {{- else -}}
-{{- $name := default .Chart.Name .Values.nameOverride -}}
-{{- if contains $name .Release.Name -}}{{ .Release.Name | trunc 40 | trimSuffix "-" }}{{- else -}}{{ printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" }}{{- end -}}
+{{- printf "%s-%s" (.name | trunc (sub .max 9 | int) | trimSuffix "-") (.name | sha256sum | trunc 8) -}}
 {{- end -}}
+{{- end -}}
+
+{{/* Cut off without a hash, as the first charts did: kept where this release has a store, or a claim of one, under that name. */}}
+{{- define "eddyline.keptName" -}}
+{{- $old := .name | trunc 40 | trimSuffix "-" -}}
+{{- $found := lookup "apps/v1" "StatefulSet" .root.Release.Namespace (printf "%s-store" $old) -}}
+{{- if not $found -}}
+{{- $found = lookup "v1" "PersistentVolumeClaim" .root.Release.Namespace (printf "data-%s-store-0" $old) -}}
+{{- end -}}
+{{- if $found -}}
+{{- $labels := default dict $found.metadata.labels -}}
+{{- if or (eq (include "eddyline.isOurs" (dict "root" .root "labels" $labels)) "true") (not (hasKey $labels "app.kubernetes.io/instance")) -}}
+{{- $old -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether an object of the cluster with these labels is of this release. */}}
+{{- define "eddyline.isOurs" -}}
+{{- and (eq (get .labels "app.kubernetes.io/instance") .root.Release.Name) (eq (get .labels "app.kubernetes.io/name") (include "eddyline.name" .root)) -}}
+{{- end -}}
+
+{{- define "eddyline.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* As it was asked for, of any length. */}}
+{{- define "eddyline.askedName" -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "eddyline.fullname" -}}
+{{- $name := include "eddyline.askedName" . -}}
+{{- $kept := "" -}}
+{{- if gt (len $name) 40 -}}
+{{- $kept = include "eddyline.keptName" (dict "root" . "name" $name) -}}
+{{- end -}}
+{{- default (include "eddyline.shortened" (dict "name" $name "max" 40)) $kept -}}
+{{- end -}}
+
+{{/* Of a job of Spark's, `.name`. Kubernetes adds 11 characters, and 63 is its limit. A name that was cut off without a hash is kept too,
+unless it would be that of two jobs. */}}
+{{- define "eddyline.jobName" -}}
+{{- $full := include "eddyline.fullname" .root -}}
+{{- $name := printf "%s-spark-%s" $full .name -}}
+{{- $kept := "" -}}
+{{- if gt (len $name) 52 -}}
+{{- $old := $name | trunc 52 | trimSuffix "-" -}}
+{{- $alike := 0 -}}
+{{- range .root.Values.spark.jobs -}}
+{{- if eq $old (printf "%s-spark-%s" $full .name | trunc 52 | trimSuffix "-") -}}{{- $alike = add $alike 1 -}}{{- end -}}
+{{- end -}}
+{{- with lookup "batch/v1" "CronJob" .root.Release.Namespace $old -}}
+{{- if and (eq (int $alike) 1) (eq (include "eddyline.isOurs" (dict "root" $.root "labels" (default dict .metadata.labels))) "true") -}}
+{{- $kept = $old -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- default (include "eddyline.shortened" (dict "name" $name "max" 52)) $kept -}}
 {{- end -}}
 
 {{/* What selects a role's pods. Immutable in every object that has it: nothing here may come from a version. */}}
 {{- define "eddyline.selector" -}}
-app.kubernetes.io/name: {{ default .root.Chart.Name .root.Values.nameOverride | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/name: {{ include "eddyline.name" .root }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .role }}
 {{- end -}}
@@ -247,6 +313,9 @@ claim: {{ toJson (index $found.spec.volumeClaimTemplates 0).spec }}
 
 {{/* What the schema cannot say: values that mean nothing without another. */}}
 {{- define "eddyline.check" -}}
+{{- if and (hasKey .Values "enabled") (not .Values.enabled) -}}
+{{- fail "enabled is false, and the chart was asked for all the same: in the parent's Chart.yaml its dependency needs `condition: <its name>.enabled`" -}}
+{{- end -}}
 {{- if and .Values.access.tls.mutual (not .Values.access.tls.secret) -}}
 {{- fail "access.tls.mutual needs access.tls.secret: without certificates nobody is asked for one" -}}
 {{- end -}}

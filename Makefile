@@ -21,6 +21,10 @@ $(VENV)/.uv:
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $$(grep -E '^uv==' constraints.txt)
 	@touch $@
 
+# Generated code runs with the protobuf and grpcio of its generator or newer ones, up to the next major: this one gives
+# protobuf 6.31 to 7. Its package asks for protobuf 6 and runs beside 7.
+GENERATOR := grpcio-tools==1.76.0
+
 # nkeys is there as source only: built by itself, with what it does not say it needs
 $(VENV)/.run: $(VENV)/.uv $(PINS)
 	@$(UV) hatchling editables nkeys
@@ -33,6 +37,7 @@ $(VENV)/.test: $(VENV)/.run
 
 $(VENV)/.dev: $(VENV)/.test
 	@$(UV) --group dev
+	@$(UV) --no-deps $(GENERATOR)
 	@touch $@
 
 $(VENV)/.spark: $(VENV)/.dev

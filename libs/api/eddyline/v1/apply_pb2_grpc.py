@@ -5,7 +5,7 @@ import warnings
 
 from eddyline.v1 import apply_pb2 as eddyline_dot_v1_dot_apply__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -25,7 +25,7 @@ if _version_not_supported:
     )
 
 
-class ApplyServiceStub:
+class ApplyServiceStub(object):
     """Applies batches of sources, keeps their definitions, positions and leases, and lets delivery follow topics.
     Served by the store. A call for a source that another shard has is forwarded to it, but FollowTopics follows topics of the
     shard alone (a step for another is UNAVAILABLE, `WRONG_SHARD`), and ListSources lists its own.
@@ -94,7 +94,7 @@ class ApplyServiceStub:
                 _registered_method=True)
 
 
-class ApplyServiceServicer:
+class ApplyServiceServicer(object):
     """Applies batches of sources, keeps their definitions, positions and leases, and lets delivery follow topics.
     Served by the store. A call for a source that another shard has is forwarded to it, but FollowTopics follows topics of the
     shard alone (a step for another is UNAVAILABLE, `WRONG_SHARD`), and ListSources lists its own.
@@ -271,7 +271,7 @@ def add_ApplyServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class ApplyService:
+class ApplyService(object):
     """Applies batches of sources, keeps their definitions, positions and leases, and lets delivery follow topics.
     Served by the store. A call for a source that another shard has is forwarded to it, but FollowTopics follows topics of the
     shard alone (a step for another is UNAVAILABLE, `WRONG_SHARD`), and ListSources lists its own.

@@ -5,7 +5,7 @@ import warnings
 
 from eddyline.v1 import cluster_pb2 as eddyline_dot_v1_dot_cluster__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -25,7 +25,7 @@ if _version_not_supported:
     )
 
 
-class ClusterServiceStub:
+class ClusterServiceStub(object):
     """Served by every role.
     """
 
@@ -47,7 +47,7 @@ class ClusterServiceStub:
                 _registered_method=True)
 
 
-class ClusterServiceServicer:
+class ClusterServiceServicer(object):
     """Served by every role.
     """
 
@@ -88,7 +88,7 @@ def add_ClusterServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class ClusterService:
+class ClusterService(object):
     """Served by every role.
     """
 

@@ -5,7 +5,7 @@ import warnings
 
 from eddyline.v1 import delivery_pb2 as eddyline_dot_v1_dot_delivery__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -25,7 +25,7 @@ if _version_not_supported:
     )
 
 
-class DeliveryServiceStub:
+class DeliveryServiceStub(object):
     """Lets subscribers watch topics. Served by delivery.
     """
 
@@ -47,7 +47,7 @@ class DeliveryServiceStub:
                 _registered_method=True)
 
 
-class DeliveryServiceServicer:
+class DeliveryServiceServicer(object):
     """Lets subscribers watch topics. Served by delivery.
     """
 
@@ -100,7 +100,7 @@ def add_DeliveryServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class DeliveryService:
+class DeliveryService(object):
     """Lets subscribers watch topics. Served by delivery.
     """
 

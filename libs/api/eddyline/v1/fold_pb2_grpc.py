@@ -5,7 +5,7 @@ import warnings
 
 from eddyline.v1 import fold_pb2 as eddyline_dot_v1_dot_fold__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -25,7 +25,7 @@ if _version_not_supported:
     )
 
 
-class FoldServiceStub:
+class FoldServiceStub(object):
     """Reads the state of KV topics, now and as it was. Served by the store; any store forwards a call to the
     shard that owns the topic, and so does delivery for reads (GetEntry, BatchGetEntries, RangeEntries, KeyHistory). What else
     is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
@@ -84,7 +84,7 @@ class FoldServiceStub:
                 _registered_method=True)
 
 
-class FoldServiceServicer:
+class FoldServiceServicer(object):
     """Reads the state of KV topics, now and as it was. Served by the store; any store forwards a call to the
     shard that owns the topic, and so does delivery for reads (GetEntry, BatchGetEntries, RangeEntries, KeyHistory). What else
     is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
@@ -240,7 +240,7 @@ def add_FoldServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class FoldService:
+class FoldService(object):
     """Reads the state of KV topics, now and as it was. Served by the store; any store forwards a call to the
     shard that owns the topic, and so does delivery for reads (GetEntry, BatchGetEntries, RangeEntries, KeyHistory). What else
     is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).

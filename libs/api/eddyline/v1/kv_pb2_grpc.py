@@ -5,7 +5,7 @@ import warnings
 
 from eddyline.v1 import kv_pb2 as eddyline_dot_v1_dot_kv__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -25,7 +25,7 @@ if _version_not_supported:
     )
 
 
-class KvServiceStub:
+class KvServiceStub(object):
     """Writes into the buckets themselves: NATS acknowledges, and sources copy as they copy everybody else's writes. Served
     by every ingest replica, for any bucket.
 
@@ -77,7 +77,7 @@ class KvServiceStub:
                 _registered_method=True)
 
 
-class KvServiceServicer:
+class KvServiceServicer(object):
     """Writes into the buckets themselves: NATS acknowledges, and sources copy as they copy everybody else's writes. Served
     by every ingest replica, for any bucket.
 
@@ -183,7 +183,7 @@ def add_KvServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class KvService:
+class KvService(object):
     """Writes into the buckets themselves: NATS acknowledges, and sources copy as they copy everybody else's writes. Served
     by every ingest replica, for any bucket.
 

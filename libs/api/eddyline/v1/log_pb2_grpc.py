@@ -5,7 +5,7 @@ import warnings
 
 from eddyline.v1 import log_pb2 as eddyline_dot_v1_dot_log__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -25,7 +25,7 @@ if _version_not_supported:
     )
 
 
-class LogServiceStub:
+class LogServiceStub(object):
     """Appends to, reads from and deletes from topics. Served by the store; any store forwards a call to the shard that owns the
     topic, and so do ingest for appends (AppendRecords, AppendStream) and delivery for reads (ReadRecords, StreamRecords,
     FindSeq). What else is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
@@ -69,7 +69,7 @@ class LogServiceStub:
                 _registered_method=True)
 
 
-class LogServiceServicer:
+class LogServiceServicer(object):
     """Appends to, reads from and deletes from topics. Served by the store; any store forwards a call to the shard that owns the
     topic, and so do ingest for appends (AppendRecords, AppendStream) and delivery for reads (ReadRecords, StreamRecords,
     FindSeq). What else is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
@@ -192,7 +192,7 @@ def add_LogServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class LogService:
+class LogService(object):
     """Appends to, reads from and deletes from topics. Served by the store; any store forwards a call to the shard that owns the
     topic, and so do ingest for appends (AppendRecords, AppendStream) and delivery for reads (ReadRecords, StreamRecords,
     FindSeq). What else is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).

@@ -5,7 +5,7 @@ import warnings
 
 from eddyline.v1 import segment_pb2 as eddyline_dot_v1_dot_segment__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -25,7 +25,7 @@ if _version_not_supported:
     )
 
 
-class SegmentServiceStub:
+class SegmentServiceStub(object):
     """Plans and reads splits of a topic. Served by the store that owns the topic; any other
     store forwards a call to it.
     """
@@ -48,7 +48,7 @@ class SegmentServiceStub:
                 _registered_method=True)
 
 
-class SegmentServiceServicer:
+class SegmentServiceServicer(object):
     """Plans and reads splits of a topic. Served by the store that owns the topic; any other
     store forwards a call to it.
     """
@@ -103,7 +103,7 @@ def add_SegmentServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class SegmentService:
+class SegmentService(object):
     """Plans and reads splits of a topic. Served by the store that owns the topic; any other
     store forwards a call to it.
     """

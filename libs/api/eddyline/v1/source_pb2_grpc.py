@@ -5,7 +5,7 @@ import warnings
 
 from eddyline.v1 import source_pb2 as eddyline_dot_v1_dot_source__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -25,7 +25,7 @@ if _version_not_supported:
     )
 
 
-class SourceServiceStub:
+class SourceServiceStub(object):
     """Manages sources. Served by every ingest replica, for any source.
     """
 
@@ -87,7 +87,7 @@ class SourceServiceStub:
                 _registered_method=True)
 
 
-class SourceServiceServicer:
+class SourceServiceServicer(object):
     """Manages sources. Served by every ingest replica, for any source.
     """
 
@@ -253,7 +253,7 @@ def add_SourceServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class SourceService:
+class SourceService(object):
     """Manages sources. Served by every ingest replica, for any source.
     """
 

@@ -5,7 +5,7 @@ import warnings
 
 from eddyline.v1 import topic_pb2 as eddyline_dot_v1_dot_topic__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -25,7 +25,7 @@ if _version_not_supported:
     )
 
 
-class TopicServiceStub:
+class TopicServiceStub(object):
     """Creates, changes, reads, lists and deletes topics. Served by the store; any store, ingest and delivery forward a call to
     the shard that owns the topic.
     """
@@ -68,7 +68,7 @@ class TopicServiceStub:
                 _registered_method=True)
 
 
-class TopicServiceServicer:
+class TopicServiceServicer(object):
     """Creates, changes, reads, lists and deletes topics. Served by the store; any store, ingest and delivery forward a call to
     the shard that owns the topic.
     """
@@ -175,7 +175,7 @@ def add_TopicServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class TopicService:
+class TopicService(object):
     """Creates, changes, reads, lists and deletes topics. Served by the store; any store, ingest and delivery forward a call to
     the shard that owns the topic.
     """

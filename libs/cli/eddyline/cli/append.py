@@ -39,7 +39,8 @@ JSON in (--json), an object a line or a VALUE, all fields optional:
 JSON out (-o json): of values first_seq, last_seq, epoch, ts_ms, deduplicated; of standard input count, first_seq,
 last_seq.
 
-Standard input: each line is stored once, also when the store restarts meanwhile; a store that is away is waited for 30 s."""
+Standard input: each line is stored once, also when the store restarts meanwhile; a store that is away is waited for 30 s.
+A line ends with LF or CRLF, and a UTF-8 byte order mark before the first one is passed over."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -106,9 +107,9 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
 
 def _record_of(value: str, template: Record, *, is_json: bool) -> Record:
     if not is_json:
-        return template._replace(data=value.encode())
+        return template._replace(data=os.fsencode(value))
     try:
-        return record_from_json(value.encode(), template)
+        return record_from_json(os.fsencode(value), template)
     except CommandError as error:
         raise CommandError(error.message, error.what_to_do, exit_code=EXIT_USAGE) from None
 

@@ -12,9 +12,8 @@ import os
 import random
 import re
 import signal
-import sys
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from eddyline.cli import (
     append,
@@ -40,8 +39,8 @@ from eddyline.cli import (
 )
 from eddyline.cli.demo import verb as demo
 from eddyline.cli.drill import verb as drill
-from eddyline.cli.failure import EXIT_FAILED, EXIT_OK, CommandError, exit_code_of, failure_line, known_cause
-from eddyline.cli.output import Output
+from eddyline.cli.failure import EXIT_FAILED, EXIT_USAGE, CommandError, exit_code_of, failure_line, known_cause
+from eddyline.cli.output import Output, ReaderGone, settled, tell_lines
 from eddyline.cli.verb import Context
 from eddyline.core.clock import SystemClock, SystemHost
 from eddyline.core.errors import EddylineError
@@ -86,6 +85,15 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **options)
         self._negative_number_matcher = _NEGATIVE
 
+    def error(self, message: str) -> NoReturn:
+        """End with exit code 2, and usage and message on stderr."""
+        tell_lines(f"{self.format_usage()}{self.prog}: error: {message}")
+        self.exit(EXIT_USAGE)
+
+    def _print_message(self, message: str, file: object = None) -> None:
+        # Help and version. argparse itself would pass over a failure to write them.
+        Output().say_text(message.removesuffix("\n"))
+
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
@@ -114,8 +122,21 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def run_command(argv: Sequence[str], *, run_loop: RunLoop) -> int:
-    """Run one command in a loop of its own; the exit code."""
-    arguments = parse(argv)
+    """Run one command in a loop of its own; the exit code.
+
+    Raises:
+        SystemExit: with the exit code, after --help, --version and wrong usage.
+    """
+    try:
+        arguments = parse(argv)
+    except SystemExit as ended:
+        raise SystemExit(settled(ended.code if isinstance(ended.code, int) else EXIT_FAILED)) from None
+    except CommandError as error:
+        return settled(_failed(error))
+    return settled(_run_verb(arguments, run_loop))
+
+
+def _run_verb(arguments: argparse.Namespace, run_loop: RunLoop) -> int:
     context = Context(
         output=Output(arguments.output),
         environ=os.environ,
@@ -130,14 +151,16 @@ def run_command(argv: Sequence[str], *, run_loop: RunLoop) -> int:
         cause = known_cause(error)
         if cause is None:
             raise
-        print(failure_line(cause, verb=arguments.verb), file=sys.stderr)
-        return cause.exit_code if isinstance(cause, CommandError) else EXIT_FAILED
+        return _failed(cause, verb=arguments.verb)
     except (KeyboardInterrupt, asyncio.CancelledError):
         return exit_code_of(heard.number)
-    except BrokenPipeError:
-        # Who read us has gone (`| head`); Python's own flush at exit would complain of the same pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK
+
+
+def _failed(error: EddylineError | CommandError, *, verb: str = "") -> int:
+    """Say a failure; the exit code."""
+    if not isinstance(error, ReaderGone):
+        tell_lines(failure_line(error, verb=verb))
+    return error.exit_code if isinstance(error, CommandError) else EXIT_FAILED
 
 
 class _Heard:

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import CommandError
+from eddyline.cli.output import ask
 
 if TYPE_CHECKING:
     import argparse
@@ -29,7 +30,7 @@ async def confirm(question: str, arguments: argparse.Namespace) -> None:
     """
     if arguments.yes or sys.stdin is None or not sys.stdin.isatty():
         return
-    print(f"eddyline: {question} [y/N] ", end="", file=sys.stderr, flush=True)
+    ask(f"{question} [y/N]")
     if (await _answer(sys.stdin.fileno())).strip().lower() not in (b"y", b"yes"):
         raise CommandError("nothing was done", "answer y, or give --yes")
 

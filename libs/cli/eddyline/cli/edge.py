@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK, CommandError
-from eddyline.cli.output import record_fields, shown_time
+from eddyline.cli.output import record_fields, shown_time, tell
 from eddyline.cli.quantity import counted, duration_ms, size_bytes
 from eddyline.cli.verb import add_group, add_verb, limit
 from eddyline.core.errors import DataCorrupt
@@ -107,10 +106,12 @@ async def get(arguments: argparse.Namespace, context: Context) -> int:
         record = fold.get(os.fsencode(key))
         if record is None:
             missing += 1
-            print(f"eddyline: KEY_NOT_FOUND: {key!r} is not live in {arguments.file}", file=sys.stderr)
+            tell(f"KEY_NOT_FOUND: {key!r} is not live in {arguments.file}")
             continue
         value = shown_bytes(record.data)
-        context.output.say(value if len(arguments.keys) == 1 else f"{key}  {value}", record_fields(record))
+        context.output.say(
+            value if len(arguments.keys) == 1 else f"{shown_bytes(os.fsencode(key))}  {value}", record_fields(record)
+        )
     return EXIT_FAILED if missing else EXIT_OK
 
 

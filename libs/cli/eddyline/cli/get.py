@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING
 
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK
-from eddyline.cli.output import record_fields
+from eddyline.cli.output import record_fields, tell
 from eddyline.cli.quantity import commit_time_ns
 from eddyline.cli.verb import add_verb, connected, count
 from eddyline.core.read import EntryPage
@@ -64,10 +63,10 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     for key, record in zip(arguments.keys, page.entries, strict=True):
         if record is None:
             missing += 1
-            print(f"eddyline: KEY_NOT_FOUND: {key!r} {verb} not live in {arguments.topic}{when}", file=sys.stderr)
+            tell(f"KEY_NOT_FOUND: {key!r} {verb} not live in {arguments.topic}{when}")
             continue
         value = shown_bytes(record.data) if record.data is None or b"\n" not in record.data else _lines(record.data)
-        text = value if len(keys) == 1 else f"{key}  {value}"
+        text = value if len(keys) == 1 else f"{shown_bytes(os.fsencode(key))}  {value}"
         fields = record_fields(record)
         fields["fold_seq"] = page.state.fold_seq
         context.output.say(text, fields)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import EXIT_OK, CommandError
-from eddyline.cli.output import Json
+from eddyline.cli.output import Json, put_bytes
 from eddyline.cli.quantity import duration_ms
 from eddyline.cli.stdin import stdin_value
 from eddyline.cli.verb import add_group, add_verb, connected, limit
@@ -180,7 +180,8 @@ def _stop_told(arguments: argparse.Namespace, context: Context) -> Iterator[_Sto
     try:
         yield stop
     except asyncio.CancelledError:
-        fields: dict[str, Json] = {"bucket": arguments.bucket, "key": arguments.key}
+        fields: dict[str, Json] = {"bucket": arguments.bucket}
+        put_bytes(fields, "key", os.fsencode(arguments.key))
         if stop.revision:
             text = f"written at revision {stop.revision}, not applied yet: do not repeat it"
             fields |= {"reason": ApplyPending.reason, "revision": stop.revision}
@@ -234,7 +235,7 @@ def _timeout_ms(text: str) -> int:
 async def _value(arguments: argparse.Namespace) -> bytes:
     if arguments.value is not None:
         value: str = arguments.value
-        return value.encode()
+        return os.fsencode(value)
     if arguments.file is None:
         return await stdin_value(SOURCE_DATA_META_BYTES_MAX)
     path: Path = arguments.file
@@ -251,15 +252,13 @@ async def _value(arguments: argparse.Namespace) -> bytes:
 def _say(arguments: argparse.Namespace, context: Context, what: str, written: Written) -> int:
     applied = f", applied by {', '.join(written.applied_sources)}" if written.applied_sources else ""
     sources: list[Json] = list(written.applied_sources)
-    context.output.say(
-        f"{what} {arguments.key} at revision {written.revision}{applied}",
-        {
-            "bucket": arguments.bucket,
-            "key": arguments.key,
-            "revision": written.revision,
-            "stream_identity": written.stream_identity.hex(),
-            "version": written.version.hex(),
-            "applied_sources": sources,
-        },
-    )
+    fields: dict[str, Json] = {"bucket": arguments.bucket}
+    put_bytes(fields, "key", os.fsencode(arguments.key))
+    fields |= {
+        "revision": written.revision,
+        "stream_identity": written.stream_identity.hex(),
+        "version": written.version.hex(),
+        "applied_sources": sources,
+    }
+    context.output.say(f"{what} {arguments.key} at revision {written.revision}{applied}", fields)
     return EXIT_OK

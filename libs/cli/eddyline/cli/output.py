@@ -1,23 +1,31 @@
 """What a verb says: for people as lines, for programs as one JSON object a line (`-o json`).
 
 Bytes in JSON: as text under their own name where they are UTF-8, else as base64 under `<name>_base64`; absent ones are left
-out. Failure: a reader that went away (a closed pipe) is `BrokenPipeError`, which the command takes as its end.
+out. JSON is UTF-8 whatever the locale.
+*Invariant:* a character that is not printable leaves the command as JSON escapes it, in text too, because a terminal would
+obey it. Line feeds and tabs of a text stay. `raw` alone writes bytes as they are.
+Failure: a reader that went away (a closed pipe) is `ReaderGone`, which ends the command in silence. Any other failure to
+write standard output (a full disk) is a `CommandError`. A line that stderr does not take is dropped.
 """
 
 from __future__ import annotations
 
 import base64
+import io
 import json
+import os
 import shutil
 import sys
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, TextIO
 
+from eddyline.cli.failure import EXIT_FAILED, EXIT_OK, CommandError
 from eddyline.core.record import GapReason, Op
-from eddyline.core.shown import shown_bytes
+from eddyline.core.shown import escaped, shown_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from eddyline.core.record import Gap, Record
 
@@ -26,14 +34,25 @@ _GAP_REASONS = frozenset(int(reason) for reason in GapReason)
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 OutputFormat = Literal["text", "json"]
+_KEPT = "\n\t"
+
+
+class ReaderGone(CommandError):
+    """Nobody reads standard output any more (`| head` has what it wants): the end of the command, and no failure."""
+
+    def __init__(self) -> None:
+        super().__init__("nobody reads standard output any more", exit_code=EXIT_OK)
 
 
 class Output:
-    """One command's standard output."""
+    """One command's standard output. Every method raises ReaderGone, and CommandError where it cannot be written."""
 
     def __init__(self, output_format: OutputFormat = "text", *, stream: TextIO | None = None) -> None:
         self._json = output_format == "json"
-        self._stream = stream if stream is not None else sys.stdout
+        self._stream: TextIO | None = stream if stream is not None else sys.stdout
+        if isinstance(self._stream, io.TextIOWrapper):
+            # A locale that lacks a character is no reason to fail; programs get UTF-8.
+            self._stream.reconfigure(encoding="utf-8" if self._json else None, errors="backslashreplace")
 
     @property
     def is_json(self) -> bool:
@@ -42,7 +61,7 @@ class Output:
     @property
     def is_terminal(self) -> bool:
         """True = a person looks, so lines may be redrawn."""
-        return not self._json and self._stream.isatty()
+        return not self._json and self._stream is not None and self._stream.isatty()
 
     @property
     def width(self) -> int:
@@ -52,12 +71,12 @@ class Output:
     def say(self, text: str, fields: Mapping[str, Json]) -> None:
         """Say one thing: `text` to people, `fields` to programs."""
         line = json.dumps(fields, ensure_ascii=False, separators=(",", ":")) if self._json else text
-        print(line, file=self._stream, flush=True)
+        self._write(escaped(line, keep=_KEPT) + "\n")
 
     def say_text(self, text: str) -> None:
         """Say something that programs need not hear."""
         if not self._json:
-            print(text, file=self._stream, flush=True)
+            self._write(escaped(text, keep=_KEPT) + "\n")
 
     def say_aside(self, text: str, fields: Mapping[str, Json]) -> None:
         """Say something that is no result: `text` on stderr to people, `fields` in their place to programs."""
@@ -72,18 +91,94 @@ class Output:
             for row_fields in fields:
                 self.say("", row_fields)
             return
-        for line in aligned([header, *rows] if rows else []):
-            print(line, file=self._stream)
-        self._stream.flush()
+        if rows:
+            self._write("".join(f"{line}\n" for line in aligned([header, *rows])))
+
+    def redraw(self, lines: Sequence[str], *, over: int) -> None:
+        """Say lines to people in the place of the last `over` ones, on a terminal."""
+        up = f"\x1b[{over}A\x1b[J" if over else ""
+        self._write(up + "".join(f"{escaped(line)}\n" for line in lines))
+
+    def raw(self, value: bytes) -> None:
+        """Write bytes as they are, and nothing else."""
+        if isinstance(self._stream, io.TextIOWrapper):
+            with _reported():
+                self._stream.flush()
+                self._stream.buffer.write(value)
+                self._stream.buffer.flush()
+        else:  # of a test
+            self._write(value.decode("utf-8", "surrogateescape"))
+
+    def _write(self, text: str) -> None:
+        if self._stream is None:  # closed by whoever started us
+            raise CommandError("standard output is closed", "give it a file or a pipe")
+        with _reported():
+            self._stream.write(text)
+            self._stream.flush()
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """A write to standard output, its failure as a command's."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise ReaderGone from None
+    except OSError as error:
+        raise CommandError(f"standard output cannot be written: {error.strerror or error}") from None
 
 
 def tell(text: str) -> None:
-    """Say a line on stderr."""
-    print(f"eddyline: {' '.join(text.split())}", file=sys.stderr, flush=True)
+    """Say something on stderr, in one line; dropped where it cannot be written."""
+    tell_lines(f"eddyline: {' '.join(text.split())}")
+
+
+def tell_lines(text: str) -> None:
+    """Say lines on stderr, as they are; dropped likewise."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            print(escaped(text, keep=_KEPT), file=sys.stderr, flush=True)
+
+
+def ask(question: str) -> None:
+    """Say a question on stderr, and stay on its line."""
+    print(f"eddyline: {escaped(question)} ", end="", file=sys.stderr, flush=True)
+
+
+def settled(exit_code: int) -> int:
+    """The exit code at the end of a command, with what standard output and stderr still hold.
+
+    Python would flush them at exit, with a traceback and a code of its own where that fails.
+    """
+    try:
+        if sys.stdout is not None:
+            with _reported():
+                sys.stdout.flush()
+    except ReaderGone:
+        _discard(sys.stdout)
+    except CommandError as error:
+        _discard(sys.stdout)
+        if not exit_code:
+            tell(error.message)
+            exit_code = EXIT_FAILED
+    try:
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    except OSError:
+        _discard(sys.stderr)
+    return exit_code
+
+
+def _discard(stream: TextIO) -> None:
+    """Let what a stream still holds go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows as lines with aligned columns, two spaces apart."""
+    rows = [[escaped(cell) for cell in row] for row in rows]
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 

@@ -27,7 +27,7 @@ def check_sources_file(path: Path | None) -> None:
     if path is None:
         return
     try:
-        tomllib.loads(path.read_text(encoding="utf-8"))
+        tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror}", exit_code=EXIT_USAGE) from None
     except ValueError as error:

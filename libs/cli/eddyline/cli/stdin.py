@@ -1,18 +1,23 @@
-"""Standard input as lines or as one value, without blocking the loop: a pipe or a terminal is waited for."""
+"""Standard input as lines or as one value, without blocking the loop: a pipe or a terminal is waited for.
+
+A line ends with LF or CRLF, and a UTF-8 byte order mark before the first line is passed over: neither is part of a line. One
+value is all bytes as they are.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import stat
 import sys
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import CommandError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 
 LINE_BYTES_MAX: Final = 4 << 20
 """A record of 1 MiB in base64 within a JSON line fits twice."""
@@ -23,36 +28,55 @@ async def stdin_lines() -> AsyncGenerator[bytes, None]:
     """Lines without their ends.
 
     Raises:
-        CommandError: a line is too long.
+        CommandError: a line is too long, or standard input cannot be read.
     """
+    is_first = True
+    async with aclosing(_raw_lines()) as lines:
+        async for line in lines:
+            if len(line) > LINE_BYTES_MAX:
+                raise _too_long()
+            text = line.removeprefix(codecs.BOM_UTF8) if is_first else line
+            is_first = False
+            if text.endswith(b"\n"):
+                text = text[:-1].removesuffix(b"\r")
+            yield text
+
+
+async def _raw_lines() -> AsyncGenerator[bytes, None]:
     if sys.stdin is None:  # closed by whoever started us
         return
     if _is_file(sys.stdin.fileno()):
-        for line in sys.stdin.buffer:
-            yield line.rstrip(b"\r\n")
+        with _reported():
+            while line := sys.stdin.buffer.readline(LINE_BYTES_MAX + 1):
+                yield line
         return
     async with _piped() as reader:
         while True:
             try:
                 line = await reader.readline()
             except ValueError:
-                raise CommandError(f"a line is longer than {LINE_BYTES_MAX} bytes", "split it") from None
+                raise _too_long() from None
             if not line:
                 return
-            yield line.rstrip(b"\r\n")
+            yield line
+
+
+def _too_long() -> CommandError:
+    return CommandError(f"a line is longer than {LINE_BYTES_MAX} bytes", "split it")
 
 
 async def stdin_value(bytes_max: int) -> bytes:
     """All of standard input, as it is.
 
     Raises:
-        CommandError: it is more than `bytes_max`.
+        CommandError: it is more than `bytes_max`, or cannot be read.
     """
     found = bytearray()
     if sys.stdin is None:  # closed by whoever started us
         return b""
     if _is_file(sys.stdin.fileno()):
-        found += sys.stdin.buffer.read(bytes_max + 1)
+        with _reported():
+            found += sys.stdin.buffer.read(bytes_max + 1)
     else:
         async with _piped() as reader:
             while len(found) <= bytes_max and (some := await reader.read(CHUNK_BYTES)):
@@ -65,7 +89,16 @@ async def stdin_value(bytes_max: int) -> bytes:
 def _is_file(descriptor: int) -> bool:
     """True = epoll does not take it (regular files, /dev/null), and reading it does not wait for anybody."""
     mode = os.fstat(descriptor).st_mode
-    return stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not os.isatty(descriptor))
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or (stat.S_ISCHR(mode) and not os.isatty(descriptor))
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """A read, its failure as a command's."""
+    try:
+        yield
+    except OSError as error:
+        raise CommandError(f"standard input cannot be read: {error.strerror or error}") from None
 
 
 @asynccontextmanager

@@ -109,10 +109,10 @@ async def connected(
     Raises:
         CommandError: nothing names one. NotReady: nobody answers there; of several stores it is named.
     """
+    address = cluster_address(arguments.cluster, context.environ, arguments.data)
     # Here, because gRPC and numpy take half a second to load, which `--help` and wrong usage need not wait for.
     from eddyline.client.connect import connect
 
-    address = cluster_address(arguments.cluster, context.environ, arguments.data)
     access = asked_access(arguments, context.environ)
     connecting = connect(
         address, access=access, timeout_s=CONNECT_S, clock=context.clock, random_source=context.random_source

@@ -104,7 +104,7 @@ def parse_secret(content: bytes) -> str:
     Raises:
         MalformedKeys.
     """
-    secret = content.decode("utf-8", "replace").strip()
+    secret = content.decode("utf-8-sig", "replace").strip()
     if not 0 < len(secret) <= SECRET_CHARS_MAX or not secret.isascii() or not secret.isprintable() or " " in secret:
         raise MalformedKeys("is not one line with a secret, printable and without spaces")
     return secret

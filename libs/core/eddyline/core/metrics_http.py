@@ -64,7 +64,7 @@ def read_key(path: str) -> str:
         return ""
     name = f"{COMMON_PREFIX}METRICS_KEY_FILE {path}"
     try:
-        key = Path(path).read_text(encoding="utf-8").strip()
+        key = Path(path).read_text(encoding="utf-8-sig").strip()
     except (OSError, ValueError) as error:
         raise SettingsError(f"{name} cannot be read: {type(error).__name__}") from None
     if not KEY_CHARACTERS_MIN <= len(key) <= KEY_CHARACTERS_MAX or not _KEY.fullmatch(key):

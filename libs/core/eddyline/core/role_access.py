@@ -193,7 +193,7 @@ def is_loopback(listen: str) -> bool:
 
 def _ring(content: bytes) -> KeyRing:
     try:
-        return parse_keys(content.decode("utf-8"))
+        return parse_keys(content.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise MalformedKeys("is not UTF-8") from None
 

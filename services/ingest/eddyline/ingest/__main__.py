@@ -74,7 +74,7 @@ def read_sources(path: str) -> list[SourceDefinition]:
     if not path:
         return []
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         raise SettingsError(f"{PREFIX}SOURCES_FILE {path} cannot be read: {error}") from error
     return parse_sources(text, path)

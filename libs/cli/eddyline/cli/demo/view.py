@@ -43,8 +43,7 @@ class View:
             self._output.say(self._line(moment), self._fields(moment))
             return
         lines = self._screen(moment)
-        up = f"\x1b[{self._drawn}A\x1b[J" if self._drawn else ""
-        self._output.say_text(up + "\n".join(lines))
+        self._output.redraw(lines, over=self._drawn)
         self._drawn = len(lines)
 
     def _screen(self, moment: Moment) -> list[str]:

@@ -33,7 +33,7 @@ from eddyline.core.errors import (
     TopicNotFound,
 )
 from eddyline.core.record import MetaEntry, Op, Record
-from eddyline.core.source import Renewal, SourceDefinition, SourceInfo, SourceReport
+from eddyline.core.source import Renewal, SourceDefinition, SourceDetail, SourceInfo, SourceReport
 from eddyline.core.store_link import AppendResult
 from eddyline.core.topic import Durability, Kind, TopicConfig, TopicInfo
 from eddyline.store import write_gate
@@ -210,14 +210,14 @@ async def test_stopping_store_is_not_ready(store: LinkedStore) -> None:
 
 
 async def test_source_is_put_read_listed_and_deleted(store: LinkedStore) -> None:
-    await store.link.create_topic("kv", Kind.KV, TopicConfig())
-    await store.link.create_topic("b", Kind.KV, TopicConfig())
-    info = SourceInfo(CERTS, b"", 0, "", 0, SourceReport(), -1, 0)
+    epoch = (await store.link.create_topic("kv", Kind.KV, TopicConfig())).epoch
+    first_epoch = (await store.link.create_topic("b", Kind.KV, TopicConfig())).epoch
+    info = SourceInfo(CERTS, b"", 0, "", 0, SourceReport(), -1, 0, epoch=epoch)
     assert await store.link.put_source(CERTS) == (info, True)
     assert await store.link.put_source(CERTS) == (info, False)
     first = SourceDefinition("a", "b", "bucket")
     await store.link.put_source(first)
-    assert list(await store.link.list_sources()) == [replace(info, definition=first), info]
+    assert list(await store.link.list_sources()) == [replace(info, definition=first, epoch=first_epoch), info]
     assert await store.link.get_source("certs") == info
     assert (await store.link.get_topic("kv")).source == "certs"
     await store.link.delete_source("certs")
@@ -264,21 +264,23 @@ async def test_source_refusals(store: LinkedStore) -> None:
 
 
 async def test_lease_is_taken_renewed_and_given_back(store: LinkedStore) -> None:
-    await store.link.create_topic("kv", Kind.KV, TopicConfig())
+    epoch = (await store.link.create_topic("kv", Kind.KV, TopicConfig())).epoch
     await store.link.put_source(CERTS)
     lease = await store.link.acquire_lease("certs", holder="a", lease_ms=2_000)
-    assert lease.source == SourceInfo(CERTS, b"", lease.fence, "a", 2_000, SourceReport(), -1, 0)
+    assert lease.source == SourceInfo(CERTS, b"", lease.fence, "a", 2_000, SourceReport(), -1, 0, epoch=epoch)
     with pytest.raises(LeaseHeld) as held:
         await store.link.acquire_lease("certs", holder="b", lease_ms=2_000)
     assert (held.value.remaining_ms, held.value.metadata["holder"]) == (2_000, "a")
     store.clock.advance(1)
-    report = SourceReport("STOPPED", "because", 12, 3)
+    detail = SourceDetail(7, "STOPPED: because", 8, ("careful",), "differs", 1, 9, 20, 30)
+    report = SourceReport("STOPPED", "because", 12, 3, detail)
     assert await store.link.renew_lease("certs", fence=lease.fence, report=report) == Renewal(
         2_000, changeable=CERTS.changeable
     )
     store.clock.advance(0.5)
     info = await store.link.get_source("certs")
-    assert info == SourceInfo(CERTS, b"", lease.fence, "a", 1_500, report, 500, 0)
+    later = replace(report, detail=replace(detail, state_ms=507, decision_ms=508, verified_ms=509))
+    assert info == SourceInfo(CERTS, b"", lease.fence, "a", 1_500, later, 500, 0, epoch=epoch)
     for fence in (lease.fence + 1, lease.fence - 1 or lease.fence + 2):
         with pytest.raises(StaleFence):
             await store.link.renew_lease("certs", fence=fence, report=report)
@@ -301,7 +303,7 @@ async def test_what_the_holder_before_said_is_over_with_the_next_lease(store: Li
     await store.link.create_topic("kv", Kind.KV, TopicConfig())
     await store.link.put_source(CERTS)
     fence = (await store.link.acquire_lease("certs", holder="a", lease_ms=2_000)).fence
-    await store.link.renew_lease("certs", fence=fence, report=SourceReport("LIVE", "because", 12, 0))
+    await store.link.renew_lease("certs", fence=fence, report=SourceReport("LIVE", "because", 12, 0, SourceDetail(5)))
     await store.link.release_lease("certs", fence=fence)
     assert (await store.link.get_source("certs")).report.state == "LIVE"
     lease = await store.link.acquire_lease("certs", holder="b", lease_ms=2_000)

@@ -13,7 +13,7 @@ from eddyline.core.errors import EddylineError
 from eddyline.core.gap import encode_gap
 from eddyline.core.read import RangePage, ReadResult, RecordFilter
 from eddyline.core.record import Gap, GapReason, MetaEntry, Op, Record
-from eddyline.core.source import SourceChange, SourceDefinition, SourceReport
+from eddyline.core.source import SourceChange, SourceDefinition, SourceDetail, SourceReport
 from eddyline.core.store_link import FollowEnded, FollowItem, FollowLevel
 from eddyline.core.topic import Kind, TopicConfig
 from tests.support.both_links import Form, LinkedStore, linked_store
@@ -63,6 +63,9 @@ def some_filter(random: Random) -> RecordFilter:
     )
 
 
+DETAIL = SourceDetail(1, "LIVE: why", 2, ("a", "b"), "differs", 3, 4, 5, 6)
+
+
 def topic_call(random: Random) -> Call:
     name, kind = random.choice(TOPICS), random.choice(list(Kind))
     config = TopicConfig(random.choice(LASTING), random.choice((1, 120_000)))
@@ -89,7 +92,7 @@ def source_call(random: Random) -> Call:
     )
     paused, resync = random.choice((None, True, False)), random.random() < 0.5
     holder, lease_ms = random.choice(("h1", "h2")), random.choice((0, 150, 60_000, 7))
-    report = SourceReport(random.choice(("", "LIVE")), "why", random.randrange(9), 2)
+    report = SourceReport(random.choice(("", "LIVE")), "why", random.randrange(9), 2, random.choice((None, DETAIL)))
     change = SourceChange(
         random.choice((None, "RESYNC", "STOP")),
         random.choice((None, "RESYNC", "STOP")),

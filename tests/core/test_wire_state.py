@@ -6,7 +6,7 @@ import pytest
 
 from eddyline.core.errors import EddylineError, InvalidArgument, NotYet
 from eddyline.core.read import FoldState
-from eddyline.core.source import SourceDefinition, SourceInfo, SourceReport
+from eddyline.core.source import SourceDefinition, SourceDetail, SourceInfo, SourceOrders, SourceReport
 from eddyline.core.topic import ConfigChange, Discard, Durability, Kind, TopicConfig, TopicInfo
 from eddyline.core.wire_state import (
     config_change_from_pb,
@@ -77,9 +77,10 @@ def test_a_kind_must_be_one_of_ours(kind: int, error: type[EddylineError]) -> No
 
 
 def test_sources_come_back() -> None:
-    report = SourceReport("LIVE", "why", 9, 1)
-    info = SourceInfo(SourceDefinition("s", "t", "b"), b"\0p", 3, "h", 400, report, -1, 8)
-    assert source_info_from_pb(source_info_to_pb(info)) == info
+    detail = SourceDetail(1, "RESYNCING: asked for", 2, ("a", "b"), "differs", 3, 4, 5, 6)
+    for report in (SourceReport("LIVE", "why", 9, 1), SourceReport("LIVE", "why", 9, 1, detail)):
+        info = SourceInfo(SourceDefinition("s", "t", "b"), b"\0p", 3, "h", 400, report, -1, 8, ORDERS, 7, 6, 5, 4)
+        assert source_info_from_pb(source_info_to_pb(info)) == info
 
 
 def test_fold_states_come_back() -> None:
@@ -87,6 +88,7 @@ def test_fold_states_come_back() -> None:
     assert fold_state_from_pb(fold_state_to_pb(state)) == state
 
 
+ORDERS = SourceOrders(paused=True, resync_serial=2)
 UNKNOWN_SETTING = b"\x78\x05"
 
 

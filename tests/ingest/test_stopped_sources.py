@@ -10,8 +10,8 @@ import pytest
 from nats.js.api import KeyValueConfig
 
 from eddyline.core.source import SourceChange, SourceDefinition
+from eddyline.core.wire_source import source_to_pb
 from eddyline.ingest.position import decode_position
-from eddyline.ingest.rpc.source import source_to_pb
 from eddyline.ingest.verify import Order
 from tests.support.command_line import command_at
 from tests.support.drift import corrupt_row

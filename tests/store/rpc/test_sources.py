@@ -8,7 +8,8 @@ import pytest
 
 from eddyline.core.gap import encode_gap
 from eddyline.core.record import Gap, GapReason
-from eddyline.v1 import topic_pb2
+from eddyline.ingest.position import Position
+from eddyline.v1 import source_pb2, source_pb2_grpc, topic_pb2
 from eddyline.v1.apply_pb2 import (
     SOURCE_POLICY_RESYNC,
     SOURCE_POLICY_STOP,
@@ -21,6 +22,7 @@ from eddyline.v1.apply_pb2 import (
     ReleaseLeaseRequest,
     RenewLeaseRequest,
     SourceDefinition,
+    SourceDetail,
 )
 from eddyline.v1.log_pb2 import ReadRecordsRequest
 from eddyline.v1.types_pb2 import OP_GAP, OP_PUT, BinaryColumn, ColumnarBatch
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     from tests.support.store_server import ServedStore
 
+AT_9 = Position(1, 9).encode()
 LOG, KV = topic_pb2.TOPIC_KIND_LOG, topic_pb2.TOPIC_KIND_KV
 
 
@@ -42,6 +45,15 @@ async def put(store: ServedStore, name: str = "s", topic: str = "kv", bucket: st
 
 async def leased(store: ServedStore, holder: str = "h") -> int:
     return (await store.apply.AcquireLease(AcquireLeaseRequest(source="s", holder=holder))).fence
+
+
+def gap_and_put() -> ColumnarBatch:
+    lost = Gap(0, 0, GapReason.SOURCE_GAP, source_identity=b"id", source_first=3, source_last=5)
+    batch = ColumnarBatch(count=2, ops=bytes([OP_GAP, OP_PUT]))
+    batch.key.CopyFrom(column(b"", b"a"))
+    batch.key.validity = b"\x02"
+    batch.data.CopyFrom(column(encode_gap(lost), b"1"))
+    return batch
 
 
 async def test_definition_is_stored_once_and_told(tmp_path: Path) -> None:
@@ -187,12 +199,7 @@ async def test_gap_of_a_source_is_answered_in_its_place(tmp_path: Path) -> None:
         await store.create("kv")
         await put(store)
         fence = await leased(store)
-        lost = Gap(0, 0, GapReason.SOURCE_GAP, source_identity=b"id", source_first=3, source_last=5)
-        batch = ColumnarBatch(count=2, ops=bytes([OP_GAP, OP_PUT]))
-        batch.key.CopyFrom(column(b"", b"a"))
-        batch.key.validity = b"\x02"
-        batch.data.CopyFrom(column(encode_gap(lost), b"1"))
-        await store.apply.ApplyBatch(ApplyBatchRequest(source="s", fence=fence, new=b"1", batch=batch))
+        await store.apply.ApplyBatch(ApplyBatchRequest(source="s", fence=fence, new=b"1", batch=gap_and_put()))
         items = (await store.log.ReadRecords(ReadRecordsRequest(topic="kv"))).items
         assert [item.WhichOneof("item") for item in items] == ["gap", "rows"]
         assert (items[0].gap.seq, items[0].gap.source_first, items[0].gap.source_last) == (1, 3, 5)
@@ -262,3 +269,62 @@ async def test_deleted_source_leaves_its_topic_and_records(tmp_path: Path) -> No
         await store.apply.DeleteSource(ApplyServiceDeleteSourceRequest(source="s"))
         await refused(store.apply.ApplyBatch(request), "SOURCE_NOT_FOUND")
         assert (await store.log.AppendRecords(rows("kv", keyed("b", "1")))).first_seq == 2
+
+
+async def test_a_report_with_too_much_in_it_is_refused(tmp_path: Path) -> None:
+    async with served_store(tmp_path / "store") as store:
+        await store.create("kv")
+        await put(store)
+        fence = await leased(store)
+        too_much = (
+            SourceDetail(warnings=["w"] * 17),
+            SourceDetail(warnings=["w" * 1025]),
+            SourceDetail(decision="d" * 1025),
+            SourceDetail(file_drift="f" * 1025),
+        )
+        for detail in too_much:
+            request = RenewLeaseRequest(source="s", fence=fence, state="LIVE", detail=detail)
+            await refused(store.apply.RenewLease(request), "INVALID_ARGUMENT")
+        state = (await store.apply.GetSource(ApplyServiceGetSourceRequest(source="s"))).source
+        assert (state.reported_ms, state.HasField("detail")) == (-1, False)
+
+
+async def test_the_store_answers_for_its_sources_without_an_ingest(tmp_path: Path) -> None:
+    async with served_store(tmp_path / "store") as store:
+        for name in ("b", "a"):
+            await store.create(name)
+            await put(store, name=name, topic=name)
+        fence = (await store.apply.AcquireLease(AcquireLeaseRequest(source="a", holder="h"))).fence
+        for previous, new in ((b"", AT_9), (b"", AT_9)):  # what had been applied before is counted once
+            await store.apply.ApplyBatch(
+                ApplyBatchRequest(source="a", fence=fence, previous=previous, new=new, batch=gap_and_put())
+            )
+        store.clock.advance(2)
+        detail = SourceDetail(decision="SNAPSHOT: from the beginning", warnings=["careful"], verified_ms=-1)
+        report = RenewLeaseRequest(source="a", fence=fence, state="LIVE", source_last_revision=12, lag=3, detail=detail)
+        await store.apply.RenewLease(report)
+        store.clock.advance(60)  # the holder is gone
+        sources = source_pb2_grpc.SourceServiceStub(store.channel)
+        source = (await sources.GetSource(source_pb2.GetSourceRequest(source="a"))).source
+        assert (source.status, source.position_revision, source.last_revision, source.lag) == (
+            source_pb2.SOURCE_STATUS_LIVE,
+            9,
+            12,
+            3,
+        )
+        assert (source.holder, source.reported_ms, source.gap_count) == ("", 60_000, 1)
+        assert (source.gap_ms, source.changed_ms) == (62_000, 62_000)
+        assert (source.detail.decision_ms, list(source.detail.warnings)) == (60_000, ["careful"])
+        pages, token = [], ""
+        while True:
+            page = await sources.ListSources(source_pb2.ListSourcesRequest(page_size=1, page_token=token))
+            pages.append([one.definition.name for one in page.sources])
+            token = page.next_page_token
+            if not token:
+                break
+        assert pages == [["a"], ["b"]]
+        await refused(sources.GetSource(source_pb2.GetSourceRequest(source="nobody")), "SOURCE_NOT_FOUND")
+        await refused(sources.GetSource(source_pb2.GetSourceRequest(source="a b")), "INVALID_NAME")
+        await refused(sources.ListSources(source_pb2.ListSourcesRequest(page_size=-1)), "INVALID_ARGUMENT")
+        await refused(sources.ListSources(source_pb2.ListSourcesRequest(page_token="x")), "PAGE_TOKEN_INVALID")
+        await refused(sources.DeleteSource(source_pb2.DeleteSourceRequest(source="a")), "SERVED_ELSEWHERE")

@@ -217,6 +217,11 @@ class SourceState(_message.Message):
     LAG_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
     RESYNC_SERIAL_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    GAP_COUNT_FIELD_NUMBER: _builtins.int
+    GAP_MS_FIELD_NUMBER: _builtins.int
+    CHANGED_MS_FIELD_NUMBER: _builtins.int
     position: _builtins.bytes
     """Stored position: everything up to it is applied. Empty = none yet."""
     fence: _builtins.int
@@ -243,9 +248,21 @@ class SourceState(_message.Message):
     """True = nothing is copied until somebody resumes it."""
     resync_serial: _builtins.int
     """How many resyncs were asked for; the position tells which of them are done."""
+    epoch: _builtins.int
+    """Epoch of the topic."""
+    gap_count: _builtins.int
+    """Gaps applied from the source since the store started."""
+    gap_ms: _builtins.int
+    """Time since the last of them, in milliseconds; -1 = none since the store started."""
+    changed_ms: _builtins.int
+    """Time since the last batch with records was applied, in milliseconds; -1 = none since the store started."""
     @_builtins.property
     def definition(self) -> Global___SourceDefinition:
         """The definition."""
+
+    @_builtins.property
+    def detail(self) -> Global___SourceDetail:
+        """What else the holder last reported, times brought to the moment of this answer. Unset = never since the store started."""
 
     def __init__(
         self,
@@ -263,14 +280,79 @@ class SourceState(_message.Message):
         lag: _builtins.int = ...,
         paused: _builtins.bool = ...,
         resync_serial: _builtins.int = ...,
+        detail: Global___SourceDetail | None = ...,
+        epoch: _builtins.int = ...,
+        gap_count: _builtins.int = ...,
+        gap_ms: _builtins.int = ...,
+        changed_ms: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "detail", b"detail"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "fence", b"fence", "head_seq", b"head_seq", "holder", b"holder", "lag", b"lag", "lease_remaining_ms", b"lease_remaining_ms", "paused", b"paused", "position", b"position", "reported_ms", b"reported_ms", "resync_serial", b"resync_serial", "source_last_revision", b"source_last_revision", "state", b"state", "state_reason", b"state_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_ms", b"changed_ms", "definition", b"definition", "detail", b"detail", "epoch", b"epoch", "fence", b"fence", "gap_count", b"gap_count", "gap_ms", b"gap_ms", "head_seq", b"head_seq", "holder", b"holder", "lag", b"lag", "lease_remaining_ms", b"lease_remaining_ms", "paused", b"paused", "position", b"position", "reported_ms", b"reported_ms", "resync_serial", b"resync_serial", "source_last_revision", b"source_last_revision", "state", b"state", "state_reason", b"state_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SourceState: _TypeAlias = SourceState  # noqa: Y015
+
+@_typing.final
+class SourceDetail(_message.Message):
+    """What the holder of a source tells of it beside state and position. Texts are for people, each at most 1 KiB."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_MS_FIELD_NUMBER: _builtins.int
+    DECISION_FIELD_NUMBER: _builtins.int
+    DECISION_MS_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    FILE_DRIFT_FIELD_NUMBER: _builtins.int
+    DRIFT_COUNT_FIELD_NUMBER: _builtins.int
+    VERIFIED_MS_FIELD_NUMBER: _builtins.int
+    REVISIONS_PER_S_FIELD_NUMBER: _builtins.int
+    REMAINING_MS_FIELD_NUMBER: _builtins.int
+    state_ms: _builtins.int
+    """Time in the state, in milliseconds."""
+    decision: _builtins.str
+    """The last thing that was decided about the source, e.g. that it resumed, resynced or stopped. Empty = nothing yet."""
+    decision_ms: _builtins.int
+    """Time since then, in milliseconds."""
+    file_drift: _builtins.str
+    """How the definition differs from the sources file of the holder. Empty = it does not, or there is no file."""
+    drift_count: _builtins.int
+    """Keys that differed when fold and bucket were last compared under this lease."""
+    verified_ms: _builtins.int
+    """Time since that comparison, in milliseconds; -1 = none under this lease."""
+    revisions_per_s: _builtins.int
+    """Revisions applied a second, over the last 10 seconds at most. 0 = none."""
+    remaining_ms: _builtins.int
+    """Time until what is known to lag is applied at this rate, in milliseconds, while the source is in SNAPSHOT or
+    CATCHING_UP; -1 = not known.
+    """
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What may lose revisions or slow the source down, as last seen: settings of the bucket or stream, its NATS servers, the
+        sources file. At most 16. Empty = nothing.
+        """
+
+    def __init__(
+        self,
+        *,
+        state_ms: _builtins.int = ...,
+        decision: _builtins.str = ...,
+        decision_ms: _builtins.int = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
+        file_drift: _builtins.str = ...,
+        drift_count: _builtins.int = ...,
+        verified_ms: _builtins.int = ...,
+        revisions_per_s: _builtins.int = ...,
+        remaining_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "decision_ms", b"decision_ms", "drift_count", b"drift_count", "file_drift", b"file_drift", "remaining_ms", b"remaining_ms", "revisions_per_s", b"revisions_per_s", "state_ms", b"state_ms", "verified_ms", b"verified_ms", "warnings", b"warnings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SourceDetail: _TypeAlias = SourceDetail  # noqa: Y015
 
 @_typing.final
 class PutSourceRequest(_message.Message):
@@ -649,6 +731,7 @@ class RenewLeaseRequest(_message.Message):
     STATE_REASON_FIELD_NUMBER: _builtins.int
     SOURCE_LAST_REVISION_FIELD_NUMBER: _builtins.int
     LAG_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     """Source name. Required."""
     fence: _builtins.int
@@ -661,6 +744,10 @@ class RenewLeaseRequest(_message.Message):
     """Last revision of the bucket's stream."""
     lag: _builtins.int
     """Revisions not yet applied."""
+    @_builtins.property
+    def detail(self) -> Global___SourceDetail:
+        """What else there is to report. Unset = nothing."""
+
     def __init__(
         self,
         *,
@@ -670,10 +757,11 @@ class RenewLeaseRequest(_message.Message):
         state_reason: _builtins.str = ...,
         source_last_revision: _builtins.int = ...,
         lag: _builtins.int = ...,
+        detail: Global___SourceDetail | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "lag", b"lag", "source", b"source", "source_last_revision", b"source_last_revision", "state", b"state", "state_reason", b"state_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "fence", b"fence", "lag", b"lag", "source", b"source", "source_last_revision", b"source_last_revision", "state", b"state", "state_reason", b"state_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

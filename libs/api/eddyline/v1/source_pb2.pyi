@@ -191,6 +191,11 @@ class Source(_message.Message):
     HEAD_SEQ_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
     RESYNC_PENDING_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    GAP_COUNT_FIELD_NUMBER: _builtins.int
+    GAP_MS_FIELD_NUMBER: _builtins.int
+    CHANGED_MS_FIELD_NUMBER: _builtins.int
     status: Global___SourceStatus.ValueType
     """Output only: state."""
     reason: _builtins.str
@@ -215,9 +220,23 @@ class Source(_message.Message):
     """Output only: paused until somebody resumes it."""
     resync_pending: _builtins.bool
     """Output only: a resync was asked for and is not done yet."""
+    epoch: _builtins.int
+    """Output only: epoch of the topic."""
+    gap_count: _builtins.int
+    """Output only: gaps applied from the source since the store started."""
+    gap_ms: _builtins.int
+    """Output only: time since the last of them, in milliseconds; -1 = none since the store started."""
+    changed_ms: _builtins.int
+    """Output only: time since the last batch with records was applied, in milliseconds; -1 = none since the store started."""
     @_builtins.property
     def definition(self) -> _apply_pb2.SourceDefinition:
         """What it copies, and where to."""
+
+    @_builtins.property
+    def detail(self) -> _apply_pb2.SourceDetail:
+        """Output only: what else the holder last reported, times brought to the moment of this answer. Unset = nothing since the
+        store started.
+        """
 
     def __init__(
         self,
@@ -233,10 +252,15 @@ class Source(_message.Message):
         head_seq: _builtins.int = ...,
         paused: _builtins.bool = ...,
         resync_pending: _builtins.bool = ...,
+        detail: _apply_pb2.SourceDetail | None = ...,
+        epoch: _builtins.int = ...,
+        gap_count: _builtins.int = ...,
+        gap_ms: _builtins.int = ...,
+        changed_ms: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "detail", b"detail"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "head_seq", b"head_seq", "holder", b"holder", "lag", b"lag", "last_revision", b"last_revision", "paused", b"paused", "position_revision", b"position_revision", "reason", b"reason", "reported_ms", b"reported_ms", "resync_pending", b"resync_pending", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_ms", b"changed_ms", "definition", b"definition", "detail", b"detail", "epoch", b"epoch", "gap_count", b"gap_count", "gap_ms", b"gap_ms", "head_seq", b"head_seq", "holder", b"holder", "lag", b"lag", "last_revision", b"last_revision", "paused", b"paused", "position_revision", b"position_revision", "reason", b"reason", "reported_ms", b"reported_ms", "resync_pending", b"resync_pending", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class SourceServiceStub(object):
-    """Manages sources. Served by every ingest replica, for any source.
+    """Manages sources. Served by every ingest replica, for any source. Every store serves GetSource and ListSources too, for
+    the sources of its own shard, so that their state is known while no ingest runs; its other calls are SERVED_ELSEWHERE.
     """
 
     def __init__(self, channel):
@@ -88,7 +89,8 @@ class SourceServiceStub(object):
 
 
 class SourceServiceServicer(object):
-    """Manages sources. Served by every ingest replica, for any source.
+    """Manages sources. Served by every ingest replica, for any source. Every store serves GetSource and ListSources too, for
+    the sources of its own shard, so that their state is known while no ingest runs; its other calls are SERVED_ELSEWHERE.
     """
 
     def CreateSource(self, request, context):
@@ -117,7 +119,8 @@ class SourceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetSource(self, request, context):
-        """Reads one source with its position, state and lag.
+        """Reads one source with its position, state and lag, all of one moment: that of the holder's last report, or of the
+        answer where the holder is asked.
         Errors: INVALID_NAME, SOURCE_NOT_FOUND, STORE_UNREACHABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -254,7 +257,8 @@ def add_SourceServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SourceService(object):
-    """Manages sources. Served by every ingest replica, for any source.
+    """Manages sources. Served by every ingest replica, for any source. Every store serves GetSource and ListSources too, for
+    the sources of its own shard, so that their state is known while no ingest runs; its other calls are SERVED_ELSEWHERE.
     """
 
     @staticmethod

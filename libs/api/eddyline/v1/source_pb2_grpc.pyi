@@ -13,7 +13,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SourceServiceStub:
-    """Manages sources. Served by every ingest replica, for any source."""
+    """Manages sources. Served by every ingest replica, for any source. Every store serves GetSource and ListSources too, for
+    the sources of its own shard, so that their state is known while no ingest runs; its other calls are SERVED_ELSEWHERE.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateSource: _aio.UnaryUnaryMultiCallable[_source_pb2.CreateSourceRequest, _source_pb2.CreateSourceResponse]
@@ -34,7 +36,8 @@ class SourceServiceStub:
     COMMIT_UNKNOWN, STORE_UNREACHABLE.
     """
     GetSource: _aio.UnaryUnaryMultiCallable[_source_pb2.GetSourceRequest, _source_pb2.GetSourceResponse]
-    """Reads one source with its position, state and lag.
+    """Reads one source with its position, state and lag, all of one moment: that of the holder's last report, or of the
+    answer where the holder is asked.
     Errors: INVALID_NAME, SOURCE_NOT_FOUND, STORE_UNREACHABLE.
     """
     ListSources: _aio.UnaryUnaryMultiCallable[_source_pb2.ListSourcesRequest, _source_pb2.ListSourcesResponse]
@@ -79,7 +82,9 @@ class SourceServiceStub:
     """
 
 class SourceServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Manages sources. Served by every ingest replica, for any source."""
+    """Manages sources. Served by every ingest replica, for any source. Every store serves GetSource and ListSources too, for
+    the sources of its own shard, so that their state is known while no ingest runs; its other calls are SERVED_ELSEWHERE.
+    """
 
     @_abc_1.abstractmethod
     def CreateSource(
@@ -116,7 +121,8 @@ class SourceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _source_pb2.GetSourceRequest,
         context: _aio.ServicerContext[_source_pb2.GetSourceRequest, _abc.Awaitable[_source_pb2.GetSourceResponse]],
     ) -> _abc.Awaitable[_source_pb2.GetSourceResponse]:
-        """Reads one source with its position, state and lag.
+        """Reads one source with its position, state and lag, all of one moment: that of the holder's last report, or of the
+        answer where the holder is asked.
         Errors: INVALID_NAME, SOURCE_NOT_FOUND, STORE_UNREACHABLE.
         """
 

@@ -23,7 +23,7 @@ from eddyline.client.fold_artifact import export_fold, import_fold, list_artifac
 from eddyline.client.fold_check import settle_fold, verify_fold
 from eddyline.client.kv import Kv
 from eddyline.client.read import ReadPlan, find_seq, read_log
-from eddyline.client.sources import Sources
+from eddyline.client.sources import Sources, sources_of
 from eddyline.client.status import role_statuses
 from eddyline.client.stream import StreamPlan, stream_log
 from eddyline.client.topology import Channels, find_topology
@@ -123,8 +123,8 @@ class Client:
 
     @property
     def sources(self) -> Sources:
-        """What ingest copies from NATS."""
-        return Sources(self._channels.any_of(self.topology.ingests, 0, "ingest"), retry=self._retry)
+        """What ingest copies from NATS. While no ingest answers, the stores say how far each source is."""
+        return sources_of(self._channels, self.topology, retry=self._retry)
 
     @property
     def kv(self) -> Kv:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from eddyline.client.call import CALL_TIMEOUT_S, call_once
-from eddyline.client.source_check import Difference, differences_from_pb, status_name, verify_source
+from eddyline.client.source_check import Difference, differences_from_pb, verify_source
+from eddyline.client.source_reads import Source, SourceReads, source_from_pb
 from eddyline.core.source import SourceDefinition
-from eddyline.core.wire_state import policy_to_pb, source_definition_from_pb, source_definition_to_pb
+from eddyline.core.wire_state import policy_to_pb, source_definition_to_pb
 from eddyline.v1 import apply_pb2, source_pb2
 from eddyline.v1.source_pb2_grpc import SourceServiceStub
 
@@ -19,27 +20,12 @@ if TYPE_CHECKING:
 
     from eddyline.client.call import Retry
     from eddyline.client.source_check import SourceProgress, SourceVerdict
+    from eddyline.client.topology import Channels, Topology
     from eddyline.core.source import Policy
 
-PAGE_SIZE: Final = 1_000
+__all__ = ["Comparison", "Source", "Sources", "sources_of"]
+
 COMPARE_TIMEOUT_S: Final = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A source at one moment. `status` is a name of the contract's `SourceStatus`, e.g. `LIVE`."""
-
-    definition: SourceDefinition
-    status: str
-    reason: str
-    position_revision: int
-    last_revision: int
-    lag: int
-    holder: str
-    reported_ms: int
-    head_seq: int
-    paused: bool = False
-    resync_pending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +47,11 @@ class Comparison:
 class Sources:
     """The SourceService of a cluster. `Client.sources` gives it."""
 
-    def __init__(self, channel: grpc.aio.Channel, *, retry: Retry) -> None:
+    def __init__(self, channel: grpc.aio.Channel, *, retry: Retry, reads: SourceReads | None = None) -> None:
+        """`channel`: to an ingest. `reads`: the way to what is read, by default that channel too."""
         self._stub = SourceServiceStub(channel)
         self._retry = retry
+        self._reads = reads if reads is not None else SourceReads((channel,), retry=retry)
 
     async def create(
         self,
@@ -131,29 +119,16 @@ class Sources:
         return source_from_pb(answer.source)
 
     async def get(self, name: str) -> Source:
-        """One source.
+        """One source. While no ingest answers, as the store has it (`Source.from_store`).
 
         Raises:
             EddylineError: SourceNotFound.
         """
-        request = source_pb2.GetSourceRequest(source=name)
-        answer = await self._retry.run(
-            lambda left_s: self._stub.GetSource(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S
-        )
-        return source_from_pb(answer.source)
+        return await self._reads.get(name)
 
     async def list(self) -> tuple[Source, ...]:
-        """All sources, by name."""
-        found: list[Source] = []
-        request = source_pb2.ListSourcesRequest(page_size=PAGE_SIZE)
-        while True:
-            answer = await self._retry.run(
-                lambda left_s: self._stub.ListSources(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S
-            )
-            found.extend(source_from_pb(source) for source in answer.sources)
-            if not answer.next_page_token:
-                return tuple(found)
-            request.page_token = answer.next_page_token
+        """All sources, by name. While no ingest answers, as the stores have them (`Source.from_store`)."""
+        return await self._reads.list()
 
     async def pause(self, name: str) -> Source:
         """Copy nothing until it is resumed.
@@ -232,18 +207,15 @@ class Sources:
         return verify_source(self._stub, name, settle_ms=settle_ms, limit=limit, repair=repair)
 
 
-def source_from_pb(source: source_pb2.Source) -> Source:
-    """A source as it came."""
-    return Source(
-        definition=source_definition_from_pb(source.definition),
-        status=status_name(source.status),
-        reason=source.reason,
-        position_revision=source.position_revision,
-        last_revision=source.last_revision,
-        lag=source.lag,
-        holder=source.holder,
-        reported_ms=source.reported_ms,
-        head_seq=source.head_seq,
-        paused=source.paused,
-        resync_pending=source.resync_pending,
+def sources_of(channels: Channels, topology: Topology, *, retry: Retry) -> Sources:
+    """The SourceService of a cluster, over the client's channels.
+
+    Raises:
+        NotReady: the cluster names no ingest.
+    """
+    reads = SourceReads(
+        [channels.to(address) for address in topology.ingests],
+        retry=retry,
+        stores=[channels.to(address) for address in topology.stores],
     )
+    return Sources(channels.any_of(topology.ingests, 0, "ingest"), retry=retry, reads=reads)

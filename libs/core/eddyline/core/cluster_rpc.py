@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     AddressesName = Literal["store_addresses", "ingest_addresses", "delivery_addresses"]
 
 SERVICE: Final = "eddyline.v1.ClusterService"
-CONTRACT_VERSION: Final = "v1.2"
+CONTRACT_VERSION: Final = "v1.3"
 """`v1.<minor>` of what `proto/` says. The minor is one above that of the frozen image (`tests/golden/contract_version.txt`)
 as soon as anything is added, and stays there until `make proto-freeze`, however much is added. What breaks a client is v2.
 `tests/house/test_contract_version.py` holds it."""

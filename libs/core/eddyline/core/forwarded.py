@@ -19,6 +19,8 @@ from eddyline.v1 import fold_pb2, log_pb2, topic_pb2
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from google.protobuf.descriptor import ServiceDescriptor
+
     from eddyline.core.server import RoleServer
 
 _SERVICES: Final = {
@@ -50,10 +52,27 @@ def add_forwarded(server: RoleServer, methods: Collection[str], *, role: str) ->
     return names
 
 
-def _refusing(service: str, call: str, role: str) -> Callable[[object, Any], Any]:
+def add_elsewhere(
+    server: RoleServer, service: ServiceDescriptor, served: Collection[str], *, role: str, at: str
+) -> None:
+    """Refuse, as `role`, the calls of `service` that are not in `served` (plain names): they are served by `at` alone."""
+    found: dict[str, RawMethod] = {}
+    for method in service.methods:
+        if method.name not in served:
+            found[method.name] = RawMethod(
+                _refusing(service.full_name, method.name, role, at),
+                message_factory.GetMessageClass(method.input_type).FromString,
+                message_factory.GetMessageClass(method.output_type).SerializeToString,
+                request_stream=method.client_streaming,
+                response_stream=method.server_streaming,
+            )
+    server.add_raw_methods(service.full_name, found)
+
+
+def _refusing(service: str, call: str, role: str, at: str = "a store") -> Callable[[object, Any], Any]:
     async def refuse(_request: object, _context: object) -> NoReturn:
         raise ServedElsewhere(
-            f"{call} of {service} is not served by {role}: ask a store; GetTopology says where the stores are",
+            f"{call} of {service} is not served by {role}: ask {at}; GetTopology says where they are",
             method=f"{service}/{call}",
         )
 

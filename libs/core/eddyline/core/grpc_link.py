@@ -31,6 +31,7 @@ from eddyline.core.wire_state import (
     policy_from_pb,
     policy_to_pb,
     source_definition_to_pb,
+    source_detail_to_pb,
     source_info_from_pb,
     topic_config_to_pb,
     topic_info_from_pb,
@@ -176,6 +177,7 @@ class GrpcLink:
             state_reason=report.reason,
             source_last_revision=report.last_revision,
             lag=report.lag,
+            detail=source_detail_to_pb(report.detail),
         )
         answer = await self._call(self._apply.RenewLease, request)
         orders = SourceOrders(answer.paused, answer.resync_serial)

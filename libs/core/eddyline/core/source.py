@@ -57,6 +57,12 @@ class SourceDefinition:
         return f"bucket {self.bucket}" if self.bucket else f"stream {self.stream}"
 
     @property
+    def touched(self) -> tuple[str, ...]:
+        """The names of ours and of NATS's that it reads and writes: who may see it must be allowed all of them."""
+        others = (self.topic, self.bucket, self.stream, self.dead_letter_topic)
+        return (self.name, *filter(None, others))
+
+    @property
     def changeable(self) -> SourceChange:
         """The part of it that an update may change, as it is."""
         return SourceChange(self.on_expired, self.on_recreated, self.dead_letter_topic)
@@ -138,14 +144,48 @@ def check_definition(definition: SourceDefinition) -> None:
         )
 
 
+WARNINGS_MAX: Final = 16
+TEXT_BYTES_MAX: Final = 1024
+"""Of each text in a report: a reason, a decision, a warning."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDetail:
+    """What a holder reports of its source beside state and position; the fields are those of the contract.
+
+    Times are in ms. `verified_ms` and `remaining_ms` -1 = never, and not known.
+    """
+
+    state_ms: int = 0
+    decision: str = ""
+    decision_ms: int = 0
+    warnings: tuple[str, ...] = ()
+    file_drift: str = ""
+    drift_count: int = 0
+    verified_ms: int = -1
+    revisions_per_s: int = 0
+    remaining_ms: int = -1
+
+    def after(self, ms: int) -> SourceDetail:
+        """The same, `ms` milliseconds later."""
+        return replace(
+            self,
+            state_ms=self.state_ms + ms,
+            decision_ms=self.decision_ms + ms if self.decision else 0,
+            verified_ms=self.verified_ms + ms if self.verified_ms >= 0 else -1,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """What a holder says of its source at each renewal. `state` is a name of the contract's `SourceStatus`."""
+    """What a holder says of its source at each renewal. `state` is a name of the contract's `SourceStatus`; `detail` None =
+    a holder of an older version, or nothing was reported."""
 
     state: str = ""
     reason: str = ""
     last_revision: int = 0
     lag: int = 0
+    detail: SourceDetail | None = None
 
 
 class SourceOrders(NamedTuple):
@@ -161,7 +201,8 @@ NO_ORDERS: Final = SourceOrders()
 
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
-    """A source at one moment. `reported_ms` = time since the last report, -1 = never since the store started."""
+    """A source at one moment. `reported_ms` = time since the last report, `gap_ms` since the last gap, `changed_ms` since
+    the last batch with records, each in ms, -1 = never since the store started; `gap_count` is since then too."""
 
     definition: SourceDefinition
     position: bytes
@@ -172,6 +213,10 @@ class SourceInfo:
     reported_ms: int
     head_seq: int
     orders: SourceOrders = NO_ORDERS
+    epoch: int = 0
+    gap_count: int = 0
+    gap_ms: int = -1
+    changed_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)

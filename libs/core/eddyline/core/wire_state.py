@@ -12,7 +12,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from eddyline.core.errors import InvalidArgument, NotYet
 from eddyline.core.read import FoldState
-from eddyline.core.source import Policy, SourceDefinition, SourceInfo, SourceOrders, SourceReport
+from eddyline.core.source import Policy, SourceDefinition, SourceDetail, SourceInfo, SourceOrders, SourceReport
 from eddyline.core.topic import ConfigChange, Discard, Durability, Kind, TopicConfig, TopicInfo, changed
 from eddyline.v1 import apply_pb2, fold_pb2, topic_pb2
 
@@ -203,6 +203,11 @@ def source_info_to_pb(info: SourceInfo) -> apply_pb2.SourceState:
         lag=info.report.lag,
         paused=info.orders.paused,
         resync_serial=info.orders.resync_serial,
+        detail=source_detail_to_pb(info.report.detail),
+        epoch=info.epoch,
+        gap_count=info.gap_count,
+        gap_ms=info.gap_ms,
+        changed_ms=info.changed_ms,
     )
 
 
@@ -214,10 +219,52 @@ def source_info_from_pb(source: apply_pb2.SourceState) -> SourceInfo:
         fence=source.fence,
         holder=source.holder,
         lease_remaining_ms=source.lease_remaining_ms,
-        report=SourceReport(source.state, source.state_reason, source.source_last_revision, source.lag),
+        report=SourceReport(
+            source.state,
+            source.state_reason,
+            source.source_last_revision,
+            source.lag,
+            source_detail_from_pb(source.detail) if source.HasField("detail") else None,
+        ),
         reported_ms=source.reported_ms,
         head_seq=source.head_seq,
         orders=SourceOrders(source.paused, source.resync_serial),
+        epoch=source.epoch,
+        gap_count=source.gap_count,
+        gap_ms=source.gap_ms,
+        changed_ms=source.changed_ms,
+    )
+
+
+def source_detail_to_pb(detail: SourceDetail | None) -> apply_pb2.SourceDetail | None:
+    """What a holder reports beside state and position; None where it reports nothing."""
+    if detail is None:
+        return None
+    return apply_pb2.SourceDetail(
+        state_ms=detail.state_ms,
+        decision=detail.decision,
+        decision_ms=detail.decision_ms,
+        warnings=detail.warnings,
+        file_drift=detail.file_drift,
+        drift_count=detail.drift_count,
+        verified_ms=detail.verified_ms,
+        revisions_per_s=detail.revisions_per_s,
+        remaining_ms=detail.remaining_ms,
+    )
+
+
+def source_detail_from_pb(detail: apply_pb2.SourceDetail) -> SourceDetail:
+    """The same, as it came."""
+    return SourceDetail(
+        state_ms=detail.state_ms,
+        decision=detail.decision,
+        decision_ms=detail.decision_ms,
+        warnings=tuple(detail.warnings),
+        file_drift=detail.file_drift,
+        drift_count=detail.drift_count,
+        verified_ms=detail.verified_ms,
+        revisions_per_s=detail.revisions_per_s,
+        remaining_ms=detail.remaining_ms,
     )
 
 

@@ -49,6 +49,7 @@ class Held:
     progress: Progress
     orders: Orders
     stop: asyncio.Event
+    run: SourceRun
     shard: int = 0
 
 
@@ -96,11 +97,15 @@ class Ownership:
             held.orders.take(info.orders, info.definition.changeable)
 
     def fresh(self, info: SourceInfo) -> SourceInfo:
-        """A source as its holder sees it now, where that is us: newer than what it reported."""
+        """A source as its holder sees it now, where that is us: newer than what it reported.
+
+        Report and position are of this moment. `info` may be older: its position beside a later report would be that of a
+        source that is LIVE and lags.
+        """
         held = self.held.get(info.definition.name)
         if held is None or held.lease.fence != info.fence:
             return info
-        return replace(info, report=held.progress.look(), reported_ms=0)
+        return replace(info, position=held.run.stored, report=held.progress.look(), reported_ms=0)
 
     def verified(self, name: str, drift_count: int) -> None:
         """A source was verified, perhaps one of ours."""
@@ -147,7 +152,9 @@ class Ownership:
             return  # another one was quicker, or it is gone
         log.info("lease won", extra=fields(source=name, fence=lease.fence))
         orders = Orders(lease.source.orders, lease.source.definition)
-        held = Held(lease, Progress(self._around.clock, name), orders, asyncio.Event(), shard)
+        progress = Progress(self._around.clock, name)
+        run = SourceRun(lease, self._around, progress, orders)
+        held = Held(lease, progress, orders, asyncio.Event(), run, shard)
         self.held[name] = held
         group.create_task(self._hold(name, held), name=f"source {name}")
 
@@ -167,7 +174,7 @@ class Ownership:
 
     async def _copy(self, name: str, held: Held) -> None:
         try:
-            await SourceRun(held.lease, self._around, held.progress, held.orders).run()
+            await held.run.run()
         except (StaleFence, SourceNotFound, TopicNotFound) as error:
             log.info("source lost", extra=fields(source=name, fence=held.lease.fence, reason=error.reason))
 

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from eddyline.core.source import SourceReport
+from eddyline.core.source import TEXT_BYTES_MAX, WARNINGS_MAX, SourceDetail, SourceReport
 from eddyline.core.telemetry import fields
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from eddyline.core.clock import Clock
 
 State = Literal[
@@ -44,6 +47,11 @@ log = logging.getLogger(__name__)
 
 REASON_CHARS_MAX: Final = 250
 """The contract takes 1 KiB; four bytes a character at most."""
+RATE_WINDOW_S: Final = 10.0
+"""A rate is that of the last 10 s: long enough that a batch more or less does not move it, short enough to follow NATS."""
+RATE_SAMPLE_S: Final = 1.0
+
+assert REASON_CHARS_MAX * 4 <= TEXT_BYTES_MAX
 
 
 @dataclass(slots=True)
@@ -57,6 +65,30 @@ class SourceCounts:
     dead_letters: int = 0
     resyncs: int = 0
     consumers: int = 0
+
+
+class Rate:
+    """Revisions applied a second, over the last `RATE_WINDOW_S`. A sample a second at most."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int]] = deque(maxlen=round(RATE_WINDOW_S / RATE_SAMPLE_S) + 1)
+
+    def add(self, now_s: float, revision: int) -> None:
+        """Everything up to `revision` is applied at `now_s`. A smaller one than before is of another stream."""
+        samples = self._samples
+        if samples and revision < samples[-1][1]:
+            samples.clear()
+        if not samples or now_s - samples[-1][0] >= RATE_SAMPLE_S:
+            samples.append((now_s, revision))
+
+    def per_s(self, now_s: float, revision: int) -> float:
+        """The rate at `now_s`, when everything up to `revision` is applied; 0 = nothing moved, or it is too early to say."""
+        while len(self._samples) > 1 and now_s - self._samples[1][0] >= RATE_WINDOW_S:
+            self._samples.popleft()
+        if not self._samples:
+            return 0.0
+        since_s, first = self._samples[0]
+        return max(revision - first, 0) / (now_s - since_s) if now_s - since_s >= RATE_SAMPLE_S else 0.0
 
 
 class Progress:
@@ -79,6 +111,10 @@ class Progress:
         self.drift_count = 0
         """Keys that differed when it was last verified."""
         self._verified_s: float | None = None
+        self._decision = ""
+        self._decision_s = self._since_s
+        self._warnings: tuple[str, ...] = ()
+        self._rate = Rate()
         self.changed = asyncio.Event()
 
     @property
@@ -93,7 +129,31 @@ class Progress:
         if self.state != "LIVE" and self._told_revision <= revision < self.last_revision:
             self.changed.set()
         self._position_revision = revision
+        self._rate.add(self._clock.monotonic_s(), revision)
         self._note_level()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What may lose revisions or slow the source down, as last seen, each for people."""
+        return self._warnings
+
+    @warnings.setter
+    def warnings(self, warnings: Sequence[str]) -> None:
+        taken = tuple(warning[:REASON_CHARS_MAX] for warning in warnings[:WARNINGS_MAX])
+        if taken != self._warnings:
+            self._warnings = taken
+            self.changed.set()
+
+    @property
+    def revisions_per_s(self) -> float:
+        """Revisions applied a second, over the last 10 s."""
+        return self._rate.per_s(self._clock.monotonic_s(), self._position_revision)
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Time until what is known to lag is applied, while what there is is being read; None = not known."""
+        per_s = self.revisions_per_s
+        return self.lag / per_s if per_s and self.state in ("SNAPSHOT", "CATCHING_UP") else None
 
     @property
     def lag(self) -> int:
@@ -131,11 +191,14 @@ class Progress:
         self.drift_count = drift_count
 
     def enter(self, state: State, reason: str = "", *, detail: str = "") -> None:
-        """Be in `state` from now on. `reason` = what is wrong; `detail` = what was done, for the log alone."""
+        """Be in `state` from now on. `reason` = what is wrong; `detail` = what was done, for the log and `decision`."""
         if self.state in STOPPED and not _ends(self.state, state):
             return
         if state != self.state:
-            self._tell(state, "; ".join(filter(None, (reason, detail))))
+            why = "; ".join(filter(None, (reason, detail)))
+            self._tell(state, why)
+            if why and state not in ("LIVE", "RECOVERING"):  # these two are no decisions: it goes on
+                self._decision, self._decision_s = why[:REASON_CHARS_MAX], self._clock.monotonic_s()
             self.state = state
             self._since_s = self._clock.monotonic_s()
             self.changed.set()
@@ -193,7 +256,21 @@ class Progress:
 
     def look(self) -> SourceReport:
         """As it is now."""
-        return SourceReport(self.state, self.reason[:REASON_CHARS_MAX], self.last_revision, self.lag)
+        reason = self.reason[:REASON_CHARS_MAX]
+        return SourceReport(self.state, reason, self.last_revision, self.lag, self._detail())
+
+    def _detail(self) -> SourceDetail:
+        remaining_s = self.remaining_s
+        return SourceDetail(
+            state_ms=self.since_ms,
+            decision=self._decision,
+            decision_ms=round((self._clock.monotonic_s() - self._decision_s) * 1000) if self._decision else 0,
+            warnings=self._warnings,
+            drift_count=self.drift_count,
+            verified_ms=self.verified_ms,
+            revisions_per_s=round(self.revisions_per_s),
+            remaining_ms=-1 if remaining_s is None else round(remaining_s * 1000),
+        )
 
 
 def _ends(stop: State, state: State) -> bool:

@@ -121,6 +121,11 @@ class SourceRun:
             counts=progress.counts,
         )
 
+    @property
+    def stored(self) -> bytes:
+        """The position as the store has it, as far as this lease has heard: everything up to it is applied."""
+        return self._forward.stored
+
     async def run(self) -> None:
         """Copy until the source is no longer ours.
 
@@ -210,6 +215,7 @@ class SourceRun:
         verdict = await judge(around.jetstream, self._definition, position, resync_serial=resync_serial)
         stream = verdict.stream
         self._cautions.tell(stream)
+        self.progress.warnings = stream.cautions
         if not verdict.is_other:
             self.progress.saw(stream.last_revision)
         if not self._prefix:

@@ -66,6 +66,8 @@ from eddyline.store.rpc.log import LogServicer
 from eddyline.store.rpc.own_shard import OwnShard
 from eddyline.store.rpc.scan_room import ScanRoom
 from eddyline.store.rpc.segment import SegmentServicer
+from eddyline.store.rpc.source import SERVICE as SOURCE_SERVICE
+from eddyline.store.rpc.source import add_source_service
 from eddyline.store.rpc.status import store_status
 from eddyline.store.rpc.topic import TopicServicer
 from eddyline.store.storage.layout import Layout
@@ -101,6 +103,7 @@ SERVICES: Final = (
     "eddyline.v1.FoldService",
     SEGMENT_SERVICE,
     "eddyline.v1.ApplyService",
+    SOURCE_SERVICE,
     CLUSTER_SERVICE,
 )
 VERSION: Final = version("eddyline-store")
@@ -333,6 +336,7 @@ def add_services(
     segment_pb2_grpc.add_SegmentServiceServicer_to_server(segments, server.grpc)
     server.add_raw_methods(SEGMENT_SERVICE, segments.raw_methods())
     apply_pb2_grpc.add_ApplyServiceServicer_to_server(ApplyServicer(doorway, tracer), server.grpc)
+    add_source_service(server, doorway)
     cluster = ClusterService(
         cluster_pb2.ROLE_STORE,
         version=VERSION,

@@ -199,7 +199,10 @@ class LocalLink:
             traceparent=traceparent,
         )
         self._check_open()
-        return await (await self._engine.stage(found.topic, request))
+        result = await (await self._engine.stage(found.topic, request))
+        if batch is not None and not result.deduplicated:
+            self._sources.applied(found, batch)
+        return result
 
     async def _create_if_missing(self, name: str, kind: Kind, config: TopicConfig) -> Topic:
         async with self._locks.hold(name):

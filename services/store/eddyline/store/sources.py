@@ -1,7 +1,8 @@
 """Sources of a shard: definitions, fences and leases, kept beside their topics.
 
 What must survive is in `WriterChange` frames: definition, updates of it, deletion, orders, and each lease's fence and
-holder. Deadlines and reports are in memory: after a restart each lease runs once more in full.
+holder. Deadlines, reports and counts are in memory: after a restart each lease runs once more in full, and counts begin
+again.
 
 I1: a fence grows with every lease and is durable before it is given; from its staging on, smaller ones are refused.
 Threading: event loop only.
@@ -13,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import InvalidArgument, LeaseHeld, SourceNotFound, StaleFence
+from eddyline.core.record import Op
 from eddyline.core.source import (
     LEASE_MS_DEFAULT,
     LEASE_MS_MAX,
@@ -29,6 +31,7 @@ from eddyline.core.topic import check_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from eddyline.core.batch import Batch
     from eddyline.core.clock import Clock
     from eddyline.store.log.topic import Topic
 
@@ -40,7 +43,20 @@ LEASED: Final = "CONNECTING"
 class Source:
     """One source in memory."""
 
-    __slots__ = ("deadline_s", "definition", "fence", "holder", "lease_ms", "orders", "report", "reported_s", "topic")
+    __slots__ = (
+        "changed_s",
+        "deadline_s",
+        "definition",
+        "fence",
+        "gap_count",
+        "gap_s",
+        "holder",
+        "lease_ms",
+        "orders",
+        "report",
+        "reported_s",
+        "topic",
+    )
 
     def __init__(self, definition: SourceDefinition, topic: Topic) -> None:
         self.definition = definition
@@ -51,7 +67,8 @@ class Source:
         self.lease_ms = LEASE_MS_DEFAULT
         self.deadline_s = 0.0
         self.report = SourceReport()
-        self.reported_s = -1.0
+        self.reported_s = self.changed_s = self.gap_s = -1.0
+        self.gap_count = 0
 
 
 class Sources:
@@ -134,7 +151,7 @@ class Sources:
         source.lease_ms = lease_ms or LEASE_MS_DEFAULT
         source.deadline_s = self._clock.monotonic_s() + source.lease_ms / 1000
         if source.report.state:
-            source.report = replace(source.report, state=LEASED, reason="")
+            source.report = replace(source.report, state=LEASED, reason="", detail=None)
         source.topic.writers.set_fence(source.definition.name, fence)
 
     def renew(self, name: str, fence: int, report: SourceReport) -> Renewal:
@@ -162,18 +179,32 @@ class Sources:
     def info(self, source: Source) -> SourceInfo:
         """The source as others see it; everything up to the position is applied."""
         remaining_ms = self._remaining_ms(source)
-        reported_ms = -1 if source.reported_s < 0 else int((self._clock.monotonic_s() - source.reported_s) * 1000)
+        reported_ms, report = self._since_ms(source.reported_s), source.report
+        if report.detail is not None:
+            report = replace(report, detail=report.detail.after(max(reported_ms, 0)))
         return SourceInfo(
             definition=source.definition,
             position=source.topic.writers.get(source.definition.name).stored,
             fence=source.fence,
             holder=source.holder if remaining_ms > 0 else "",
             lease_remaining_ms=max(remaining_ms, 0),
-            report=source.report,
+            report=report,
             reported_ms=reported_ms,
             head_seq=source.topic.head_seq,
             orders=source.orders,
+            epoch=source.topic.id,
+            gap_count=source.gap_count,
+            gap_ms=self._since_ms(source.gap_s),
+            changed_ms=self._since_ms(source.changed_s),
         )
+
+    def applied(self, source: Source, batch: Batch) -> None:
+        """A batch with records of the source is applied."""
+        source.changed_s = self._clock.monotonic_s()
+        gap_count = bytes(batch.ops or b"").count(Op.GAP)
+        if gap_count:
+            source.gap_count += gap_count
+            source.gap_s = source.changed_s
 
     def staleness(self, name: str) -> tuple[str, int]:
         """State as last reported and the time since, in ms; empty and 0 where there is no source or no report."""
@@ -192,6 +223,10 @@ class Sources:
                 carriedFence=fence,
             )
         return source
+
+    def _since_ms(self, moment_s: float) -> int:
+        """Time since a moment; -1 where it never came."""
+        return -1 if moment_s < 0 else int((self._clock.monotonic_s() - moment_s) * 1000)
 
     def _remaining_ms(self, source: Source) -> int:
         return int((source.deadline_s - self._clock.monotonic_s()) * 1000) if source.holder else 0

@@ -12,11 +12,11 @@ from eddyline.core.paging import name_after, page_limit, token_after
 from eddyline.core.source_words import changes_text, definition_text
 from eddyline.core.telemetry import fields
 from eddyline.core.topic import TopicConfig, check_config
-from eddyline.core.wire_state import source_definition_from_pb, source_definition_to_pb, topic_config_from_pb
+from eddyline.core.wire_source import source_to_pb
+from eddyline.core.wire_state import source_definition_from_pb, topic_config_from_pb
 from eddyline.ingest.creation import check_definition, create_source, kind_of, update_source
-from eddyline.ingest.position import Position, decode_position, revision_of
 from eddyline.ingest.rpc.source_change import change_of
-from eddyline.ingest.rpc.verdict import differences_to_pb, status_to_pb, step_to_pb
+from eddyline.ingest.rpc.verdict import differences_to_pb, step_to_pb
 from eddyline.ingest.verify import Order
 from eddyline.v1 import source_pb2, source_pb2_grpc
 
@@ -37,8 +37,6 @@ DIFFERENCES_DEFAULT: Final = 100
 DIFFERENCES_MAX: Final = 10_000
 
 _LIST: Final = "SourceService.ListSources"
-_OF_ANOTHER: Final = ("STREAM_RECREATED", "CURSOR_AHEAD")
-"""States in which the position is not of the stream that is there: its last revision is what lags, all of it."""
 
 
 class Owner(Protocol):
@@ -144,7 +142,7 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
             SourceNotFound, PermissionDenied.
         """
         info = await self._link.get_source(name)
-        caller().check(*_touched(info.definition))
+        caller().check(*info.definition.touched)
         return info
 
     async def _judged(self, name: str) -> None:
@@ -193,48 +191,9 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
                 yield step_to_pb(step)
 
 
-def source_to_pb(info: SourceInfo) -> source_pb2.Source:
-    """A source as its users see it."""
-    report = info.report
-    position = _position(info.position)
-    position_revision = revision_of(position)
-    # The position is the store's own, newer than the report: the bucket had got at least so far.
-    last_revision = max(report.last_revision, position_revision)
-    lag = last_revision - position_revision
-    if report.state in _OF_ANOTHER:
-        last_revision = lag = report.lag
-    return source_pb2.Source(
-        definition=source_definition_to_pb(info.definition),
-        status=status_to_pb(report.state),
-        reason=report.reason,
-        position_revision=position_revision,
-        last_revision=last_revision,
-        lag=lag,
-        holder=info.holder,
-        reported_ms=info.reported_ms,
-        head_seq=info.head_seq,
-        paused=info.orders.paused,
-        # without a position there is nothing to bring in step: the first copy is of what there is
-        resync_pending=position is not None and info.orders.resync_serial > position.resync_serial,
-    )
-
-
-def _touched(definition: SourceDefinition) -> list[str]:
-    """The names of ours and of NATS's that a source reads and writes."""
-    touched = (definition.topic, definition.bucket, definition.stream, definition.dead_letter_topic)
-    return [definition.name, *filter(None, touched)]
-
-
 def _covers(definition: SourceDefinition) -> bool:
     """True = its caller may see the source."""
-    return all(map(caller().covers, _touched(definition)))
-
-
-def _position(stored: bytes) -> Position | None:
-    try:
-        return decode_position(stored)
-    except InvalidArgument:
-        return None  # another version's: its own replica says what is wrong, in state and reason
+    return all(map(caller().covers, definition.touched))
 
 
 def _settle_s(settle_ms: int) -> float:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from eddyline.core.wire_source import status_to_pb
 from eddyline.ingest.compare import VerifyProgress
 from eddyline.v1 import source_pb2
 
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
 
     from eddyline.ingest.compare import Difference
     from eddyline.ingest.verify import Verdict
-
-_STATUS_PREFIX: Final = "SOURCE_STATUS_"
 
 
 def step_to_pb(step: VerifyProgress | Verdict) -> source_pb2.VerifySourceResponse:
@@ -60,13 +59,6 @@ def step_to_pb(step: VerifyProgress | Verdict) -> source_pb2.VerifySourceRespons
             left_fold_count=step.left.fold_count if step.left is not None else 0,
         )
     )
-
-
-def status_to_pb(state: str) -> source_pb2.SourceStatus.ValueType:
-    """A source's state; "" and a newer one's are UNSPECIFIED."""
-    name = _STATUS_PREFIX + state
-    known = state and name in source_pb2.SourceStatus.keys()  # noqa: SIM118 - an enum wrapper is no mapping
-    return source_pb2.SourceStatus.Value(name) if known else source_pb2.SOURCE_STATUS_UNSPECIFIED
 
 
 def differences_to_pb(differences: Iterable[Difference]) -> list[source_pb2.Difference]:

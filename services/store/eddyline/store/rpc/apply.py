@@ -8,7 +8,7 @@ from eddyline.core import wire, wire_state
 from eddyline.core.errors import InvalidArgument, MalformedColumns
 from eddyline.core.paging import name_after, page_limit, token_after
 from eddyline.core.record import POSITION_BYTES_MAX
-from eddyline.core.source import SourceChange, SourceReport
+from eddyline.core.source import TEXT_BYTES_MAX, WARNINGS_MAX, SourceChange, SourceReport
 from eddyline.core.topic import check_name
 from eddyline.core.trace_context import traceparent_of
 from eddyline.core.tracing import UNTRACED
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from eddyline.store.rpc.doorway import Doorway
 
 STATE_BYTES_MAX: Final = 64
-STATE_REASON_BYTES_MAX: Final = 1024
 _LIST: Final = "ApplyService.ListSources"
 
 
@@ -127,12 +126,14 @@ class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
         door = self._doorway.enter()
         _check_fence(request.fence)
         _check_text(request.state, "state", STATE_BYTES_MAX)
-        _check_text(request.state_reason, "state_reason", STATE_REASON_BYTES_MAX)
+        _check_text(request.state_reason, "state_reason", TEXT_BYTES_MAX)
+        _check_detail(request.detail)
         report = SourceReport(
             state=request.state,
             reason=request.state_reason,
             last_revision=request.source_last_revision,
             lag=request.lag,
+            detail=wire_state.source_detail_from_pb(request.detail) if request.HasField("detail") else None,
         )
         renewal = await door.renew_lease(request.source, fence=request.fence, report=report)
         changeable = renewal.changeable
@@ -185,6 +186,17 @@ def _check_position(position: bytes, field: str, *, bytes_min: int = 0) -> None:
             positionBytesMin=bytes_min,
             positionBytesMax=POSITION_BYTES_MAX,
         )
+
+
+def _check_detail(detail: apply_pb2.SourceDetail) -> None:
+    if len(detail.warnings) > WARNINGS_MAX:
+        raise InvalidArgument(
+            f"a report has at most {WARNINGS_MAX} warnings", field="detail.warnings", warningsMax=WARNINGS_MAX
+        )
+    for field, text in (("decision", detail.decision), ("file_drift", detail.file_drift)):
+        _check_text(text, f"detail.{field}", TEXT_BYTES_MAX)
+    for warning in detail.warnings:
+        _check_text(warning, "detail.warnings", TEXT_BYTES_MAX)
 
 
 def _check_text(text: str, field: str, bytes_max: int) -> None:

@@ -57,6 +57,10 @@ async def test_values_are_read_without_a_cluster(path: Path, capsys: pytest.Capt
     assert "KEY_NOT_FOUND: 'no'" in capsys.readouterr().err
 
 
+async def test_raw_value_has_no_line_end(path: Path) -> None:
+    assert await run("get", "--file", str(path), "co", "--raw", output_format="text") == (0, "v1")
+
+
 async def test_keys_are_listed_in_byte_order(path: Path) -> None:
     assert await run("range", "--file", str(path), output_format="text") == (0, "co\nco.uk\ncom\n0xff\n")
     _, text = await run(

@@ -17,6 +17,7 @@ from eddyline.cli.output import Output
 from eddyline.cli.verb import Context
 from eddyline.core.clock import SystemClock, SystemHost
 from eddyline.core.kv_errors import ApplyPending, BucketNotCopied, KeyExists, RevisionMismatch, WriteUnknown
+from tests.support.command_line import command_at
 from tests.support.kv_kit import served_ingest
 from tests.support.nats_server import NatsServer
 from tests.support.processes import store_server
@@ -116,6 +117,43 @@ async def test_a_wait_that_is_stopped_says_that_the_write_is_done(
         "revision": 1,
         "message": text,
     }
+
+
+async def test_a_copied_key_is_shown_with_revision_and_time_of_nats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = NatsServer(tmp_path / "nats")
+    server.start()
+    value = bytes(range(256))
+    (tmp_path / "value").write_bytes(value)
+    try:
+        async with store_server(tmp_path / "store") as store, served_ingest(server.url, store, "b") as served:
+            bucket = await served.make_bucket()
+            await bucket.put("other", b"1")
+            await bucket.put("k", b"old")
+            command = command_at(store, monkeypatch, ingest=served.address)
+            with pytest.raises(CommandError, match="no source copies bucket b"):
+                await command.run("kv", "get", "b", "k")
+            await served.copies()
+            put = ("kv", "put", "b", "k", "--file", str(tmp_path / "value"), "--wait-applied")
+            assert (await command.run(*put))[0] == 0
+            _, (entry,) = await command.run("kv", "get", "b", "k")
+            _, raw = await command.text("kv", "get", "b", "k", "--raw")
+            _, revisions = await command.run("history", "b", "k")
+            _, history = await command.text("history", "b", "k")
+            _, (of_topic,) = await command.run("get", "b", "k")
+            assert (await command.run("kv", "get", "b", "none"))[0] == 1
+            nats_time = (await bucket.get("k")).revision
+    finally:
+        server.stop()
+    assert nats_time == 3
+    assert (entry["revision"], entry["version"], entry["source"], entry["topic"]) == (3, 3, "b", "b")
+    assert entry["time_ns"] == entry["source_ts_ns"]
+    assert raw.encode("utf-8", "surrogateescape") == value
+    assert of_topic["version"] == 3
+    assert revisions[-1]["version"] == 3
+    assert "PUT     revision 3 of 20" in history.splitlines()[-1]
+    assert "'none' of bucket b is not live in b" in capsys.readouterr().err
 
 
 def test_a_file_that_is_too_long_or_missing_is_refused(tmp_path: Path) -> None:

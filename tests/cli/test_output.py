@@ -76,6 +76,18 @@ def test_record_is_one_json_line() -> None:
     }
 
 
+def test_version_is_the_number_it_is() -> None:
+    assert record_fields(Record(1, 2, version=(17).to_bytes(8, "big")))["version"] == 17
+    assert record_fields(Record(1, 2, version=b"\x01\x02"))["version"] == "0102"
+
+
+def test_history_line_has_revision_and_time_of_the_source() -> None:
+    record = Record(9, 1_000, 2_500_000_000, Op.PUT, b"k", b"v", version=(17).to_bytes(8, "big"))
+    assert "PUT     revision 17 of 1970-01-01 00:00:02.500  k  v" in record_line(record, of_source=True)
+    assert "revision" not in record_line(record)
+    assert "revision" not in record_line(record._replace(source_ts_ns=0), of_source=True)
+
+
 def test_absent_fields_are_left_out() -> None:
     assert record_fields(Record(1, 2, op=Op.APPEND)) == {"seq": 1, "ts_ms": 2, "op": "APPEND"}
 

@@ -1,15 +1,17 @@
-"""`eddyline append`: values from the command line, all of them one append; or standard input, a line an append."""
+"""`eddyline append`: values from the command line, all of them one append; a file; or standard input, a line an append."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import EXIT_OK, EXIT_USAGE, CommandError
 from eddyline.cli.json_record import OPS, record_from_json
+from eddyline.cli.stdin import value_of
 from eddyline.cli.verb import add_verb, connected, count
 from eddyline.core.errors import TopicNotFound
-from eddyline.core.record import Op, Record
+from eddyline.core.record import DATA_META_BYTES_MAX, Op, Record
 from eddyline.core.topic import Kind
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ _EXAMPLE: Final = """
 eddyline append greetings hello world --create log
 eddyline append prices 42 --key BTC --create kv
 tail -f access.log | eddyline append access
+eddyline append images --key logo --file logo.png
 eddyline append prices --key BTC --op delete
 eddyline append orders --json '{"key": "17", "data": "paid", "meta": {"by": "web"}}'
 eddyline read a -o json | eddyline append b --json"""
@@ -57,6 +60,9 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("values", metavar="VALUE", nargs="*", help="all of them are one append, all or none")
     parser.set_defaults(repeatable="values")
+    parser.add_argument(
+        "--file", type=Path, metavar="FILE", help="one record whose value is this file's bytes; - = standard input"
+    )
     parser.add_argument("--key", help="key of the records (KV topics need one)")
     parser.add_argument("--tag", help="label that readers filter by")
     parser.add_argument("--node", help="name of the node that wrote them")
@@ -76,15 +82,22 @@ def add(subparsers: Subparsers) -> None:
 
 def contradiction(arguments: argparse.Namespace) -> str:
     """What the arguments say against each other; empty = nothing."""
+    if arguments.file is not None:
+        others = {"a VALUE": arguments.values, "--json": arguments.json, "--skip": arguments.skip}
+        given = [name for name, value in others.items() if value]
+        if given:
+            return f"{given[0]} or --file, not both"
     if arguments.skip and arguments.values:
         return "--skip is for standard input, not for values"
-    if arguments.op in _DELETING and arguments.values and not arguments.json:
+    if arguments.op in _DELETING and (arguments.values or arguments.file is not None) and not arguments.json:
         return f"--op {arguments.op} takes no value, only a key: give it with --key"
     return ""
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Append."""
+    # Before the cluster is asked: what cannot be read is not its business.
+    content = None if arguments.file is None else await value_of(arguments.file, DATA_META_BYTES_MAX)
     create = None if arguments.create is None else Kind[arguments.create.upper()]
     async with connected(arguments, context, topic=arguments.topic) as client:
         op = OPS[arguments.op] if arguments.op else await _default_op(client, arguments.topic, create)
@@ -96,6 +109,8 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         )
         if not arguments.values and op in (Op.DELETE, Op.PURGE):
             return await _append_once(client, arguments, context, [template], create)
+        if content is not None:
+            return await _append_once(client, arguments, context, [template._replace(data=content)], create)
         if arguments.values:
             records = [_record_of(value, template, is_json=arguments.json) for value in arguments.values]
             return await _append_once(client, arguments, context, records, create)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK, CommandError
+from eddyline.cli.get import add_raw, raw_contradiction, value_text
 from eddyline.cli.output import record_fields, shown_time, tell
 from eddyline.cli.quantity import counted, duration_ms, size_bytes
 from eddyline.cli.verb import add_group, add_verb, limit
@@ -70,8 +71,9 @@ def add(subparsers: Subparsers) -> None:
         what="Show values from such a file, without a cluster; exit code 1 if one is not live.",
         example="eddyline edge get --file routes.fold co.uk",
     )
-    parser.set_defaults(run=get, repeatable="keys")
+    parser.set_defaults(run=get, repeatable="keys", contradiction=raw_contradiction)
     parser.add_argument("keys", metavar="KEY", nargs="+")
+    add_raw(parser)
     parser = _add_offline(
         verbs,
         "range",
@@ -108,7 +110,10 @@ async def get(arguments: argparse.Namespace, context: Context) -> int:
             missing += 1
             tell(f"KEY_NOT_FOUND: {key!r} is not live in {arguments.file}")
             continue
-        value = shown_bytes(record.data)
+        if arguments.raw:
+            context.output.raw(record.data or b"")
+            continue
+        value = value_text(record.data)
         context.output.say(
             value if len(arguments.keys) == 1 else f"{shown_bytes(os.fsencode(key))}  {value}", record_fields(record)
         )

@@ -26,7 +26,8 @@ def add(subparsers: Subparsers) -> None:
         "get",
         what="Show the live values of keys of a KV topic, or those of a point that is past; exit code 1 if one is not live.",
         example="eddyline get routes co.uk\neddyline get certs KEY -o json\n"
-        "eddyline get prices BTC --at-time 2026-11-28T09:30:00Z",
+        "eddyline get prices BTC --at-time 2026-11-28T09:30:00Z\n"
+        "eddyline get images logo --raw > logo.png",
         run=run,
     )
     parser.set_defaults(contradiction=contradiction)
@@ -34,6 +35,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("keys", metavar="KEY", nargs="+")
     parser.set_defaults(repeatable="keys")
     parser.add_argument("--min-seq", type=count, default=0, metavar="SEQ", help="wait until the fold has it")
+    add_raw(parser)
     point = parser.add_mutually_exclusive_group()
     point.add_argument("--at-seq", type=count, metavar="SEQ", help="as they were after this record")
     point.add_argument(
@@ -46,6 +48,8 @@ def add(subparsers: Subparsers) -> None:
 
 def contradiction(arguments: argparse.Namespace) -> str:
     """What the arguments say against each other; empty = nothing."""
+    if trouble := raw_contradiction(arguments):
+        return trouble
     past = arguments.at_seq is not None or arguments.at_time is not None
     return (
         "--min-seq waits for what comes, --at-seq and --at-time ask for what was" if past and arguments.min_seq else ""
@@ -65,7 +69,10 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
             missing += 1
             tell(f"KEY_NOT_FOUND: {key!r} {verb} not live in {arguments.topic}{when}")
             continue
-        value = shown_bytes(record.data) if record.data is None or b"\n" not in record.data else _lines(record.data)
+        if arguments.raw:
+            context.output.raw(record.data or b"")
+            continue
+        value = value_text(record.data)
         text = value if len(keys) == 1 else f"{shown_bytes(os.fsencode(key))}  {value}"
         fields = record_fields(record)
         fields["fold_seq"] = page.state.fold_seq
@@ -83,8 +90,26 @@ async def _page(client: Client, arguments: argparse.Namespace, keys: list[bytes]
     return EntryPage(pages[-1].state, tuple(page.entries[0] for page in pages))
 
 
-def _lines(data: bytes) -> str:
-    """A value of several lines is shown as it is, where it is text."""
+def add_raw(parser: argparse.ArgumentParser) -> None:
+    """Add --raw."""
+    parser.add_argument(
+        "--raw", action="store_true", help="write the value's bytes as they are, with no line end; of one KEY"
+    )
+
+
+def raw_contradiction(arguments: argparse.Namespace) -> str:
+    """What --raw and other arguments say against each other; empty = nothing."""
+    if not arguments.raw:
+        return ""
+    if arguments.output == "json":
+        return "--raw writes bytes, -o json objects: give one of them"
+    return "--raw writes one value: give one KEY" if len(getattr(arguments, "keys", ())) > 1 else ""
+
+
+def value_text(data: bytes | None) -> str:
+    """A value for people. One of several lines is shown as it is, where it is text."""
+    if data is None or b"\n" not in data:
+        return shown_bytes(data)
     try:
         return data.decode("utf-8").rstrip("\n")
     except UnicodeDecodeError:

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 _MORE: Final = """
 
+Of a source's topic a line has NATS's revision and time too: the first time is that of the append here.
 What the log lost stands in its place as a gap: it may have held revisions of the key. No line at all: the log has none.
-JSON (-o json), an object a revision or a gap, as `eddyline read` has it."""
+JSON (-o json), an object a revision or a gap, as `eddyline read` has it; of a source version is NATS's revision, and
+source_ts_ns its time."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -49,5 +51,5 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
                 if isinstance(item, Gap):
                     context.output.say(gap_line(item), gap_fields(item))
                 else:
-                    context.output.say(record_line(item), record_fields(item))
+                    context.output.say(record_line(item, of_source=True), record_fields(item))
     return EXIT_OK

@@ -1,4 +1,4 @@
-"""`eddyline kv`: writes into a NATS KV bucket: put, create, update, delete, purge.
+"""`eddyline kv`: writes into a NATS KV bucket: put, create, update, delete, purge; `get` is in `kv_get.py`.
 
 A call is never repeated: where its outcome is unknown the failure says so, and only its caller knows what a second write
 would harm.
@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from eddyline.cli.failure import EXIT_OK, CommandError
-from eddyline.cli.output import Json, put_bytes
+from eddyline.cli import kv_get
+from eddyline.cli.failure import EXIT_OK
+from eddyline.cli.output import Json, put_bytes, version_field
 from eddyline.cli.quantity import duration_ms
-from eddyline.cli.stdin import stdin_value
+from eddyline.cli.stdin import stdin_value, value_of
 from eddyline.cli.verb import add_group, add_verb, connected, limit
 from eddyline.core.kv_errors import ApplyPending, WriteUnknown
 from eddyline.core.record import SOURCE_DATA_META_BYTES_MAX
@@ -32,13 +33,18 @@ TIMEOUT_MS_MAX: Final = 30_000
 """The contract's own bound on a call."""
 _MORE: Final = """
 
-JSON out (-o json): bucket, key, revision, stream_identity (hex), version (hex), applied_sources. Where it is
+JSON out (-o json): bucket, key, revision, stream_identity (hex), version, applied_sources. Where it is
 stopped (Ctrl-C): bucket, key, reason (APPLY_PENDING = written, at revision; WRITE_UNKNOWN = it may be), message."""
 
 
 def add(subparsers: Subparsers) -> None:
     """Add the verb."""
-    verbs = add_group(subparsers, "kv", what="Write into NATS KV buckets, by NATS's own compare-and-set.")
+    verbs = add_group(
+        subparsers,
+        "kv",
+        what="Write into NATS KV buckets, by NATS's own compare-and-set; get what sources copied of them.",
+    )
+    kv_get.add(verbs)
     parser = _add(verbs, "put", "Write a value, whatever the key had.", _PUT, put)
     _add_value(parser)
     parser = _add(verbs, "create", "Write a value if the key is not live.", _CREATE, create)
@@ -222,7 +228,7 @@ def _add(verbs: Subparsers, name: str, what: str, example: str, run: RunVerb) ->
 
 def _add_value(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("value", metavar="VALUE", nargs="?", help="default: --file, else all of standard input")
-    parser.add_argument("--file", type=Path, metavar="FILE", help="the value is this file's bytes")
+    parser.add_argument("--file", type=Path, metavar="FILE", help="the value is this file's bytes; - = standard input")
 
 
 def _timeout_ms(text: str) -> int:
@@ -238,15 +244,7 @@ async def _value(arguments: argparse.Namespace) -> bytes:
         return os.fsencode(value)
     if arguments.file is None:
         return await stdin_value(SOURCE_DATA_META_BYTES_MAX)
-    path: Path = arguments.file
-    try:
-        with path.open("rb") as file:
-            found = file.read(SOURCE_DATA_META_BYTES_MAX + 1)
-    except OSError as error:
-        raise CommandError(f"{path} cannot be read: {error.strerror or error}") from None
-    if len(found) > SOURCE_DATA_META_BYTES_MAX:
-        raise CommandError(f"{path} is longer than {SOURCE_DATA_META_BYTES_MAX} bytes", "a value is that long at most")
-    return found
+    return await value_of(arguments.file, SOURCE_DATA_META_BYTES_MAX)
 
 
 def _say(arguments: argparse.Namespace, context: Context, what: str, written: Written) -> int:
@@ -257,7 +255,7 @@ def _say(arguments: argparse.Namespace, context: Context, what: str, written: Wr
     fields |= {
         "revision": written.revision,
         "stream_identity": written.stream_identity.hex(),
-        "version": written.version.hex(),
+        "version": version_field(written.version),
         "applied_sources": sources,
     }
     context.output.say(f"{what} {arguments.key} at revision {written.revision}{applied}", fields)

@@ -18,7 +18,7 @@ import shutil
 import sys
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal, TextIO
+from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK, CommandError
 from eddyline.core.record import GapReason, Op
@@ -35,6 +35,8 @@ _GAP_REASONS = frozenset(int(reason) for reason in GapReason)
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 OutputFormat = Literal["text", "json"]
 _KEPT = "\n\t"
+VERSION_NUMBER_BYTES: Final = 8
+"""Sources give NATS's revision so, the store a `seq`."""
 
 
 class ReaderGone(CommandError):
@@ -217,8 +219,14 @@ def record_fields(record: Record) -> dict[str, Json]:
             meta.append(entry_fields)
         fields["meta"] = meta
     if record.version:
-        fields["version"] = record.version.hex()
+        fields["version"] = version_field(record.version)
     return fields
+
+
+def version_field(version: bytes) -> Json:
+    """A version for programs: the number it is (a `seq`, NATS's revision), or hex where a writer gave it another length than
+    8 bytes, since it may be no number to him."""
+    return int.from_bytes(version, "big") if len(version) == VERSION_NUMBER_BYTES else version.hex()
 
 
 def gap_fields(gap: Gap) -> dict[str, Json]:
@@ -233,11 +241,17 @@ def gap_fields(gap: Gap) -> dict[str, Json]:
     return fields
 
 
-def record_line(record: Record) -> str:
-    """A record for people."""
+def record_line(record: Record, *, of_source: bool = False) -> str:
+    """A record for people; `of_source`: with revision and time at its source, where it has them."""
+    source = f"  {source_text(record)}" if of_source and record.source_ts_ns else ""
     key = "" if record.key is None else f"  {shown_bytes(record.key)}"
     data = "" if record.data is None else f"  {shown_bytes(record.data, 200)}"
-    return f"{record.seq:>8}  {shown_time(record.ts_ms)}  {op_name(record.op):<6}{key}{data}"
+    return f"{record.seq:>8}  {shown_time(record.ts_ms)}  {op_name(record.op):<6}{source}{key}{data}"
+
+
+def source_text(record: Record) -> str:
+    """Revision and time at the source, for people."""
+    return f"revision {version_field(record.version)} of {shown_time(record.source_ts_ns // 1_000_000)}"
 
 
 def gap_line(gap: Gap) -> str:

@@ -25,7 +25,8 @@ JSON (-o json), an object a record; what is absent is left out:
   key, data        text, or as key_base64 and data_base64 where they are not UTF-8
   tag, node        text
   meta             [{"name": "n", "value": "v"}] (or value_base64)
-  version          hex; source_ts_ns: time at the source, where a source brought it
+  version          number: the seq, of a source NATS's revision; hex where a writer gave one that is not 8 bytes
+  source_ts_ns     time at the source, where a source brought it
 or, for what was lost: gap (the reason), first_seq, last_seq; old_epoch and new_epoch, source_first and source_last
 (0 = not known) where they apply."""
 

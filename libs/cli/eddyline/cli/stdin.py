@@ -1,4 +1,4 @@
-"""Standard input as lines or as one value, without blocking the loop: a pipe or a terminal is waited for.
+"""Standard input as lines or as one value, without blocking the loop: a pipe or a terminal is waited for. Files as values.
 
 A line ends with LF or CRLF, and a UTF-8 byte order mark before the first line is passed over: neither is part of a line. One
 value is all bytes as they are.
@@ -18,6 +18,7 @@ from eddyline.cli.failure import CommandError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+    from pathlib import Path
 
 LINE_BYTES_MAX: Final = 4 << 20
 """A record of 1 MiB in base64 within a JSON line fits twice."""
@@ -84,6 +85,24 @@ async def stdin_value(bytes_max: int) -> bytes:
     if len(found) > bytes_max:
         raise CommandError(f"standard input is longer than {bytes_max} bytes", "a value is that long at most")
     return bytes(found)
+
+
+async def value_of(path: Path, bytes_max: int) -> bytes:
+    """All bytes of a file as they are; `-` is standard input.
+
+    Raises:
+        CommandError: they are more than `bytes_max`, or cannot be read.
+    """
+    if str(path) == "-":
+        return await stdin_value(bytes_max)
+    try:
+        with path.open("rb") as file:
+            content = file.read(bytes_max + 1)
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror or error}") from None
+    if len(content) > bytes_max:
+        raise CommandError(f"{path} is longer than {bytes_max} bytes", "a value is that long at most")
+    return content
 
 
 def _is_file(descriptor: int) -> bool:

@@ -15,6 +15,8 @@ PREFIX = "EDDYLINE_ROLE_"
 class Example:
     data_dir: str
     workers: int = 2
+    memory_bytes: int = 0
+    scrub_bytes_per_s: int = 0
     window_ms: float = 0.5
     sync: bool = True
     names: tuple[str, ...] = ()
@@ -38,6 +40,25 @@ def test_every_type_is_read() -> None:
     assert loaded(WORKERS="7", WINDOW_MS="2.5", SYNC="off", NAMES="a, b,,c") == Example(
         data_dir="/d", workers=7, window_ms=2.5, sync=False, names=("a", "b", "c")
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("4096", 4096),
+        ("4Gi", 4 << 30),
+        ("4GiB", 4 << 30),
+        ("512 MiB", 512 << 20),
+        ("10GB", 10_000_000_000),
+        ("10k", 10_000),
+        ("1.5Gi", 3 << 29),
+        ("2T", 2_000_000_000_000),
+        ("7B", 7),
+    ],
+)
+def test_size_has_a_unit_or_is_a_number_of_bytes(text: str, size: int) -> None:
+    assert loaded(MEMORY_BYTES=text).memory_bytes == size
+    assert loaded(SCRUB_BYTES_PER_S=text).scrub_bytes_per_s == size
 
 
 def test_a_missing_required_setting_is_named() -> None:
@@ -76,6 +97,8 @@ def test_what_kubernetes_injects_is_passed_over(name: str) -> None:
         ("WINDOW_MS", "nan", "not a number"),
         ("WINDOW_MS", "inf", "not a number"),
         ("SYNC", "maybe", "not true or false"),
+        ("WORKERS", "4Ki", "not a whole number"),
+        *[("MEMORY_BYTES", text, r"a unit \(512MiB") for text in ("", "x", "4 Zi", "1.5", "0.3Ki", "1e9", "1.5.5G")],
     ],
 )
 def test_a_value_of_the_wrong_kind_is_refused_by_name(name: str, value: str, words: str) -> None:

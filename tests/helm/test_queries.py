@@ -44,6 +44,8 @@ EVERY_NAMESPACE = ".*"
 """What Grafana puts in place of `$namespace` where all are chosen."""
 OF_TLS = "Certificate"
 """The panel that is empty where there is no TLS."""
+READY = {"Ready", "Store", "Ingest", "Delivery", "NATS connected", "Store reached"}
+FLAGS = {"Read-only", "Disk low", "Memory full"}
 OF_HISTOGRAMS = ("_bucket", "_count", "_sum")
 
 
@@ -215,17 +217,42 @@ def test_dashboards_show_chosen_namespaces_alone_and_by_default_all_and_what_has
 
 
 def test_panels_of_yes_and_no_say_so_in_words_and_colours() -> None:
-    ready = {"Ready", "Store", "Ingest", "Delivery", "NATS connected", "Store reached"}
-    flags = {"Read-only", "Disk low", "Memory full"}
     for dashboard in dashboards().values():
         for panel in dashboard["panels"]:
-            if panel["type"] != "stat" or panel["title"] not in ready | flags:
+            if panel["type"] != "stat" or panel["title"] not in READY | FLAGS:
                 continue
             (mapping,) = panel["fieldConfig"]["defaults"]["mappings"]
-            bad = mapping["options"]["0" if panel["title"] in ready else "1"]
+            bad = mapping["options"]["0" if panel["title"] in READY else "1"]
             assert bad["color"] == "red", panel["title"]
             assert bad["text"].isupper()
             assert panel["options"]["colorMode"] == "value"
+
+
+def test_every_stat_has_thresholds_of_its_own() -> None:
+    """Grafana's own are green, and red from 80 on, whatever is counted."""
+    for name, dashboard in dashboards().items():
+        for panel in dashboard["panels"]:
+            if panel["type"] not in ("stat", "gauge", "bargauge"):
+                continue
+            where = f"{name}: {panel['title']}"
+            thresholds = panel["fieldConfig"]["defaults"]["thresholds"]
+            assert thresholds["mode"] == "absolute", where
+            base, *steps = thresholds["steps"]
+            assert base["value"] is None, where
+            bounds = [step["value"] for step in steps]
+            assert bounds == sorted(set(bounds)), where
+            shown = panel["options"]["colorMode"] == "value"
+            assert shown is bool(steps), f"{where}: a colour says something, and something has a colour"
+            if panel["title"] in READY:
+                assert (base["color"], bounds) == ("red", [1]), where
+            if panel["title"] in FLAGS:
+                assert (base["color"], bounds) == ("green", [1]), where
+
+
+def test_streams_turn_red_where_delivery_takes_no_more() -> None:
+    (panel,) = [panel for panel in dashboards()["delivery"]["panels"] if panel["title"] == "Watch streams"]
+    steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    assert [step["value"] for step in steps] == [None, WATCHES_MAX * 8 // 10, WATCHES_MAX]
 
 
 def test_every_stopped_state_is_alerted_and_shown() -> None:

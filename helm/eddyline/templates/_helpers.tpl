@@ -132,6 +132,33 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- if kindIs "float64" . -}}{{ int64 . }}{{- else -}}{{ . }}{{- end -}}
 {{- end -}}
 
+{{/* Bytes of a quantity: a number, or as Kubernetes writes one. */}}
+{{- define "eddyline.bytes" -}}
+{{- $text := toString .value -}}
+{{- $units := dict "" 1 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 -}}
+{{- $number := regexFind "^[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?" $text -}}
+{{- $unit := trimPrefix $number $text -}}
+{{- if or (not $number) (not (hasKey $units $unit)) -}}
+{{- fail (printf "%s is %s, not a quantity as 4Gi or 512Mi" .name $text) -}}
+{{- end -}}
+{{- mulf (float64 $number) (get $units $unit) | int64 -}}
+{{- end -}}
+
+{{/* A setting as it was written, else what its role takes without it. */}}
+{{- define "eddyline.setting" -}}
+{{- $settings := (index .root.Values .role).settings -}}
+{{- if hasKey $settings .name -}}{{ include "eddyline.plain" (get $settings .name) }}{{- else -}}{{ .default }}{{- end -}}
+{{- end -}}
+
+{{/* The sources file. */}}
+{{- define "eddyline.sources" -}}
+{{- if kindIs "slice" .Values.ingest.sources -}}
+{{- with .Values.ingest.sources -}}{{ toToml (dict "source" .) }}{{- end -}}
+{{- else -}}
+{{- .Values.ingest.sources -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "eddyline.env" -}}
 {{- $root := .root -}}
 - {name: EDDYLINE_COMMON_CLUSTER_ID, value: {{ $root.Values.clusterId | quote }}}
@@ -311,6 +338,98 @@ claim: {{ toJson (index $found.spec.volumeClaimTemplates 0).spec }}
 {{- toYaml $groups -}}
 {{- end -}}
 
+{{/* Refuse a memory limit below `needed` bytes. Without a limit there is nothing to judge. */}}
+{{- define "eddyline.checkMemory" -}}
+{{- with (index .root.Values .role).resources.limits -}}
+{{- if hasKey . "memory" -}}
+{{- $name := printf "%s.resources.limits.memory" $.role -}}
+{{- $limit := include "eddyline.bytes" (dict "name" $name "value" .memory) | int64 -}}
+{{- if lt $limit (int64 $.needed) -}}
+{{- fail (printf "%s is %v, and %s takes %d MiB: %s. Kubernetes would kill the pod. Set a limit of %dMi or more, or lower what it takes" $name .memory $.role (div (add $.needed 1048575) 1048576) $.words (div (add $.needed 1048575) 1048576)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Limits against what roles plan with. Numbers are the roles' own: tests hold them to their settings and README files. */}}
+{{- define "eddyline.checkLimits" -}}
+{{- $budget := include "eddyline.bytes" (dict "name" "store.memoryBytes" "value" .Values.store.memoryBytes) | int64 -}}
+{{- if lt $budget (int64 268435456) -}}
+{{- fail (printf "store.memoryBytes is %v; a store takes 256Mi and more" .Values.store.memoryBytes) -}}
+{{- end -}}
+{{- include "eddyline.checkMemory" (dict "root" . "role" "store" "needed" (add $budget 402653184) "words" "its budget, store.memoryBytes, and the 384 MiB that it may hold beside it") -}}
+{{- $rings := include "eddyline.bytes" (dict "name" "delivery.settings.BUFFER_BYTES" "value" (include "eddyline.setting" (dict "root" . "role" "delivery" "name" "BUFFER_BYTES" "default" 268435456))) | int64 -}}
+{{- $watches := include "eddyline.setting" (dict "root" . "role" "delivery" "name" "WATCHES_MAX" "default" 10000) | int64 -}}
+{{- $streams := mul (ternary $watches 16000 (gt $watches (int64 0))) 27648 -}}
+{{- include "eddyline.checkMemory" (dict "root" . "role" "delivery" "needed" (add $rings $streams 134217728) "words" "BUFFER_BYTES, 27 KiB for each of WATCHES_MAX streams, and 128 MiB for itself") -}}
+{{- $floor := include "eddyline.bytes" (dict "name" "store.settings.DISK_FLOOR_BYTES" "value" (include "eddyline.setting" (dict "root" . "role" "store" "name" "DISK_FLOOR_BYTES" "default" 536870912))) | int64 -}}
+{{- $file := include "eddyline.bytes" (dict "name" "store.settings.WAL_FILE_BYTES" "value" (include "eddyline.setting" (dict "root" . "role" "store" "name" "WAL_FILE_BYTES" "default" 67108864))) | int64 -}}
+{{- $logs := include "eddyline.setting" (dict "root" . "role" "store" "name" "WAL_SHARDS" "default" 1) | int64 -}}
+{{- $volume := include "eddyline.bytes" (dict "name" "store.storage.size" "value" .Values.store.storage.size) | int64 -}}
+{{- if le $volume (add $floor (mul 2 $file $logs)) -}}
+{{- fail (printf "store.storage.size is %s, and DISK_FLOOR_BYTES with two files of WAL_FILE_BYTES for each of WAL_SHARDS takes %d MiB: the store would refuse every append" .Values.store.storage.size (div (add $floor (mul 2 $file $logs)) 1048576)) -}}
+{{- end -}}
+{{- range $role := list "store" "ingest" "delivery" -}}
+{{- $values := index $.Values $role -}}
+{{- $grace_ms := include "eddyline.setting" (dict "root" $ "role" $role "name" "STOP_GRACE_MS" "default" 5000) | int64 -}}
+{{- $needed := add $values.drainSeconds (div (add $grace_ms 999) 1000) 5 -}}
+{{- if lt (int64 $values.terminationGraceSeconds) $needed -}}
+{{- fail (printf "%s.terminationGraceSeconds is %d, and drainSeconds, STOP_GRACE_MS and 5 s to end take %d: the pod would be killed while it drains" $role (int64 $values.terminationGraceSeconds) $needed) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The sources file as ingest judges it, but for the names' characters. A list has been judged by the schema. */}}
+{{- define "eddyline.checkSources" -}}
+{{- $file := include "eddyline.sources" . | fromToml -}}
+{{- if hasKey $file "Error" -}}
+{{- fail (printf "ingest.sources is not TOML: %s" (get $file "Error")) -}}
+{{- end -}}
+{{- with keys (omit $file "source") -}}
+{{- fail (printf "ingest.sources has the unknown %s; it takes [[source]] tables" (sortAlpha . | join ", ")) -}}
+{{- end -}}
+{{- $sources := default list $file.source -}}
+{{- if not (kindIs "slice" $sources) -}}
+{{- fail "ingest.sources: write [[source]], a table a source" -}}
+{{- end -}}
+{{- $texts := list "name" "topic" "bucket" "stream" "on_expired" "on_recreated" "dead_letter_topic" -}}
+{{- $lists := list "key_prefixes" "subjects" -}}
+{{- $seen := dict -}}
+{{- range $index, $source := $sources -}}
+{{- $where := printf "ingest.sources, source %d" (add1 $index) -}}
+{{- range $field, $value := $source -}}
+{{- if not (has $field (concat $texts $lists)) -}}
+{{- fail (printf "%s has the unknown %s; it takes %s" $where $field (concat $texts $lists | join ", ")) -}}
+{{- end -}}
+{{- if not (kindIs (ternary "slice" "string" (has $field $lists)) $value) -}}
+{{- fail (printf "%s: %s is not %s" $where $field (ternary "a list of texts" "a text" (has $field $lists))) -}}
+{{- end -}}
+{{- if and (has $field (list "on_expired" "on_recreated")) (not (has $value (list "resync" "stop"))) -}}
+{{- fail (printf "%s: %s is resync or stop, not %s" $where $field $value) -}}
+{{- end -}}
+{{- end -}}
+{{- if not (and $source.name $source.topic (or $source.bucket $source.stream)) -}}
+{{- fail (printf "%s needs name, topic, and bucket or stream" $where) -}}
+{{- end -}}
+{{- if and $source.bucket $source.stream -}}
+{{- fail (printf "%s has bucket and stream; a source copies one of them" $where) -}}
+{{- end -}}
+{{- if and $source.stream $source.key_prefixes -}}
+{{- fail (printf "%s has key_prefixes: only a bucket has keys, name a stream's subjects" $where) -}}
+{{- end -}}
+{{- if eq $source.topic (default "" $source.dead_letter_topic) -}}
+{{- fail (printf "%s: dead_letter_topic is a topic of its own" $where) -}}
+{{- end -}}
+{{- range $field := list "name" "topic" -}}
+{{- $key := printf "%s %s" $field (get $source $field) -}}
+{{- if hasKey $seen $key -}}
+{{- fail (printf "ingest.sources gives %s to more than one source" $key) -}}
+{{- end -}}
+{{- $_ := set $seen $key true -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* What the schema cannot say: values that mean nothing without another. */}}
 {{- define "eddyline.check" -}}
 {{- if and (hasKey .Values "enabled") (not .Values.enabled) -}}
@@ -332,4 +451,6 @@ claim: {{ toJson (index $found.spec.volumeClaimTemplates 0).spec }}
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- include "eddyline.checkLimits" . -}}
+{{- include "eddyline.checkSources" . -}}
 {{- end -}}

@@ -2,6 +2,7 @@
 
 Owns the two prefixes of a role (`EDDYLINE_<ROLE>_` and `EDDYLINE_COMMON_`), the five types a setting may have (`str`,
 `int`, `float`, `bool`, `tuple[str, ...]`), the refusal of unknown names, and the printed form with secrets masked.
+An `int` whose name has `_BYTES` takes a unit too: `4Gi`, `512MiB`, `10GB`.
 A name of ours that no setting has is refused, since it is a misspelt one; what Kubernetes injects beside a service
 called `eddyline-<role>` (`..._SERVICE_HOST`, `..._SERVICE_PORT*`, `..._PORT`, `..._PORT_*`) is passed over, so no setting
 is named so.
@@ -52,6 +53,8 @@ _USERINFO_BARE: Final = re.compile(r"(?:^|(?<=,))(?![a-z]+://)[^\s,]+@")
 """Of a URL without a scheme."""
 _OTLP_URL: Final = re.compile(r"https?://[^\s/@]+:[0-9]{1,5}")
 """Without user and password: a collector's credentials are headers."""
+_SIZE_NAME: Final = re.compile(r".*_BYTES(?:_.*)?")
+_SIZE: Final = re.compile(r"([0-9]+)(?:\.([0-9]{1,9}))?\s*(?:([KMGT])(I?))?B?", re.IGNORECASE)
 _TRUE: Final = frozenset(("1", "true", "yes", "on"))
 _FALSE: Final = frozenset(("0", "false", "no", "off"))
 
@@ -214,15 +217,43 @@ def _parse(name: str, text: str, wanted: object) -> str | int | float | bool | t
         if wanted is bool:
             return _parse_bool(text)
         if wanted is int:
-            return int(text)
+            return _parse_size(text) if _SIZE_NAME.fullmatch(name) else int(text)
         if wanted is float:
             return _parse_float(text)
     except ValueError:
-        raise SettingsError(f"{name} is {text!r}, not {_WORDS[wanted]}") from None
+        words = _SIZE_WORDS if _SIZE_NAME.fullmatch(name) else _WORDS[wanted]
+        raise SettingsError(f"{name} is {text!r}, not {words}") from None
     raise AssertionError(f"{name}: a setting cannot be of type {wanted}")
 
 
 _WORDS: Final[dict[object, str]] = {bool: "true or false", int: "a whole number", float: "a number"}
+
+_SIZE_WORDS: Final = "a whole number of bytes, or one with a unit (512MiB, 4Gi, 10GB)"
+
+_UNITS: Final = {
+    "K": 1000,
+    "M": 1000**2,
+    "G": 1000**3,
+    "T": 1000**4,
+    "KI": 1 << 10,
+    "MI": 1 << 20,
+    "GI": 1 << 30,
+    "TI": 1 << 40,
+}
+
+
+def _parse_size(text: str) -> int:
+    """Bytes: K, M, G, T are powers of 1000, Ki, Mi, Gi, Ti of 1024, as Kubernetes writes them; a B may follow."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        return int(text)
+    whole, fraction, letter, binary = found.groups()
+    unit = _UNITS[letter.upper() + binary.upper()] if letter else 1
+    scale: int = 10 ** len(fraction or "")
+    parts, rest = divmod(int(fraction or 0) * unit, scale)
+    if rest:
+        raise ValueError(text)
+    return int(whole) * unit + parts
 
 
 def _parse_bool(text: str) -> bool:

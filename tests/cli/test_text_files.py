@@ -62,7 +62,7 @@ def test_json_lines_are_read_with_both() -> None:
 def test_files_of_settings_are_read_with_both(tmp_path: Path) -> None:
     sources = windows_file(tmp_path / "sources.toml", '[[source]]\nname = "certs"\nbucket = "certs"\ntopic = "certs"\n')
     check_sources_file(sources)
-    assert [source.name for source in read_sources(str(sources))] == ["certs"]
+    assert read_sources(str(sources)).names("certs")
     secret = new_secret()
     table = f'[[key]]\nname = "a"\nsha256 = "{digest_of(secret).hex()}"\nscopes = ["role"]\n'
     keys = windows_file(tmp_path / "keys.toml", table)

@@ -56,7 +56,7 @@ async def test_stores_answer_while_no_ingest_does(tmp_path: Path) -> None:
             source = await reads.get(name)
             assert (source.status, source.lag, source.holder, source.from_store) == ("LIVE", 20, "", True)
             assert source.reported_ms == 1_000
-        assert [source.definition.name for source in await reads.list()] == ["a", "b"]
+        assert [source.definition.name for source in (await reads.list()).sources] == ["a", "b"]
         with pytest.raises(SourceNotFound):
             await reads.get("nobody")
 

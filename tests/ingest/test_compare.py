@@ -42,6 +42,7 @@ async def serving(at: Kit) -> AsyncIterator[tuple[SourceServicer, IngestRole]]:
             comparer=role.comparer,
             verifier=role.verifier,
             new_name=role.new_compare_name,
+            file=role.file,
         )
         yield servicer, role
 

@@ -61,7 +61,7 @@ def test_sources_file_that_is_missing_or_wrong_ends_the_start_with_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "sources.toml"
-    assert read_sources("") == []
+    assert not read_sources("").where
     assert main({f"{PREFIX}SOURCES_FILE": str(file)}) == 1
     file.write_text("[[source]]\nname = 1\n", encoding="utf-8")
     assert main({f"{PREFIX}SOURCES_FILE": str(file)}) == 1

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from eddyline.core.errors import StoreUnreachable
 from eddyline.core.settings import SettingsError
 from eddyline.core.source import SourceDefinition
 from eddyline.core.topic import Kind, TopicConfig
-from eddyline.ingest.sources_file import ensure_sources, parse_sources
+from eddyline.ingest.sources_file import SourcesFile, parse_sources
 from tests.support.cut_link import CutLink
 from tests.support.store import sim_store
 
@@ -58,48 +60,81 @@ def test_what_is_wrong_is_said_with_its_place(text: str, words: str) -> None:
     assert str(refusal.value).startswith("sources.toml")
 
 
+def file_of(text: str) -> SourcesFile:
+    return SourcesFile(parse_sources(text, "f"), "f")
+
+
 async def test_missing_sources_and_topics_are_made_and_present_ones_left() -> None:
     async with sim_store() as link:
-        definitions = parse_sources(TWO, "f")
         for _ in range(2):
-            await ensure_sources(link, definitions, "f")
-        assert [info.definition for info in await link.list_sources()] == definitions
+            await file_of(TWO).ensure(link)
+        assert [info.definition for info in await link.list_sources()] == parse_sources(TWO, "f")
         assert (await link.get_topic("routes")).kind is Kind.KV
 
 
-async def test_a_difference_names_both_sides() -> None:
-    async with sim_store() as link:
-        await ensure_sources(link, parse_sources(TWO, "f"), "f")
-        other = parse_sources(TWO.replace("ROUTES-1", "ROUTES-2"), "f")
-        with pytest.raises(SettingsError) as refusal:
-            await ensure_sources(link, other, "f")
-        assert "bucket ROUTES-2 to topic routes" in str(refusal.value)
-        assert "bucket ROUTES-1 to topic routes" in str(refusal.value)
-        assert "delete the source and give the new one a topic of its own" in str(refusal.value)
-
-
 @pytest.mark.parametrize(
-    ("asked", "there", "way_out"),
+    ("asked", "there", "changes"),
     [
-        ('on_expired = "stop"', "", "eddyline source update routes --on-expired stop`"),
-        ("", 'on_recreated = "resync"', "eddyline source update routes --on-recreated stop`"),
-        ('dead_letter_topic = "x"', "", "eddyline source update routes --dead-letter-topic x`"),
-        ("", 'dead_letter_topic = "x"', "eddyline source update routes --no-dead-letter-topic`"),
+        ('on_expired = "stop"', "", "on_expired RESYNC -> STOP"),
+        ("", 'on_recreated = "resync"', "on_recreated RESYNC -> STOP"),
+        ('dead_letter_topic = "x"', "", "dead_letter_topic none -> x"),
+        ("", 'dead_letter_topic = "x"', "dead_letter_topic x -> none"),
     ],
 )
-async def test_a_difference_that_an_update_mends_names_the_update(asked: str, there: str, way_out: str) -> None:
+async def test_what_an_update_may_set_is_set_as_the_file_has_it(
+    asked: str, there: str, changes: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     async with sim_store() as link:
-        await ensure_sources(link, parse_sources(TWO + there, "f"), "f")
-        with pytest.raises(SettingsError) as refusal:
-            await ensure_sources(link, parse_sources(TWO + asked, "f"), "f")
-        assert way_out in str(refusal.value)
+        await file_of(TWO + there).ensure(link)
+        now = file_of(TWO + asked)
+        known = (await link.get_source("routes")).definition
+        assert "the next start of ingest sets what the file says" in now.drift(known)
+        await now.ensure(link)
+        known = (await link.get_source("routes")).definition
+        assert known == parse_sources(TWO + asked, "f")[1]
+        assert now.drift(known) == ""
+    assert [told["changes"] for told in told_as("source updated", caplog)] == [changes]
 
 
-async def test_a_topic_that_cannot_be_a_sources_is_named() -> None:
+async def test_what_no_update_sets_is_left_as_it_is_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    async with sim_store() as link:
+        await file_of(TWO).ensure(link)
+        other = file_of(TWO.replace("ROUTES-1", "ROUTES-2"))
+        await other.ensure(link)
+        known = (await link.get_source("routes")).definition
+        assert known.bucket == "ROUTES-1"
+        drift = other.drift(known)
+        assert "bucket ROUTES-1, not ROUTES-2" in drift
+        assert "delete the source and give the new one a topic of its own" in drift
+    assert [told["reason"] for told in told_as("source differs from its file", caplog)] == [drift]
+
+
+async def test_a_source_that_the_file_does_not_name_is_told_of() -> None:
+    file = file_of(TWO)
+    assert file.note("certs") == ""
+    assert "`eddyline source delete old`" in file.note("old")
+    assert SourcesFile().note("old") == ""
+
+
+async def test_a_source_that_cannot_be_made_stops_no_other_and_is_made_when_it_can(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with sim_store() as link:
         await link.create_topic("certs", Kind.LOG, TopicConfig())
-        with pytest.raises(SettingsError, match="certs is a LOG"):
-            await ensure_sources(link, parse_sources(TWO, "f"), "f")
+        file = file_of(TWO)
+        await file.ensure(link)
+        assert [info.definition.name for info in await link.list_sources()] == ["routes"]
+        assert file.has_refused
+        (missing,) = file.missing({"routes"}).values()
+        assert "certs is a LOG" in missing
+        await file.retry(link)
+        assert len(told_as("source refused", caplog)) == 1  # a trouble that stays is said once
+        await link.delete_topic("certs")
+        await file.retry(link)
+        assert not file.has_refused
+        assert (await link.get_source("certs")).definition == parse_sources(TWO, "f")[0]
+        assert file.missing({"certs", "routes"}) == {}
 
 
 async def test_a_store_that_is_away_is_no_difference() -> None:
@@ -107,7 +142,11 @@ async def test_a_store_that_is_away_is_no_difference() -> None:
         link = CutLink(store)
         link.cut()
         with pytest.raises(StoreUnreachable):
-            await ensure_sources(link, parse_sources(TWO, "f"), "f")
+            await file_of(TWO).ensure(link)
+
+
+def told_as(event: str, caplog: pytest.LogCaptureFixture) -> list[dict[str, str]]:
+    return [vars(record)["fields"] for record in caplog.records if record.getMessage() == event]
 
 
 def test_every_setting_of_a_source_can_be_said() -> None:

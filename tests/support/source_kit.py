@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.source import SourceDefinition
     from eddyline.core.store_link import StoreLink
+    from eddyline.ingest.sources_file import SourcesFile
     from eddyline.store.link import LocalLink
 
 LEASE_MS: Final = 600
@@ -62,8 +63,9 @@ class SourceKit:
         verify_interval_ms: int = VERIFY_INTERVAL_MS,
         verify_repair: bool = False,
         link: StoreLink | None = None,
+        file: SourcesFile | None = None,
     ) -> AsyncIterator[IngestRole]:
-        """An ingest replica, from start to stop; `link` = its own way to the store."""
+        """An ingest replica, from start to stop; `link` = its own way to the store; `file` is brought in step first."""
         settings = IngestSettings(
             nats_url=self.url,
             nats_domain=nats_domain,
@@ -82,7 +84,9 @@ class SourceKit:
             host=SystemHost(),
             health=HealthBoard(),
             look_s=look_s,
+            file=file,
         )
+        await role.ensure()
         async with asyncio.TaskGroup() as group:
             running = group.create_task(role.run())
             try:

@@ -183,7 +183,9 @@ async def get(arguments: argparse.Namespace, context: Context) -> int:
 async def list_sources(arguments: argparse.Namespace, context: Context) -> int:
     """List sources."""
     async with connected(arguments, context) as client:
-        sources = await client.sources.list()
+        sources, warnings = await client.sources.listing()
+    for warning in warnings:
+        tell(warning)
     if not sources:
         context.output.say_text("no sources; make one with `eddyline source create NAME --bucket BUCKET`")
     context.output.table(_HEADER, [_row(source) for source in sources], [source_fields(source) for source in sources])
@@ -226,8 +228,13 @@ async def delete(arguments: argparse.Namespace, context: Context) -> int:
     question = f"forget source {arguments.name}? Its topic stays, and takes no other source while it has records."
     await confirm(question, arguments)
     async with connected(arguments, context) as client:
-        await client.sources.delete(arguments.name)
-    context.output.say(f"deleted {arguments.name}", {"name": arguments.name, "deleted": True})
+        warnings = await client.sources.delete(arguments.name)
+    context.output.say(
+        f"deleted {arguments.name}", {"name": arguments.name, "deleted": True, "warnings": list(warnings)}
+    )
+    if not context.output.is_json:
+        for warning in warnings:
+            tell(warning)
     return EXIT_OK
 
 

@@ -32,6 +32,20 @@ def source_fields(source: Source) -> dict[str, Json]:
         "head_seq": source.head_seq,
         "paused": source.paused,
         "resync_pending": source.resync_pending,
+        "epoch": source.epoch,
+        "state_ms": source.detail.state_ms,
+        "decision": source.detail.decision,
+        "decision_ms": source.detail.decision_ms,
+        "gap_count": source.gap_count,
+        "gap_ms": source.gap_ms,
+        "changed_ms": source.changed_ms,
+        "revisions_per_s": source.detail.revisions_per_s,
+        "remaining_ms": source.detail.remaining_ms,
+        "drift_count": source.detail.drift_count,
+        "verified_ms": source.detail.verified_ms,
+        "file_drift": source.detail.file_drift,
+        "warnings": list(source.detail.warnings),
+        "from_store": source.from_store,
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import EXIT_OK
+from eddyline.cli.output import tell
 from eddyline.cli.source_fields import source_fields
 from eddyline.cli.verb import add_verb, connected
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 _MORE: Final = """
 
 Topic, bucket, stream and filters are settled when a source is made: delete the source (its topic stays), and make another
-one with a topic of its own. Where a sources file names the source, change it there too: the next start of ingest compares.
+one with a topic of its own. Where a sources file names the source, change it there too: the next start of ingest sets
+what the file says.
 """
 
 
@@ -67,6 +69,8 @@ async def update(arguments: argparse.Namespace, context: Context) -> int:
             dead_letter_topic="" if arguments.no_dead_letter_topic else arguments.dead_letter_topic,
         )
     context.output.say(f"updated {arguments.name}: {_settings_text(source.definition)}", source_fields(source))
+    if source.detail.file_drift and not context.output.is_json:
+        tell(source.detail.file_drift)
     return EXIT_OK
 
 

@@ -7,7 +7,7 @@ the other, then every store. A list of which one store does not give its part is
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.client.call import CALL_TIMEOUT_S, STREAM_RETRYABLE, call_once
 from eddyline.client.source_check import status_name
@@ -60,6 +60,13 @@ class Source:
     from_store: bool = False
 
 
+class SourceListing(NamedTuple):
+    """Sources by name; `warnings` = what a sources file names and the store does not have, for people."""
+
+    sources: tuple[Source, ...]
+    warnings: tuple[str, ...]
+
+
 class SourceReads:
     """Reads of the SourceService. `stores` = those of all shards; none = only ingests are asked."""
 
@@ -96,23 +103,25 @@ class SourceReads:
 
         return await self._run(ask, ask_stores)
 
-    async def list(self) -> tuple[Source, ...]:
+    async def list(self) -> SourceListing:
         """All sources, by name."""
 
-        async def ask(stub: SourceServiceStub, left_s: float) -> tuple[Source, ...]:
+        async def ask(stub: SourceServiceStub, left_s: float) -> SourceListing:
             found: list[Source] = []
+            warnings: list[str] = []
             request = source_pb2.ListSourcesRequest(page_size=PAGE_SIZE)
             while True:
                 answer = await call_once(stub.ListSources(request, timeout=min(left_s, ASK_TIMEOUT_S)))
                 found.extend(source_from_pb(source) for source in answer.sources)
+                warnings += answer.warnings
                 if not answer.next_page_token:
-                    return tuple(found)
+                    return SourceListing(tuple(found), tuple(warnings))
                 request.page_token = answer.next_page_token
 
-        async def ask_stores(left_s: float) -> tuple[Source, ...]:
-            lists = [await ask(stub, left_s) for stub in self._stores]
-            found = [replace(source, from_store=True) for sources in lists for source in sources]
-            return tuple(sorted(found, key=lambda source: source.definition.name))
+        async def ask_stores(left_s: float) -> SourceListing:
+            listings = [await ask(stub, left_s) for stub in self._stores]
+            found = [replace(source, from_store=True) for listing in listings for source in listing.sources]
+            return SourceListing(tuple(sorted(found, key=lambda source: source.definition.name)), ())
 
         return await self._run(ask, ask_stores)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.client.call import CALL_TIMEOUT_S, call_once
 from eddyline.client.source_check import Difference, differences_from_pb, verify_source
-from eddyline.client.source_reads import Source, SourceReads, source_from_pb
+from eddyline.client.source_reads import Source, SourceListing, SourceReads, source_from_pb
 from eddyline.core.source import SourceDefinition
 from eddyline.core.wire_state import policy_to_pb, source_definition_to_pb
 from eddyline.v1 import apply_pb2, source_pb2
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from eddyline.client.topology import Channels, Topology
     from eddyline.core.source import Policy
 
-__all__ = ["Comparison", "Source", "Sources", "sources_of"]
+__all__ = ["Comparison", "Source", "SourceListing", "Sources", "sources_of"]
 
 COMPARE_TIMEOUT_S: Final = 300.0
 
@@ -128,6 +128,10 @@ class Sources:
 
     async def list(self) -> tuple[Source, ...]:
         """All sources, by name. While no ingest answers, as the stores have them (`Source.from_store`)."""
+        return (await self.listing()).sources
+
+    async def listing(self) -> SourceListing:
+        """The same, with what a sources file names and the store does not have."""
         return await self._reads.list()
 
     async def pause(self, name: str) -> Source:
@@ -167,13 +171,15 @@ class Sources:
         )
         return source_from_pb(answer.source)
 
-    async def delete(self, name: str) -> None:
-        """Stop copying and forget the source; its topic stays.
+    async def delete(self, name: str) -> tuple[str, ...]:
+        """Stop copying and forget the source; its topic stays. What there is to know of that, for people: a sources file
+        that makes it again.
 
         Raises:
             EddylineError: SourceNotFound.
         """
-        await call_once(self._stub.DeleteSource(source_pb2.DeleteSourceRequest(source=name), timeout=CALL_TIMEOUT_S))
+        request = source_pb2.DeleteSourceRequest(source=name)
+        return tuple((await call_once(self._stub.DeleteSource(request, timeout=CALL_TIMEOUT_S))).warnings)
 
     async def compare(self, name: str, *, settle_ms: int = 0, limit: int = 0) -> Comparison:
         """Compare fold and bucket, key by key (0 = the contract's defaults).

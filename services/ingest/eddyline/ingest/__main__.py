@@ -36,12 +36,10 @@ from eddyline.core.tracing import Tracer
 from eddyline.ingest.config import PREFIX, IngestSettings
 from eddyline.ingest.metrics import ingest_metrics
 from eddyline.ingest.role import SERVICES, IngestRole, add_services, gates_of
-from eddyline.ingest.sources_file import parse_sources
+from eddyline.ingest.sources_file import SourcesFile, parse_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from eddyline.core.source import SourceDefinition
+    from collections.abc import Mapping
 
 ROLE: Final = "ingest"
 
@@ -56,35 +54,35 @@ def main(environ: Mapping[str, str]) -> int:
         set_up_logging(ROLE, level=common.log_level, log_format=common.log_format)
         shown = masked(common, prefix=COMMON_PREFIX) | masked(settings, prefix=PREFIX)
         _LOG.info("settings", extra=fields(**shown))
-        definitions = read_sources(settings.sources_file)
+        file = read_sources(settings.sources_file)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(settings, common, definitions))
+            runner.run(serve(settings, common, file))
     except SettingsError as error:
         sys.stderr.write(f"eddyline ingest: {error}\n")
         return 1
     return 0
 
 
-def read_sources(path: str) -> list[SourceDefinition]:
-    """The definitions of the sources file; none where there is no file set.
+def read_sources(path: str) -> SourcesFile:
+    """The sources file; an empty one where none is set.
 
     Raises:
         SettingsError: it cannot be read, or is not right.
     """
     if not path:
-        return []
+        return SourcesFile()
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         raise SettingsError(f"{PREFIX}SOURCES_FILE {path} cannot be read: {error}") from error
-    return parse_sources(text, path)
+    return SourcesFile(parse_sources(text, path), path)
 
 
-async def serve(settings: IngestSettings, common: CommonSettings, definitions: Sequence[SourceDefinition]) -> None:
+async def serve(settings: IngestSettings, common: CommonSettings, file: SourcesFile) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Raises:
-        SettingsError: it cannot listen, or a source of the file is another one at the store.
+        SettingsError: it cannot listen.
     """
     clock, host = SystemClock(), SystemHost()
     stopping = asyncio.Event()
@@ -106,6 +104,7 @@ async def serve(settings: IngestSettings, common: CommonSettings, definitions: S
             host=host,
             health=server.health,
             tracer=tracer,
+            file=file,
         )
         traces = TraceExport(ROLE, tracer, version=version("eddyline-ingest"), common=common, clock=clock, host=host)
         metrics = MetricsExport(
@@ -125,7 +124,7 @@ async def serve(settings: IngestSettings, common: CommonSettings, definitions: S
         await stack.enter_async_context(traces.running())
         address = await server.start(*SERVICES)
         stack.push_async_callback(server.stop, 0)
-        if not await _ensured(role, definitions, settings.sources_file, stopping):
+        if not await _ensured(role, stopping):
             return
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(role.run())
@@ -144,19 +143,14 @@ def masked_url(settings: IngestSettings) -> str:
     return masked(settings, prefix="")["NATS_URL"]
 
 
-async def _ensured(
-    role: IngestRole, definitions: Sequence[SourceDefinition], where: str, stopping: asyncio.Event
-) -> bool:
+async def _ensured(role: IngestRole, stopping: asyncio.Event) -> bool:
     """Make the file's sources exist; False = told to stop before that came about."""
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            ensuring = tasks.create_task(role.ensure(definitions, where))
-            told = tasks.create_task(stopping.wait())
-            await asyncio.wait((ensuring, told), return_when=asyncio.FIRST_COMPLETED)
-            ensuring.cancel()
-            told.cancel()
-    except* SettingsError as errors:
-        raise errors.exceptions[0] from None
+    async with asyncio.TaskGroup() as tasks:
+        ensuring = tasks.create_task(role.ensure())
+        told = tasks.create_task(stopping.wait())
+        await asyncio.wait((ensuring, told), return_when=asyncio.FIRST_COMPLETED)
+        ensuring.cancel()
+        told.cancel()
     return not stopping.is_set()
 
 

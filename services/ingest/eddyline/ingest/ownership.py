@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from eddyline.core.source import Lease, SourceInfo
     from eddyline.core.store_link import StoreLink
     from eddyline.ingest.readiness import Readiness
+    from eddyline.ingest.sources_file import SourcesFile
     from eddyline.ingest.surroundings import Surroundings
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,9 @@ class Ownership:
         readiness: Readiness,
         set_source: Callable[[str, bool], Awaitable[None]],
         forget_source: Callable[[str], Awaitable[None]],
+        file: SourcesFile,
     ) -> None:
+        self._file = file
         self._around = surroundings
         self._holder = holder
         self._lease_ms = lease_ms
@@ -151,6 +154,9 @@ class Ownership:
         except (LeaseHeld, SourceNotFound):
             return  # another one was quicker, or it is gone
         log.info("lease won", extra=fields(source=name, fence=lease.fence))
+        note = self._file.note(name)
+        if note:
+            log.warning("source is not in the sources file", extra=fields(source=name, reason=note))
         orders = Orders(lease.source.orders, lease.source.definition)
         progress = Progress(self._around.clock, name)
         run = SourceRun(lease, self._around, progress, orders)
@@ -184,6 +190,7 @@ class Ownership:
         while True:
             progress.changed.clear()
             wait_s = self._lease_ms / 3000
+            progress.in_file(self._file.drift(held.orders.definition), self._file.note(name))
             await self._set_source(name, progress.state in COPYING)
             try:
                 renewal = await self._around.link.renew_lease(name, fence=held.lease.fence, report=progress.report())

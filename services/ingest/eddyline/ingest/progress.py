@@ -114,6 +114,7 @@ class Progress:
         self._decision = ""
         self._decision_s = self._since_s
         self._warnings: tuple[str, ...] = ()
+        self._file_drift = self._file_note = ""
         self._rate = Rate()
         self.changed = asyncio.Event()
 
@@ -139,10 +140,19 @@ class Progress:
 
     @warnings.setter
     def warnings(self, warnings: Sequence[str]) -> None:
-        taken = tuple(warning[:REASON_CHARS_MAX] for warning in warnings[:WARNINGS_MAX])
+        taken = tuple(_cut(warning) for warning in warnings[: WARNINGS_MAX - 1])
         if taken != self._warnings:
             self._warnings = taken
             self.changed.set()
+
+    def in_file(self, drift: str, note: str) -> None:
+        """How it differs from the sources file, and what else the next report tells of that; "" = nothing."""
+        self._file_drift, self._file_note = _cut(drift), _cut(note)
+
+    @property
+    def file_drift(self) -> str:
+        """How it differs from the sources file; "" = it does not."""
+        return self._file_drift
 
     @property
     def revisions_per_s(self) -> float:
@@ -198,7 +208,7 @@ class Progress:
             why = "; ".join(filter(None, (reason, detail)))
             self._tell(state, why)
             if why and state not in ("LIVE", "RECOVERING"):  # these two are no decisions: it goes on
-                self._decision, self._decision_s = why[:REASON_CHARS_MAX], self._clock.monotonic_s()
+                self._decision, self._decision_s = _cut(why), self._clock.monotonic_s()
             self.state = state
             self._since_s = self._clock.monotonic_s()
             self.changed.set()
@@ -265,12 +275,18 @@ class Progress:
             state_ms=self.since_ms,
             decision=self._decision,
             decision_ms=round((self._clock.monotonic_s() - self._decision_s) * 1000) if self._decision else 0,
-            warnings=self._warnings,
+            warnings=(*self._warnings, *filter(None, (self._file_note,))),
+            file_drift=self._file_drift,
             drift_count=self.drift_count,
             verified_ms=self.verified_ms,
             revisions_per_s=round(self.revisions_per_s),
             remaining_ms=-1 if remaining_s is None else round(remaining_s * 1000),
         )
+
+
+def _cut(text: str) -> str:
+    """A text as long as the contract takes it."""
+    return text.encode()[:TEXT_BYTES_MAX].decode(errors="ignore")
 
 
 def _ends(stop: State, state: State) -> bool:

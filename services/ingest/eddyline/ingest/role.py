@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -35,14 +36,14 @@ from eddyline.ingest.rpc.kv import SERVICE as KV_SERVICE
 from eddyline.ingest.rpc.kv import KvServicer
 from eddyline.ingest.rpc.source import SERVICE, SourceServicer
 from eddyline.ingest.rpc.status import ingest_status
-from eddyline.ingest.sources_file import ensure_sources
+from eddyline.ingest.sources_file import RETRY_S, SourcesFile
 from eddyline.ingest.surroundings import Surroundings
 from eddyline.ingest.verify import Verifier
 from eddyline.ingest.verify_schedule import VerifySchedule
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc, kv_pb2_grpc, source_pb2_grpc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from random import Random
 
     import grpc
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from eddyline.core.server import RoleServer
     from eddyline.core.settings import CommonSettings
     from eddyline.core.shards import Shards
-    from eddyline.core.source import SourceDefinition
     from eddyline.core.store_link import StoreLink
     from eddyline.core.tracing import Tracer
     from eddyline.ingest.config import IngestSettings
@@ -85,8 +85,10 @@ class IngestRole:
         health: HealthBoard,
         look_s: float = LOOK_S,
         tracer: Tracer = UNTRACED,
+        file: SourcesFile | None = None,
     ) -> None:
         self.tracer = tracer
+        self.file = file if file is not None else SourcesFile()
         self._clock = clock
         self._rng = rng
         self._link = link
@@ -123,6 +125,7 @@ class IngestRole:
             readiness=self.readiness,
             set_source=health.set_source,
             forget_source=health.forget_source,
+            file=self.file,
         )
         self.comparer = Comparer(link, self.connection, jetstream, clock)
         self.writer = KvWriter(link, self.connection, jetstream, clock=clock, rng=rng)
@@ -149,25 +152,30 @@ class IngestRole:
             try:
                 async with asyncio.TaskGroup() as sources:
                     sources.create_task(self.ownership.run(), name="ownership")
+                    sources.create_task(self._keep_file(), name="sources file")
                     if self._schedule is not None:
                         sources.create_task(self._schedule.run(), name="verify schedule")
             finally:
                 connection.cancel()
                 health.cancel()
 
-    async def ensure(self, definitions: Sequence[SourceDefinition], where: str) -> None:
-        """Make the sources of a file exist, waiting for the store as long as it takes.
-
-        Raises:
-            SettingsError: one of them is there and is another one.
-        """
+    async def ensure(self) -> None:
+        """Make the sources of the file exist, waiting for the store as long as it takes."""
         backoff = Backoff(self._rng)
         while True:
             try:
-                await ensure_sources(self._link, definitions, where)
+                await self.file.ensure(self._link)
                 return
             except EddylineError as error:
                 await sleep(self._clock, backoff.next_s(at_least_s=self.readiness.store_failed(error)))
+
+    async def _keep_file(self) -> None:
+        """Try again, as long as there are any, the sources of the file that could not be made."""
+        while self.file.has_refused:
+            await sleep(self._clock, RETRY_S)
+            with suppress(EddylineError):  # the store is away; what is done about that is the sources' own
+                await self.file.retry(self._link)
+            self.ownership.look()
 
     def new_compare_name(self) -> str:
         """A name for one comparison's consumer."""
@@ -199,7 +207,12 @@ def add_services(
 ) -> None:
     """Put every service of ingest on `server`. `metrics_address` = where its metrics are scraped; by default nowhere."""
     sources = SourceServicer(
-        link, owner=role.ownership, comparer=role.comparer, verifier=role.verifier, new_name=role.new_compare_name
+        link,
+        owner=role.ownership,
+        comparer=role.comparer,
+        verifier=role.verifier,
+        new_name=role.new_compare_name,
+        file=role.file,
     )
     source_pb2_grpc.add_SourceServiceServicer_to_server(sources, server.grpc)
     kv_pb2_grpc.add_KvServiceServicer_to_server(KvServicer(role.writer, role.tracer), server.grpc)

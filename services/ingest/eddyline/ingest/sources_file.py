@@ -5,8 +5,15 @@
     bucket = "certs"    # JetStream KV bucket
     topic = "certs"     # KV topic; made with defaults if it is missing
 
-A source that is not there is created; one that is there is compared, and a difference ends the start with both named, and
-what to do about it.
+The file is compared with the store in both directions, at the start and with each report of a source:
+
+* a source that is not there is created; where that is refused, it is tried again each `RETRY_S`;
+* one whose policies or dead-letter topic differ gets those of the file at the start. A change by hand holds until then;
+* one that differs in what is settled when a source is made is copied as the store has it, and the difference is told;
+* one that the file does not name is copied too, and that is told.
+
+I1: no difference ends the process: every way out of one goes through an ingest that runs. Only a file that cannot be read or
+parsed does, which is mended in the file.
 """
 
 from __future__ import annotations
@@ -18,20 +25,22 @@ from typing import TYPE_CHECKING, Final
 from eddyline.core.errors import EddylineError, SourceExists, SourceNotFound
 from eddyline.core.settings import SettingsError
 from eddyline.core.source import SourceDefinition
-from eddyline.core.source_words import definition_text, is_updatable
+from eddyline.core.source_words import changes_text, definition_text, differences, is_updatable
 from eddyline.core.telemetry import fields
 from eddyline.core.topic import TopicConfig
-from eddyline.ingest.creation import check_definition, create_source
+from eddyline.ingest.creation import check_definition, create_source, update_source
 from eddyline.ingest.forward import retried
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from eddyline.core.source import Policy
     from eddyline.core.store_link import StoreLink
 
 log = logging.getLogger(__name__)
 
+RETRY_S: Final = 30.0
+"""How often a source that could not be made is tried again: somebody may have made room for it."""
 FIELDS: Final = ("name", "bucket", "stream", "topic", "on_expired", "on_recreated", "dead_letter_topic")
 LISTS: Final = ("key_prefixes", "subjects")
 _POLICIES: Final[dict[str, Policy]] = {"resync": "RESYNC", "stop": "STOP"}
@@ -61,28 +70,101 @@ def parse_sources(text: str, where: str) -> list[SourceDefinition]:
     return definitions
 
 
-async def ensure_sources(link: StoreLink, definitions: Sequence[SourceDefinition], where: str) -> None:
-    """Create what is missing, compare what is there.
+class SourcesFile:
+    """What a file asks for, compared with what the store has. `where` = its path; without a file nothing differs."""
 
-    Raises:
-        SettingsError: a source or topic is there and is another one. StoreUnreachable and its like: try again.
-    """
-    for definition in definitions:
+    def __init__(self, definitions: Sequence[SourceDefinition] = (), where: str = "") -> None:
+        self.where = where
+        self._asked = {definition.name: definition for definition in definitions}
+        self._refused: dict[str, str] = {}
+
+    @property
+    def has_refused(self) -> bool:
+        """True = a source of it could not be made."""
+        return bool(self._refused)
+
+    def drift(self, definition: SourceDefinition) -> str:
+        """How a source of the store differs from the file, and the way out; "" = it does not."""
+        asked = self._asked.get(definition.name)
+        if asked is None or asked == definition:
+            return ""
+        said = ", ".join(f"{one.field} {one.there}, not {one.other}" for one in differences(definition, asked))
+        way_out = (
+            "the next start of ingest sets what the file says: change the file"
+            if is_updatable(definition, asked)
+            else "no update changes that: change the file, or delete the source and give the new one a topic of its own"
+        )
+        return f"it differs from {self.where} in {said}; {way_out}"
+
+    def note(self, name: str) -> str:
+        """That the file does not name a source; "" = it does, or there is no file."""
+        if not self.where or name in self._asked:
+            return ""
+        return f"{self.where} does not name it; it is copied until `eddyline source delete {name}`"
+
+    def names(self, name: str) -> bool:
+        """True = the file has a source of this name."""
+        return name in self._asked
+
+    def missing(self, known: Collection[str]) -> dict[str, str]:
+        """What the file names and the store does not have, by name, each for people."""
+        return {
+            name: f"{self.where} names source {name}, which is not made: "
+            f"{self._refused.get(name, 'it was deleted; the next start of ingest makes it again')}"
+            for name in self._asked
+            if name not in known
+        }
+
+    def remakes(self, name: str) -> list[str]:
+        """That a source which was deleted is made again, for people; empty = the file does not name it."""
+        return [f"{self.where} names {name}: the next start of ingest makes it again"] if name in self._asked else []
+
+    async def ensure(self, link: StoreLink) -> None:
+        """Create what is missing, and set policies and dead-letter topics as the file has them.
+
+        Raises:
+            StoreUnreachable and its like: try again.
+        """
+        for definition in self._asked.values():
+            await self._ensure(link, definition)
+
+    async def retry(self, link: StoreLink) -> None:
+        """Try again what was refused.
+
+        Raises:
+            As `ensure`.
+        """
+        for name in tuple(self._refused):
+            await self._ensure(link, self._asked[name])
+
+    async def _ensure(self, link: StoreLink, definition: SourceDefinition) -> None:
+        name = definition.name
         try:
-            is_known = await _is_known(link, definition.name)
-            await create_source(link, definition, TopicConfig())
+            is_known = await _is_known(link, name)
+            try:
+                await create_source(link, definition, TopicConfig())
+            except SourceExists:
+                await self._bring_in_step(link, definition)
             if not is_known:
-                log.info("source created", extra=fields(source=definition.name, settings=definition_text(definition)))
-        except SourceExists as error:
-            way_out = _way_out(definition, (await link.get_source(definition.name)).definition)
-            raise SettingsError(
-                f"source {definition.name}: {where} says {definition.origin} to topic {definition.topic}, "
-                f"the store says otherwise: {error.message}; {way_out}"
-            ) from error
+                log.info("source created", extra=fields(source=name, settings=definition_text(definition)))
+            self._refused.pop(name, None)
         except EddylineError as error:
             if retried(error):
                 raise
-            raise SettingsError(f"source {definition.name} of {where}: {error.message}") from error
+            if self._refused.get(name) != error.message:
+                log.error("source refused", extra=fields(source=name, file=self.where, reason=error.message))
+            self._refused[name] = error.message
+
+    async def _bring_in_step(self, link: StoreLink, asked: SourceDefinition) -> None:
+        """Set what an update may set; tell of the rest."""
+        known = (await link.get_source(asked.name)).definition
+        if not is_updatable(known, asked):
+            told = fields(source=asked.name, reason=self.drift(known))
+            log.warning("source differs from its file", extra=told)
+            return
+        await update_source(link, asked.name, asked.changeable)
+        changes = changes_text(known, asked)
+        log.info("source updated", extra=fields(source=asked.name, changes=changes, file=self.where))
 
 
 async def _is_known(link: StoreLink, name: str) -> bool:
@@ -92,21 +174,6 @@ async def _is_known(link: StoreLink, name: str) -> bool:
     except SourceNotFound:
         return False
     return True
-
-
-def _way_out(asked: SourceDefinition, known: SourceDefinition) -> str:
-    """What an operator does about a difference."""
-    if not is_updatable(known, asked):
-        return "change the file, or delete the source and give the new one a topic of its own"
-    words = ["eddyline source update", asked.name]
-    if asked.on_expired != known.on_expired:
-        words.append(f"--on-expired {asked.on_expired.lower()}")
-    if asked.on_recreated != known.on_recreated:
-        words.append(f"--on-recreated {asked.on_recreated.lower()}")
-    if asked.dead_letter_topic != known.dead_letter_topic:
-        letters = asked.dead_letter_topic
-        words.append(f"--dead-letter-topic {letters}" if letters else "--no-dead-letter-topic")
-    return f"change the file, or bring the store in step with `{' '.join(words)}`"
 
 
 def _definition(entry: object, where: str) -> SourceDefinition:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from eddyline.core.source import SourceDefinition, SourceInfo
     from eddyline.core.store_link import StoreLink
     from eddyline.ingest.compare import Comparer
+    from eddyline.ingest.sources_file import SourcesFile
     from eddyline.ingest.verify import Verifier
 
 log = logging.getLogger(__name__)
@@ -59,9 +60,17 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
     """Translates, validates, delegates."""
 
     def __init__(
-        self, link: StoreLink, *, owner: Owner, comparer: Comparer, verifier: Verifier, new_name: Callable[[], str]
+        self,
+        link: StoreLink,
+        *,
+        owner: Owner,
+        comparer: Comparer,
+        verifier: Verifier,
+        new_name: Callable[[], str],
+        file: SourcesFile,
     ) -> None:
         self._link = link
+        self._file = file
         self._owner = owner
         self._comparer = comparer
         self._verifier = verifier
@@ -102,7 +111,9 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         known = sorted(await self._link.list_sources(), key=lambda info: info.definition.name.encode())
         found = [info for info in known if info.definition.name.encode() > after and _covers(info.definition)]
         page = found[:limit]
+        missing = {} if after else self._file.missing({info.definition.name for info in known})
         return source_pb2.ListSourcesResponse(
+            warnings=[warning for name, warning in missing.items() if caller().covers(name)],
             sources=[self._seen(info) for info in page],
             next_page_token=token_after(page[-1].definition.name, call=_LIST) if len(found) > limit else "",
         )
@@ -151,7 +162,11 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
             await self._mine(name)
 
     def _seen(self, info: SourceInfo) -> source_pb2.Source:
-        return source_to_pb(self._owner.fresh(info))
+        source = source_to_pb(self._owner.fresh(info))
+        # Compared here too: a change by hand shows in its own answer.
+        if self._file.names(info.definition.name):
+            source.detail.file_drift = self._file.drift(info.definition)
+        return source
 
     async def DeleteSource(
         self, request: source_pb2.DeleteSourceRequest, context: object
@@ -162,7 +177,7 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         if known is not None:
             log.info("source deleted", extra=fields(source=request.source, settings=definition_text(known)))
         self._owner.drop(request.source)
-        return source_pb2.DeleteSourceResponse()
+        return source_pb2.DeleteSourceResponse(warnings=self._file.remakes(request.source))
 
     async def CompareSource(
         self, request: source_pb2.CompareSourceRequest, context: object

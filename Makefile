@@ -5,7 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt
-MEMBERS := libs/api libs/core libs/client libs/cli services/store services/ingest services/delivery
+MEMBERS := libs/api libs/core libs/client libs/export libs/cli services/store services/ingest services/delivery
 PINS := constraints.txt pyproject.toml $(wildcard libs/*/pyproject.toml services/*/pyproject.toml)
 export UV_NO_SYNC := 1
 # gRPC's own chatter (goaway, fork) says nothing that a status does not
@@ -99,7 +99,7 @@ IMAGE_BUILD := docker build --quiet $(if $(OFFLINE),--build-arg PIP_ARGS="--no-i
 
 # where a build reaches no packages, they come along as wheels of this machine's Python
 build/wheels/.all: $(VENV)/.run constraints.txt | build
-	@$(BIN)/python -m pip wheel --quiet --wheel-dir build/wheels -c constraints.txt hatchling libs/api libs/core libs/client $(addprefix services/,$(IMAGE_ROLES))
+	@$(BIN)/python -m pip wheel --quiet --wheel-dir build/wheels -c constraints.txt hatchling libs/api libs/core libs/client libs/export $(addprefix services/,$(IMAGE_ROLES))
 	@rm -f build/wheels/eddyline_*.whl && touch $@
 
 images: $(if $(OFFLINE),build/wheels/.all) ## An image a role, and their sizes (BASE=, SPARK_BASE=, IMAGE_TAG=; OFFLINE=1: a build reaches no packages)

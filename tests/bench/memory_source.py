@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from eddyline.core.arrow import to_arrow
-from eddyline.spark.arrow_rows import RowMaker
+from eddyline.export.split.arrow_rows import RowMaker
 from eddyline.spark.schema import SCHEMA
 from tests.bench.spark_rows import BATCH_ROWS, MADE_ROWS, device_batch
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @cache
 def ready_rows() -> pa.RecordBatch:
     """The batch, made once a worker: of few records, since making records takes longer than scanning them."""
-    some = RowMaker("scanned", SCHEMA).rows(to_arrow(device_batch(1, MADE_ROWS)))
+    some = RowMaker("scanned").rows(to_arrow(device_batch(1, MADE_ROWS)))
     return pa.concat_batches([some] * (BATCH_ROWS // MADE_ROWS))
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.errors import EddylineError
+from eddyline.export.split.calls import Cluster
+from eddyline.export.split.channels import NO_ACCESS
 from eddyline.spark.access import AccessOptions, asked_access, read_access
-from eddyline.spark.calls import Cluster
-from eddyline.spark.channels import NO_ACCESS
 from eddyline.spark.options import parse_options, with_access
 from eddyline.spark.write_options import parse_write_options
 from tests.support.certificates import Authority

@@ -16,8 +16,9 @@ import xxhash
 from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.core.record import Op
 from eddyline.core.topic import Kind, TopicConfig
-from eddyline.spark.jobs.export import ExportOptions, TopicExport, export
-from eddyline.spark.jobs.out_dir import OutDir
+from eddyline.export.out_dir import OutDir
+from eddyline.export.run import TopicExport
+from eddyline.spark.jobs.export import ExportOptions, export
 from eddyline.spark.options import parse_options
 from tests.spark.rows_expected import expected_rows
 from tests.support.spark_data import append_all, odd_records, plain_records, read_all, store_and_client, until_sealed

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eddyline.core.errors import DataCorrupt, InvalidArgument
-from eddyline.spark.jobs.export_files import (
+from eddyline.export.manifest import (
     History,
     Manifest,
     Plan,
@@ -22,7 +22,7 @@ from eddyline.spark.jobs.export_files import (
     temporary,
     topic_dir,
 )
-from eddyline.spark.pieces import Piece
+from eddyline.export.split.pieces import Piece
 
 pytestmark = pytest.mark.spark
 

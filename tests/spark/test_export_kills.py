@@ -14,7 +14,8 @@ import duckdb
 import pytest
 
 from eddyline.core.record import Record
-from eddyline.spark.jobs.export import ExportOptions, TopicExport, export
+from eddyline.export.run import TopicExport
+from eddyline.spark.jobs.export import ExportOptions, export
 from eddyline.spark.options import parse_options
 from tests.support.spark_jobs import executors_of, filled, wait_until
 

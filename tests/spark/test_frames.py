@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddyline.spark.frames import Packed, frame_of
+from eddyline.export.split.frames import Packed, frame_of
 from eddyline.v1 import segment_pb2 as pb
 
 pytestmark = pytest.mark.spark

@@ -12,11 +12,11 @@ from pyspark.errors import PySparkException
 from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.core.record import Gap, Op, Record
 from eddyline.core.topic import ConfigChange, Kind, TopicConfig
-from eddyline.spark.calls import Cluster
+from eddyline.export.split.calls import Cluster
+from eddyline.export.split.pieces import Account
+from eddyline.export.split.pull import SplitPull
 from eddyline.spark.options import parse_options
-from eddyline.spark.pieces import Account
 from eddyline.spark.plan import pin, plan_log
-from eddyline.spark.pull import SplitPull
 from eddyline.spark.read import read
 from tests.spark.collected import count_of, rows_of
 from tests.support.spark_data import append_all, plain_records, store_and_client, until_sealed
@@ -116,7 +116,7 @@ async def test_a_topic_made_again_after_the_load_is_refused(spark: SparkSession,
         frame = await asyncio.to_thread(read, spark, address, topic="routes")
         await client.delete_topic("routes")
         with pytest.raises(
-            PySparkException, match=r"topic routes of epoch 1, .* is gone: it was deleted\. Load it again"
+            PySparkException, match=r"topic routes of epoch 1, .* is gone: it was deleted\. Begin the read again"
         ):
             await count_of(frame)
         await client.create_topic("routes", Kind.LOG)

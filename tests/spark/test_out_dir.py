@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.errors import InvalidArgument
-from eddyline.spark.jobs.out_dir import OutDir, absolute
+from eddyline.export.out_dir import OutDir, absolute
 
 if TYPE_CHECKING:
     from pathlib import Path

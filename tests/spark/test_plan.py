@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddyline.spark.calls import Cluster
+from eddyline.export.split.calls import Cluster
+from eddyline.export.split.pieces import Piece
 from eddyline.spark.fold import SHARE_RECORDS, shares_of
 from eddyline.spark.options import parse_options
-from eddyline.spark.pieces import Piece
 from eddyline.spark.plan import JOIN_RECORDS, partitions_of
 
 pytestmark = pytest.mark.spark

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddyline.spark.jobs.row_groups import row_groups
+from eddyline.export.row_groups import row_groups
 
 pytestmark = pytest.mark.spark
 

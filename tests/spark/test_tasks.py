@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.errors import EpochMismatch
-from eddyline.spark.channels import NO_ACCESS
+from eddyline.export.run import WorkRefused
+from eddyline.export.split.channels import NO_ACCESS
+from eddyline.export.split.pieces import Piece
 from eddyline.spark.jobs import tasks
-from eddyline.spark.jobs.tasks import WorkRefused, run_waves, tasks_line
-from eddyline.spark.pieces import Piece
+from eddyline.spark.jobs.tasks import run_waves, tasks_line
 from eddyline.spark.plan import ReadPartition
 from tests.support.spark_jobs import wait_until
 from tests.support.spark_target import wait_for_file
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from eddyline.core.caller_channel import CallerAccess
-    from eddyline.spark.calls import Cluster
-    from eddyline.spark.jobs.tasks import Line
+    from eddyline.export.run import Line
+    from eddyline.export.split.calls import Cluster
 
 pytestmark = pytest.mark.spark
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from eddyline.spark.calls import Cluster
+from eddyline.export.split.calls import Cluster
 from eddyline.spark.fold import plan_fold
 from eddyline.spark.plan import ReadPartition, partitions_of, pin, plan_log
 from eddyline.spark.task import Task

@@ -16,10 +16,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.record import Gap
+from eddyline.export.split.pieces import Piece, filter_of
+from eddyline.export.split.plan import PLAN_PAGE, plan_pages
 from eddyline.spark.newest import NewestByKey
 from eddyline.spark.options import SHARES_MAX
-from eddyline.spark.pieces import Piece, filter_of
-from eddyline.spark.plan import PLAN_PAGE, ReadPartition, plan_pages
+from eddyline.spark.plan import ReadPartition
 from eddyline.v1 import segment_pb2 as pb
 
 if TYPE_CHECKING:
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from eddyline.spark.calls import Cluster
+    from eddyline.export.split.calls import Cluster
+    from eddyline.export.split.pull import SplitPull
     from eddyline.spark.options import ReadOptions
     from eddyline.spark.plan import Cut
-    from eddyline.spark.pull import SplitPull
 
 SHARE_RECORDS: Final = 2_000_000
 SHARE_BYTES: Final = 128 << 20

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from eddyline.core.record import Op
-from eddyline.spark.made_arrays import bool_array
+from eddyline.export.split.made_arrays import bool_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

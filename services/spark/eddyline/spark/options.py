@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from eddyline.core.read import ALL_RECORDS, RecordFilter
 from eddyline.core.settings import SettingsError, check_address
 from eddyline.core.topic import check_name
+from eddyline.export.split.channels import NO_ACCESS
+from eddyline.export.split.plan import BYTES_PER_SPLIT, RECORDS_PER_SPLIT
 from eddyline.spark import option_values as values
 from eddyline.spark.access import ACCESS_NAMES, NOT_ASKED, asked_access, read_access
-from eddyline.spark.channels import NO_ACCESS
 from eddyline.spark.option_values import SEQ_MAX, SeqBound, refused
 
 if TYPE_CHECKING:
@@ -27,10 +28,6 @@ ReadKind = Literal["log", "fold", "asOf", "gaps"]
 OnGap = Literal["fail", "warn", "rows"]
 TimeBy = Literal["source", "commit"]
 
-RECORDS_PER_PARTITION: Final = 1_000_000
-"""Elsewhere 128 MiB of a file, whatever is in them. The contract's own: about a second of a task's work, far above what
-starting it costs."""
-BYTES_PER_PARTITION: Final = 256 << 20
 PATIENCE_S: Final = 60
 """A store is back within seconds of its death; one that recovers a full log takes up to a minute."""
 SHARES_MAX: Final = 4_096
@@ -92,8 +89,8 @@ class ReadOptions:
     as_of_partitions: int | None = None
     columns: tuple[str, ...] = ()
     records: RecordFilter = field(default=ALL_RECORDS)
-    records_per_partition: int = RECORDS_PER_PARTITION
-    bytes_per_partition: int = BYTES_PER_PARTITION
+    records_per_partition: int = RECORDS_PER_SPLIT
+    bytes_per_partition: int = BYTES_PER_SPLIT
     records_per_trigger: int | None = None
     on_gap: OnGap = "fail"
     patience_s: int = PATIENCE_S
@@ -140,8 +137,8 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
             exclude_nodes=values.texts("excludeNodes", named["excludeNodes"]) if "excludeNodes" in named else (),
             ops=values.ops("ops", named["ops"]) if "ops" in named else (),
         ),
-        records_per_partition=_number(named, "maxRecordsPerPartition", 1, 1 << 40) or RECORDS_PER_PARTITION,
-        bytes_per_partition=_number(named, "maxBytesPerPartition", 1, 1 << 50) or BYTES_PER_PARTITION,
+        records_per_partition=_number(named, "maxRecordsPerPartition", 1, 1 << 40) or RECORDS_PER_SPLIT,
+        bytes_per_partition=_number(named, "maxBytesPerPartition", 1, 1 << 50) or BYTES_PER_SPLIT,
         records_per_trigger=_number(named, "maxRecordsPerTrigger", 1, SEQ_MAX),
         on_gap=values.choice("onGap", named.get("onGap", "fail"), get_args(OnGap)),
         patience_s=_number(named, "patienceSeconds", 1, 3_600) or PATIENCE_S,

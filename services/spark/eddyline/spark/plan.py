@@ -2,35 +2,32 @@
 
 I1: a cut does not change: who plans it again gets pieces of the same seqs, so every action, and every task that is tried
 again or twice, reads the same rows. What was deleted meanwhile is gone from them, and what retention took is a gap.
-I2: pieces are disjoint, in order, and cover their cut, but for what a filter hides by whole segments.
-I3: a range below the earliest live record that was asked for by its seq is in the plan, though the store's plan leaves it
-out: its read tells what became of it.
+Pieces are those of `eddyline.export.split.plan`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from eddyline.core.errors import CursorAhead, EpochMismatch, HistoryGone, Internal, NotKv, TopicNotFound
+from eddyline.core.errors import CursorAhead, NotKv, TopicNotFound
 from eddyline.core.read import ALL_RECORDS
+from eddyline.export.split.pieces import Piece
+from eddyline.export.split.plan import plan_pieces
 from eddyline.spark.option_values import refused
-from eddyline.spark.pieces import Piece, filter_of, gone, point_gone
 from eddyline.v1 import log_pb2, topic_pb2
-from eddyline.v1 import segment_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from eddyline.spark.calls import Cluster
+    from eddyline.export.split.calls import Cluster
     from eddyline.spark.option_values import SeqBound
     from eddyline.spark.options import ReadOptions, TimeBy
 
 TOPICS_MAX: Final = 10_000
 """Of one read. More is a slip of the prefix, or work for several reads."""
-PLAN_PAGE: Final = 10_000
 JOIN_RECORDS: Final = 100_000
 """Small pieces go into one task up to here: a task's start costs some 20 ms, as much as this many rows."""
 NS_PER_MS: Final = 1_000_000
@@ -107,8 +104,6 @@ def plan_log(cluster: Cluster, cut: Cut, options: ReadOptions) -> list[Piece]:
     Raises:
         EddylineError: what PlanSplits ends with; EpochMismatch, TopicNotFound with what it means.
     """
-    if cut.first_seq >= cut.end_seq:
-        return []
     whole = Piece(
         cut.topic,
         cut.epoch,
@@ -117,19 +112,14 @@ def plan_log(cluster: Cluster, cut: Cut, options: ReadOptions) -> list[Piece]:
         source_from_ns=cut.source_from_ns,
         source_end_ns=cut.source_end_ns,
     )
-    # Gaps lie in segments that a filter would leave out.
-    records = ALL_RECORDS if options.read == "gaps" else options.records
-    request = pb.PlanSplitsRequest(
-        topic=cut.topic,
-        epoch=cut.epoch,
-        after_seq=cut.first_seq - 1,
-        end_seq=cut.end_seq,
-        filter=filter_of(records, whole),
-        max_records=options.records_per_partition,
-        max_bytes=options.bytes_per_partition,
-        page_size=PLAN_PAGE,
+    return plan_pieces(
+        cluster,
+        whole,
+        # Gaps lie in segments that a filter would leave out.
+        records=ALL_RECORDS if options.read == "gaps" else options.records,
+        records_max=options.records_per_partition,
+        bytes_max=options.bytes_per_partition,
     )
-    return list(_covering(whole, plan_pages(cluster, request), hides=request.filter.ByteSize() > 0))
 
 
 def partitions_of(pieces: Sequence[Piece], cluster: Cluster, options: ReadOptions) -> list[ReadPartition]:
@@ -145,50 +135,6 @@ def partitions_of(pieces: Sequence[Piece], cluster: Cluster, options: ReadOption
         groups[-1].append(piece)
         held += count
     return [ReadPartition(tuple(group), cluster.stores) for group in groups]
-
-
-def plan_pages(cluster: Cluster, request: pb.PlanSplitsRequest) -> Iterator[pb.PlanSplitsResponse]:
-    """Yield a plan, page by page.
-
-    Raises:
-        EddylineError: as `plan_log`.
-    """
-    while True:
-        try:
-            page = cluster.plan_splits(request)
-        except (EpochMismatch, TopicNotFound) as error:
-            raise gone(error, request.topic, request.epoch) from error
-        except HistoryGone as error:
-            raise point_gone(error, request.topic) from error
-        yield page
-        if not page.next_page_token:
-            return
-        request.page_token = page.next_page_token
-
-
-def _covering(whole: Piece, pages: Iterator[pb.PlanSplitsResponse], *, hides: bool) -> Iterator[Piece]:
-    """The plan's splits as pieces, checked (I2), with what it left out at its beginning (I3)."""
-    at = whole.first
-    for page in pages:
-        if page.end_seq != whole.last + 1:
-            raise Internal(f"topic {whole.topic}: a plan up to {page.end_seq}, asked for up to {whole.last + 1}")
-        if at < page.first_seq:
-            yield replace(whole, last=min(page.first_seq - 1, whole.last))
-            at = page.first_seq
-        for split in page.splits:
-            if split.first < at or split.last > whole.last or (split.first > at and not hides):
-                raise Internal(f"topic {whole.topic}: a plan with {split.first} to {split.last}, where {at} is next")
-            yield replace(
-                whole,
-                first=split.first,
-                last=split.last,
-                split=split.SerializeToString(),
-                record_count=split.record_count,
-                nbytes=split.size_bytes,
-            )
-            at = split.last + 1
-    if at <= whole.last and not hides:
-        raise Internal(f"topic {whole.topic}: a plan that ends at {at}, before {whole.last}")
 
 
 def _pin_topic(cluster: Cluster, topic: topic_pb2.Topic, options: ReadOptions) -> Cut:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from eddyline.export.split.calls import Cluster
 from eddyline.spark.batch import BatchReader
-from eddyline.spark.calls import Cluster
 from eddyline.spark.options import check_stream, parse_options, with_access
 from eddyline.spark.plan import pin
 from eddyline.spark.schema import check_schema, schema_of

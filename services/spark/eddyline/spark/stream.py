@@ -19,8 +19,8 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from eddyline.core.errors import CursorAhead, EpochMismatch, TopicNotFound
-from eddyline.spark.calls import Cluster
-from eddyline.spark.pieces import gone
+from eddyline.export.split.calls import Cluster
+from eddyline.export.split.pieces import gone
 from eddyline.spark.plan import Cut, ReadPartition, find_topics, partitions_of, pin, plan_log
 from eddyline.spark.task import Task
 

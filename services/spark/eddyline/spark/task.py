@@ -17,12 +17,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.record import Gap, GapReason, Op
-from eddyline.spark.arrow_rows import RowMaker
+from eddyline.export.split.arrow_rows import RowMaker
+from eddyline.export.split.calls import Cluster
+from eddyline.export.split.pull import SplitPull
 from eddyline.spark.batch_sizes import sized
-from eddyline.spark.calls import Cluster
 from eddyline.spark.fold import live_rows
-from eddyline.spark.pull import SplitPull
-from eddyline.spark.schema import store_columns
+from eddyline.spark.schema import arrow_schema_of, store_columns
 from eddyline.v1 import segment_pb2 as pb
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from eddyline.core.errors import EddylineError
     from eddyline.core.read import RecordFilter
+    from eddyline.export.split.pieces import Account, Piece
     from eddyline.spark.options import ReadOptions
-    from eddyline.spark.pieces import Account, Piece
     from eddyline.spark.plan import ReadPartition
 
 LOG: Final = logging.getLogger("eddyline.spark")
@@ -65,14 +65,14 @@ class Task:
 
     def _live_rows(self, cluster: Cluster, partition: ReadPartition) -> Iterator[pa.RecordBatch]:
         for topic, pieces in groupby(partition.pieces, key=attrgetter("topic")):
-            maker = RowMaker(topic, self.schema)
+            maker = RowMaker(topic, arrow_schema_of(self.schema))
             for batch in live_rows(pieces, partial(self._pull, cluster)):
                 yield maker.rows(batch)
 
     def _log_rows(self, cluster: Cluster, partition: ReadPartition) -> Iterator[pa.RecordBatch]:
         makers: dict[str, RowMaker] = {}
         for piece in partition.pieces:
-            maker = makers.setdefault(piece.topic, RowMaker(piece.topic, self.schema))
+            maker = makers.setdefault(piece.topic, RowMaker(piece.topic, arrow_schema_of(self.schema)))
             pull = self._pull(cluster, piece)
             for item in pull.items():
                 if isinstance(item, Gap):

@@ -28,8 +28,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from eddyline.core.clock import SystemClock
 from eddyline.core.errors import EddylineError, InvalidArgument, TopicHasSource, TopicNotFound
 from eddyline.core.record import APPEND_RECORDS_MAX
+from eddyline.export.split.calls import Patience
 from eddyline.spark.access import read_access
-from eddyline.spark.calls import Patience
 from eddyline.spark.content_rows import ContentRows
 from eddyline.spark.write_link import open_link
 from eddyline.spark.write_options import parse_write_options

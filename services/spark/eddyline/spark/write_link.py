@@ -22,8 +22,8 @@ from eddyline.core.record import Op
 from eddyline.core.topic import Kind
 from eddyline.core.wire import fill_columns
 from eddyline.core.wire_state import topic_info_from_pb
-from eddyline.spark.calls import Cluster
-from eddyline.spark.channels import NO_ACCESS, domain_error, open_channel
+from eddyline.export.split.calls import Cluster
+from eddyline.export.split.channels import NO_ACCESS, domain_error, open_channel
 from eddyline.v1 import log_pb2, topic_pb2, types_pb2
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from eddyline.core.record import APPEND_RECORDS_MAX
 from eddyline.core.settings import SettingsError, check_address
 from eddyline.core.topic import Kind, check_name
+from eddyline.export.split.channels import NO_ACCESS
 from eddyline.spark.access import ACCESS_NAMES, NOT_ASKED, asked_access
-from eddyline.spark.channels import NO_ACCESS
 from eddyline.spark.option_values import choice, refused, unknown, whole_number
 
 if TYPE_CHECKING:

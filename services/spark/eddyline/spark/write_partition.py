@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from eddyline.client.call import RETRY_CAP_S, STREAM_RETRYABLE, retry_after_s
 from eddyline.core.backoff import Backoff
 from eddyline.core.errors import EddylineError, InvalidArgument, StaleFence, StalePosition
-from eddyline.spark.channels import NO_ACCESS
+from eddyline.export.split.channels import NO_ACCESS
 from eddyline.spark.write_link import open_link
 from eddyline.spark.write_position import decoded
 from eddyline.spark.write_rows import at_ordinal

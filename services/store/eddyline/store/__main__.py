@@ -47,6 +47,7 @@ from eddyline.store.artifacts.shelf import Place
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import PREFIX, StoreSettings
+from eddyline.store.export import export
 from eddyline.store.fold.fold import FoldFailed
 from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.fold.rocksdb_files import CHECKED_BYTES
@@ -112,6 +113,8 @@ SWITCH_INTERVAL_S: Final = 0.000_5
 group commit comes back from the disk: 0.5 ms brought +10 % of P1 (`make bench ROWS=P1`), and costs some switches more."""
 SCRATCH_MEMORY_BYTES: Final = 64 << 20
 """Of RocksDB while a fold is checked: tables of 16 MiB, written once and read once."""
+PROGRAMS: Final = {"export": export, "fsck": fsck}
+"""By the first word of the command line: what is done with a stopped store's directory in place of serving it."""
 HEALTH_INTERVAL_S: Final = 1.0
 """How often health looks whether writes are still served: as often as DISK topics are synced, which is what fails."""
 
@@ -399,4 +402,4 @@ def _refuse(why: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(fsck(sys.argv[2:]) if sys.argv[1:2] == ["fsck"] else main(os.environ))
+    sys.exit(PROGRAMS[sys.argv[1]](sys.argv[2:]) if sys.argv[1:2] and sys.argv[1] in PROGRAMS else main(os.environ))

@@ -8,9 +8,9 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import EddylineError
+from eddyline.export.out_dir import absolute
 from eddyline.spark.access import AccessOptions
 from eddyline.spark.jobs.frame import JobError
-from eddyline.spark.jobs.out_dir import absolute
 from eddyline.spark.option_values import whole_number
 from eddyline.spark.options import PATIENCE_S, SHARES_MAX, parse_options, with_access
 from eddyline.spark.write_options import PATIENCE_S_MAX

@@ -23,12 +23,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from eddyline.core.errors import EddylineError
-from eddyline.spark.calls import Cluster
+from eddyline.export.run import WorkRefused, count_in
+from eddyline.export.split.calls import Cluster
 from eddyline.spark.jobs.arguments import add_partitions, add_topics, read_options
 from eddyline.spark.jobs.fold_compare import FINDINGS_MAX, compare_fold
 from eddyline.spark.jobs.frame import SPARK_ERROR_CHARS_MAX, JobError, Teller, main, tell
 from eddyline.spark.jobs.log_check import LogCheck
-from eddyline.spark.jobs.tasks import WorkRefused, count_in, run_waves, tasks_line
+from eddyline.spark.jobs.tasks import run_waves, tasks_line
 from eddyline.spark.plan import Cut, find_topics, partitions_of, plan_log
 from eddyline.spark.read import read
 from eddyline.v1 import topic_pb2
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from eddyline.export.run import Line
     from eddyline.spark.jobs.frame import Result
-    from eddyline.spark.jobs.tasks import Line
     from eddyline.spark.options import ReadOptions
 
 

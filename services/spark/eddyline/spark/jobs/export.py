@@ -2,63 +2,40 @@
 
     python -m eddyline.spark.jobs.export --store 127.0.0.1:7701 --topic 'routes.*' --out /data/lake
 
-    out/topic=<t>/day=<YYYY-MM-DD>/part-….parquet       day of commit, UTC; names and manifests: `export_files.py`
+    out/topic=<t>/day=<YYYY-MM-DD>/part-….parquet       day of commit, UTC; names and manifests: `eddyline.export.manifest`
 
-    plan         a range and its splits, durable before anything is written; never more than one for a place
-    tasks        each writes its splits' files, under names that the split alone makes
-    leftovers    of the range, of attempts before this one, and old temporary files: removed
-    manifest     the files with their sums, and what became of each seq: the bookmark
-
-I1: a run that died is made up for by the next one: it does the same range over the same names, and a file is replaced by an
-equal one. A task that is tried again, or twice at a time, changes nothing.
-I2: two runs at a time into one directory do the same plan, since a plan is created once (`OutDir.create`): they cost twice,
-and leave what one would. In an object store, where pyarrow has no such call, keep them apart.
-I3: rows + gaps + deleted = end - first of each manifest, and manifests join on.
-A range is whole records of a topic's log: what is deleted after it was exported stays in the files.
-A topic that was made again begins anew under its new epoch, and this is told. What the old one's last plan still lacked is
-lost: refused, or with `on_gap` warn and rows closed by a manifest that says so.
+Plans, manifests, bookmarks and what they promise are those of `eddyline.export.run`, which the command `eddyline export`
+uses too; here Spark's tasks write the splits of a plan. A task that is tried again, or twice at a time, changes nothing.
 Failure: one topic's failure ends that topic; others go on. The result names it, and the exit code is 1.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
 
-from eddyline.core.clock import SystemClock
-from eddyline.core.errors import CursorAhead, EddylineError, Internal
-from eddyline.spark.calls import Cluster
-from eddyline.spark.jobs import export_files as files
+from eddyline.export.out_dir import OutDir
+from eddyline.export.run import RECORDS_PER_ROUND, ExportRun, ExportSizes, TopicExport, WorkRefused, summary
+from eddyline.export.split.calls import Cluster
 from eddyline.spark.jobs.arguments import add_out, add_topics, read_options
-from eddyline.spark.jobs.export_files import Lost, Manifest, PartFile, Plan, Span
-from eddyline.spark.jobs.export_work import GAP_REFUSED, ExportWork
+from eddyline.spark.jobs.export_work import ExportWork
 from eddyline.spark.jobs.frame import SPARK_ERROR_CHARS_MAX, JobError, Teller, main, tell
-from eddyline.spark.jobs.out_dir import OutDir
-from eddyline.spark.jobs.tasks import WorkRefused, count_in, run_waves, tasks_line
-from eddyline.spark.plan import Cut, find_topics, partitions_of, plan_log
+from eddyline.spark.jobs.tasks import run_waves, tasks_line
+from eddyline.spark.plan import find_topics, partitions_of
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
+    from eddyline.export.manifest import Plan
+    from eddyline.export.run import Line
     from eddyline.spark.jobs.frame import Result
-    from eddyline.spark.jobs.tasks import Line
     from eddyline.spark.options import ReadOptions
-    from eddyline.v1 import topic_pb2
-
-RECORDS_PER_ROUND: Final = 50_000_000
-"""Elsewhere a run is one piece of work. A plan and a manifest have at most so many records: what is done stays done when a
-run of hours dies, and one file tells at most some thousand files."""
-
-
-WRITING_S_MAX: Final = 6 * 3600.0
-"""A temporary file that nobody wrote to for so long is of a task that died. Another run may be writing a younger one."""
-
 
 ABOUT: Final = (__doc__ or "").replace("`", "")
 
@@ -73,243 +50,34 @@ class ExportOptions:
     records_per_round: int = RECORDS_PER_ROUND
 
 
-@dataclass(slots=True)
-class TopicExport:
-    """What a run did with one topic. `recreated_from` = the epoch exported before, where the topic was made again since."""
-
-    topic: str
-    epoch: int = 0
-    first_seq: int = 0
-    end_seq: int = 0
-    rows: int = 0
-    gaps: int = 0
-    deleted: int = 0
-    gap_rows: int = 0
-    files: int = 0
-    bytes: int = 0
-    recreated_from: int | None = None
-    abandoned: list[dict[str, int]] = field(default_factory=list)
-    error: str = ""
-    message: str = ""
-
-    def add(self, manifest: Manifest) -> None:
-        """Count what a manifest says."""
-        self.first_seq = self.first_seq or manifest.span.first_seq
-        self.end_seq = manifest.span.end_seq
-        self.rows += manifest.rows
-        self.gaps += manifest.gaps
-        self.deleted += manifest.deleted
-        self.gap_rows += manifest.gap_rows
-        self.files += len(manifest.files)
-        self.bytes += sum(file.bytes for file in manifest.files)
-
-
 def export(spark: SparkSession, options: ExportOptions, tell: Callable[[str], None]) -> list[TopicExport]:
     """Export each topic up to its head as it was at the start; `tell` is told how far it is.
 
     Raises:
         EddylineError: as `find_topics`: there is nothing to begin with.
     """
-    with Cluster.of(options.read) as cluster:
-        topics = find_topics(cluster, options.read)
-    run = _Run(spark, options, tell)
-    return [run.topic(topic) for topic in topics]
+    read = options.read
 
-
-class _Run:
-    """A run over all topics."""
-
-    def __init__(self, spark: SparkSession, options: ExportOptions, tell: Callable[[str], None]) -> None:
-        self._spark = spark
-        self._options = options
-        self._tell = tell
-        self._out = OutDir(options.out)
-        self._clock = SystemClock()
-
-    def topic(self, topic: topic_pb2.Topic) -> TopicExport:
-        """Export a topic; what fails is in the result."""
-        done = TopicExport(topic.name, topic.epoch)
+    def write_splits(plan: Plan) -> Iterator[Sequence[Line]]:
+        with Cluster.of(read) as cluster:
+            partitions = partitions_of(plan.pieces(), cluster, read)
+        work = ExportWork(read.stores, read.patience_s, options.out, read.on_gap, read.access)
         try:
-            self._all_rounds(topic, done)
-        except EddylineError as error:
-            done.error, done.message = error.reason, error.message
-        except WorkRefused as error:
-            done.error, done.message = error.reason, str(error)
-        except (PySparkException, OSError) as error:
-            done.error, done.message = type(error).__name__, str(error)[:SPARK_ERROR_CHARS_MAX]
-        if done.error:
-            self._tell(f"{topic.name}: {done.error}: {done.message}")
-        return done
+            yield from run_waves(spark, partitions, work)
+        except PySparkException as error:
+            raise WorkRefused(type(error).__name__, str(error)[:SPARK_ERROR_CHARS_MAX]) from error
 
-    def _all_rounds(self, topic: topic_pb2.Topic, done: TopicExport) -> None:
-        files.topic_dir(topic.name)
-        end_seq = topic.head_seq + 1
-        for epoch, first_seq in self._history(topic.name).planned:
-            if epoch != topic.epoch:
-                self._abandon(topic.name, epoch, first_seq, done)
-        history = self._history(topic.name)
-        if history.bookmark(topic.epoch) is None and (before := history.other_epoch(topic.epoch)) is not None:
-            done.recreated_from = before
-            self._tell(
-                f"{topic.name}: made again since the last export: epoch {topic.epoch}, not {before}. It begins anew"
-            )
-        self._check_identity(topic, history)
-        while (plan := self._next_plan(topic, end_seq)) is not None:
-            self._tell(f"{topic.name}: {plan.span.length:,} records from {plan.span.first_seq:,} on")
-            manifest = self._carry_out(plan)
-            done.add(manifest)
-
-    def _history(self, topic: str) -> files.History:
-        return files.history_of(topic, self._out.files(files.state_dir(topic)))
-
-    def _next_plan(self, topic: topic_pb2.Topic, end_seq: int) -> Plan | None:
-        """The plan to carry out next; None = all is exported."""
-        while True:
-            history = self._history(topic.name)
-            first_seq = history.bookmark(topic.epoch)
-            if first_seq is not None and first_seq > end_seq:
-                self._check_head(topic, first_seq)
-            planned = [first for epoch, first in history.planned if epoch == topic.epoch]
-            if planned:
-                return self._read_plan(topic.name, topic.epoch, planned[0])
-            if first_seq is None:
-                first_seq = int(topic.earliest_seq)
-            if first_seq >= end_seq:
-                return None
-            plan = self._plan(topic, first_seq, min(end_seq, first_seq + self._options.records_per_round))
-            name = files.plan_name(topic.name, topic.epoch, first_seq)
-            # Where somebody else was first, his plan is the one; he may have carried it out already.
-            self._out.create(name, files.plan_to_json(plan))
-
-    def _check_identity(self, topic: topic_pb2.Topic, history: files.History) -> None:
-        """Two stores may have topics of one name and one epoch."""
-        firsts = [first for epoch, first in history.planned if epoch == topic.epoch]
-        first_seq = firsts[0] if firsts else history.last_first(topic.epoch)
-        if first_seq is None:
-            return
-        created_ms = self._read_plan(topic.name, topic.epoch, first_seq).created_ms
-        if created_ms != topic.create_ts_ms:
-            raise WorkRefused(
-                "OTHER_TOPIC",
-                f"{self._options.out} has exports of another topic {topic.name}, of the same epoch and another store."
-                " Export to another directory",
-            )
-
-    def _check_head(self, topic: topic_pb2.Topic, first_seq: int) -> None:
-        """Another run may have gone further meanwhile, to a head of after this run's."""
-        options = self._options.read
-        with Cluster.of(options) as cluster:
-            now = cluster.get_topic(topic.name)
-        if now.epoch == topic.epoch and first_seq > now.head_seq + 1:
-            raise CursorAhead(
-                f"topic {topic.name} is exported up to {first_seq - 1}, and its head is {now.head_seq}: the store has"
-                " lost records that were exported (was an older copy of it restored?). Export to another directory",
-                headSeq=now.head_seq,
-            )
-
-    def _plan(self, topic: topic_pb2.Topic, first_seq: int, end_seq: int) -> Plan:
-        options = self._options.read
-        with Cluster.of(options) as cluster:
-            pieces = plan_log(cluster, Cut(topic.name, topic.epoch, first_seq, end_seq), options)
-        return Plan.of(Span(topic.name, topic.epoch, first_seq, end_seq), pieces, created_ms=topic.create_ts_ms)
-
-    def _read_plan(self, topic: str, epoch: int, first_seq: int) -> Plan:
-        name = files.plan_name(topic, epoch, first_seq)
-        return files.plan_from_json(self._out.read(name), name)
-
-    def _carry_out(self, plan: Plan) -> Manifest:
-        options = self._options.read
-        with Cluster.of(options) as cluster:
-            partitions = partitions_of(plan.pieces(), cluster, options)
-        work = ExportWork(options.stores, options.patience_s, self._options.out, options.on_gap, options.access)
-        lines: list[Line] = []
-        rows = 0
-        for wave in run_waves(self._spark, partitions, work):
-            lines += wave
-            rows += sum(count_in(line, "rows") for line in wave)
-            self._tell(
-                f"{plan.span.topic}: {rows:,} of {plan.span.length:,} records, {len(lines)} of {len(plan.splits)} splits"
-            )
-        manifest = _manifest_of(plan, lines)
-        self._check_files(manifest)
-        self._remove_leftovers(manifest)
-        self._out.write(files.manifest_name(plan.span), files.manifest_to_json(manifest))
-        return manifest
-
-    def _check_files(self, manifest: Manifest) -> None:
-        for file, size in zip(manifest.files, self._out.sizes([file.name for file in manifest.files]), strict=True):
-            if size != file.bytes:
-                raise WorkRefused(
-                    "FILE_CHANGED",
-                    f"{file.name} was written with {file.bytes} bytes and has {size}: somebody else writes here. Run again",
-                )
-
-    def _remove_leftovers(self, manifest: Manifest) -> None:
-        names = self._out.files(files.topic_dir(manifest.span.topic))
-        for name in files.leftovers(names, manifest.span, [file.name for file in manifest.files]):
-            self._out.remove(name)
-        long_ago_s = self._clock.now_ms() / 1_000 - WRITING_S_MAX
-        for name in files.temporary(names):
-            if self._out.modified_s(name) < long_ago_s:
-                self._out.remove(name)
-
-    def _abandon(self, topic: str, epoch: int, first_seq: int, done: TopicExport) -> None:
-        """Close the range of a topic that is gone, with what is there of it."""
-        plan = self._read_plan(topic, epoch, first_seq)
-        span = plan.span
-        if self._options.read.on_gap == "fail":
-            raise WorkRefused(
-                GAP_REFUSED,
-                f"topic {topic} was deleted before seq {span.first_seq} to {span.end_seq - 1} of its epoch {epoch} were all"
-                " exported. --on-gap warn or rows closes this range with what there is of it, and goes on",
-            )
-        kept = _kept_parts(self._out, plan)
-        rows = sum(file.rows for file in kept)
-        lost = (Lost(span.first_seq, span.end_seq - 1, "TOPIC_DELETED"),)
-        manifest = Manifest(span, rows, span.length - rows, 0, kept, lost, abandoned=True)
-        self._remove_leftovers(manifest)
-        self._out.write(files.manifest_name(span), files.manifest_to_json(manifest))
-        done.abandoned.append({"epoch": epoch, "rows": rows, "gaps": manifest.gaps})
-        self._tell(f"{topic}: epoch {epoch} is gone: {rows} of {span.length} records of its last range were exported")
-
-
-def _kept_parts(out: OutDir, plan: Plan) -> tuple[PartFile, ...]:
-    """Finished files of a plan's splits, as they say of themselves."""
-    from eddyline.spark.jobs.part_files import described  # pyarrow.parquet, for this rare case on the driver
-
-    span = plan.span
-    of_span = files.leftovers(out.files(files.topic_dir(span.topic)), span, ())
-    return tuple(described(out, name) for name in of_span if name.endswith(".parquet") and files.NO_DAY not in name)
-
-
-def _manifest_of(plan: Plan, lines: Sequence[Line]) -> Manifest:
-    if sorted(count_in(line, "first") for line in lines) != [split[0] for split in plan.splits]:
-        raise Internal(f"topic {plan.span.topic}: {len(lines)} answers to {len(plan.splits)} splits")
-    ordered = sorted(lines, key=lambda line: count_in(line, "first"))
-    parts: list[PartFile] = []
-    lost: list[Lost] = []
-    for line in ordered:
-        listed, told = line["files"], line["lost"]
-        assert isinstance(listed, list)
-        assert isinstance(told, list)
-        parts += [PartFile(**file) for file in listed]
-        lost += [Lost(**gap) for gap in told]
-    rows, gaps, deleted = (sum(count_in(line, name) for line in ordered) for name in ("rows", "gaps", "deleted"))
-    if rows + gaps + deleted != plan.span.length:
-        raise Internal(f"topic {plan.span.topic}: {rows} + {gaps} + {deleted} do not make up {plan.span.length}")
-    gap_rows = sum(count_in(line, "gap_rows") for line in ordered)
-    return Manifest(plan.span, rows, gaps, deleted, tuple(parts), tuple(lost[: files.LOST_LISTED_MAX]), gap_rows)
-
-
-def summary(done: Sequence[TopicExport], out: str) -> Result:
-    """The job's result: sums, and each topic that gave or refused something."""
-    sums = {
-        name: sum(getattr(topic, name) for topic in done)
-        for name in ("rows", "gaps", "deleted", "gap_rows", "files", "bytes")
-    }
-    changed = [asdict(topic) for topic in done if topic.end_seq or topic.error or topic.abandoned]
-    failed = sum(1 for topic in done if topic.error)
-    return {"out": out, "topics": len(done), "failed": failed, **sums, "exported": changed}
+    with Cluster.of(read) as cluster:
+        topics = find_topics(cluster, read)
+    run = ExportRun(
+        OutDir(options.out),
+        open_cluster=lambda: Cluster.of(read),
+        write_splits=write_splits,
+        on_gap=read.on_gap,
+        sizes=ExportSizes(read.records_per_partition, read.bytes_per_partition, options.records_per_round),
+        tell=tell,
+    )
+    return [run.topic(topic) for topic in topics]
 
 
 class Export:

@@ -23,14 +23,15 @@ from typing import TYPE_CHECKING, Final
 from pyspark.errors import PySparkException
 
 from eddyline.core.errors import EddylineError
-from eddyline.spark.calls import Cluster
+from eddyline.export.manifest import FORMAT, STATE, topic_dir
+from eddyline.export.out_dir import OutDir
+from eddyline.export.run import WorkRefused, count_in
+from eddyline.export.split.calls import Cluster
 from eddyline.spark.fold import plan_fold
 from eddyline.spark.jobs.arguments import add_out, add_partitions, add_topics, read_options
-from eddyline.spark.jobs.export_files import FORMAT, STATE, topic_dir
 from eddyline.spark.jobs.fold_work import FoldWork
 from eddyline.spark.jobs.frame import SPARK_ERROR_CHARS_MAX, JobError, Teller, main, tell
-from eddyline.spark.jobs.out_dir import OutDir
-from eddyline.spark.jobs.tasks import WorkRefused, count_in, run_waves, tasks_line
+from eddyline.spark.jobs.tasks import run_waves, tasks_line
 from eddyline.spark.plan import pin
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from eddyline.spark.calls import Cluster
+from eddyline.export.split.calls import Cluster
 from eddyline.spark.jobs.aside import on_disk
 from eddyline.spark.jobs.store_entries import FOLD_SEQ, entries_of, kept
 from eddyline.spark.read import read

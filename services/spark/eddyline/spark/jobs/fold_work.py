@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from eddyline.core.read import ALL_RECORDS
-from eddyline.spark.arrow_rows import RowMaker
-from eddyline.spark.channels import NO_ACCESS
+from eddyline.export.out_dir import OutDir
+from eddyline.export.parquet_file import ROWS_SCHEMA, with_epoch, write_file
+from eddyline.export.split.arrow_rows import RowMaker
+from eddyline.export.split.channels import NO_ACCESS
+from eddyline.export.split.pull import SplitPull
 from eddyline.spark.fold import live_rows
-from eddyline.spark.jobs.out_dir import OutDir
-from eddyline.spark.jobs.parquet_file import ROWS_SCHEMA, with_epoch, write_file
-from eddyline.spark.pull import SplitPull
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from eddyline.core.caller_channel import CallerAccess
-    from eddyline.spark.calls import Cluster
-    from eddyline.spark.jobs.tasks import Line
-    from eddyline.spark.pieces import Piece
+    from eddyline.export.run import Line
+    from eddyline.export.split.calls import Cluster
+    from eddyline.export.split.pieces import Piece
     from eddyline.spark.plan import ReadPartition
 
 

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.read import ALL_RECORDS
 from eddyline.core.record import Gap
-from eddyline.spark.channels import NO_ACCESS
-from eddyline.spark.jobs.export_work import lost_of
-from eddyline.spark.pull import SplitPull
+from eddyline.export.split.channels import NO_ACCESS
+from eddyline.export.split.pull import SplitPull
+from eddyline.export.split_files import lost_of
 from eddyline.v1 import segment_pb2 as pb
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from eddyline.core.caller_channel import CallerAccess
-    from eddyline.spark.calls import Cluster
-    from eddyline.spark.jobs.tasks import Line
-    from eddyline.spark.pieces import Piece
+    from eddyline.export.run import Line
+    from eddyline.export.split.calls import Cluster
+    from eddyline.export.split.pieces import Piece
     from eddyline.spark.plan import ReadPartition
 
 LOST_MAX: Final = 100

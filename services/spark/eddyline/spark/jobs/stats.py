@@ -24,11 +24,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from eddyline.spark.calls import Cluster
+from eddyline.export.out_dir import OutDir
+from eddyline.export.split.calls import Cluster
 from eddyline.spark.jobs.arguments import add_out, add_topics, read_options
 from eddyline.spark.jobs.aside import on_disk
 from eddyline.spark.jobs.frame import JobError, Teller, main, tell
-from eddyline.spark.jobs.out_dir import OutDir
 from eddyline.spark.jobs.tasks import tasks_line
 from eddyline.spark.plan import find_topics
 from eddyline.spark.read import read

@@ -18,9 +18,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 from eddyline.core.arrow import to_arrow
 from eddyline.core.errors import EpochMismatch, NotReady
 from eddyline.core.wire import answer_from_columns
-from eddyline.spark.arrow_rows import RowMaker
+from eddyline.export.split.arrow_rows import RowMaker
+from eddyline.export.split.channels import NO_ACCESS, domain_error, open_channel
 from eddyline.spark.batch_sizes import sized
-from eddyline.spark.channels import NO_ACCESS, domain_error, open_channel
 from eddyline.spark.schema import SCHEMA, arrow_schema_of
 from eddyline.v1 import fold_pb2, types_pb2
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from eddyline.core.caller_channel import CallerAccess
-    from eddyline.spark.calls import Cluster
+    from eddyline.export.split.calls import Cluster
 
 RANGE_TIMEOUT_S: Final = 310.0
 """A store gives a range 300 s."""
@@ -64,7 +64,7 @@ class StoreEntries:
             EddylineError: EpochMismatch, NotReady, FoldLost, and what else the store says.
         """
         request = fold_pb2.RangeEntriesRequest(topic=self.topic, format=types_pb2.BATCH_FORMAT_COLUMNS)
-        maker = RowMaker(self.topic, SCHEMA)
+        maker = RowMaker(self.topic)
         schema = arrow_schema_of(ENTRIES)
         fold_seq: int | None = None
         with open_channel(self.address, self.access) as channel:

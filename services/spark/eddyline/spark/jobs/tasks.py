@@ -17,14 +17,16 @@ import pyarrow as pa
 from pyspark.errors import PySparkAttributeError
 
 from eddyline.core.errors import Code, EddylineError
-from eddyline.spark.calls import Cluster, Reached
-from eddyline.spark.channels import REFUSED
+from eddyline.export.run import WorkRefused
+from eddyline.export.split.calls import Cluster, Reached
+from eddyline.export.split.channels import REFUSED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
+    from eddyline.export.run import Line
     from eddyline.spark.plan import ReadPartition
 
 WAVE_TASKS: Final = 128
@@ -40,8 +42,6 @@ _FINAL: Final = (
 )
 """Another try gives the same."""
 
-Line = dict[str, object]
-
 
 class Work(Reached, Protocol):
     """What is done with a partition. It travels with the task."""
@@ -50,17 +50,9 @@ class Work(Reached, Protocol):
         """Do it, and yield what there is to say, as JSON takes it. `number` is the partition's among all.
 
         Raises:
-            EddylineError: it cannot be done.
+            WorkRefused, EddylineError: it cannot be done.
         """
         ...
-
-
-class WorkRefused(Exception):
-    """A task met what another try meets again. `reason` is the error's."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 def run_waves(spark: SparkSession, partitions: Sequence[ReadPartition], work: Work) -> Iterator[list[Line]]:
@@ -94,13 +86,6 @@ def tasks_line(spark: SparkSession) -> Callable[[], str]:
     return line
 
 
-def count_in(line: Line, name: str) -> int:
-    """A number of a line."""
-    found = line[name]
-    assert isinstance(found, int)
-    return found
-
-
 def _wave(spark: SparkSession, start: int, partitions: tuple[ReadPartition, ...], work: Work) -> list[Line]:
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
@@ -121,6 +106,8 @@ def _answers(partition: ReadPartition, number: int, work: Work) -> list[Line]:
     with Cluster.of(work, stores=partition.stores) as cluster:
         try:
             return list(work.lines(cluster, partition, number))
+        except WorkRefused as error:
+            return [{"error": error.reason, "message": str(error)}]
         except EddylineError as error:
             if error.code not in _FINAL:
                 raise

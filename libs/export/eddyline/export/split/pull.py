@@ -32,15 +32,15 @@ from eddyline.core.errors import (
 )
 from eddyline.core.record import Gap
 from eddyline.core.wire import gap_from_pb
-from eddyline.spark.frames import Packed, frame_of
-from eddyline.spark.pieces import Account, Piece, filter_of, gone, point_gone
+from eddyline.export.split.frames import Packed, frame_of
+from eddyline.export.split.pieces import Account, Piece, filter_of, gone, point_gone
 from eddyline.v1 import segment_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from eddyline.core.read import RecordFilter
-    from eddyline.spark.calls import Cluster
+    from eddyline.export.split.calls import Cluster
 
 _LOG_LIKE: Final = (pb.SPLIT_KIND_LOG, pb.SPLIT_KIND_HISTORY)
 

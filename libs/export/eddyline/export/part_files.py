@@ -14,16 +14,16 @@ import numpy as np
 import pyarrow as pa
 
 from eddyline.core.errors import DataCorrupt
-from eddyline.spark.arrow_rows import RowMaker
-from eddyline.spark.jobs.export_files import NO_DAY, PartFile, part_name
-from eddyline.spark.jobs.parquet_file import ROWS_SCHEMA, read_back, with_epoch, write_file
+from eddyline.export.manifest import NO_DAY, PartFile, part_name
+from eddyline.export.parquet_file import ROWS_SCHEMA, read_back, with_epoch, write_file
+from eddyline.export.split.arrow_rows import RowMaker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from eddyline.core.record import Gap
-    from eddyline.spark.jobs.out_dir import OutDir
-    from eddyline.spark.pieces import Piece
+    from eddyline.export.out_dir import OutDir
+    from eddyline.export.split.pieces import Piece
 
 _DAY_US: Final = 86_400 * 1_000_000
 

@@ -84,8 +84,8 @@ def gone(error: EpochMismatch | TopicNotFound, topic: str, epoch: int) -> EpochM
     """The same error, with what it means to a read."""
     again = " and made again" if isinstance(error, EpochMismatch) else ""
     return type(error)(
-        f"topic {topic} of epoch {epoch}, which this read was pinned to, is gone: it was deleted{again}. Load it again; a"
-        f" stream needs a new checkpoint ({error.message})",
+        f"topic {topic} of epoch {epoch}, which this read was pinned to, is gone: it was deleted{again}. Begin the read"
+        f" again; a Spark stream needs a new checkpoint ({error.message})",
         **error.metadata,
     )
 

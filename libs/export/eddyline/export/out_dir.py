@@ -101,6 +101,11 @@ class OutDir:
         """True = there is a file, or on a disk a directory, of this name."""
         return bool(self._fs.get_file_info(self.path(name)).type != fs.FileType.NotFound)
 
+    def has_entries(self, directory: str) -> bool:
+        """True = there is a directory of this name that is not empty."""
+        selector = fs.FileSelector(self.path(directory), allow_not_found=True, recursive=False)
+        return bool(self._fs.get_file_info(selector))
+
     def sizes(self, names: list[str]) -> list[int | None]:
         """The size of each file; None = there is none."""
         found = self._fs.get_file_info([self.path(name) for name in names])

@@ -1,4 +1,4 @@
-"""The store's record batches as Spark's, a column at once: what is the same bytes in both is passed on, never copied.
+"""The store's record batches as rows of `columns.py`, a column at once. Bytes that are equal in both are not copied.
 
     topic, op        constants where a batch has one value, which is nearly always
     source_ts(_ns)   null where the store has 0, unknown; `source_ts` cut down to microseconds
@@ -22,15 +22,14 @@ import pyarrow.compute as pc
 
 from eddyline.core.errors import MalformedColumns
 from eddyline.core.record import Gap, GapReason, Op
-from eddyline.spark.made_arrays import bool_array, int64_array, repeated_text, text_array
-from eddyline.spark.meta_rows import meta_lists
-from eddyline.spark.schema import SCHEMA, arrow_schema_of
+from eddyline.export.split.columns import ROW_SCHEMA
+from eddyline.export.split.made_arrays import bool_array, int64_array, repeated_text, text_array
+from eddyline.export.split.meta_rows import meta_lists
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
-    from pyspark.sql.types import StructType
 
 _OP_NAMES: Final = [op.name if (op := Op._value2member_map_.get(number)) else str(number) for number in range(256)]
 _US: Final = pa.timestamp("us", tz="UTC")
@@ -39,11 +38,11 @@ _NS_PER_US: Final = 1_000
 
 
 class RowMaker:
-    """Makes rows of one topic, of one schema."""
+    """Makes rows of one topic, with these columns of `ROW_SCHEMA`."""
 
-    def __init__(self, topic: str, schema: StructType) -> None:
+    def __init__(self, topic: str, schema: pa.Schema = ROW_SCHEMA) -> None:
         self._topic = topic
-        self._schema = arrow_schema_of(schema)
+        self._schema = schema
         self._constants: dict[str, pa.Array] = {}
         makers: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
             "topic": lambda batch: self._constant(self._topic, batch.num_rows),
@@ -89,7 +88,7 @@ class RowMaker:
             }
             for gap in gaps
         ]
-        every = pa.RecordBatch.from_pylist(rows, schema=arrow_schema_of(SCHEMA))
+        every = pa.RecordBatch.from_pylist(rows, schema=ROW_SCHEMA)
         return every.select(self._schema.names)
 
     def _ops(self, batch: pa.RecordBatch) -> pa.Array:

@@ -20,7 +20,7 @@ from eddyline.core.backoff import Backoff
 from eddyline.core.clock import SystemClock
 from eddyline.core.errors import Code, NotReady
 from eddyline.core.routing import shard_of
-from eddyline.spark.channels import NO_ACCESS, REFUSED, domain_error, how_dialled, open_channel
+from eddyline.export.split.channels import NO_ACCESS, REFUSED, domain_error, how_dialled, open_channel
 from eddyline.v1 import cluster_pb2, log_pb2, segment_pb2, topic_pb2
 
 if TYPE_CHECKING:

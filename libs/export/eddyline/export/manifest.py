@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from eddyline.core.errors import DataCorrupt, InvalidArgument
-from eddyline.spark.pieces import Piece
+from eddyline.export.split.pieces import Piece
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from eddyline.core.column import Column
 from eddyline.core.meta import entries_of_cells
-from eddyline.spark.made_arrays import int64_array
+from eddyline.export.split.made_arrays import int64_array
 
 
 def meta_lists(cells: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -1,7 +1,7 @@
 """One Parquet file of records, written whole: the same rows give the same bytes.
 
 zstd, row groups of `row_groups.py`, in order of `seq` where that is said. `epoch` comes before the columns of a read
-(`schema.py`), and `topic`, which the directory says, is not among them: `epoch` and `seq` name a record for ever.
+(`split/columns.py`), and `topic`, which the directory says, is not among them: `epoch` and `seq` name a record for ever.
 Threading: one task.
 """
 
@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
-from pyspark.sql.types import StructType
 
-from eddyline.spark.jobs.row_groups import row_groups
-from eddyline.spark.schema import SCHEMA, arrow_schema_of
+from eddyline.export.row_groups import row_groups
+from eddyline.export.split.columns import ROW_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import BinaryIO
 
-    from eddyline.spark.jobs.out_dir import OutDir
+    from eddyline.export.out_dir import OutDir
 
-ROWS_SCHEMA: Final = StructType([field for field in SCHEMA if field.name != "topic"])
-FILE_SCHEMA: Final = pa.schema([pa.field("epoch", pa.int64()), *arrow_schema_of(ROWS_SCHEMA)])
+ROWS_SCHEMA: Final = pa.schema([field for field in ROW_SCHEMA if field.name != "topic"])
+FILE_SCHEMA: Final = pa.schema([pa.field("epoch", pa.int64()), *ROWS_SCHEMA])
 _IN_DICTIONARIES: Final = ["epoch", "op", "key", "key_text", "tag", "node"]
 """Values that come again. Of others a dictionary is built and thrown away."""
 _DELTAS: Final = {"seq": "DELTA_BINARY_PACKED", "ts": "DELTA_BINARY_PACKED"}

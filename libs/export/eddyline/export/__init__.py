@@ -1,0 +1,1 @@
+"""Topics to Parquet files with manifests, by pyarrow alone: for the command `eddyline export` and Spark's job `export`."""

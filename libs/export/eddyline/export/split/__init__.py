@@ -1,0 +1,1 @@
+"""Ranges of topics (splits) out of a store, by synchronous calls, as Arrow batches."""

@@ -37,6 +37,7 @@ MEMBERS = (
     "services/delivery",
     "services/spark",
     "libs/client",
+    "libs/export",
     "libs/cli",
     "libs/core",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -16,8 +17,10 @@ import xxhash
 from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.core.record import Op
 from eddyline.core.topic import Kind, TopicConfig
+from eddyline.export.in_process import export_topics
 from eddyline.export.out_dir import OutDir
-from eddyline.export.run import TopicExport
+from eddyline.export.run import ExportSizes, TopicExport
+from eddyline.export.split.calls import Cluster
 from eddyline.spark.jobs.export import ExportOptions, export
 from eddyline.spark.options import parse_options
 from tests.spark.rows_expected import expected_rows
@@ -54,6 +57,10 @@ def parts_in(out: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(out)): path.read_bytes() for path in sorted(out.glob("topic=*/**/*")) if path.is_file()
     }
+
+
+def all_in(out: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
 
 
 async def test_an_export_holds_what_the_client_reads(spark: SparkSession, tmp_path: Path) -> None:
@@ -262,3 +269,32 @@ async def test_a_file_that_changed_before_its_manifest_is_told(
         monkeypatch.undo()
         (done,) = await run_export(spark, address, out)
         assert (done.rows, done.error) == (20, "")
+
+
+async def test_command_writes_the_same_files_as_the_job(spark: SparkSession, tmp_path: Path) -> None:
+    async with store_and_client(tmp_path / "store") as (address, client):
+        await client.create_topic("routes:eu", Kind.LOG)
+        await append_all(client, "routes:eu", [*odd_records(), *plain_records(3_000, keys=50)])
+        await until_sealed(client.channel_to(address))
+        await append_all(client, "routes:eu", plain_records(100))
+        await run_export(spark, address, tmp_path / "job", topic="routes:eu", maxRecordsPerPartition="1000")
+
+        def by_command() -> list[TopicExport]:
+            with Cluster([address], patience_s=60) as cluster:
+                return export_topics(
+                    cluster,
+                    ["routes:eu"],
+                    OutDir(str(tmp_path / "command")),
+                    on_gap="fail",
+                    sizes=ExportSizes(records_per_file=1_000),
+                    tell=lambda text: None,
+                    stop=threading.Event(),
+                )
+
+        (done,) = await asyncio.to_thread(by_command)
+    assert (done.error, done.files > 1) == ("", True)
+    job, command = (
+        {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+        for root in (tmp_path / "job", tmp_path / "command")
+    )
+    assert command == job

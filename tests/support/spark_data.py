@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,16 @@ class StoreLife:
         assert self._process is not None
         self._process.kill()
         await self._running.aclose()
+
+    def freeze(self) -> None:
+        """Stop it where it is, as a machine that hangs."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     async def __aenter__(self) -> StoreLife:
         await self.start()

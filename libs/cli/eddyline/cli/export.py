@@ -29,8 +29,9 @@ removed then. What does not end in this time is left to the end of the process, 
 _MORE: Final = """
 
 FOLDER/topic=T/day=YYYY-MM-DD/part-*.parquet hold the records, by the UTC day of their commit. For each range
-FOLDER/_eddyline/T/*.manifest.json lists the files with rows, bytes and xxh3_64; it is written last. A second run goes on behind the last manifest;
-after a run that failed it does the same range again, over the same names. An export of Spark's job goes on likewise.
+FOLDER/_eddyline/T/*.manifest.json lists the files with rows, bytes and xxh3_64; it is written last. A second run goes on
+behind the last manifest; after a run that failed it does the same range again, over the same names. Spark's job `export`
+writes the same files, and goes on with this one's work.
 The directory of a stopped store: python -m eddyline.store export --help.
 
 Exit code 1 if a topic was not exported whole; progress and errors are on stderr. JSON (-o json), an object a topic: topic,

@@ -145,8 +145,6 @@ class ExportRun:
         except OSError as error:
             reason = "DISK_FULL" if error.errno in (errno.ENOSPC, errno.EDQUOT) else type(error).__name__
             done.error, done.message = reason, str(error)
-        if done.error:
-            self._tell(f"{topic.name}: {done.error}: {done.message}")
         return done
 
     def _all_rounds(self, topic: topic_pb2.Topic, done: TopicExport) -> None:

@@ -1,7 +1,7 @@
 """`python -m eddyline.store export DIR TOPIC… --out FOLDER`: topics of a stopped store to Parquet files with a manifest.
 
-Starts a store on DIR at a free loopback port, which recovers it as any start does. Exports from it as `eddyline export` does,
-and stops it. Result lines are on standard output, with `-o json` an object a topic; progress and errors on stderr.
+Starts a store on DIR at a free loopback port, which recovers it as any start does; exports from it as `eddyline export`
+does, and stops it. Result lines are on standard output, with `-o json` an object a topic; progress and errors on stderr.
 Exit codes: 0 all was exported, 1 some of it was not, 2 nothing could be begun, 130 and 143 stopped.
 """
 

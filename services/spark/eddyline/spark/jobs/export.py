@@ -77,7 +77,12 @@ def export(spark: SparkSession, options: ExportOptions, tell: Callable[[str], No
         sizes=ExportSizes(read.records_per_partition, read.bytes_per_partition, options.records_per_round),
         tell=tell,
     )
-    return [run.topic(topic) for topic in topics]
+    done = []
+    for topic in topics:
+        done.append(run.topic(topic))
+        if done[-1].error:
+            tell(f"{topic.name}: {done[-1].error}: {done[-1].message}")
+    return done
 
 
 class Export:

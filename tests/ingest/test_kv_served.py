@@ -141,7 +141,7 @@ async def test_a_paused_source_is_named_with_its_state(served: ServedIngest) -> 
     await served.client.sources.pause(bucket)
     await served.is_status("PAUSED")
     with pytest.raises(ApplyPending, match="PAUSED"):
-        await served.client.kv.put(bucket, b"k", b"1", wait_applied=True, timeout_s=2)
+        await served.client.kv.put(bucket, b"k", b"1", wait_applied=True, timeout_s=5)
     await served.client.sources.resume(bucket)
     written = await served.client.kv.put(bucket, b"k", b"2", wait_applied=True, timeout_s=10)
     assert written.revision == 2

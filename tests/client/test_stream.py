@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from eddyline.client.call import Retry
 from eddyline.client.events import CaughtUp, Lost, Position, Records, SnapshotBegan, SnapshotEnded
+from eddyline.core.clock import SystemClock
 from eddyline.core.errors import Deadline, EddylineError, InvalidArgument, NotReady, TopicNotFound
 from eddyline.core.read import RecordFilter
 from eddyline.core.record import Gap, GapReason, Op, Record
 from eddyline.core.topic import Kind, TopicConfig
 from eddyline.core.wire import gap_to_pb
 from eddyline.v1 import log_pb2, types_pb2
-from tests.support.clients import client_of
+from tests.support.clients import NoJitter, client_of
 from tests.support.scripted_roles import UnscriptedLog, scripted_server
 from tests.support.store_server import served_store
 
@@ -162,3 +164,20 @@ async def test_a_place_that_there_is_not_is_refused_in_every_kind_of_read(after:
         with pytest.raises(InvalidArgument):
             await anext(client.history("t", b"k", after=after))
     assert log.requests == []
+
+
+async def test_a_snapshot_that_never_ends_is_no_progress() -> None:
+    class Stepping(SystemClock):
+        now_s = 0.0
+
+        def monotonic_s(self) -> float:
+            self.now_s += 1.0
+            return self.now_s
+
+    begin = Frame(next_after_seq=2, epoch=EPOCH, snapshot_begin=Frame.SnapshotBegin(seq=12))
+    cut: list[Step] = [lost(Gap(3, 9, GapReason.TTL), 2), begin, NotReady("stopping")]
+    async with streaming(*[cut] * 100) as (client, _log):
+        client._retry = Retry(Stepping(), random_source=NoJitter(1))
+        with pytest.raises(NotReady):
+            async for _ in client.stream("t", after=Position(EPOCH, 2), heals=True):
+                pass

@@ -12,7 +12,8 @@ import pytest
 from eddyline.client.connect import Client
 from eddyline.client.events import Position, Records, SnapshotBegan, SnapshotEnded, TopicGone
 from eddyline.client.topology import Channels, Topology
-from eddyline.client.watch import DEFECTS_MAX, HEARTBEAT_MS
+from eddyline.client.watch import DEFECTS_MAX, HEARTBEAT_MS, QUIET_S
+from eddyline.client.watch_plan import WatchTopic
 from eddyline.core.clock import SystemClock
 from eddyline.core.errors import (
     CursorAhead,
@@ -26,6 +27,7 @@ from eddyline.core.errors import (
     Throttled,
     TopicNotFound,
 )
+from eddyline.v1.delivery_pb2 import WatchTopicsResponse
 from tests.support.manual_clock import ManualClock, pass_time_until
 from tests.support.scripted_roles import (
     ScriptedDelivery,
@@ -33,7 +35,10 @@ from tests.support.scripted_roles import (
     caught_up_frame,
     cursor,
     deleted_frame,
+    gap_frame,
     going_away_frame,
+    heartbeat_frame,
+    progress_frame,
     rows_frame,
     scripted_server,
     snapshot_begin_frame,
@@ -41,7 +46,7 @@ from tests.support.scripted_roles import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from eddyline.client.events import WatchEvent
     from eddyline.client.watch import Watch
@@ -209,6 +214,91 @@ async def test_defects_are_tried_again_a_few_times_only() -> None:
         with pytest.raises(Internal):
             await anext(events)
     assert len(delivery.requests) == DEFECTS_MAX + 1
+
+
+SIGNS_OF_LIFE = {
+    "heartbeat": [heartbeat_frame(b"token")],
+    "caught_up": [caught_up_frame(b"token")],
+    "snapshot that begins anew": [snapshot_begin_frame("a", 9), rows_frame("a", 1, in_snapshot_of=9)],
+    "gap to be healed": [gap_frame("a", 3, 4, at_seq=2), snapshot_begin_frame("a", 9)],
+    "progress at the same place": [progress_frame("a", 2)],
+    "tokens within a snapshot": [snapshot_begin_frame("a", 9), heartbeat_frame(b"other"), heartbeat_frame(b"token")],
+}
+
+
+@pytest.mark.parametrize("signs", SIGNS_OF_LIFE.values(), ids=SIGNS_OF_LIFE.keys())
+async def test_signs_of_life_are_not_progress(signs: list[WatchTopicsResponse]) -> None:
+    scripts = [WatchScript(signs, Internal("defect", id="x")) for _ in range(50)]
+    wanted = WatchTopic("a", Position(7, 2), heals=True)
+    async with watching(*scripts) as (client, delivery), client.watch(wanted) as events:
+        with pytest.raises(Internal):
+            while True:
+                await anext(events)
+    # The first token is news: it has the place of a topic that begins at its head.
+    assert len(delivery.requests) <= DEFECTS_MAX + 2
+
+
+async def test_progress_forgives_defects() -> None:
+    scripts = [WatchScript([rows_frame("a", seq)], Internal("defect", id="x")) for seq in range(1, 3 * DEFECTS_MAX)]
+    async with watching(*scripts) as (client, _), client.watch("a", start="earliest") as events:
+        assert seqs_of(await take(events, len(scripts))) == list(range(1, 3 * DEFECTS_MAX))
+
+
+async def test_progress_of_a_snapshot_that_goes_on_forgives_defects() -> None:
+    begin = snapshot_begin_frame("a", 9)
+    scripts = [
+        WatchScript([begin, heartbeat_frame(b"token %d" % number)], Internal("defect", id="x"))
+        for number in range(3 * DEFECTS_MAX)
+    ]
+    async with watching(*scripts) as (client, _), client.watch("a", resume_snapshots=True) as events:
+        await take(events, len(scripts))
+
+
+async def test_pauses_grow_while_only_heartbeats_come() -> None:
+    ceilings: list[float] = []
+
+    class Noted(NoJitter):
+        def uniform(self, a: float, b: float) -> float:
+            ceilings.append(b)
+            return 0.0
+
+    scripts = [WatchScript([heartbeat_frame(b"token")], StoreUnreachable("gone")) for _ in range(7)]
+    scripts.append(WatchScript([rows_frame("a", 1)]))
+    async with watching(*scripts) as (client, _):
+        client._random = Noted(1)
+        async with client.watch("a", start="earliest") as events:
+            ceilings.clear()
+            assert seqs_of(await take(events, 1)) == [1]
+    assert ceilings == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+
+
+async def test_a_call_that_lived_long_forgives_what_was_before_it() -> None:
+    class Leaping(SystemClock):
+        leapt_s = 0.0
+
+        def monotonic_s(self) -> float:
+            return super().monotonic_s() + self.leapt_s
+
+    class Quiet(list[WatchTopicsResponse]):
+        def __iter__(self) -> Iterator[WatchTopicsResponse]:
+            yield heartbeat_frame(b"token")
+            clock.leapt_s += QUIET_S
+
+    clock = Leaping()
+    scripts = [WatchScript(Quiet(), Internal("defect", id="x")) for _ in range(3 * DEFECTS_MAX)]
+    scripts.append(WatchScript([rows_frame("a", 1)]))
+    async with watching(*scripts, clock=clock) as (client, _), client.watch("a", start="earliest") as events:
+        assert seqs_of(await take(events, 1)) == [1]
+
+
+async def test_a_token_that_is_given_and_refused_again_and_again_is_an_error() -> None:
+    given = WatchScript([caught_up_frame(b"token")], StoreUnreachable("gone"))
+    scripts = [given, WatchScript([], ResumeTokenMismatch("other topics"))] * 20
+    async with watching(*scripts) as (client, delivery), client.watch("a", start=Position(7, 1)) as events:
+        with pytest.raises(ResumeTokenMismatch):
+            while True:
+                await anext(events)
+    assert len(delivery.requests) <= 2 * DEFECTS_MAX + 4
 
 
 async def test_topic_deleted_while_away_ends_its_watch() -> None:

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.example_client_checks import check_access, check_calls_and_errors, check_kills, check_script
+from tests.support.example_client_checks import (
+    check_access,
+    check_calls_and_errors,
+    check_kills,
+    check_script,
+    check_signs_of_life,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,3 +34,7 @@ async def test_java_follows_frames_that_no_cluster_of_today_says() -> None:
 
 async def test_java_shows_its_key_over_tls(tmp_path: Path) -> None:
     await check_access("java", tmp_path)
+
+
+async def test_java_gives_up_where_only_heartbeats_come() -> None:
+    await check_signs_of_life("java")

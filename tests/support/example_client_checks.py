@@ -10,7 +10,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from eddyline.client.connect import connect
-from eddyline.core.errors import DiskFloor, ResumeTokenInvalid
+from eddyline.client.watch import DEFECTS_MAX
+from eddyline.core.errors import DiskFloor, Internal, ResumeTokenInvalid
 from eddyline.core.record import Op, Record
 from eddyline.core.topic import Kind
 from eddyline.v1 import delivery_pb2, types_pb2
@@ -187,6 +188,18 @@ async def check_script(language: str) -> None:
         ("b", None, None, 10),
         ("b", "topic_deleted", None, None),
     ]
+
+
+async def check_signs_of_life(language: str) -> None:
+    """A replica says a heartbeat and fails, each time: a few tries with growing pauses, then one error with its reason."""
+    command = await built(language)
+    first = [WatchScript((rows_frame("a", 1), caught_up_frame(b"T1")), Internal("defect", id="x"))]
+    delivery = ScriptedDelivery(first + [WatchScript((heartbeat_frame(b"T1"),), Internal("defect", id="x"))] * 200)
+    async with scripted_server(delivery=delivery) as address:
+        done = await ExampleClient(command, free_address(), address).run("watch", "a", "--heartbeat-ms=500")
+    assert (done.status, _reasons(done.errors)) == (1, [("INTERNAL", "INTERNAL")]), done
+    assert len(delivery.requests) == 1 + DEFECTS_MAX
+    assert [line["seq"] for line in done.lines if "op" in line] == [1]
 
 
 async def check_access(language: str, directory: Path) -> None:

@@ -11,7 +11,11 @@ import (
 type plan struct {
 	places      map[string]*place
 	token       []byte
+	hadToken    bool
 	heartbeatMs uint32
+	// moves counts how often a place moved on, or the first token came. Heartbeats and snapshots that begin anew move
+	// nothing.
+	moves int
 }
 
 // place is one topic's: a cursor, or nil and the point to start at.
@@ -47,6 +51,10 @@ func (p *plan) request() *pb.WatchTopicsRequest {
 func (p *plan) accept(frame *pb.WatchTopicsResponse) []object {
 	if len(frame.ResumeToken) > 0 {
 		p.token = frame.ResumeToken
+		if !p.hadToken {
+			p.hadToken = true
+			p.moves++
+		}
 	}
 	if frame.GetCaughtUp() != nil {
 		return []object{{"event": "caught_up"}}
@@ -61,6 +69,9 @@ func (p *plan) accept(frame *pb.WatchTopicsResponse) []object {
 	said := p.saidOf(frame, at)
 	// Within a snapshot there is no place: one that is broken off begins anew, with its own snapshot_begin.
 	if frame.Cursor != nil && !at.inSnapshot {
+		if at.cursor == nil || frame.Cursor.Epoch != at.cursor.Epoch || frame.Cursor.Seq != at.cursor.Seq {
+			p.moves++
+		}
 		at.cursor = frame.Cursor
 	}
 	return said
@@ -114,5 +125,6 @@ func (p *plan) saidOf(frame *pb.WatchTopicsResponse, at *place) []object {
 // gone takes a topic out. The token may have it too: it is good for the others.
 func (p *plan) gone(topic string) object {
 	delete(p.places, topic)
+	p.moves++
 	return object{"topic": topic, "event": "topic_deleted"}
 }

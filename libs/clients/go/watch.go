@@ -15,6 +15,8 @@ import (
 const (
 	silentHeartbeatsMax = 3
 	defectsMax          = 5
+	// A stream that lived this long forgives the failures before it, though no place moved: its topics are quiet.
+	quiet = 10 * time.Minute
 )
 
 // startsOf settles where each topic begins. A tail is settled once, as a cursor at the head of now: the point TAIL
@@ -54,9 +56,16 @@ type watcher struct {
 func watch(ctx context.Context, service *service, plan *plan, heartbeat time.Duration) error {
 	w := &watcher{service: service, plan: plan, silence: silentHeartbeatsMax * heartbeat}
 	for !plan.finished() {
-		frames, err := w.stream(ctx)
+		before, opened := plan.moves, time.Now()
+		err := w.stream(ctx)
 		if ctx.Err() != nil {
 			return nil
+		}
+		// Only a place that moved is progress: a heartbeat may come first on each of a thousand streams that break.
+		progress := plan.moves != before || time.Since(opened) >= quiet
+		if progress {
+			w.defects = 0
+			w.pauses.reset()
 		}
 		var broke *Error
 		var pause time.Duration
@@ -67,8 +76,8 @@ func watch(ctx context.Context, service *service, plan *plan, heartbeat time.Dur
 			}
 		case err != nil:
 			return err
-		case frames == 0:
-			// Ended in order, but it brought nothing. One that did is resumed at once.
+		case !progress:
+			// Ended in order, but no place moved. One that moved one is resumed at once.
 			pause = w.pauses.next(0)
 		}
 		w.replica++
@@ -79,10 +88,9 @@ func watch(ctx context.Context, service *service, plan *plan, heartbeat time.Dur
 	return nil
 }
 
-// stream takes one stream to its end; gives how many frames it brought. It has no deadline; one that is silent for some
-// heartbeats is given up instead, whether its server died, hangs, or is cut off. Time in which we do not read does not
-// count.
-func (w *watcher) stream(ctx context.Context) (int, error) {
+// stream takes one stream to its end. It has no deadline; one that is silent for some heartbeats is given up instead,
+// whether its server died, hangs, or is cut off. Time in which we do not read does not count.
+func (w *watcher) stream(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	timer := time.AfterFunc(w.silence, cancel)
@@ -90,21 +98,21 @@ func (w *watcher) stream(ctx context.Context) (int, error) {
 	delivery := w.service.deliveries[w.replica%len(w.service.deliveries)]
 	stream, err := delivery.WatchTopics(ctx, w.plan.request())
 	if err != nil {
-		return 0, w.broke(err, !timer.Stop())
+		return w.broke(err, !timer.Stop())
 	}
-	for frames := 0; ; frames++ {
+	for {
 		timer.Reset(w.silence)
 		frame, err := stream.Recv()
 		fired := !timer.Stop()
 		if err == io.EOF {
-			return frames, nil
+			return nil
 		}
 		if err != nil {
-			return frames, w.broke(err, fired)
+			return w.broke(err, fired)
 		}
 		goingAway, err := w.take(frame)
 		if err != nil || goingAway {
-			return frames, err
+			return err
 		}
 	}
 }
@@ -130,12 +138,7 @@ func (w *watcher) take(frame *pb.WatchTopicsResponse) (bool, error) {
 			return false, err
 		}
 	}
-	if isGoingAway(frame) {
-		return true, nil
-	}
-	w.defects = 0
-	w.pauses.reset()
-	return false, nil
+	return isGoingAway(frame), nil
 }
 
 // isGoingAway asks by name, so that this compiles with protos that do not have the frame yet.
@@ -155,9 +158,10 @@ func (w *watcher) recover(broke *Error) (time.Duration, error) {
 		}
 		return 0, say(gone)
 	case broke.Reason == "RESUME_TOKEN_INVALID" || broke.Reason == "RESUME_TOKEN_MISMATCH":
-		if !w.plan.dropToken() {
+		if w.defects >= defectsMax || !w.plan.dropToken() {
 			return 0, broke
 		}
+		w.defects++
 	case broke.Code == codes.Internal && broke.OfRole && w.defects < defectsMax:
 		w.defects++
 	case !broke.mendable():

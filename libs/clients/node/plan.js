@@ -10,7 +10,10 @@ const POINTS = { snapshot: "START_POINT_SNAPSHOT", earliest: "START_POINT_EARLIE
 class Plan {
   #places = new Map();
   #token = Buffer.alloc(0);
+  #hadToken = false;
   #heartbeatMs;
+  // How often a place moved on, or the first token came. Heartbeats and snapshots that begin anew move nothing.
+  moves = 0;
 
   // `starts`: by topic "snapshot", "earliest", or a cursor { topic, epoch, seq }.
   constructor(starts, heartbeatMs) {
@@ -37,7 +40,11 @@ class Plan {
   // Takes a frame whole; gives what it says, one object a line. A kind of frame that is not known here moves the cursor
   // like any other and says nothing.
   accept(frame) {
-    if (frame.resume_token.length > 0) this.#token = frame.resume_token;
+    if (frame.resume_token.length > 0) {
+      this.#token = frame.resume_token;
+      if (!this.#hadToken) this.moves += 1;
+      this.#hadToken = true;
+    }
     if (frame.frame === "caught_up") return [{ event: "caught_up" }];
     const topic = frame.topic;
     const place = this.#places.get(topic);
@@ -45,7 +52,11 @@ class Plan {
     const said = this.#saidOf(frame, topic, place);
     if (frame.frame === "topic_deleted") return [this.#gone(topic)];
     // Within a snapshot there is no place: one that is broken off begins anew, with its own snapshot_begin.
-    if (frame.cursor && !place.inSnapshot) place.cursor = { ...frame.cursor, topic };
+    if (frame.cursor && !place.inSnapshot) {
+      const { epoch, seq } = frame.cursor;
+      if (epoch !== place.cursor?.epoch || seq !== place.cursor?.seq) this.moves += 1;
+      place.cursor = { ...frame.cursor, topic };
+    }
     return said;
   }
 
@@ -89,6 +100,7 @@ class Plan {
   // The token may have this topic too: it is good for the others.
   #gone(topic) {
     this.#places.delete(topic);
+    this.moves += 1;
     return { topic, event: "topic_deleted" };
   }
 }

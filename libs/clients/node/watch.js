@@ -7,6 +7,8 @@ const { Plan } = require("./plan");
 
 const SILENT_HEARTBEATS_MAX = 3;
 const DEFECTS_MAX = 5;
+// A stream that lived this long forgives the failures before it, though no place moved: its topics are quiet.
+const QUIET_MS = 600_000;
 const TOKEN_REFUSED = ["RESUME_TOKEN_INVALID", "RESUME_TOKEN_MISMATCH"];
 
 // Ends when all topics were deleted; throws what another try cannot mend.
@@ -17,7 +19,14 @@ async function watch(service, { topics, start, heartbeatMs }) {
   let replica = 0;
   let broken = false;
   while (!plan.finished) {
-    let frames = 0;
+    const [before, openedMs] = [plan.moves, Date.now()];
+    // Only a place that moved is progress: a heartbeat may come first on each of a thousand streams that break.
+    const settle = () => {
+      if (plan.moves === before && Date.now() - openedMs < QUIET_MS) return false;
+      defects = 0;
+      backoff.reset();
+      return true;
+    };
     try {
       const delivery = service.deliveries[replica % service.deliveries.length];
       for await (const frame of framesOf(delivery, plan.request(), SILENT_HEARTBEATS_MAX * heartbeatMs)) {
@@ -25,16 +34,14 @@ async function watch(service, { topics, start, heartbeatMs }) {
         broken = false;
         for (const fields of plan.accept(frame)) await say(fields);
         if (frame.frame === "going_away") break;
-        frames += 1;
-        defects = 0;
-        backoff.reset();
       }
       if (plan.finished) return;
-      // Ended in order: resume at once, and only pause where it brought nothing.
+      // Ended in order: resume at once, and only pause where no place moved.
       replica += 1;
-      if (frames === 0) await sleep(backoff.nextMs());
+      if (!settle()) await sleep(backoff.nextMs());
     } catch (raw) {
       const error = fromGrpc(raw);
+      settle();
       if (error.reason === "TOPIC_NOT_FOUND") {
         const gone = plan.drop(error.metadata.topic);
         if (!gone) throw error;
@@ -42,7 +49,8 @@ async function watch(service, { topics, start, heartbeatMs }) {
         continue;
       }
       if (TOKEN_REFUSED.includes(error.reason)) {
-        if (!plan.dropToken()) throw error;
+        if (defects >= DEFECTS_MAX || !plan.dropToken()) throw error;
+        defects += 1;
       } else if (error.code === Code.INTERNAL && error.ofRole && defects < DEFECTS_MAX) {
         defects += 1;
       } else if (!error.mendable) {

@@ -114,7 +114,8 @@ async def key_history(
         try:
             with domain_errors():
                 async for answer in call:
-                    tries.went_on()
+                    if answer.next_after_seq != request.after_seq:
+                        tries.went_on()
                     request.after_seq = answer.next_after_seq
                     if answer.WhichOneof("item") == "gap":
                         yield gap_from_pb(answer.gap)

@@ -3,6 +3,7 @@
 I1: each call asks for what lies behind the last frame taken, so that a resume neither misses nor repeats.
 I2: a call lives at most `STREAM_S` and is made anew at its place, so that a store that hangs is noticed.
 Failure: a store that is away is tried again, with full jitter: for `CALL_TIMEOUT_S` without progress, a follower for a day.
+Progress is a place that moves: a snapshot that breaks off begins anew, so its entries are none.
 """
 
 from __future__ import annotations
@@ -78,9 +79,10 @@ async def stream_log(stub: LogServiceStub, plan: StreamPlan, *, retry: Retry) ->
                 async for frame in call:
                     if tries.failures and plan.on_resume is not None:
                         plan.on_resume()
-                    tries.went_on()
-                    came = True
+                    came, place = True, frames.place
                     event = frames.accept(frame)
+                    if frames.place != place:
+                        tries.went_on()
                     if event is not None:
                         yield event
                 return
@@ -88,7 +90,9 @@ async def stream_log(stub: LogServiceStub, plan: StreamPlan, *, retry: Retry) ->
             failure = error
         finally:
             call.cancel()
-        if not came or failure.code is not Code.DEADLINE_EXCEEDED:
+        if came and failure.code is Code.DEADLINE_EXCEEDED:
+            tries.went_on()  # it lived as long as it may, however little came
+        else:
             await tries.wait(failure)
 
 
@@ -108,8 +112,9 @@ class _Frames:
     """The place of one stream, moved by its frames."""
 
     def __init__(self, plan: StreamPlan) -> None:
+        self.place = plan.after
+        """Everything up to it was taken."""
         self._plan = plan
-        self._place = plan.after
         self._end_seq = plan.end_seq
         self._snapshot_seq = 0
         self._in_snapshot = False
@@ -117,7 +122,7 @@ class _Frames:
     def place_request(self) -> log_pb2.ReadRecordsRequest:
         """One record behind its place."""
         return log_pb2.ReadRecordsRequest(
-            topic=self._plan.topic, after_seq=self._place.seq, epoch=self._place.epoch, limit=1
+            topic=self._plan.topic, after_seq=self.place.seq, epoch=self.place.epoch, limit=1
         )
 
     def request(self) -> log_pb2.StreamRecordsRequest:
@@ -125,8 +130,8 @@ class _Frames:
         self._in_snapshot = False
         return log_pb2.StreamRecordsRequest(
             topic=self._plan.topic,
-            after_seq=self._place.seq,
-            epoch=self._place.epoch,
+            after_seq=self.place.seq,
+            epoch=self.place.epoch,
             end_seq=self._end_seq,
             follow=self._plan.follow,
             filter=filter_to_pb(self._plan.record_filter),
@@ -136,7 +141,7 @@ class _Frames:
 
     def accept(self, frame: log_pb2.StreamRecordsResponse) -> StreamEvent | None:
         """The event of a frame; None = it moves the place only."""
-        self._place = here = Position(frame.epoch, frame.next_after_seq)
+        self.place = here = Position(frame.epoch, frame.next_after_seq)
         name = self._plan.topic
         match frame.WhichOneof("frame"):
             case "rows":

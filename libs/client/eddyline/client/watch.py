@@ -4,6 +4,8 @@ Owns one WatchTopics call at a time; `eddyline.client.watch_plan` owns the place
 (a wrong name, no fold, a cursor ahead of the log, corrupt data) are raised; everything else is a reason to reconnect.
 A call that says nothing for three heartbeats is given up, so a role that hangs is left as one that died. A replica that
 sends its streams elsewhere is left for the next one at once, without a word to the reader.
+Failures in a row are counted until the place moves: a heartbeat, a repeated `caught_up` and a snapshot that begins anew are
+signs of life, not progress. INTERNAL answers and refused tokens are tried `DEFECTS_MAX` times, with growing pauses.
 `settle` has places for topics that begin at a time, at a revision or at their heads before anything comes of them, so that
 `positions` has them too.
 Threading: read by one task at a time. A read that is cancelled loses nothing: the next one resumes.
@@ -48,6 +50,9 @@ HEARTBEAT_MS_UNSAID: Final = 10_000
 SILENCE_HEARTBEATS_MAX: Final = 3
 DEFECTS_MAX: Final = 5
 """Tries after INTERNAL answers in a row, which a restart may mend and which would otherwise be repeated for ever."""
+QUIET_S: Final = 600.0
+"""A call that lived this long forgives the failures before it, though no place moved: its topics are quiet, and what ends
+it is a new failure. Shorter, and a role that fails once a minute is asked for ever."""
 
 _MENDABLE: Final = frozenset({Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED, Code.DEADLINE_EXCEEDED})
 
@@ -82,7 +87,8 @@ class Watch:
         self._closed = False
         self._defects = 0
         self._resuming = False
-        self._fresh = True
+        self._opened_s: float | None = None
+        self._progressed = False
         self.resume_count = 0
         """How often it went on after a break."""
         self.move_count = 0
@@ -142,13 +148,13 @@ class Watch:
                 if self._on_resume is not None:
                     self._on_resume()
             self.heard_s = self._clock.monotonic_s()
+            moves = self._plan.move_count
             event = self._plan.accept(frame)
+            if self._plan.move_count != moves:
+                self._went_on()
             if frame.HasField("going_away"):
                 await self._move()
                 continue
-            self._fresh = False
-            self._backoff.reset()
-            self._defects = 0
             if event is not None:
                 return event
             if frame.HasField("progress") and self.on_progress is not None:
@@ -177,7 +183,8 @@ class Watch:
                 await self._before_retry()
             self._call = self._open_call(self._plan.request())
             self._silent = False
-            self._fresh = True
+            self._progressed = False
+            self._opened_s = self._clock.monotonic_s()
         call = self._call
         timer = self._clock.call_later(self._silence_s, self._give_up)
         frame = None
@@ -200,6 +207,7 @@ class Watch:
         return frame  # type: ignore[return-value]
 
     async def _recover(self, error: EddylineError) -> TopicGone | None:
+        self._forgive()
         self._drop_call()
         if isinstance(error, TopicNotFound):
             gone = self._plan.drop(error.metadata.get("topic", "") or self._plan.sole_topic())
@@ -207,8 +215,10 @@ class Watch:
                 raise error
             return gone
         if isinstance(error, ResumeTokenInvalid | ResumeTokenMismatch):
-            if not self._plan.drop_token():
+            # A replica that refuses its own tokens would have them dropped, given and refused for ever.
+            if self._defects >= DEFECTS_MAX or not self._plan.drop_token():
                 raise error
+            self._defects += 1
         elif error.code is Code.INTERNAL and self._defects < DEFECTS_MAX:
             self._defects += 1
         elif error.code not in _MENDABLE:
@@ -223,10 +233,21 @@ class Watch:
 
     async def _move(self) -> None:
         """Go on at the next replica, at once; after a wait where this one brought nothing else, lest it goes in circles."""
+        self._forgive()
         self._drop_call()
         self.move_count += 1
-        if self._fresh:
+        if not self._progressed:
             await sleep(self._clock, self._backoff.next_s())
+
+    def _went_on(self) -> None:
+        self._progressed = True
+        self._backoff.reset()
+        self._defects = 0
+
+    def _forgive(self) -> None:
+        opened_s, self._opened_s = self._opened_s, None
+        if opened_s is not None and self._clock.monotonic_s() - opened_s >= QUIET_S:
+            self._went_on()
 
     def _give_up(self) -> None:
         self._silent = True

@@ -179,6 +179,10 @@ class WatchPlan:
         self._heartbeat_ms = heartbeat_ms
         self._resume_snapshots = resume_snapshots
         self._token = b""
+        self._had_token = False
+        self.move_count = 0
+        """How often what `request` asks for moved on: by a place, the first token, or a snapshot that can go on."""
+
         size = self.request().ByteSize()
         if size > REQUEST_BYTES_MAX:
             raise InvalidArgument(
@@ -255,6 +259,16 @@ class WatchPlan:
 
     def accept(self, frame: delivery_pb2.WatchTopicsResponse) -> WatchEvent | None:
         """Take a frame: the place moves behind it. None = it says nothing to the reader."""
+        token, place = self._token, self._places.get(frame.topic)
+        before = (None, True) if place is None else (place.position, place.gone)
+        event = self._accept(frame, place)
+        moved = place is not None and (place.position, place.gone) != before
+        if moved or (self._token != token and (not self._had_token or self._resume_snapshots)):
+            self.move_count += 1
+        self._had_token = self._had_token or bool(self._token)
+        return event
+
+    def _accept(self, frame: delivery_pb2.WatchTopicsResponse, place: _Place | None) -> WatchEvent | None:
         if frame.resume_token:
             self._token = frame.resume_token
         kind = frame.WhichOneof("frame")
@@ -263,7 +277,6 @@ class WatchPlan:
                 return None
             case "caught_up":
                 return CaughtUp()
-        place = self._places.get(frame.topic)
         if place is None or place.gone:
             return None
         return self._accept_of_topic(place, kind, frame)

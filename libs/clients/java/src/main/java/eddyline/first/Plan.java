@@ -23,6 +23,8 @@ final class Plan {
   private final Map<String, Place> places = new LinkedHashMap<>();
   private final int heartbeatMs;
   private ByteString token = ByteString.EMPTY;
+  private boolean hadToken;
+  private long moves;
 
   Plan(int heartbeatMs) {
     this.heartbeatMs = heartbeatMs;
@@ -39,6 +41,11 @@ final class Plan {
   /** True = every topic was deleted. */
   boolean finished() {
     return places.isEmpty();
+  }
+
+  /** How often a place moved on, or the first token came. Heartbeats and snapshots that begin anew move nothing. */
+  long moves() {
+    return moves;
   }
 
   WatchTopicsRequest request() {
@@ -62,6 +69,8 @@ final class Plan {
   List<Map<String, Object>> accept(WatchTopicsResponse frame) {
     if (!frame.getResumeToken().isEmpty()) {
       token = frame.getResumeToken();
+      moves += hadToken ? 0 : 1;
+      hadToken = true;
     }
     if (frame.hasCaughtUp()) {
       return List.of(Output.object("event", "caught_up"));
@@ -76,7 +85,11 @@ final class Plan {
     List<Map<String, Object>> said = said(frame, place);
     // Within a snapshot there is no place: one that is broken off begins anew, with its own snapshot_begin.
     if (frame.hasCursor() && !place.inSnapshot) {
-      place.cursor = frame.getCursor();
+      Cursor at = frame.getCursor();
+      Cursor before = place.cursor;
+      boolean same = before != null && at.getEpoch() == before.getEpoch() && at.getSeq() == before.getSeq();
+      moves += same ? 0 : 1;
+      place.cursor = at;
     }
     return said;
   }
@@ -131,6 +144,7 @@ final class Plan {
   /** The token may have this topic too: it is good for the others. */
   private Map<String, Object> gone(String topic) {
     places.remove(topic);
+    moves++;
     return Output.object("topic", topic, "event", "topic_deleted");
   }
 

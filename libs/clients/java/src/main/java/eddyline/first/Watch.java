@@ -20,6 +20,8 @@ import java.util.concurrent.atomic.AtomicBoolean;
 final class Watch {
   private static final int SILENT_HEARTBEATS_MAX = 3;
   private static final int DEFECTS_MAX = 5;
+  /** A stream that lived this long forgives the failures before it, though no place moved: its topics are quiet. */
+  private static final long QUIET_NANOS = TimeUnit.MINUTES.toNanos(10);
 
   private final Service service;
   private final Plan plan;
@@ -57,12 +59,16 @@ final class Watch {
     try {
       while (!plan.finished()) {
         long pauseMs = 0;
+        long before = plan.moves();
+        long openedNanos = System.nanoTime();
         try {
-          if (stream() == 0) {
-            // Ended in order, but it brought nothing. One that did is resumed at once.
+          stream();
+          if (!settle(before, openedNanos)) {
+            // Ended in order, but no place moved. One that moved one is resumed at once.
             pauseMs = backoff.nextMs(0);
           }
         } catch (EddylineException error) {
+          settle(before, openedNanos);
           pauseMs = recover(error);
         }
         replica++;
@@ -73,14 +79,22 @@ final class Watch {
     }
   }
 
+  /** Only a place that moved is progress: a heartbeat may come first on each of a thousand streams that break. */
+  private boolean settle(long movesBefore, long openedNanos) {
+    if (plan.moves() == movesBefore && System.nanoTime() - openedNanos < QUIET_NANOS) {
+      return false;
+    }
+    defects = 0;
+    backoff.reset();
+    return true;
+  }
+
   /**
-   * Takes one stream to its end; gives how many frames it brought. It has no deadline; one that is silent for some
-   * heartbeats is given up instead, whether its server died, hangs, or is cut off. Time in which we do not read does
-   * not count.
+   * Takes one stream to its end. It has no deadline; one that is silent for some heartbeats is given up instead,
+   * whether its server died, hangs, or is cut off. Time in which we do not read does not count.
    */
-  private int stream() throws EddylineException, IOException {
+  private void stream() throws EddylineException, IOException {
     AtomicBoolean silent = new AtomicBoolean();
-    int frames = 0;
     try (Context.CancellableContext context = Context.current().withCancellation()) {
       Context before = context.attach();
       try {
@@ -90,13 +104,9 @@ final class Watch {
           take(frame);
           // By name, so that this compiles with protos that do not have the frame yet.
           if (frame.getFrameCase().name().equals("GOING_AWAY")) {
-            return frames;
+            return;
           }
-          frames++;
-          defects = 0;
-          backoff.reset();
         }
-        return frames;
       } finally {
         context.detach(before);
       }
@@ -147,7 +157,7 @@ final class Watch {
         return 0;
       }
       case "RESUME_TOKEN_INVALID", "RESUME_TOKEN_MISMATCH" -> {
-        if (!plan.dropToken()) {
+        if (defects++ >= DEFECTS_MAX || !plan.dropToken()) {
           throw error;
         }
       }

@@ -14,9 +14,9 @@ from eddyline.core.artifact import ArtifactProgress, FoldExported, FoldImported
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import AsyncGenerator
 
     from eddyline.cli.verb import Context, Subparsers
+    from eddyline.client.items import Items
     from eddyline.core.artifact import Artifact
 
 _HEADER: Final = ("ARTIFACT", "SEQ", "ENTRIES", "BYTES", "MADE", "SOURCE", "LATEST")
@@ -127,7 +127,7 @@ async def list_(arguments: argparse.Namespace, context: Context) -> int:
 
 
 async def _last(
-    steps: AsyncGenerator[ArtifactProgress | FoldExported | FoldImported, None], what: str, progress: Progress
+    steps: Items[ArtifactProgress | FoldExported | FoldImported], what: str, progress: Progress
 ) -> FoldExported | FoldImported | None:
     """What comes last, with progress on the way."""
     async with aclosing(steps):

@@ -8,7 +8,7 @@ Threading: one event loop. The client owns its channels; iterators and streams t
 from __future__ import annotations
 
 import random
-from contextlib import aclosing, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 from eddyline.client import topics
@@ -21,6 +21,7 @@ from eddyline.client.events import Position, position_of
 from eddyline.client.fold import get_entries, get_entry_at, key_history, range_entries
 from eddyline.client.fold_artifact import export_fold, import_fold, list_artifacts
 from eddyline.client.fold_check import settle_fold, verify_fold
+from eddyline.client.items import Items
 from eddyline.client.kv import Kv
 from eddyline.client.read import ReadPlan, find_seq, read_log
 from eddyline.client.sources import Sources, sources_of
@@ -41,7 +42,7 @@ from eddyline.v1.log_pb2_grpc import LogServiceStub
 from eddyline.v1.topic_pb2_grpc import TopicServiceStub
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     import grpc
 
@@ -163,10 +164,9 @@ class Client:
         """
         return await topics.get_topic(self._topics(name), name, retry=self._retry, on_retry=on_retry)
 
-    async def list_topics(self, name_prefix: str = "") -> AsyncIterator[TopicInfo]:
+    def list_topics(self, name_prefix: str = "") -> Items[TopicInfo]:
         """Topics by name, in byte order. Any store gives those of all."""
-        async for topic in topics.list_topics(self._topics(name_prefix), name_prefix, retry=self._retry):
-            yield topic
+        return topics.list_topics(self._topics(name_prefix), name_prefix, retry=self._retry)
 
     async def delete_topic(self, name: str, *, if_epoch: int = 0, if_empty: bool = False) -> int:
         """Delete a topic with all it has; returns its epoch.
@@ -176,7 +176,7 @@ class Client:
         """
         return await topics.delete_topic(self._topics(name), name, if_epoch=if_epoch, if_empty=if_empty)
 
-    def erase_topic(self, name: str, *, if_epoch: int = 0) -> AsyncGenerator[EraseProgress, None]:
+    def erase_topic(self, name: str, *, if_epoch: int = 0) -> Items[EraseProgress]:
         """Take what was deleted from a topic before the call off the disk; the last progress is `erased`.
 
         Raises:
@@ -271,7 +271,7 @@ class Client:
         record_filter: RecordFilter = ALL_RECORDS,
         on_retry: Callable[[EddylineError], None] | None = None,
         on_resume: Callable[[], None] | None = None,
-    ) -> AsyncGenerator[Record | Gap, None]:
+    ) -> Items[Record | Gap]:
         """Read the log behind `after` (exclusive), what was lost as gaps in their places; `limit` 0 = to the head.
 
         `follow` goes on with what comes, across restarts of the store; `on_retry` hears why a call is repeated,
@@ -294,7 +294,7 @@ class Client:
         record_filter: RecordFilter = ALL_RECORDS,
         on_retry: Callable[[EddylineError], None] | None = None,
         on_resume: Callable[[], None] | None = None,
-    ) -> AsyncGenerator[StreamEvent, None]:
+    ) -> Items[StreamEvent]:
         """Read the log as events with their positions, up to `end_seq` (exclusive; 0 = the head), or on and on (`follow`).
 
         `heals` (KV topics): a gap is followed by the current values, then by the log from there. A snapshot that breaks
@@ -404,9 +404,7 @@ class Client:
             self._fold(topic), topic, key, at_seq=at_seq, at_time_ms=at_time_ms, retry=self._retry
         )
 
-    async def history(
-        self, topic: str, key: bytes, *, after: Position | int = START, limit: int = 0
-    ) -> AsyncGenerator[Record | Gap, None]:
+    def history(self, topic: str, key: bytes, *, after: Position | int = START, limit: int = 0) -> Items[Record | Gap]:
         """Revisions of one key behind `after` (exclusive), oldest first, up to the head, at most `limit` (0 = all).
 
         What the log lost comes as gaps in their places: any of them may have held revisions of the key. Whoever breaks
@@ -415,18 +413,23 @@ class Client:
         Raises:
             EddylineError: TopicNotFound, NotKv, EpochMismatch, CursorAhead, DataCorrupt.
         """
-        place = position_of(after)
-        epoch = place.epoch or (await self.get_topic(topic)).epoch
-        revisions = key_history(
-            self._fold(topic), topic, key, after_seq=place.seq, limit=limit, epoch=epoch, retry=self._retry
+
+        async def epoch_now() -> int:
+            return (await self.get_topic(topic)).epoch
+
+        return key_history(
+            self._fold(topic),
+            topic,
+            key,
+            after=position_of(after),
+            limit=limit,
+            epoch_now=epoch_now,
+            retry=self._retry,
         )
-        async with aclosing(revisions) as items:
-            async for item in items:
-                yield item
 
     def range(
         self, topic: str, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0
-    ) -> AsyncIterator[Record]:
+    ) -> Items[Record]:
         """Live entries in byte order of their keys, all at one point; `limit` 0 = all.
 
         Raises:
@@ -436,7 +439,7 @@ class Client:
             self._fold(topic), topic, key_prefix=key_prefix, after_key=after_key, limit=limit, min_seq=min_seq
         )
 
-    def verify_fold(self, topic: str) -> AsyncGenerator[VerifyProgress | FoldVerdict, None]:
+    def verify_fold(self, topic: str) -> Items[VerifyProgress | FoldVerdict]:
         """Compare the fold with what base and log give; the verdict comes last. Whoever breaks off closes it.
 
         Raises:
@@ -453,14 +456,14 @@ class Client:
         """
         return await settle_fold(self._fold(topic), topic, if_epoch=if_epoch)
 
-    def export_fold(self, topic: str, *, if_epoch: int = 0) -> AsyncGenerator[ArtifactProgress | FoldExported, None]:
+    def export_fold(self, topic: str, *, if_epoch: int = 0) -> Items[ArtifactProgress | FoldExported]:
         """Write a fold where the store's artifacts go; what was written comes last (`fold_artifact.py` says what it
         raises). Whoever breaks off closes it."""
         return export_fold(self._fold(topic), topic, if_epoch=if_epoch)
 
     def import_fold(
         self, topic: str, *, from_topic: str = "", artifact: str = "", if_epoch: int = 0
-    ) -> AsyncGenerator[ArtifactProgress | FoldImported, None]:
+    ) -> Items[ArtifactProgress | FoldImported]:
         """Make an artifact ("" = the latest) of `from_topic` ("" = of the same name) the fold of a KV topic that never had
         a record, or has lost its fold; what it became comes last (`fold_artifact.py` says what it raises).
         Whoever breaks off closes it."""

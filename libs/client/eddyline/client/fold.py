@@ -5,9 +5,11 @@ A fold of one's own (`LocalFold`, of `local_fold.py`) has its name here too.
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from eddyline.client.call import CALL_TIMEOUT_S, STREAM_RETRYABLE, domain_errors
+from eddyline.client.items import Items, read_once
 from eddyline.client.local_fold import LocalFold, open_fold, read_fold
 from eddyline.core.errors import EddylineError, KeyNotFound
 from eddyline.core.read import EntryPage, FoldState
@@ -16,9 +18,10 @@ from eddyline.core.wire_state import fold_state_from_pb
 from eddyline.v1 import fold_pb2, types_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
     from eddyline.client.call import Retry
+    from eddyline.client.events import Position
     from eddyline.core.record import Gap, Record
     from eddyline.v1.fold_pb2_grpc import FoldServiceStub
 
@@ -44,9 +47,10 @@ async def get_entries(
     return EntryPage(fold_state_from_pb(answer.state), entries)
 
 
+@read_once("range")
 async def range_entries(
     stub: FoldServiceStub, topic: str, *, key_prefix: bytes, after_key: bytes, limit: int, min_seq: int
-) -> AsyncIterator[Record]:
+) -> AsyncGenerator[Record, None]:
     """Yield live entries in byte order of their keys, all at one point.
 
     Raises:
@@ -93,23 +97,49 @@ async def get_entry_at(
     return EntryPage(fold_state_from_pb(answer.state), (record_from_pb(answer.entry),))
 
 
-async def key_history(
-    stub: FoldServiceStub, topic: str, key: bytes, *, after_seq: int, limit: int, epoch: int, retry: Retry
-) -> AsyncGenerator[Record | Gap, None]:
+def key_history(
+    stub: FoldServiceStub,
+    topic: str,
+    key: bytes,
+    *,
+    after: Position,
+    limit: int,
+    epoch_now: Callable[[], Awaitable[int]],
+    retry: Retry,
+) -> Items[Record | Gap]:
     """Yield the revisions of a key, oldest first, gaps in their places; resumed where it breaks off.
 
-    `epoch`: of the topic that `after_seq` is of, so that a resume does not go on in a successor. Whoever breaks off
-    closes it.
+    `epoch_now`: of the topic as it is, asked once where `after` has none, so that a resume does not go on in a successor.
+    Whoever breaks off closes it.
 
     Raises:
         EddylineError: TopicNotFound, NotKv, EpochMismatch, CursorAhead, DataCorrupt; an unreachable store after a while.
     """
     request = fold_pb2.KeyHistoryRequest(
-        topic=topic, key=key, after_seq=after_seq, epoch=epoch, format=types_pb2.BATCH_FORMAT_ROWS
+        topic=topic,
+        key=key,
+        after_seq=after.seq,
+        epoch=after.epoch,
+        limit=limit,
+        format=types_pb2.BATCH_FORMAT_ROWS,
     )
-    tries, left = retry.tries(timeout_s=CALL_TIMEOUT_S, retryable=STREAM_RETRYABLE), limit
-    while True:
-        request.limit = max(left, 0)
+
+    async def begin() -> AsyncGenerator[Record | Gap, None]:
+        if not request.epoch:
+            request.epoch = await epoch_now()
+        async with aclosing(_revisions(stub, request, limited=limit > 0, retry=retry)) as items:
+            async for item in items:
+                yield item
+
+    return Items(begin)
+
+
+async def _revisions(
+    stub: FoldServiceStub, request: fold_pb2.KeyHistoryRequest, *, limited: bool, retry: Retry
+) -> AsyncGenerator[Record | Gap, None]:
+    """Yield what `request` asks for; it moves behind what was yielded."""
+    tries = retry.tries(timeout_s=CALL_TIMEOUT_S, retryable=STREAM_RETRYABLE)
+    while not limited or request.limit > 0:
         call = stub.KeyHistory(request, timeout=HISTORY_S)
         try:
             with domain_errors():
@@ -121,12 +151,12 @@ async def key_history(
                         yield gap_from_pb(answer.gap)
                     for record in answer.rows.records:
                         yield record_from_pb(record)
-                        left -= 1
+                        request.limit -= limited
                 return
         except EddylineError as error:
             failure = error
         finally:
             call.cancel()
-        if limit and left <= 0:
+        if limited and not request.limit:
             return
         await tries.wait(failure)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from eddyline.client.call import CALL_TIMEOUT_S, call_once, domain_errors
+from eddyline.client.items import read_once
 from eddyline.core.wire_artifact import artifact_from_pb, export_step_from_pb, import_step_from_pb
 from eddyline.v1 import fold_pb2
 
@@ -18,6 +19,7 @@ ARTIFACT_TIMEOUT_S: Final = 86_400.0
 """A dump of 1e9 entries and its way to an object store take hours, never a day. Whoever waits sees progress each second."""
 
 
+@read_once("export_fold")
 async def export_fold(
     stub: FoldServiceStub, topic: str, *, if_epoch: int
 ) -> AsyncGenerator[ArtifactProgress | FoldExported, None]:
@@ -39,6 +41,7 @@ async def export_fold(
         call.cancel()
 
 
+@read_once("import_fold")
 async def import_fold(
     stub: FoldServiceStub, topic: str, *, from_topic: str, artifact: str, if_epoch: int
 ) -> AsyncGenerator[ArtifactProgress | FoldImported, None]:

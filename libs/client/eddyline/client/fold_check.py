@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from eddyline.client.call import call_once, domain_errors
+from eddyline.client.items import read_once
 from eddyline.core.wire_calls import settled_from_pb, verify_step_from_pb
 from eddyline.v1 import fold_pb2
 
@@ -18,6 +19,7 @@ CHECK_TIMEOUT_S: Final = 86_400.0
 """Both build a fold from base and log: minutes by the ten million records, never a day."""
 
 
+@read_once("verify_fold")
 async def verify_fold(stub: FoldServiceStub, topic: str) -> AsyncGenerator[VerifyProgress | FoldVerdict, None]:
     """Yield how far a check is, then its verdict. Whoever breaks off closes it.
 

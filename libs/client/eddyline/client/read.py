@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.client.call import CALL_TIMEOUT_S
 from eddyline.client.events import Lost, Records
-from eddyline.client.stream import FOLLOW_PATIENCE_S, StreamPlan, stream_log
+from eddyline.client.items import Items
+from eddyline.client.stream import FOLLOW_PATIENCE_S, StreamPlace, StreamPlan, stream_from
 from eddyline.core.read import ALL_RECORDS, READ_BYTES_MAX, RecordFilter
 from eddyline.core.wire import filter_to_pb, gap_from_pb, record_from_pb
 from eddyline.core.wire_calls import seq_found_from_pb
@@ -49,13 +50,26 @@ class ReadPlan:
     on_resume: Callable[[], None] | None = None
 
 
-def read_log(stub: LogServiceStub, plan: ReadPlan, *, retry: Retry) -> AsyncGenerator[Record | Gap, None]:
+def read_log(stub: LogServiceStub, plan: ReadPlan, *, retry: Retry) -> Items[Record | Gap]:
     """Yield what `plan` asks for, in order, gaps in their places.
 
     Raises:
         EddylineError: TopicNotFound, CursorAhead, DataCorrupt; an unreachable store after a while.
     """
-    return _read_pages(stub, plan, retry) if plan.limit else _read_stream(stub, plan, retry)
+    if plan.limit:
+        pages = _Pages(plan)
+        return Items(lambda: _read_pages(stub, pages, retry))
+    place = StreamPlace(
+        StreamPlan(
+            plan.topic,
+            plan.after,
+            follow=plan.follow,
+            record_filter=plan.record_filter,
+            on_retry=plan.on_retry,
+            on_resume=plan.on_resume,
+        )
+    )
+    return Items(lambda: _read_stream(stub, place, retry))
 
 
 async def find_seq(
@@ -81,16 +95,9 @@ async def find_seq(
     return seq_found_from_pb(answer)
 
 
-async def _read_stream(stub: LogServiceStub, plan: ReadPlan, retry: Retry) -> AsyncGenerator[Record | Gap, None]:
-    asked = StreamPlan(
-        plan.topic,
-        plan.after,
-        follow=plan.follow,
-        record_filter=plan.record_filter,
-        on_retry=plan.on_retry,
-        on_resume=plan.on_resume,
-    )
-    async with aclosing(stream_log(stub, asked, retry=retry)) as events:
+async def _read_stream(stub: LogServiceStub, place: StreamPlace, retry: Retry) -> AsyncGenerator[Record | Gap, None]:
+    # A cancelled read waits for a frame: all records of the frames before it were yielded.
+    async with aclosing(stream_from(stub, place, retry=retry)) as events:
         async for event in events:
             if isinstance(event, Records):
                 for record in event.records:
@@ -99,19 +106,27 @@ async def _read_stream(stub: LogServiceStub, plan: ReadPlan, retry: Retry) -> As
                 yield event.gap
 
 
-async def _read_pages(stub: LogServiceStub, plan: ReadPlan, retry: Retry) -> AsyncGenerator[Record | Gap, None]:
-    request = log_pb2.ReadRecordsRequest(
-        topic=plan.topic,
-        after_seq=plan.after.seq,
-        epoch=plan.after.epoch,
-        max_bytes=PAGE_BYTES,
-        wait_ms=FOLLOW_WAIT_MS if plan.follow else 0,
-        format=types_pb2.BATCH_FORMAT_ROWS,
-        filter=filter_to_pb(plan.record_filter),
-    )
-    left = plan.limit
+class _Pages:
+    """How far a read by pages is: what to ask for next, and how many records are left."""
+
+    def __init__(self, plan: ReadPlan) -> None:
+        self.plan = plan
+        self.left = plan.limit
+        self.request = log_pb2.ReadRecordsRequest(
+            topic=plan.topic,
+            after_seq=plan.after.seq,
+            epoch=plan.after.epoch,
+            max_bytes=PAGE_BYTES,
+            wait_ms=FOLLOW_WAIT_MS if plan.follow else 0,
+            format=types_pb2.BATCH_FORMAT_ROWS,
+            filter=filter_to_pb(plan.record_filter),
+        )
+
+
+async def _read_pages(stub: LogServiceStub, pages: _Pages, retry: Retry) -> AsyncGenerator[Record | Gap, None]:
+    plan, request = pages.plan, pages.request
     while True:
-        request.limit = min(left, PAGE_RECORDS)
+        request.limit = min(pages.left, PAGE_RECORDS)
         answer = await _read_page(stub, request, plan, retry)
         for item in answer.items:
             if item.WhichOneof("item") == "gap":
@@ -119,8 +134,8 @@ async def _read_pages(stub: LogServiceStub, plan: ReadPlan, retry: Retry) -> Asy
                 continue
             for record in item.rows.records:
                 yield record_from_pb(record)
-                left -= 1
-        if left <= 0 or (answer.caught_up and not plan.follow):
+                pages.left -= 1
+        if pages.left <= 0 or (answer.caught_up and not plan.follow):
             return
         request.after_seq, request.epoch = answer.next_after_seq, answer.epoch
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from eddyline.client.call import domain_errors
+from eddyline.client.items import read_once
 from eddyline.v1 import source_pb2
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class SourceVerdict:
         return self.left_count == 0 and (self.unexamined_count == 0 or self.repaired)
 
 
+@read_once("verify")
 async def verify_source(
     stub: SourceServiceStub, name: str, *, settle_ms: int, limit: int, repair: bool
 ) -> AsyncGenerator[SourceProgress | SourceVerdict, None]:

@@ -14,11 +14,12 @@ from eddyline.v1 import apply_pb2, source_pb2
 from eddyline.v1.source_pb2_grpc import SourceServiceStub
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import Sequence
 
     import grpc
 
     from eddyline.client.call import Retry
+    from eddyline.client.items import Items
     from eddyline.client.source_check import SourceProgress, SourceVerdict
     from eddyline.client.topology import Channels, Topology
     from eddyline.core.source import Policy
@@ -202,7 +203,7 @@ class Sources:
 
     def verify(
         self, name: str, *, repair: bool = False, settle_ms: int = 0, limit: int = 0
-    ) -> AsyncGenerator[SourceProgress | SourceVerdict, None]:
+    ) -> Items[SourceProgress | SourceVerdict]:
         """Compare fold and bucket by sums, then by keys where those differ; with `repair` a resync mends the fold, and
         what is left is told. Progress, then the verdict (0 = the contract's defaults). Whoever breaks off closes it.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.client.call import CALL_TIMEOUT_S, STREAM_RETRYABLE, call_once, domain_errors
 from eddyline.client.events import CaughtUp, Lost, Position, Records, SnapshotBegan, SnapshotEnded
+from eddyline.client.items import Items
 from eddyline.core.errors import Code, EddylineError
 from eddyline.core.read import ALL_RECORDS, RecordFilter
 from eddyline.core.wire import filter_to_pb, gap_from_pb, record_from_pb
@@ -54,19 +55,25 @@ class StreamPlan:
     on_resume: Callable[[], None] | None = None
 
 
-async def stream_log(stub: LogServiceStub, plan: StreamPlan, *, retry: Retry) -> AsyncGenerator[StreamEvent, None]:
+def stream_log(stub: LogServiceStub, plan: StreamPlan, *, retry: Retry) -> Items[StreamEvent]:
     """Yield what `plan` asks for, in order. Whoever breaks off closes it.
 
     Raises:
         EddylineError: TopicNotFound, CursorAhead, DataCorrupt, InvalidArgument, of snapshots NotKv and FoldLost; an
             unreachable store after a while.
     """
+    place = StreamPlace(plan)
+    return Items(lambda: stream_from(stub, place, retry=retry))
+
+
+async def stream_from(stub: LogServiceStub, frames: StreamPlace, *, retry: Retry) -> AsyncGenerator[StreamEvent, None]:
+    """Yield what lies behind a place, which moves with what was yielded."""
+    plan = frames.plan
     tries = retry.tries(
         timeout_s=FOLLOW_PATIENCE_S if plan.follow else CALL_TIMEOUT_S,
         retryable=STREAM_RETRYABLE,
         on_retry=plan.on_retry,
     )
-    frames = _Frames(plan)
     while True:
         away = await _away(stub, frames.place_request()) if tries.failures else None
         if away is not None:
@@ -108,13 +115,13 @@ async def _away(stub: LogServiceStub, request: log_pb2.ReadRecordsRequest) -> Ed
     return None
 
 
-class _Frames:
+class StreamPlace:
     """The place of one stream, moved by its frames."""
 
     def __init__(self, plan: StreamPlan) -> None:
         self.place = plan.after
         """Everything up to it was taken."""
-        self._plan = plan
+        self.plan = plan
         self._end_seq = plan.end_seq
         self._snapshot_seq = 0
         self._in_snapshot = False
@@ -122,27 +129,27 @@ class _Frames:
     def place_request(self) -> log_pb2.ReadRecordsRequest:
         """One record behind its place."""
         return log_pb2.ReadRecordsRequest(
-            topic=self._plan.topic, after_seq=self.place.seq, epoch=self.place.epoch, limit=1
+            topic=self.plan.topic, after_seq=self.place.seq, epoch=self.place.epoch, limit=1
         )
 
     def request(self) -> log_pb2.StreamRecordsRequest:
         """What to ask for next."""
         self._in_snapshot = False
         return log_pb2.StreamRecordsRequest(
-            topic=self._plan.topic,
+            topic=self.plan.topic,
             after_seq=self.place.seq,
             epoch=self.place.epoch,
             end_seq=self._end_seq,
-            follow=self._plan.follow,
-            filter=filter_to_pb(self._plan.record_filter),
+            follow=self.plan.follow,
+            filter=filter_to_pb(self.plan.record_filter),
             format=types_pb2.BATCH_FORMAT_ROWS,
-            on_gap=log_pb2.GAP_POLICY_HEAL if self._plan.heals else log_pb2.GAP_POLICY_TELL,
+            on_gap=log_pb2.GAP_POLICY_HEAL if self.plan.heals else log_pb2.GAP_POLICY_TELL,
         )
 
     def accept(self, frame: log_pb2.StreamRecordsResponse) -> StreamEvent | None:
         """The event of a frame; None = it moves the place only."""
         self.place = here = Position(frame.epoch, frame.next_after_seq)
-        name = self._plan.topic
+        name = self.plan.topic
         match frame.WhichOneof("frame"):
             case "rows":
                 records = tuple(record_from_pb(record) for record in frame.rows.records)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from eddyline.client.call import CALL_TIMEOUT_S, call_once, domain_errors
+from eddyline.client.items import Items, read_once
 from eddyline.core.wire_calls import erase_progress_from_pb
 from eddyline.core.wire_state import config_change_to_pb, topic_config_to_pb, topic_info_from_pb
 from eddyline.v1 import topic_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, Callable
 
     from eddyline.client.call import Retry
     from eddyline.core.deletion import EraseProgress
@@ -65,9 +66,15 @@ async def get_topic(
     return topic_info_from_pb(answer.topic)
 
 
-async def list_topics(stub: TopicServiceStub, name_prefix: str, *, retry: Retry) -> AsyncIterator[TopicInfo]:
+def list_topics(stub: TopicServiceStub, name_prefix: str, *, retry: Retry) -> Items[TopicInfo]:
     """Yield the cluster's topics in byte order of their names."""
     request = topic_pb2.ListTopicsRequest(page_size=PAGE_SIZE, name_prefix=name_prefix)
+    return Items(lambda: _topics(stub, request, retry))
+
+
+async def _topics(
+    stub: TopicServiceStub, request: topic_pb2.ListTopicsRequest, retry: Retry
+) -> AsyncGenerator[TopicInfo, None]:
     while True:
         answer = await retry.run(_lister(stub, request), timeout_s=CALL_TIMEOUT_S)
         for topic in answer.topics:
@@ -87,6 +94,7 @@ async def delete_topic(stub: TopicServiceStub, name: str, *, if_epoch: int, if_e
     return (await call_once(stub.DeleteTopic(request, timeout=CALL_TIMEOUT_S))).epoch
 
 
+@read_once("erase_topic")
 async def erase_topic(stub: TopicServiceStub, name: str, *, if_epoch: int) -> AsyncGenerator[EraseProgress, None]:
     """Yield how far an erasure is; the last one is `erased`.
 

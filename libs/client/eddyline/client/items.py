@@ -1,0 +1,89 @@
+"""What a method of the client yields: an iterator that a cancelled read does not spend.
+
+An async generator that is cancelled while it waits is over, and `async for` over it then ends as if all had come. These do
+not: I1: where the work has a place, the next read goes on at it, behind the last item that was given. I2: where it has none
+(a scan of one point, a check, an export), and after an error, the next read raises `StreamOrder`.
+I3: `StopAsyncIteration` means that all came, or that the reader closed it.
+Threading: one reader at a time.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Generic, ParamSpec, Self, TypeVar
+
+from eddyline.core.errors import StreamOrder
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+P = ParamSpec("P")
+
+
+class Items(Generic[T_co]):
+    """An iterator to be read by `async for`; a reader that breaks off closes it with `aclose` (`contextlib.aclosing`)."""
+
+    def __init__(self, begin: Callable[[], AsyncGenerator[T_co, None]], *, once: str = "") -> None:
+        """`begin` starts the work at its place, again after each break. `once` = its name, where it has no place."""
+        self._begin = begin
+        self._once = once
+        self._items: AsyncGenerator[T_co, None] | None = None
+        self._began = False
+        self._over = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T_co:
+        """The next item.
+
+        Raises:
+            EddylineError: what the method that gave the iterator names. StreamOrder: it is spent.
+        """
+        items = self._items
+        if items is None:
+            items = self._start()
+        try:
+            return await anext(items)
+        except StopAsyncIteration:
+            self._items, self._over = None, True
+            raise
+        except BaseException:
+            # Whatever leaves a generator, a cancellation too, has ended it.
+            self._items = None
+            raise
+
+    async def aclose(self) -> None:
+        """End it. Harmless when repeated."""
+        self._over = True
+        items, self._items = self._items, None
+        if items is not None:
+            await items.aclose()
+
+    def _start(self) -> AsyncGenerator[T_co, None]:
+        if self._over:
+            raise StopAsyncIteration
+        if self._once and self._began:
+            raise StreamOrder(
+                f"this iterator of {self._once} is spent: a read of it was cancelled or failed, and what is left of it "
+                f"is of a moment that is gone; call {self._once} again",
+                call=self._once,
+            )
+        self._began = True
+        self._items = self._begin()
+        return self._items
+
+
+def read_once(name: str) -> Callable[[Callable[P, AsyncGenerator[T, None]]], Callable[P, Items[T]]]:
+    """For a generator of the call `name` that has no place to go on at."""
+
+    def decorate(generate: Callable[P, AsyncGenerator[T, None]]) -> Callable[P, Items[T]]:
+        @wraps(generate)
+        def begin(*args: P.args, **kwargs: P.kwargs) -> Items[T]:
+            return Items(lambda: generate(*args, **kwargs), once=name)
+
+        return begin
+
+    return decorate

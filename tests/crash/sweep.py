@@ -1,7 +1,7 @@
 """Stop the machine at every file-system and catalog call of a scenario, recover, judge, recover again, go on.
 
-The death of the process is tried at every call; a power failure with outcomes of the disk drawn by the call's number: as
-many as are asked for. A scenario may begin with a prologue, whose calls are not swept.
+The death of the process is tried at every call; a power failure, or the same loss without a reboot, with outcomes of the
+disk drawn by the call's number: as many as are asked for. A scenario may begin with a prologue, whose calls are not swept.
 """
 
 from __future__ import annotations
@@ -139,9 +139,9 @@ class Life:
 
     def reboot(self, end: End, seed: int, *, crash_at: int | None = None) -> None:
         """The machine as the next boot finds it."""
-        crash: CrashKind = "power" if end == "power" else "kill"
-        self.fs = self.fs.reboot(crash, seed=seed, crash_at=crash_at)
-        self.fold = self.fold.power() if crash == "power" else self.fold.kill()
+        lossy: CrashKind = "detach" if (seed // 10 + seed) % 2 else "power"  # both of each outcome's number
+        self.fs = self.fs.reboot(lossy if end == "power" else "kill", seed=seed, crash_at=crash_at)
+        self.fold = self.fold.power() if end == "power" else self.fold.kill()
 
     async def recover(self, end: End, *, goes_on: bool) -> None:
         """Recover, judge, recover again: the same; where asked go on, and recover once more."""

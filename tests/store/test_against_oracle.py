@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
@@ -44,12 +44,12 @@ class Run:
         self.fold = SimFold(seed)
         # One FSYNC topic's appends sync the whole log: only a run without any loses much.
         self.classes = self.random.choice(((Durability.DISK,), (Durability.DISK, Durability.FSYNC)))
-        self.crash: CrashKind = "kill"
+        self.crash: Literal["kill", "power"] = "kill"
         self.crashes = 0
 
     async def live(self) -> None:
         """Recover, judge, go on until the machine stops or all steps are done; then crash."""
-        crash: CrashKind = self.random.choice(("kill", "power"))
+        crash: CrashKind = self.random.choice(("kill", "power", "detach"))
         try:
             async with sim_store(self.fs, self.fold, self.clock) as link:
                 await self._judge(link)
@@ -65,10 +65,10 @@ class Run:
         except* STOPPED:
             assert self.fs.crashed
         self.crashes += self.fs.crashed
-        if crash == "power" and self.fs.crashed:
+        if crash != "kill" and self.fs.crashed:
             self.crash = "power"  # until a recovery has been judged: one that stopped half-way adds to what is lost
         self.fs = self.fs.reboot(crash, seed=self.random.randrange(1 << 30), crash_at=self._crash_at())
-        self.fold = self.fold.power() if crash == "power" else self.fold.kill()
+        self.fold = self.fold.kill() if crash == "kill" else self.fold.power()
 
     def _crash_at(self) -> int | None:
         return self.random.choice((None, self.random.randrange(1, 40), self.random.randrange(1, 300)))

@@ -19,7 +19,7 @@ from eddyline.core.channel import open_channel
 from eddyline.core.fs import RealFs
 from eddyline.store.__main__ import main
 from eddyline.store.storage.layout import Layout
-from eddyline.v1 import apply_pb2, apply_pb2_grpc, log_pb2, log_pb2_grpc, topic_pb2
+from eddyline.v1 import apply_pb2, apply_pb2_grpc, log_pb2, log_pb2_grpc, topic_pb2, types_pb2
 from eddyline.v1.types_pb2 import Record, RecordBatch
 from tests.support.access import Keys
 from tests.support.store_server import is_serving, served_store
@@ -119,6 +119,33 @@ async def test_terminated_store_ends_its_streams_stops_clean_and_keeps_all(tmp_p
             assert answer.first_seq == 2
         store.send_signal(signal.SIGINT)
         assert store.wait(10) == 0
+
+
+async def test_killed_store_gives_no_acknowledged_seq_again_whose_frame_was_damaged(tmp_path: Path) -> None:
+    data_dir = tmp_path / "store"
+    kept = {"TMPDIR": str(tmp_path)}
+    for damaged in (False, True):
+        with running(data_dir, **kept) as (store, address):
+            async with open_channel(address, own_connection=True) as channel:
+                log = log_pb2_grpc.LogServiceStub(channel)
+                answers = [await log.AppendRecords(append("a", b"%d" % number)) for number in range(3)]
+            store.kill()
+            store.wait(10)
+        if damaged:
+            newest = max((data_dir / "wal" / "00").glob("*.wal"))
+            content = bytearray(newest.read_bytes())
+            content[content.rindex(b"EDYF") + 50] ^= 4
+            newest.write_bytes(content)
+        else:
+            assert answers[-1].last_seq == 3
+    with running(data_dir, **kept) as (_, address):
+        async with open_channel(address, own_connection=True) as channel:
+            log = log_pb2_grpc.LogServiceStub(channel)
+            assert answers[-1].last_seq == 6, "a kill alone skips nothing"
+            found = await log.ReadRecords(log_pb2.ReadRecordsRequest(topic="a"))
+            assert (await log.AppendRecords(append("a", b"next"))).first_seq > 6
+    (gap,) = (item.gap for item in found.items if item.HasField("gap"))
+    assert (gap.first_seq, gap.reason) == (6, types_pb2.GAP_REASON_UNSYNCED)
 
 
 def test_second_store_on_a_directory_names_the_holder(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ kill    the process died, the machine did not: every byte and name is there, and
         covered is with the kernel still, and a power crash after it may take it.
 power   what no fsync covered is lost, kept, torn at 512-byte sectors or kept out of order, and the boot id is another. A
         shorter length needs fsync (fdatasync alone may lose it), a name needs the fsync of its directory.
+detach  the volume was taken from a running machine: bytes and names as after power, the boot id the same.
 
 Threading: one thread.
 """
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eddyline.core.fs import Buffer, File, Lock
+    from eddyline.store.storage.written_mark import Written
 
-CrashKind: TypeAlias = Literal["kill", "power"]
+CrashKind: TypeAlias = Literal["kill", "power", "detach"]
 
 FREE_BYTES: Final = 1 << 50
 """Room on a disk whose test does not speak of it."""
@@ -52,6 +54,8 @@ class SimFs:
         """What `free_bytes` says; a test sets it. Nothing is refused by it: errors are `FaultyFs`'s."""
         self.engines: dict[Path, dict[bytes, bytes]] = {}
         """What engines keep here that are not made of our files, a catalog: synced at every write, so no crash takes any."""
+        self.written_mark: tuple[str, list[Written]] | None = None
+        """The run and the ends of a store's written mark: in the machine's memory, not on this disk."""
         self._random = Random(seed)
         self._root = Directory()
         self._locks: dict[Path, bytes] = {}
@@ -68,7 +72,9 @@ class SimFs:
         rebooted.boots = self.boots + (crash == "power")
         rebooted.free = self.free
         rebooted.engines = {path: dict(content) for path, content in self.engines.items()}
-        power = Survival(Random(f"{seed}/{self.calls}")) if crash == "power" else None
+        if self.written_mark is not None:
+            rebooted.written_mark = (self.written_mark[0], list(self.written_mark[1]))
+        power = Survival(Random(f"{seed}/{self.calls}")) if crash != "kill" else None
         rebooted._root = self._root.after(power) if power is not None else deepcopy(self._root)
         return rebooted
 

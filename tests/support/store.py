@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from eddyline.core.tracing import Tracer
     from eddyline.store.fold.fold import Fold
     from eddyline.store.link import LocalLink
+    from eddyline.store.storage.written_mark import Written
 
 WAL_FILE_BYTES = 64 << 10
 LASTING = (Durability.DISK, Durability.FSYNC)
@@ -63,6 +64,34 @@ class SimHost:
         return 1
 
 
+class SimMark:
+    """A written mark in the memory of a simulated machine."""
+
+    def __init__(self, fs: SimFs) -> None:
+        self._fs = fs
+        self._is_kept = False
+
+    def read(self, run: str, shards: int) -> list[Written] | None:
+        name, left = self._fs.written_mark or ("", [])
+        return left[:shards] if name == run and len(left) >= shards else None
+
+    def begin(self, run: str, written: Sequence[Written]) -> None:
+        self._fs.written_mark = (run, list(written))
+        self._is_kept = True
+
+    def put(self, shard: int, written: Written) -> None:
+        assert self._fs.written_mark is not None
+        if self._is_kept and not self._fs.crashed:
+            self._fs.written_mark[1][shard] = written
+
+    def close(self) -> None:
+        self._is_kept = False
+
+    def remove(self) -> None:
+        self.close()
+        self._fs.written_mark = None
+
+
 def settings(**changes: int | str) -> StoreSettings:
     """Settings for a simulated disk, which has one directory: `/data`."""
     chosen: dict[str, int | str] = {"data_dir": "/data", "wal_file_bytes": WAL_FILE_BYTES, **changes}
@@ -81,6 +110,7 @@ async def sim_store(
     shard_count: int = 1,
     open_fold: Callable[[], Fold] | None = None,
     volume: str = "",
+    marked: bool = True,
     tracer: Tracer = UNTRACED,
     **changes: int | str,
 ) -> AsyncIterator[LocalLink]:
@@ -100,6 +130,7 @@ async def sim_store(
         plan=memory_plan(chosen.memory_bytes)._replace(cache_bytes=cache_bytes),
         volume=lambda _directory: volume,
         scratch=SimScratch(),
+        written_mark=SimMark(sim_disk(fs)) if marked else None,
         tracer=tracer,
     )
     async with open_store(machine, chosen, cluster_id=cluster_id, shard_count=shard_count) as link:

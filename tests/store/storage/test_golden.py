@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from eddyline.core.fs import write_all
@@ -52,3 +53,9 @@ def test_golden_wal_file_is_read_back() -> None:
 def test_fresh_identity_has_the_golden_bytes() -> None:
     assert encode_identity(IDENTITY) == golden("identity-1")
     assert decode_identity(Path("/identity"), golden("identity-1")) == IDENTITY
+
+
+def test_identity_of_a_run_with_a_written_mark_has_the_golden_bytes() -> None:
+    marked = replace(IDENTITY, clean=False, wal_bytes=0, marked=True)
+    assert encode_identity(marked) == golden("identity-1-marked")
+    assert decode_identity(Path("/identity"), golden("identity-1-marked")) == marked

@@ -73,6 +73,7 @@ from eddyline.store.rpc.status import store_status
 from eddyline.store.rpc.topic import TopicServicer
 from eddyline.store.storage.layout import Layout
 from eddyline.store.storage.volume import volume_type
+from eddyline.store.storage.written_mark import MappedMark
 from eddyline.store.workers import ThreadWorker
 from eddyline.v1 import (
     apply_pb2_grpc,
@@ -277,8 +278,9 @@ def machine_of(settings: StoreSettings, clock: Clock, host: Host, doorway: Doorw
         workers=new_workers(lambda name, threads: ThreadWorker(name, threads=threads), wal_shards=settings.wal_shards),
         tell=doorway.recovering,
         volume=volume_type,
-        scratch=ScratchFold(scratch_path(settings), memory_bytes=SCRATCH_MEMORY_BYTES),
+        scratch=ScratchFold(temporary_path(settings, "scratch"), memory_bytes=SCRATCH_MEMORY_BYTES),
         artifacts=place_of(settings, host),
+        written_mark=MappedMark(temporary_path(settings, "written")),
     )
 
 
@@ -375,10 +377,10 @@ async def _keep_health(server: RoleServer, link: LocalLink, clock: Clock) -> Non
         await sleep(clock, HEALTH_INTERVAL_S)
 
 
-def scratch_path(settings: StoreSettings) -> Path:
-    """Where this store makes a second fold: where the system keeps temporary files (`TMPDIR`), known again after a crash."""
+def temporary_path(settings: StoreSettings, what: str) -> Path:
+    """A name of this store's where the system keeps temporary files (`TMPDIR`), known again after a crash."""
     directory = xxh3_64_hexdigest(str(settings.directory.resolve()).encode())
-    return Path(gettempdir()) / f"eddyline-scratch-{directory}"
+    return Path(gettempdir()) / f"eddyline-{what}-{directory}"
 
 
 def _shed(doorway: Doorway, room: AppendRoom, memory_is_full: bool) -> None:

@@ -22,13 +22,14 @@ from eddyline.store.commit import STOPPED
 from eddyline.store.fold.fold import FoldFailed, FoldStalled
 from eddyline.store.fold_opening import FoldOpening
 from eddyline.store.instance_fence import InstanceFence, Superseded
-from eddyline.store.losses import settle_losses
+from eddyline.store.losses import find_losses, settle_losses
 from eddyline.store.opening import recover
 from eddyline.store.orphans import check_top
 from eddyline.store.reshard import reshard
 from eddyline.store.storage.identity import Identity, next_start, read_identity, write_identity
 from eddyline.store.storage.layout import Layout
 from eddyline.store.storage.volume import volume_trouble
+from eddyline.store.storage.written_mark import run_name
 from eddyline.store.upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     from eddyline.store.config import StoreSettings
     from eddyline.store.link import LocalLink
     from eddyline.store.machine import Machine, Workers
-    from eddyline.store.recovery import Replay
     from eddyline.store.storage.wal import Wal
+    from eddyline.store.storage.written_mark import WrittenMark
     from eddyline.store.workers import Worker
 
 logger = logging.getLogger(__name__)
@@ -124,10 +125,8 @@ async def _recovered(
         fold = recovered.fold
         opened.callback(lambda: close_all(recovered.wals))
         opened.callback(partial(end_all, workers.wals))  # first: a job of theirs has its file
-        bytes_lost = lost_bytes(before, boot_id, recovered.replay)
-        settle_losses(
-            table=recovered.table, fold=fold, wals=recovered.wals, bytes_lost=bytes_lost, now_ms=clock.now_ms()
-        )
+        lost = find_losses(before, boot_id, replay=recovered.replay, wals=recovered.wals, mark=machine.written_mark)
+        settle_losses(table=recovered.table, fold=fold, wals=recovered.wals, lost=lost, now_ms=clock.now_ms())
         if len(recovered.wals) != settings.wal_shards:
             change = partial(
                 reshard,
@@ -141,16 +140,20 @@ async def _recovered(
             )
             recovered = await workers.wals[0].submit(change)
         store = put_together(machine, settings, layout, recovered, catalog=catalog, fold=fold)
+        await store.disk_guard.look()
+        await store.checkpointer.run(light=True)
+        instance = next_start(before)
+        if machine.written_mark is not None:
+            opened.callback(machine.written_mark.close)
         identity = Identity(
             **ours._asdict(),
-            instance=next_start(before),
+            instance=instance,
             boot_id=boot_id,
             clean=False,
             wal_number=recovered.wals[0].end.file_number,
             catalog=True,
+            marked=keep_mark(machine.written_mark, run_name(boot_id, instance), recovered.wals),
         )
-        await store.disk_guard.look()
-        await store.checkpointer.run(light=True)
         write_identity(fs, layout, identity)
         fence = InstanceFence(fs, layout, clock, identity.instance)
         for wal in recovered.wals:
@@ -163,13 +166,15 @@ async def _recovered(
         if store.engine.read_only_reason in ("", STOPPED) and all(wal.all_synced for wal in recovered.wals):
             end = recovered.wals[0].end
             clean = replace(identity, clean=True, wal_number=end.file_number, wal_bytes=end.file_bytes)
-            _tell_clean_stop(fs, layout, clean, fence)
+            _tell_clean_stop(fs, layout, clean, fence, machine.written_mark)
 
 
-def _tell_clean_stop(fs: Fs, layout: Layout, clean: Identity, fence: InstanceFence) -> None:
+def _tell_clean_stop(fs: Fs, layout: Layout, clean: Identity, fence: InstanceFence, mark: WrittenMark | None) -> None:
     try:
         fence.look()
         write_identity(fs, layout, clean)
+        if mark is not None:
+            mark.remove()
     except (OSError, Superseded) as error:  # the next start recovers, as after a kill: all is in the log
         logger.warning("clean_stop_not_told", extra=fields(error=str(error)))
 
@@ -268,11 +273,19 @@ def check_identity(identity: Identity | None, ours: ShardOf) -> None:
     )
 
 
-def lost_bytes(before: Identity | None, boot_id: str, replay: Replay) -> bool:
-    """Whether bytes handed to the kernel may be gone: after a power-up, where nobody knows, or where the fold proves it."""
-    if before is None:
-        return replay.frame_count > 0
-    return (not before.clean and before.boot_id != boot_id) or replay.fold_is_ahead
+def keep_mark(mark: WrittenMark | None, run: str, wals: Sequence[Wal]) -> bool:
+    """From now on leave word of what is written; whether there is a place for it. Losses are settled: the last run's word
+    is needed no more."""
+    if mark is None:
+        return False
+    try:
+        mark.begin(run, [wal.written for wal in wals])
+    except OSError as error:
+        logger.warning("written_mark_failed", extra=fields(error=str(error)))
+        return False
+    for shard, wal in enumerate(wals):
+        wal.tell_written = partial(mark.put, shard)
+    return True
 
 
 async def spare_files(wal: Wal, wanted: asyncio.Event, worker: Worker) -> None:

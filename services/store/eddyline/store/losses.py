@@ -1,10 +1,15 @@
-"""What power loss took, logged before anything is served: one UNSYNCED gap record a topic, fdatasynced.
+"""Lost bytes of the log: what proves them, and one UNSYNCED gap record a topic, fdatasynced before anything is served.
+
+Bytes may be gone after a power-up, where the fold is ahead of the log, where the log ends before its written mark
+(`storage/written_mark.py`), or, where no mark says more, where other bytes than zeros were cut from its end. The boot id
+alone proves nothing: a volume that was detached, a snapshot of a live one and a damaged last frame lose bytes in one boot.
 
 Each DISK topic that had seqs reserved gets its gap behind its reservation: every seq that may have been acknowledged is
-below it, so none is ever given again. Where the fold is ahead its positions move in the gap's frame, or the next replay,
-which finds the fold level with the log, would set them back to the log's; and a base is wanted, since the log does not give
-what the fold has. An EPHEMERAL topic's records are gone at every start, told by a floor of its own: its head goes to its
-reservation, and nothing needs to be logged for that.
+below it, so none is ever given again. An FSYNC topic has no reservation, and loses nothing unless synced bytes are gone
+without a power-up; then its head skips as many seqs as a reservation has. Where the fold is ahead its positions move in the
+gap's frame, or the next replay, which finds the fold level with the log, would set them back to the log's; and a base is
+wanted, since the log does not give what the fold has. An EPHEMERAL topic's records are gone at every start, told by a floor
+of its own: its head goes to its reservation, and nothing needs to be logged for that.
 Threading: synchronous; runs before the loop serves.
 """
 
@@ -19,16 +24,55 @@ from eddyline.core.record import Gap, GapReason, Op, Record
 from eddyline.core.topic import Durability, Kind
 from eddyline.store.fold.fold import FoldWrite
 from eddyline.store.log.bodies import SegmentChange, segment_change_body
+from eddyline.store.log.topic import RESERVATION_SEQS
 from eddyline.store.recovery import REPLAY_ENTRIES_MAX
 from eddyline.store.storage.frame import AppendMark, FrameBody, FrameType, append_body, control_body
+from eddyline.store.storage.scan import WalEnd
+from eddyline.store.storage.written_mark import run_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from eddyline.store.fold.fold import Fold
     from eddyline.store.log.table import TopicTable
     from eddyline.store.log.topic import Topic
+    from eddyline.store.recovery import Replay
+    from eddyline.store.storage.identity import Identity
     from eddyline.store.storage.wal import Wal
+    from eddyline.store.storage.written_mark import WrittenMark
+
+
+class LostBytes(NamedTuple):
+    """What may be gone of a WAL shard. `unsynced` = bytes that were handed to the kernel; `synced` = synced ones too.
+    `last_seqs` = by topic id, seqs that cut frames spoke of."""
+
+    unsynced: bool = False
+    synced: bool = False
+    last_seqs: Mapping[int, int] = {}
+
+
+def find_losses(
+    before: Identity | None, boot_id: str, *, replay: Replay, wals: Sequence[Wal], mark: WrittenMark | None
+) -> list[LostBytes]:
+    """What may be gone of each WAL shard, as the last run's identity and all that was replayed tell."""
+    if before is None:
+        return [LostBytes(unsynced=replay.frame_count > 0)] * len(wals)
+    if before.clean and not replay.fold_is_ahead:
+        return [LostBytes()] * len(wals)
+    if before.clean or before.boot_id != boot_id:
+        return [LostBytes(unsynced=True, last_seqs=wal.tail.last_seqs) for wal in wals]
+    runs = (before.instance, before.instance + 1)  # a start that was cut off may have begun its own already
+    marks = [mark.read(run_name(boot_id, run), len(wals)) for run in runs] if before.marked and mark is not None else []
+    known = next((one for one in marks if one is not None), None)
+    losses = list[LostBytes]()
+    for shard, wal in enumerate(wals):
+        unsynced, synced = before.marked or wal.tail.is_cut, wal.tail.is_cut
+        if known is not None:
+            number, file_bytes, synced_bytes = known[shard]
+            unsynced = not wal.holds(WalEnd(number, file_bytes))
+            synced = not wal.holds(WalEnd(number, synced_bytes))
+        losses.append(LostBytes(unsynced or replay.fold_is_ahead, synced, wal.tail.last_seqs))
+    return losses
 
 
 class _Loss(NamedTuple):
@@ -37,18 +81,21 @@ class _Loss(NamedTuple):
     bodies: list[FrameBody]
 
 
-def settle_losses(*, table: TopicTable, fold: Fold, wals: Sequence[Wal], bytes_lost: bool, now_ms: int) -> int:
-    """Log what power loss took; the number of gaps written. `bytes_lost`: it may have taken something."""
+def settle_losses(*, table: TopicTable, fold: Fold, wals: Sequence[Wal], lost: Sequence[LostBytes], now_ms: int) -> int:
+    """Log what may be gone, `lost` of each WAL shard; the number of gaps written."""
     losses: list[list[_Loss]] = [[] for _ in wals]
     writes = list[FoldWrite]()
+    if any(one.synced for one in lost):  # a topic's creation may be gone: its id is not given again
+        table.skip_ids(table.next_id + RESERVATION_SEQS)
     for topic in table.all():
         if topic.is_ephemeral:
             _forget_memory(topic)
             table.dirty.add(topic)
             continue
         applied = fold.applied(topic.id) if topic.kind is Kind.KV else 0
-        bound = max(topic.reserved_seq, applied) if topic.config.durability is Durability.DISK else applied
-        if not bytes_lost or bound <= topic.head_seq:
+        found = lost[topic.id % len(wals)]
+        bound = max(applied, _last_seq(topic, found))
+        if not found.unsynced or bound <= topic.head_seq:
             continue
         is_ahead = applied > topic.head_seq
         marks = _positions_ahead(topic, fold) if is_ahead else ()
@@ -65,13 +112,21 @@ def settle_losses(*, table: TopicTable, fold: Fold, wals: Sequence[Wal], bytes_l
         losses[topic.id % len(wals)].append(_Loss(topic, placed, bodies))
         if topic.kind is Kind.KV:
             writes.append(FoldWrite(topic.id, placed.last_seq, [], []))
-    for wal, found in zip(wals, losses, strict=True):
-        _log(table, wal, found)
-    for topic, _, _ in (loss for found in losses for loss in found):
+    for wal, logged in zip(wals, losses, strict=True):
+        _log(table, wal, logged)
+    for topic, _, _ in (loss for logged in losses for loss in logged):
         table.dirty.add(topic)
     for start in range(0, len(writes), REPLAY_ENTRIES_MAX):
         fold.apply(writes[start : start + REPLAY_ENTRIES_MAX])
     return sum(map(len, losses))
+
+
+def _last_seq(topic: Topic, lost: LostBytes) -> int:
+    """The highest seq of a topic that may have been acknowledged; 0 = none beyond its head."""
+    cut = lost.last_seqs.get(topic.id, 0)
+    if topic.config.durability is Durability.DISK:
+        return max(topic.reserved_seq, cut)
+    return max(topic.head_seq, cut) + RESERVATION_SEQS if lost.synced else 0
 
 
 def _log(table: TopicTable, wal: Wal, losses: Sequence[_Loss]) -> None:

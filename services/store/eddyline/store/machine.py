@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from eddyline.store.fold.fold import Fold, Scratch
     from eddyline.store.memory_guard import Memory
     from eddyline.store.memory_plan import MemoryPlan
+    from eddyline.store.storage.written_mark import WrittenMark
     from eddyline.store.workers import Worker
 
 READER_THREADS: Final = 4
@@ -86,6 +87,9 @@ class Machine:
     """The type of the file system that a directory is on; "" = unknown."""
     scratch: Scratch | None = None
     """Where a second fold is made when one is checked; None = nowhere."""
+    written_mark: WrittenMark | None = None
+    """Where word of what is written is left, outside the data directory; None = nowhere: a start trusts the boot id, and
+    bytes that were cut."""
     artifacts: Place | None = None
     """Where artifacts go, and are staged; None = this machine has none."""
     tracer: Tracer = UNTRACED

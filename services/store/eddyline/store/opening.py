@@ -354,7 +354,7 @@ async def recover(
 def _no_clean_end(fs: Fs, layout: Layout, before: Identity | None, boot_id: str) -> None:
     """The log goes on behind the end that a clean stop has told; what is written from here on is of this boot."""
     if before is not None and before.clean:
-        write_identity(fs, layout, replace(before, clean=False, boot_id=boot_id, wal_bytes=0))
+        write_identity(fs, layout, replace(before, clean=False, boot_id=boot_id, wal_bytes=0, marked=False))
 
 
 def new_store_id(clock: Clock, host: Host) -> str:

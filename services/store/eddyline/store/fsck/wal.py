@@ -130,7 +130,7 @@ class ShardCheck:
         except CatalogLost as error:
             self._wrong(path, 0, error.message)
             return None
-        if not complete and self._is_settled(end) and replay.has_tail(end):
+        if not complete and self._is_settled(end) and replay.tail(end).is_cut:
             what = "a torn tail, which no completed sync covered: the next start cuts it"
             self._findings.note(path, what, offset=end.file_bytes, to_do=_SETTLED_AT_START)
         return end

@@ -34,7 +34,8 @@ class Identity:
     """What the file says. `catalog` is false until there is one.
 
     `wal_number` is the newest WAL file, `wal_bytes` the bytes of its frames: where a clean stop left the log, and any other
-    end is corruption. While the store runs the number is that of the file it opened, and the bytes are 0.
+    end is corruption. While the store runs the number is that of the file it opened, and the bytes are 0. `marked` = the
+    run keeps a written mark (`written_mark.py`); identities of earlier versions do not say it, which means false.
     """
 
     cluster_id: str
@@ -46,7 +47,11 @@ class Identity:
     wal_number: int = 0
     wal_bytes: int = 0
     catalog: bool = False
+    marked: bool = False
     format: int = FORMAT
+
+
+_REQUIRED: Final = frozenset(field.name for field in fields(Identity)) - {"marked"}
 
 
 def next_start(before: Identity | None) -> int:
@@ -86,7 +91,8 @@ def write_identity(fs: Fs, layout: Layout, identity: Identity) -> None:
 
 def encode_identity(identity: Identity) -> bytes:
     """The file's bytes."""
-    line = json.dumps(asdict(identity), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    body = {key: value for key, value in asdict(identity).items() if value or key != "marked"}
+    line = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     encoded = line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n"
     assert len(encoded) <= IDENTITY_BYTES_MAX
     return encoded
@@ -108,7 +114,9 @@ def decode_identity(path: Path, encoded: bytes) -> Identity:
     if found != FORMAT:
         raise _corrupt(path, f"has format {found}, this version reads {FORMAT}")
     try:
-        return Identity(**{field.name: body[field.name] for field in fields(Identity)})
+        return Identity(
+            **{field.name: body[field.name] for field in fields(Identity) if field.name in {*body, *_REQUIRED}}
+        )
     except KeyError as error:
         raise _corrupt(path, f"lacks {error.args[0]}") from None
 

@@ -12,6 +12,7 @@ Threading: none; blocking. Frames lie in the buffer they were read into: whoever
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.errors import DataCorrupt, NewerFormat
@@ -47,6 +48,17 @@ class WalEnd(NamedTuple):
 
     file_number: int
     file_bytes: int
+
+
+class Tail(NamedTuple):
+    """What was cut from a log's end. `is_cut` = other bytes than zeros: a frame was there. `last_seqs` = by topic id, the
+    highest seq that valid frames in it speak of."""
+
+    is_cut: bool
+    last_seqs: dict[int, int]
+
+
+NO_TAIL: Final = Tail(is_cut=False, last_seqs={})
 
 
 class FileReplay:
@@ -92,14 +104,17 @@ class FileReplay:
         )
         return WalEnd(self._number, end)
 
-    def has_tail(self, end: WalEnd) -> bool:
-        """True = there are other bytes than zeros behind its frames."""
-        return not _all_zero(self._data, end.file_bytes)
+    def tail(self, end: WalEnd) -> Tail:
+        """What lies behind its frames."""
+        if _all_zero(self._data, end.file_bytes):
+            return NO_TAIL
+        last_seqs = last_seqs_behind(self._data, end.file_bytes, shard=self._shard, file_number=self._number)
+        return Tail(is_cut=True, last_seqs=last_seqs)
 
-    def cut(self, end: WalEnd) -> None:
-        """Cut the newest file at its end, durably."""
-        path, data = wal_file(self._directory, self._number), self._data
-        if self.has_tail(end):
+    def cut(self, end: WalEnd) -> Tail:
+        """Cut the newest file at its end, durably; what was cut."""
+        path, data, tail = wal_file(self._directory, self._number), self._data, self.tail(end)
+        if tail.is_cut:
             logger.warning("wal_tail_cut", extra=fields(file=str(path), offset=end.file_bytes))
         file = self._fs.open(path)
         try:
@@ -108,6 +123,7 @@ class FileReplay:
             file.fsync()
         finally:
             file.close()
+        return tail
 
     def _check_mark(self, frame: Frame) -> None:
         before, control = self._before, frame.control
@@ -203,3 +219,23 @@ def _synced_behind(data: bytes, bad: int, *, shard: int, file_number: int) -> bo
                 pass
         at = data.find(MAGIC, at + 1)
     return False
+
+
+def last_seqs_behind(data: bytes, start: int, *, shard: int, file_number: int) -> dict[int, int]:
+    """By topic id the highest seq that valid frames from `start` on append or reserve. Looks at every place where a frame
+    may begin, until twice the file's bytes went through checksums: payloads may be made to look like frames."""
+    view, found, budget = memoryview(data), dict[int, int](), 2 * len(data)
+    at = data.find(MAGIC, start)
+    while at >= 0 and budget > 0:
+        size = 0
+        if at % 8 == 0 and len(data) - at >= HEADER.size:
+            frame_len = min(HEADER.unpack_from(data, at)[1], len(data) - at)
+            budget -= frame_len
+            with suppress(BadFrame):
+                header = verify(view, at, shard=shard, file_number=file_number, offset=at)
+                size = header.frame_len
+                if header.type in (FrameType.APPEND, FrameType.HEAD_WATERMARK):
+                    last_seq = header.first_seq + (header.count - 1 if header.type == FrameType.APPEND else 0)
+                    found[header.topic_id] = max(found.get(header.topic_id, 0), last_seq)
+        at = data.find(MAGIC, at + max(size, 1))
+    return found

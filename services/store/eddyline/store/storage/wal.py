@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from eddyline.core.fs import BUFFERS_MAX, write_all
 from eddyline.store.storage.frame import BadFrame, FrameType, control_body, parse, sealed_parts
 from eddyline.store.storage.layout import wal_file, wal_numbers
-from eddyline.store.storage.scan import MARK_BYTES_MAX, FileReplay, Location, WalEnd, corrupt
+from eddyline.store.storage.scan import MARK_BYTES_MAX, NO_TAIL, FileReplay, Location, WalEnd, corrupt
 from eddyline.store.storage.spare import Spare
+from eddyline.store.storage.written_mark import Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.fs import Buffer, File, Fs
     from eddyline.store.storage.frame import Frame, FrameBody
+    from eddyline.store.storage.scan import Tail
 
 __all__ = ["Location", "Wal", "WalEnd", "WalFailed", "WriteGroup", "reason_of"]
 
@@ -94,6 +96,7 @@ class Wal:
         number: int,
         ends: dict[int, int],
         checkpoint: int,
+        tail: Tail = NO_TAIL,
     ) -> None:
         self._fs = fs
         self._directory = directory
@@ -119,6 +122,10 @@ class Wal:
         self.failed = False
         self.guard: Callable[[], None] | None = None
         """Asked before anything is written or synced; what it raises, a `WalFailed`, is the end of the log's life here."""
+        self.tail = tail
+        """What recovery cut from the log's end."""
+        self.tell_written: Callable[[Written], None] | None = None
+        """Called on the writer thread after each write and sync, before either counts."""
 
     @classmethod
     def recover(
@@ -150,7 +157,7 @@ class Wal:
         found = wal_numbers(fs.listdir(directory))
         numbers = [number for number in found if number >= first_number]
         _check_all_there(directory, numbers, first_number, settled=settled, expected=expected)
-        ends, end, before = dict[int, int](), WalEnd(0, 0), None
+        ends, end, before, tail = dict[int, int](), WalEnd(0, 0), None, NO_TAIL
         for number in numbers:
             is_newest = number == numbers[-1]
             scanned = FileReplay(
@@ -172,7 +179,7 @@ class Wal:
                         end.file_bytes if end.file_number >= expected.file_number else 0,
                         f"a clean stop left the log at {expected.file_bytes} bytes of file {expected.file_number:016x}",
                     )
-                scanned.cut(before)
+                tail = scanned.cut(before)
         for number in found:
             if number < first_number:
                 fs.unlink(wal_file(directory, number))
@@ -185,6 +192,7 @@ class Wal:
             number=first_number + len(numbers),
             ends=ends,
             checkpoint=checkpoint,
+            tail=tail,
         )
 
     # the loop's ---------------------------------------------------------------------------------------------------
@@ -241,6 +249,18 @@ class Wal:
             self._next_file_bytes = self._next.offset
             return self.end
         return self._predecessor or WalEnd(self._next.file_number - 1, -1)
+
+    def holds(self, end: WalEnd) -> bool:
+        """Whether the log goes as far as `end` in that file, or a checkpoint has taken the file."""
+        number = end.file_number
+        return number < self.oldest_number or self._ends.get(number, -1) >= end.file_bytes
+
+    @property
+    def written(self) -> Written:
+        """Where what is written ends, and what of that file is synced."""
+        number, offset, _ = self._written
+        synced = self._synced
+        return Written(number, offset, synced.offset if synced.file_number == number else 0)
 
     @property
     def oldest_number(self) -> int:
@@ -300,6 +320,7 @@ class Wal:
                 if durable:
                     self._syncs += 1
                     self._synced = self._written
+            self._tell_written()
             done = True
         finally:
             self.failed = not done
@@ -323,6 +344,11 @@ class Wal:
             self.failed = not done
         self._syncs += 1
         self._synced = self._written
+        self._tell_written()
+
+    def _tell_written(self) -> None:
+        if self.tell_written is not None:
+            self.tell_written(self.written)
 
     def _rotate(self, piece: _Piece) -> None:
         """I1, in its order."""

@@ -50,6 +50,7 @@ DOCUMENTS = (
     *(f"{member}/README.md" for member in MEMBERS),
     "libs/clients/README.md",
     *(f"libs/clients/{language}/README.md" for language in ("node", "go", "java")),
+    "proto/README.md",
     "helm/eddyline/README.md",
     "helm/eddyline/UPGRADING.md",
     *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "helm/eddyline/runbooks").glob("*.md"))),

@@ -1,7 +1,7 @@
-"""README.md followed as a newcomer follows it: its commands, its Python and its JavaScript, on a cluster they bring up;
-and its section on access, on one with keys.
+"""README.md followed as a newcomer follows it: its commands and its first clients, on a cluster they bring up; and
+its section on access, on one with keys.
 
-Only what a shared machine needs is changed: `eddyline up` takes any free ports, and the two programs get those addresses in
+Only what a shared machine needs is changed: `eddyline up` takes any free ports, and the programs get those addresses in
 the place of the default ones.
 """
 
@@ -21,10 +21,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.contract_page import generated_go, passes, workspace
+from tests.support.example_clients import built
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -32,7 +35,8 @@ COMMAND = ".venv/bin/eddyline"
 START_SECONDS_MAX = 60
 STEP_SECONDS_MAX = 60
 INSTALL_SECONDS_MAX = 120
-PROGRAM_LINES_MAX = 12
+BUILD_SECONDS_MAX = 240
+PROGRAM_LINES_MAX = {"python": 12, "javascript": 12, "java": 24, "go": 36}
 
 
 def lines_of(section: str) -> list[list[str]]:
@@ -50,7 +54,7 @@ def commands() -> list[list[str]]:
 def program(language: str, addresses: dict[str, str]) -> str:
     """The README's program in one language, at the cluster's addresses."""
     (text,) = re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
-    assert len([line for line in text.splitlines() if line.strip()]) <= PROGRAM_LINES_MAX
+    assert len([line for line in text.splitlines() if line.strip()]) <= PROGRAM_LINES_MAX[language]
     return str(text).replace("127.0.0.1:7701", addresses["store"]).replace("127.0.0.1:7703", addresses["delivery"])
 
 
@@ -131,6 +135,35 @@ async def test_javascript_program_appends_and_watches(tmp_path: Path) -> None:
         async with started("node", file, folder=tmp_path) as first:
             said = await said_until(first, "caughtUp")
     assert re.search(r"key: (<Buffer 31 37>|Buffer\(2\) \[Uint8Array\] \[ 49, 55 \])", said), said
+
+
+async def test_go_program_appends_and_watches(tmp_path: Path) -> None:
+    given = await generated_go(workspace(tmp_path))
+    # The versions of the example: what is newest today may not be here, nor be tried.
+    module = (ROOT / "libs/clients/go/go.mod").read_text(encoding="utf-8")
+    (tmp_path / "go.mod").write_text(re.sub(r"(?m)^module .*", "module first", module), encoding="utf-8")
+    async with cluster(tmp_path) as addresses:
+        (tmp_path / "first.go").write_text(program("go", addresses), encoding="utf-8")
+        await passes("go mod tidy && go build -buildvcs=false -o first .", tmp_path, given)
+        async with started(tmp_path / "first", folder=tmp_path) as first:
+            said = await said_until(first, "caught_up")
+    assert 'data:"paid"' in said
+
+
+async def test_java_program_appends_and_watches(tmp_path: Path) -> None:
+    await built("java")
+    (tmp_path / "proto").symlink_to(ROOT / "proto")
+    folder = tmp_path / "libs" / "clients" / "java"
+    source = folder / "src" / "main" / "java" / "First.java"
+    source.parent.mkdir(parents=True)
+    shutil.copy(ROOT / "libs" / "clients" / "java" / "pom.xml", folder)
+    async with cluster(tmp_path) as addresses:
+        source.write_text(program("java", addresses), encoding="utf-8")
+        quick = {"MAVEN_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+        await passes("mvn --batch-mode --quiet package", folder, {**os.environ, **quick})
+        async with started("java", "-cp", "target/client.jar:target/lib/*", "First", folder=folder) as first:
+            said = await said_until(first, "caught_up")
+    assert 'data: "paid"' in said
 
 
 async def test_access_is_pasted_line_by_line(tmp_path: Path) -> None:

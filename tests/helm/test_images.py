@@ -36,6 +36,15 @@ def compose() -> Manifest:
     return loaded
 
 
+def composed_environ(role: str, **variables: str) -> dict[str, str]:
+    """A service's environment, as compose makes it of these variables."""
+
+    def value(text: str) -> str:
+        return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: variables.get(found[1], found[2]), text)
+
+    return {name: value(str(text)) for name, text in compose()["services"][role]["environment"].items()}
+
+
 def own_dependencies(member: str) -> set[str]:
     project = tomllib.loads((ROOT / member / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     names = {re.split(r"[\[<>=; ]", dependency)[0] for dependency in project["dependencies"]}
@@ -79,13 +88,33 @@ def test_every_role_has_a_dockerfile_and_no_other_folder_has_one() -> None:
 
 @pytest.mark.parametrize("role", SERVERS)
 def test_composed_role_takes_its_settings(role: str) -> None:
-    service = compose()["services"][role]
-    environ = {name: str(value) for name, value in service["environment"].items()}
+    environ = composed_environ(role)
     common = load(CommonSettings, prefix=COMMON_PREFIX, environ=environ)
     load(SERVERS[role], prefix=f"EDDYLINE_{role.upper()}_", environ=environ)
     assert common.keys_file
     assert common.metrics_key_file
     assert {name.split("_")[1] for name in environ} == {"COMMON", role.upper()}
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{}, {"STORE_PORT": "17701", "INGEST_PORT": "17702", "DELIVERY_PORT": "17703", "ADVERTISED_HOST": "box"}],
+)
+@pytest.mark.parametrize("role", SERVERS)
+def test_clients_of_the_host_are_told_the_ports_that_are_published(role: str, variables: dict[str, str]) -> None:
+    common = load(CommonSettings, prefix=COMMON_PREFIX, environ=composed_environ(role, **variables))
+    for name, told, inside in (
+        ("store", common.store_advertised_addresses, common.store_addresses),
+        ("ingest", common.ingest_advertised_addresses, common.ingest_addresses),
+        ("delivery", common.delivery_advertised_addresses, common.delivery_addresses),
+    ):
+        (address,), (own,) = told, inside
+        host, _, port = address.rpartition(":")
+        assert host == variables.get("ADVERTISED_HOST", "127.0.0.1")
+        first, *_ = compose()["services"][name]["ports"]
+        published = re.sub(r"\$\{(\w+):-(\d+)\}", lambda found: variables.get(found[1], found[2]), first)
+        assert published == f"127.0.0.1:{port}:{own.rpartition(':')[2]}"
+        assert own.rpartition(":")[0] == name, "a service's name in its network"
 
 
 def test_composed_roles_may_no_more_than_they_need() -> None:

@@ -12,7 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.support.helm import CHART, NAMESPACE, RELEASE, environ, of_kind, pods, rendered, run
+from tests.support.helm import CHART, NAMESPACE, RELEASE, HelmFailed, environ, of_kind, pods, rendered, run
 from tests.support.kube_api import kube_api
 
 if TYPE_CHECKING:
@@ -119,15 +119,38 @@ def test_pod_that_looks_at_a_volume_is_one_that_the_cluster_takes() -> None:
     assert claim["claimName"] == f"{template['metadata']['name']}-{stateful['metadata']['name']}-0"
 
 
-def test_clients_are_told_the_names_that_are_advertised() -> None:
-    sets = ["delivery.advertised={a.example.com:443,[2001:db8::7]:7703}", "ingest.advertised={in.example.com:7702}"]
-    plain, advertised = told(), told(sets)
-    assert plain["delivery"] == [f"{FULL}-delivery.{NAMESPACE}.svc.cluster.local:7703"]
-    assert advertised == {
-        "store": plain["store"],
-        "ingest": ["in.example.com:7702"],
-        "delivery": ["a.example.com:443", "[2001:db8::7]:7703"],
-    }
+OUTSIDE = {
+    "store": ["history.example.com:7701"],
+    "ingest": ["in.example.com:7702"],
+    "delivery": ["a.example.com:443", "[2001:db8::7]:7703"],
+}
+ADVERTISED = [f"{role}.advertised={{{','.join(addresses)}}}" for role, addresses in OUTSIDE.items()]
+
+
+def test_what_is_advertised_is_told_and_roles_keep_their_own_names() -> None:
+    assert told(ADVERTISED) == told()
+    for role, pod in pods(rendered(sets=ADVERTISED)):
+        variables = environ(pod)
+        assert {
+            name: variables[f"EDDYLINE_COMMON_{name.upper()}_ADVERTISED_ADDRESSES"].split(",") for name in OUTSIDE
+        } == OUTSIDE, role
+    for _, pod in pods(rendered()):
+        assert not [name for name in environ(pod) if "ADVERTISED" in name]
+
+
+def test_stores_are_advertised_one_each_or_one_for_all() -> None:
+    three = ["store.shards=3", "store.service.type=LoadBalancer"]
+    names = {one["metadata"]["name"] for one in of_kind(rendered(sets=[*three, *ADVERTISED]), "Service")}
+    assert [name for name in names if "outside" in name] == [f"{FULL}-store-outside"]
+    each = rendered(sets=[*three, "store.advertised={a:1,b:1,c:1}"])
+    for shard in range(3):
+        (service,) = [
+            one for one in of_kind(each, "Service") if one["metadata"]["name"] == f"{FULL}-store-outside-{shard}"
+        ]
+        assert service["spec"]["selector"]["statefulset.kubernetes.io/pod-name"] == f"{FULL}-store-{shard}"
+        kubernetes_validate.validate(service, "1.37", strict=True)
+    with pytest.raises(HelmFailed, match="2 addresses, and there are 3 stores"):
+        rendered(sets=[*three, "store.advertised={a:1,b:1}"])
 
 
 def test_notes_say_the_names_that_clients_are_told() -> None:
@@ -136,10 +159,8 @@ def test_notes_say_the_names_that_clients_are_told() -> None:
         assert all(address in said for address in addresses)
     assert "Clients outside" in said
     assert "spark.key" not in said
-    sets = ["delivery.advertised={watch.example.com:443}", "ingest.advertised={in.example.com:443}"]
-    said = notes(*sets, "spark.jobs[0].name=audit", "spark.jobs[0].args={-m,x}")
-    assert "watch.example.com:443" in said
-    assert "in.example.com:443" in said
+    said = notes(*ADVERTISED, "spark.jobs[0].name=audit", "spark.jobs[0].args={-m,x}")
+    assert all(address in said for addresses in OUTSIDE.values() for address in addresses)
     assert "Clients outside" not in said
     assert "spark.key" in said
 

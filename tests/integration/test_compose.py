@@ -17,7 +17,10 @@ import pytest_asyncio
 import yaml
 
 from eddyline.client.access import client_access
+from eddyline.client.connect import connect
 from eddyline.core.caller_channel import CallerAccess
+from eddyline.core.record import Record
+from eddyline.core.topic import Kind
 from eddyline.v1 import (
     apply_pb2,
     delivery_pb2,
@@ -181,6 +184,17 @@ async def test_what_is_put_into_a_bucket_is_read_at_the_store_and_watched_at_del
             if found := [(record.key, record.data) for record in frame.rows.records]:
                 break
     assert found == [(b"17", b"paid")]
+
+
+async def test_client_of_the_host_goes_on_by_published_ports(
+    cluster: Composed,
+) -> None:
+    published = tuple(cluster.address(role) for role in ROLES)
+    async with connect(published[0], access=owner(cluster)) as client:
+        topology = client.topology
+        assert (topology.stores, topology.ingests, topology.deliveries) == tuple((one,) for one in published)
+        assert {role.role for role in await client.statuses() if role.reachable} == set(ROLES)
+        await client.append("from-outside", [Record(data=b"1")], create=Kind.LOG)
 
 
 async def test_acknowledged_records_are_there_after_the_store_was_killed(cluster: Composed) -> None:

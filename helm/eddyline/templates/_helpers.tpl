@@ -118,13 +118,17 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- join "," $addresses -}}
 {{- end -}}
 
-{{/* What clients are told of ingest and delivery: the roles themselves call neither. */}}
-{{- define "eddyline.advertised" -}}
+{{/* What clients are told to call, for NOTES: what is advertised, else the names that the cluster knows. */}}
+{{- define "eddyline.told" -}}
 {{- with (index .root.Values .role).advertised -}}
 {{- join "," . -}}
 {{- else -}}
-{{- printf "%s:%d" (include "eddyline.host" .) (int .port) -}}
+{{- if eq .role "store" -}}{{ include "eddyline.storeAddresses" .root }}{{- else -}}{{ include "eddyline.address" . }}{{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{- define "eddyline.address" -}}
+{{- printf "%s:%d" (include "eddyline.host" .) (int .port) -}}
 {{- end -}}
 
 {{/* A number of values.yaml, which Helm reads as a float, as it was written. */}}
@@ -163,8 +167,13 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- $root := .root -}}
 - {name: EDDYLINE_COMMON_CLUSTER_ID, value: {{ $root.Values.clusterId | quote }}}
 - {name: EDDYLINE_COMMON_STORE_ADDRESSES, value: {{ include "eddyline.storeAddresses" $root | quote }}}
-- {name: EDDYLINE_COMMON_INGEST_ADDRESSES, value: {{ include "eddyline.advertised" (dict "root" $root "role" "ingest" "port" 7702) | quote }}}
-- {name: EDDYLINE_COMMON_DELIVERY_ADDRESSES, value: {{ include "eddyline.advertised" (dict "root" $root "role" "delivery" "port" 7703) | quote }}}
+- {name: EDDYLINE_COMMON_INGEST_ADDRESSES, value: {{ include "eddyline.address" (dict "root" $root "role" "ingest" "port" 7702) | quote }}}
+- {name: EDDYLINE_COMMON_DELIVERY_ADDRESSES, value: {{ include "eddyline.address" (dict "root" $root "role" "delivery" "port" 7703) | quote }}}
+{{- range $role := list "store" "ingest" "delivery" }}
+{{- with (index $root.Values $role).advertised }}
+- {name: EDDYLINE_COMMON_{{ upper $role }}_ADVERTISED_ADDRESSES, value: {{ join "," . | quote }}}
+{{- end }}
+{{- end }}
 - {name: EDDYLINE_COMMON_LOG_LEVEL, value: {{ $root.Values.log.level | quote }}}
 - {name: EDDYLINE_COMMON_LOG_FORMAT, value: {{ $root.Values.log.format | quote }}}
 - {name: EDDYLINE_COMMON_METRICS_KEY_FILE, value: /etc/eddyline/access/metrics.key}
@@ -443,6 +452,10 @@ claim: {{ toJson (index $found.spec.volumeClaimTemplates 0).spec }}
 {{- end -}}
 {{- if and .Values.nats.tls.clientCertificate (not .Values.nats.tls.secret) -}}
 {{- fail "nats.tls.clientCertificate needs nats.tls.secret, where the certificate is" -}}
+{{- end -}}
+{{- $advertised := len .Values.store.advertised -}}
+{{- if not (has $advertised (list 0 1 (int .Values.store.shards))) -}}
+{{- fail (printf "store.advertised has %d addresses, and there are %d stores: one for each, in order, or one for all" $advertised (int .Values.store.shards)) -}}
 {{- end -}}
 {{- range $role := list "ingest" "delivery" -}}
 {{- with (index $.Values $role).autoscaling -}}

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x65\x64\x64yline/v1/cluster.proto\x12\x0b\x65\x64\x64yline.v1\"\x14\n\x12GetTopologyRequest\"\x83\x01\n\x13GetTopologyResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\"\n\x06shards\x18\x02 \x03(\x0b\x32\x12.eddyline.v1.Shard\x12\x18\n\x10ingest_addresses\x18\x03 \x03(\t\x12\x1a\n\x12\x64\x65livery_addresses\x18\x04 \x03(\t\"-\n\x05Shard\x12\x13\n\x0bshard_index\x18\x01 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"\x12\n\x10GetStatusRequest\"\xde\x02\n\x11GetStatusResponse\x12\x1f\n\x04role\x18\x01 \x01(\x0e\x32\x11.eddyline.v1.Role\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x18\n\x10\x63ontract_version\x18\x04 \x01(\t\x12\r\n\x05ready\x18\x05 \x01(\x08\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x0b\n\x03pid\x18\x07 \x01(\x03\x12\x11\n\tuptime_ms\x18\x08 \x01(\x03\x12)\n\x05store\x18\t \x01(\x0b\x32\x18.eddyline.v1.StoreStatusH\x00\x12+\n\x06ingest\x18\n \x01(\x0b\x32\x19.eddyline.v1.IngestStatusH\x00\x12/\n\x08\x64\x65livery\x18\x0b \x01(\x0b\x32\x1b.eddyline.v1.DeliveryStatusH\x00\x12\x17\n\x0fmetrics_address\x18\x0c \x01(\tB\x08\n\x06\x64\x65tail\"\xf5\x03\n\x0bStoreStatus\x12\x13\n\x0bshard_index\x18\x01 \x01(\r\x12\x13\n\x0bshard_count\x18\x02 \x01(\r\x12\x13\n\x0btopic_count\x18\x03 \x01(\x04\x12\x14\n\x0csource_count\x18\x04 \x01(\x04\x12\x11\n\twal_bytes\x18\x05 \x01(\x04\x12\x16\n\x0e\x61ppended_count\x18\x06 \x01(\x04\x12\x17\n\x0f\x61pply_lag_bytes\x18\x07 \x01(\x04\x12\x10\n\x08instance\x18\x08 \x01(\x04\x12\x19\n\x11\x64ropped_key_count\x18\t \x01(\x04\x12/\n\x08recovery\x18\n \x01(\x0b\x32\x1d.eddyline.v1.RecoveryProgress\x12\x38\n\x11maintenance_stage\x18\x0b \x01(\x0e\x32\x1d.eddyline.v1.MaintenanceStage\x12\x12\n\ncheckpoint\x18\x0c \x01(\x04\x12\x15\n\rsegment_count\x18\r \x01(\x04\x12\x15\n\rsegment_bytes\x18\x0e \x01(\x04\x12\x19\n\x11unsegmented_bytes\x18\x0f \x01(\x04\x12\x17\n\x0f\x64isk_free_bytes\x18\x10 \x01(\x04\x12\x14\n\x0cmemory_bytes\x18\x11 \x01(\x04\x12\x15\n\rcorrupt_count\x18\x12 \x01(\x04\x12\x12\n\nwal_shards\x18\x13 \x01(\r\"?\n\x10RecoveryProgress\x12\x16\n\x0ereplayed_bytes\x18\x01 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x02 \x01(\x04\"\x89\x01\n\x0cIngestStatus\x12*\n\x07sources\x18\x01 \x03(\x0b\x32\x19.eddyline.v1.SourceHealth\x12\x16\n\x0enats_connected\x18\x02 \x01(\x08\x12\x1a\n\x12verification_count\x18\x03 \x01(\x04\x12\x19\n\x11\x64rifted_key_count\x18\x04 \x01(\x04\"\xa1\x01\n\x0cSourceHealth\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x10\n\x08since_ms\x18\x04 \x01(\x03\x12\x19\n\x11position_revision\x18\x05 \x01(\x04\x12\x0b\n\x03lag\x18\x06 \x01(\x04\x12\x13\n\x0bverified_ms\x18\x07 \x01(\x03\x12\x13\n\x0b\x64rift_count\x18\x08 \x01(\x04\"\xae\x01\n\x0e\x44\x65liveryStatus\x12\x13\n\x0bwatch_count\x18\x01 \x01(\x04\x12\x13\n\x0btopic_count\x18\x02 \x01(\x04\x12\x17\n\x0f\x64\x65livered_count\x18\x03 \x01(\x04\x12\x16\n\x0e\x62uffered_bytes\x18\x04 \x01(\x04\x12/\n\x08pressure\x18\x05 \x01(\x0b\x32\x1d.eddyline.v1.DeliveryPressure\x12\x10\n\x08\x64raining\x18\x06 \x01(\x08\"\xcc\x02\n\x10\x44\x65liveryPressure\x12\x10\n\x08pressure\x18\x01 \x01(\x01\x12\x12\n\nready_part\x18\x02 \x01(\x01\x12\x14\n\x0clatency_part\x18\x03 \x01(\x01\x12\x17\n\x0fsend_bytes_part\x18\x04 \x01(\x01\x12\'\n\x04step\x18\x05 \x01(\x0e\x32\x19.eddyline.v1.PressureStep\x12\x0f\n\x07step_ms\x18\x06 \x01(\x03\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\x11\n\twindow_us\x18\x08 \x01(\x03\x12\x1a\n\x12ready_topic_counts\x18\t \x03(\x04\x12\x17\n\x0flongest_wait_ms\x18\n \x01(\x03\x12\x1d\n\x15scheduling_latency_us\x18\x0b \x01(\x03\x12\x14\n\x0cqueued_bytes\x18\x0c \x01(\x04\x12\x1c\n\x14served_record_counts\x18\r \x03(\x04*|\n\x0cPressureStep\x12\x1d\n\x19PRESSURE_STEP_UNSPECIFIED\x10\x00\x12\x16\n\x12PRESSURE_STEP_REST\x10\x01\x12\x1a\n\x16PRESSURE_STEP_COALESCE\x10\x02\x12\x19\n\x15PRESSURE_STEP_SLOW_B0\x10\x03*\xc0\x02\n\x10MaintenanceStage\x12!\n\x1dMAINTENANCE_STAGE_UNSPECIFIED\x10\x00\x12\x1a\n\x16MAINTENANCE_STAGE_IDLE\x10\x01\x12\x1a\n\x16MAINTENANCE_STAGE_SEAL\x10\x02\x12 \n\x1cMAINTENANCE_STAGE_CHECKPOINT\x10\x03\x12\x1b\n\x17MAINTENANCE_STAGE_MERGE\x10\x04\x12\x1d\n\x19MAINTENANCE_STAGE_REWRITE\x10\x05\x12\x1d\n\x19MAINTENANCE_STAGE_RECLAIM\x10\x06\x12\x1a\n\x16MAINTENANCE_STAGE_BASE\x10\x07\x12\x1b\n\x17MAINTENANCE_STAGE_ERASE\x10\x08\x12\x1b\n\x17MAINTENANCE_STAGE_SCRUB\x10\t*P\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0e\n\nROLE_STORE\x10\x01\x12\x0f\n\x0bROLE_INGEST\x10\x02\x12\x11\n\rROLE_DELIVERY\x10\x03\x32\xb8\x01\n\x0e\x43lusterService\x12U\n\x0bGetTopology\x12\x1f.eddyline.v1.GetTopologyRequest\x1a .eddyline.v1.GetTopologyResponse\"\x03\x90\x02\x01\x12O\n\tGetStatus\x12\x1d.eddyline.v1.GetStatusRequest\x1a\x1e.eddyline.v1.GetStatusResponse\"\x03\x90\x02\x01\x42\x43\n\x0b\x65\x64\x64yline.v1B\x0c\x43lusterProtoP\x01Z\x16\x65\x64\x64yline/v1;eddylinev1\xaa\x02\x0b\x45\x64\x64yline.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x65\x64\x64yline/v1/cluster.proto\x12\x0b\x65\x64\x64yline.v1\"\x14\n\x12GetTopologyRequest\"\xed\x01\n\x13GetTopologyResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\"\n\x06shards\x18\x02 \x03(\x0b\x32\x12.eddyline.v1.Shard\x12\x18\n\x10ingest_addresses\x18\x03 \x03(\t\x12\x1a\n\x12\x64\x65livery_addresses\x18\x04 \x03(\t\x12 \n\x18internal_store_addresses\x18\x05 \x03(\t\x12!\n\x19internal_ingest_addresses\x18\x06 \x03(\t\x12#\n\x1binternal_delivery_addresses\x18\x07 \x03(\t\"-\n\x05Shard\x12\x13\n\x0bshard_index\x18\x01 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"\x12\n\x10GetStatusRequest\"\xde\x02\n\x11GetStatusResponse\x12\x1f\n\x04role\x18\x01 \x01(\x0e\x32\x11.eddyline.v1.Role\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x18\n\x10\x63ontract_version\x18\x04 \x01(\t\x12\r\n\x05ready\x18\x05 \x01(\x08\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x0b\n\x03pid\x18\x07 \x01(\x03\x12\x11\n\tuptime_ms\x18\x08 \x01(\x03\x12)\n\x05store\x18\t \x01(\x0b\x32\x18.eddyline.v1.StoreStatusH\x00\x12+\n\x06ingest\x18\n \x01(\x0b\x32\x19.eddyline.v1.IngestStatusH\x00\x12/\n\x08\x64\x65livery\x18\x0b \x01(\x0b\x32\x1b.eddyline.v1.DeliveryStatusH\x00\x12\x17\n\x0fmetrics_address\x18\x0c \x01(\tB\x08\n\x06\x64\x65tail\"\xf5\x03\n\x0bStoreStatus\x12\x13\n\x0bshard_index\x18\x01 \x01(\r\x12\x13\n\x0bshard_count\x18\x02 \x01(\r\x12\x13\n\x0btopic_count\x18\x03 \x01(\x04\x12\x14\n\x0csource_count\x18\x04 \x01(\x04\x12\x11\n\twal_bytes\x18\x05 \x01(\x04\x12\x16\n\x0e\x61ppended_count\x18\x06 \x01(\x04\x12\x17\n\x0f\x61pply_lag_bytes\x18\x07 \x01(\x04\x12\x10\n\x08instance\x18\x08 \x01(\x04\x12\x19\n\x11\x64ropped_key_count\x18\t \x01(\x04\x12/\n\x08recovery\x18\n \x01(\x0b\x32\x1d.eddyline.v1.RecoveryProgress\x12\x38\n\x11maintenance_stage\x18\x0b \x01(\x0e\x32\x1d.eddyline.v1.MaintenanceStage\x12\x12\n\ncheckpoint\x18\x0c \x01(\x04\x12\x15\n\rsegment_count\x18\r \x01(\x04\x12\x15\n\rsegment_bytes\x18\x0e \x01(\x04\x12\x19\n\x11unsegmented_bytes\x18\x0f \x01(\x04\x12\x17\n\x0f\x64isk_free_bytes\x18\x10 \x01(\x04\x12\x14\n\x0cmemory_bytes\x18\x11 \x01(\x04\x12\x15\n\rcorrupt_count\x18\x12 \x01(\x04\x12\x12\n\nwal_shards\x18\x13 \x01(\r\"?\n\x10RecoveryProgress\x12\x16\n\x0ereplayed_bytes\x18\x01 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x02 \x01(\x04\"\x89\x01\n\x0cIngestStatus\x12*\n\x07sources\x18\x01 \x03(\x0b\x32\x19.eddyline.v1.SourceHealth\x12\x16\n\x0enats_connected\x18\x02 \x01(\x08\x12\x1a\n\x12verification_count\x18\x03 \x01(\x04\x12\x19\n\x11\x64rifted_key_count\x18\x04 \x01(\x04\"\xa1\x01\n\x0cSourceHealth\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x10\n\x08since_ms\x18\x04 \x01(\x03\x12\x19\n\x11position_revision\x18\x05 \x01(\x04\x12\x0b\n\x03lag\x18\x06 \x01(\x04\x12\x13\n\x0bverified_ms\x18\x07 \x01(\x03\x12\x13\n\x0b\x64rift_count\x18\x08 \x01(\x04\"\xae\x01\n\x0e\x44\x65liveryStatus\x12\x13\n\x0bwatch_count\x18\x01 \x01(\x04\x12\x13\n\x0btopic_count\x18\x02 \x01(\x04\x12\x17\n\x0f\x64\x65livered_count\x18\x03 \x01(\x04\x12\x16\n\x0e\x62uffered_bytes\x18\x04 \x01(\x04\x12/\n\x08pressure\x18\x05 \x01(\x0b\x32\x1d.eddyline.v1.DeliveryPressure\x12\x10\n\x08\x64raining\x18\x06 \x01(\x08\"\xcc\x02\n\x10\x44\x65liveryPressure\x12\x10\n\x08pressure\x18\x01 \x01(\x01\x12\x12\n\nready_part\x18\x02 \x01(\x01\x12\x14\n\x0clatency_part\x18\x03 \x01(\x01\x12\x17\n\x0fsend_bytes_part\x18\x04 \x01(\x01\x12\'\n\x04step\x18\x05 \x01(\x0e\x32\x19.eddyline.v1.PressureStep\x12\x0f\n\x07step_ms\x18\x06 \x01(\x03\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\x11\n\twindow_us\x18\x08 \x01(\x03\x12\x1a\n\x12ready_topic_counts\x18\t \x03(\x04\x12\x17\n\x0flongest_wait_ms\x18\n \x01(\x03\x12\x1d\n\x15scheduling_latency_us\x18\x0b \x01(\x03\x12\x14\n\x0cqueued_bytes\x18\x0c \x01(\x04\x12\x1c\n\x14served_record_counts\x18\r \x03(\x04*|\n\x0cPressureStep\x12\x1d\n\x19PRESSURE_STEP_UNSPECIFIED\x10\x00\x12\x16\n\x12PRESSURE_STEP_REST\x10\x01\x12\x1a\n\x16PRESSURE_STEP_COALESCE\x10\x02\x12\x19\n\x15PRESSURE_STEP_SLOW_B0\x10\x03*\xc0\x02\n\x10MaintenanceStage\x12!\n\x1dMAINTENANCE_STAGE_UNSPECIFIED\x10\x00\x12\x1a\n\x16MAINTENANCE_STAGE_IDLE\x10\x01\x12\x1a\n\x16MAINTENANCE_STAGE_SEAL\x10\x02\x12 \n\x1cMAINTENANCE_STAGE_CHECKPOINT\x10\x03\x12\x1b\n\x17MAINTENANCE_STAGE_MERGE\x10\x04\x12\x1d\n\x19MAINTENANCE_STAGE_REWRITE\x10\x05\x12\x1d\n\x19MAINTENANCE_STAGE_RECLAIM\x10\x06\x12\x1a\n\x16MAINTENANCE_STAGE_BASE\x10\x07\x12\x1b\n\x17MAINTENANCE_STAGE_ERASE\x10\x08\x12\x1b\n\x17MAINTENANCE_STAGE_SCRUB\x10\t*P\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0e\n\nROLE_STORE\x10\x01\x12\x0f\n\x0bROLE_INGEST\x10\x02\x12\x11\n\rROLE_DELIVERY\x10\x03\x32\xb8\x01\n\x0e\x43lusterService\x12U\n\x0bGetTopology\x12\x1f.eddyline.v1.GetTopologyRequest\x1a .eddyline.v1.GetTopologyResponse\"\x03\x90\x02\x01\x12O\n\tGetStatus\x12\x1d.eddyline.v1.GetStatusRequest\x1a\x1e.eddyline.v1.GetStatusResponse\"\x03\x90\x02\x01\x42\x43\n\x0b\x65\x64\x64yline.v1B\x0c\x43lusterProtoP\x01Z\x16\x65\x64\x64yline/v1;eddylinev1\xaa\x02\x0b\x45\x64\x64yline.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,34 +36,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CLUSTERSERVICE'].methods_by_name['GetTopology']._serialized_options = b'\220\002\001'
   _globals['_CLUSTERSERVICE'].methods_by_name['GetStatus']._loaded_options = None
   _globals['_CLUSTERSERVICE'].methods_by_name['GetStatus']._serialized_options = b'\220\002\001'
-  _globals['_PRESSURESTEP']._serialized_start=2003
-  _globals['_PRESSURESTEP']._serialized_end=2127
-  _globals['_MAINTENANCESTAGE']._serialized_start=2130
-  _globals['_MAINTENANCESTAGE']._serialized_end=2450
-  _globals['_ROLE']._serialized_start=2452
-  _globals['_ROLE']._serialized_end=2532
+  _globals['_PRESSURESTEP']._serialized_start=2109
+  _globals['_PRESSURESTEP']._serialized_end=2233
+  _globals['_MAINTENANCESTAGE']._serialized_start=2236
+  _globals['_MAINTENANCESTAGE']._serialized_end=2556
+  _globals['_ROLE']._serialized_start=2558
+  _globals['_ROLE']._serialized_end=2638
   _globals['_GETTOPOLOGYREQUEST']._serialized_start=42
   _globals['_GETTOPOLOGYREQUEST']._serialized_end=62
   _globals['_GETTOPOLOGYRESPONSE']._serialized_start=65
-  _globals['_GETTOPOLOGYRESPONSE']._serialized_end=196
-  _globals['_SHARD']._serialized_start=198
-  _globals['_SHARD']._serialized_end=243
-  _globals['_GETSTATUSREQUEST']._serialized_start=245
-  _globals['_GETSTATUSREQUEST']._serialized_end=263
-  _globals['_GETSTATUSRESPONSE']._serialized_start=266
-  _globals['_GETSTATUSRESPONSE']._serialized_end=616
-  _globals['_STORESTATUS']._serialized_start=619
-  _globals['_STORESTATUS']._serialized_end=1120
-  _globals['_RECOVERYPROGRESS']._serialized_start=1122
-  _globals['_RECOVERYPROGRESS']._serialized_end=1185
-  _globals['_INGESTSTATUS']._serialized_start=1188
-  _globals['_INGESTSTATUS']._serialized_end=1325
-  _globals['_SOURCEHEALTH']._serialized_start=1328
-  _globals['_SOURCEHEALTH']._serialized_end=1489
-  _globals['_DELIVERYSTATUS']._serialized_start=1492
-  _globals['_DELIVERYSTATUS']._serialized_end=1666
-  _globals['_DELIVERYPRESSURE']._serialized_start=1669
-  _globals['_DELIVERYPRESSURE']._serialized_end=2001
-  _globals['_CLUSTERSERVICE']._serialized_start=2535
-  _globals['_CLUSTERSERVICE']._serialized_end=2719
+  _globals['_GETTOPOLOGYRESPONSE']._serialized_end=302
+  _globals['_SHARD']._serialized_start=304
+  _globals['_SHARD']._serialized_end=349
+  _globals['_GETSTATUSREQUEST']._serialized_start=351
+  _globals['_GETSTATUSREQUEST']._serialized_end=369
+  _globals['_GETSTATUSRESPONSE']._serialized_start=372
+  _globals['_GETSTATUSRESPONSE']._serialized_end=722
+  _globals['_STORESTATUS']._serialized_start=725
+  _globals['_STORESTATUS']._serialized_end=1226
+  _globals['_RECOVERYPROGRESS']._serialized_start=1228
+  _globals['_RECOVERYPROGRESS']._serialized_end=1291
+  _globals['_INGESTSTATUS']._serialized_start=1294
+  _globals['_INGESTSTATUS']._serialized_end=1431
+  _globals['_SOURCEHEALTH']._serialized_start=1434
+  _globals['_SOURCEHEALTH']._serialized_end=1595
+  _globals['_DELIVERYSTATUS']._serialized_start=1598
+  _globals['_DELIVERYSTATUS']._serialized_end=1772
+  _globals['_DELIVERYPRESSURE']._serialized_start=1775
+  _globals['_DELIVERYPRESSURE']._serialized_end=2107
+  _globals['_CLUSTERSERVICE']._serialized_start=2641
+  _globals['_CLUSTERSERVICE']._serialized_end=2825
 # @@protoc_insertion_point(module_scope)

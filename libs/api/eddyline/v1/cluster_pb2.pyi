@@ -146,7 +146,10 @@ Global___GetTopologyRequest: _TypeAlias = GetTopologyRequest  # noqa: Y015
 
 @_typing.final
 class GetTopologyResponse(_message.Message):
-    """Answer of GetTopology."""
+    """Answer of GetTopology. A client calls the roles by the first three lists. Where the roles are told other addresses for clients
+    than they have among each other, the three internal lists hold the latter: a client that reached the cluster by one of
+    those is beside the roles, and calls all of them so.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -154,6 +157,9 @@ class GetTopologyResponse(_message.Message):
     SHARDS_FIELD_NUMBER: _builtins.int
     INGEST_ADDRESSES_FIELD_NUMBER: _builtins.int
     DELIVERY_ADDRESSES_FIELD_NUMBER: _builtins.int
+    INTERNAL_STORE_ADDRESSES_FIELD_NUMBER: _builtins.int
+    INTERNAL_INGEST_ADDRESSES_FIELD_NUMBER: _builtins.int
+    INTERNAL_DELIVERY_ADDRESSES_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Id of the cluster."""
     @_builtins.property
@@ -170,6 +176,18 @@ class GetTopologyResponse(_message.Message):
     def delivery_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Addresses of delivery, `host:port`."""
 
+    @_builtins.property
+    def internal_store_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Addresses of the stores among the roles, by shard index. Empty = as `shards`; likewise the next two."""
+
+    @_builtins.property
+    def internal_ingest_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Addresses of ingest among the roles."""
+
+    @_builtins.property
+    def internal_delivery_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Addresses of delivery among the roles."""
+
     def __init__(
         self,
         *,
@@ -177,10 +195,13 @@ class GetTopologyResponse(_message.Message):
         shards: _abc.Iterable[Global___Shard] | None = ...,
         ingest_addresses: _abc.Iterable[_builtins.str] | None = ...,
         delivery_addresses: _abc.Iterable[_builtins.str] | None = ...,
+        internal_store_addresses: _abc.Iterable[_builtins.str] | None = ...,
+        internal_ingest_addresses: _abc.Iterable[_builtins.str] | None = ...,
+        internal_delivery_addresses: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "delivery_addresses", b"delivery_addresses", "ingest_addresses", b"ingest_addresses", "shards", b"shards"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "delivery_addresses", b"delivery_addresses", "ingest_addresses", b"ingest_addresses", "internal_delivery_addresses", b"internal_delivery_addresses", "internal_ingest_addresses", b"internal_ingest_addresses", "internal_store_addresses", b"internal_store_addresses", "shards", b"shards"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -197,7 +218,7 @@ class Shard(_message.Message):
     shard_index: _builtins.int
     """Index, from 0."""
     address: _builtins.str
-    """Address, `host:port`."""
+    """Address, `host:port`. Several shards may have one, where what answers there passes calls on."""
     def __init__(
         self,
         *,

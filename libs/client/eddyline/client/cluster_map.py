@@ -57,7 +57,7 @@ class ClusterMap:
         """
         stub = cluster_pb2_grpc.ClusterServiceStub(self.channels.to(address))
         answer = await call_once(stub.GetTopology(cluster_pb2.GetTopologyRequest(), timeout=timeout_s))
-        found = topology_from_pb(answer)
+        found = topology_from_pb(answer, address)
         if found.cluster_id != self.topology.cluster_id:
             return False
         if found != self.topology:

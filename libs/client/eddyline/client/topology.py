@@ -67,7 +67,7 @@ class Channels:
 
 
 async def find_topology(channels: Channels, addresses: Sequence[str], *, retry: Retry, timeout_s: float) -> Topology:
-    """Ask the addresses in turn until one answers.
+    """Ask the addresses in turn until one answers. Addresses of the answer are those for a client at that one.
 
     Raises:
         NotReady: none did in time.
@@ -81,14 +81,37 @@ async def find_topology(channels: Channels, addresses: Sequence[str], *, retry: 
         return await stub.GetTopology(cluster_pb2.GetTopologyRequest(), timeout=min(left_s, ASK_TIMEOUT_S))
 
     answer = await retry.run(ask, timeout_s=timeout_s)
-    return topology_from_pb(answer)
+    return topology_from_pb(answer, addresses[attempt % len(addresses)])
 
 
-def topology_from_pb(answer: cluster_pb2.GetTopologyResponse) -> Topology:
-    """What a role answered."""
-    return Topology(
-        cluster_id=answer.cluster_id,
-        stores=tuple(shard.address for shard in sorted(answer.shards, key=lambda shard: shard.shard_index)),
-        ingests=tuple(answer.ingest_addresses),
-        deliveries=tuple(answer.delivery_addresses),
+def topology_from_pb(answer: cluster_pb2.GetTopologyResponse, asked: str) -> Topology:
+    """What a role answered that was asked at the address `asked`.
+
+    A client that reached it by a name that the roles have among each other calls all of them so: what is advertised to
+    others may lead nowhere from there, e.g. to loopback in a container.
+    """
+    internal = (
+        tuple(answer.internal_store_addresses),
+        tuple(answer.internal_ingest_addresses),
+        tuple(answer.internal_delivery_addresses),
+    )
+    if any(is_name_of(asked, address) for of_role in internal for address in of_role):
+        stores, ingests, deliveries = internal
+    else:
+        stores = tuple(shard.address for shard in sorted(answer.shards, key=lambda shard: shard.shard_index))
+        ingests, deliveries = tuple(answer.ingest_addresses), tuple(answer.delivery_addresses)
+    return Topology(cluster_id=answer.cluster_id, stores=stores, ingests=ingests, deliveries=deliveries)
+
+
+def is_name_of(asked: str, address: str) -> bool:
+    """Whether two addresses name the same: the whole of `address`, or its host without the last labels (a Service within its
+    namespace) or without the first (all pods of a headless one)."""
+    host, _, port = asked.lower().rpartition(":")
+    of_host, _, of_port = address.lower().rpartition(":")
+    if port != of_port:
+        return False
+    labels, of_labels = host.split("."), of_host.split(".")
+    is_number = of_labels[-1].isdecimal() or ":" in of_host
+    return labels == of_labels or (
+        not is_number and (labels == of_labels[: len(labels)] or labels == of_labels[-len(labels) :])
     )

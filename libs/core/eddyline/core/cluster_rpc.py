@@ -1,7 +1,8 @@
 """ClusterService as every role serves it: where the roles are, and how this one does.
 
-The topology comes from the settings, and where they leave out the role's own address, from where it listens; the status from
-a callable of the role, asked at each call on the loop, so it must not block.
+The topology comes from the settings, and where they leave out the role's own address, from where it listens. Advertised
+addresses go before those that roles have among each other, which are then told beside them, for clients that are beside
+the roles. The status comes from a callable of the role, asked at each call on the loop, so it must not block.
 """
 
 from __future__ import annotations
@@ -63,15 +64,28 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
     async def GetTopology(
         self, request: cluster_pb2.GetTopologyRequest, context: object
     ) -> cluster_pb2.GetTopologyResponse:
-        return cluster_pb2.GetTopologyResponse(
-            cluster_id=self._common.cluster_id,
-            shards=[
-                cluster_pb2.Shard(shard_index=index, address=address)
-                for index, address in enumerate(self._addresses(cluster_pb2.ROLE_STORE, "store_addresses"))
-            ],
-            ingest_addresses=self._addresses(cluster_pb2.ROLE_INGEST, "ingest_addresses"),
-            delivery_addresses=self._addresses(cluster_pb2.ROLE_DELIVERY, "delivery_addresses"),
+        stores = self._addresses(cluster_pb2.ROLE_STORE, "store_addresses")
+        ingests = self._addresses(cluster_pb2.ROLE_INGEST, "ingest_addresses")
+        deliveries = self._addresses(cluster_pb2.ROLE_DELIVERY, "delivery_addresses")
+        common = self._common
+        told_stores = common.store_advertised_addresses or stores
+        if len(told_stores) == 1:
+            told_stores *= len(stores)
+        answer = cluster_pb2.GetTopologyResponse(
+            cluster_id=common.cluster_id,
+            shards=[cluster_pb2.Shard(shard_index=index, address=address) for index, address in enumerate(told_stores)],
+            ingest_addresses=common.ingest_advertised_addresses or ingests,
+            delivery_addresses=common.delivery_advertised_addresses or deliveries,
         )
+        if (
+            common.store_advertised_addresses
+            or common.ingest_advertised_addresses
+            or common.delivery_advertised_addresses
+        ):
+            answer.internal_store_addresses.extend(stores)
+            answer.internal_ingest_addresses.extend(ingests)
+            answer.internal_delivery_addresses.extend(deliveries)
+        return answer
 
     def _addresses(self, role: cluster_pb2.Role.ValueType, name: AddressesName) -> tuple[str, ...]:
         """A role's addresses by the settings; our own where they say nothing of our role."""

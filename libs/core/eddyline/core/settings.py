@@ -67,12 +67,19 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CommonSettings:
-    """What every role is told of the cluster, by `EDDYLINE_COMMON_` names."""
+    """What every role is told of the cluster, by `EDDYLINE_COMMON_` names.
+
+    Roles call each other by `…_addresses`. Clients are told `…_advertised_addresses`, where there are any: of the stores
+    one a shard, or one for all of them.
+    """
 
     cluster_id: str = "local"
     store_addresses: tuple[str, ...] = ("127.0.0.1:7701",)
     ingest_addresses: tuple[str, ...] = ("127.0.0.1:7702",)
     delivery_addresses: tuple[str, ...] = ("127.0.0.1:7703",)
+    store_advertised_addresses: tuple[str, ...] = ()
+    ingest_advertised_addresses: tuple[str, ...] = ()
+    delivery_advertised_addresses: tuple[str, ...] = ()
     log_level: str = "INFO"
     log_format: str = "plain"
     metrics_key_file: str = ""
@@ -99,9 +106,16 @@ class CommonSettings:
             )
         if len(set(self.store_addresses)) != len(self.store_addresses):
             raise SettingsError(f"{COMMON_PREFIX}STORE_ADDRESSES names a store twice; each is one shard, in order")
-        for name in ("store_addresses", "ingest_addresses", "delivery_addresses"):
-            for address in getattr(self, name):
-                check_address(f"{COMMON_PREFIX}{name.upper()}", address)
+        advertised, stores = len(self.store_advertised_addresses), len(self.store_addresses)
+        if advertised not in (0, 1, stores):
+            raise SettingsError(
+                f"{COMMON_PREFIX}STORE_ADVERTISED_ADDRESSES has {advertised} addresses, and there are {stores} stores: "
+                f"one for each, in order, or one for all"
+            )
+        for role in ("store", "ingest", "delivery"):
+            for name in (f"{role}_addresses", f"{role}_advertised_addresses"):
+                for address in getattr(self, name):
+                    check_address(f"{COMMON_PREFIX}{name.upper()}", address)
         check_choice(f"{COMMON_PREFIX}LOG_LEVEL", self.log_level, LOG_LEVELS)
         check_choice(f"{COMMON_PREFIX}LOG_FORMAT", self.log_format, LOG_FORMATS)
         if self.otlp_url and not _OTLP_URL.fullmatch(self.otlp_url):

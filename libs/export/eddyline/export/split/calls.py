@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 import grpc
 
 from eddyline.client.call import CALL_TIMEOUT_S, RETRY_CAP_S, STREAM_RETRYABLE, retry_after_s
+from eddyline.client.topology import topology_from_pb
 from eddyline.core.backoff import Backoff
 from eddyline.core.clock import SystemClock
 from eddyline.core.errors import Code, NotReady
@@ -277,7 +278,7 @@ class Cluster:
                         raise failure from None
                     continue
                 if answer.shards:
-                    return tuple(shard.address for shard in sorted(answer.shards, key=lambda shard: shard.shard_index))
+                    return topology_from_pb(answer, seed).stores
                 failure = NotReady(f"{seed} knows of no store")
             tried = f"{', '.join(self._seeds)} (option store), {how_dialled(self._access)}"
             patience.wait(NotReady(f"no answer from {tried}: {failure.message}"))

@@ -163,6 +163,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNAVAILABLE: a write was sent to NATS and no answer came: it may be written, now or later."""
     ERROR_REASON_APPLY_PENDING: _ErrorReason.ValueType  # 68
     """DEADLINE_EXCEEDED: the write is done; the store had not applied it when the time was over."""
+    ERROR_REASON_FOREIGN_SUBJECTS: _ErrorReason.ValueType  # 69
+    """FAILED_PRECONDITION: the bucket's stream holds subjects that are no keys of the bucket, so it is not copied or compared."""
     ERROR_REASON_ARTIFACT_INVALID: _ErrorReason.ValueType  # 70
     """DATA_LOSS: an artifact is not what its manifest says, or the manifest is none that this version reads; nothing landed."""
     ERROR_REASON_ARTIFACT_NOT_FOUND: _ErrorReason.ValueType  # 71
@@ -329,6 +331,8 @@ ERROR_REASON_WRITE_UNKNOWN: ErrorReason.ValueType  # 67
 """UNAVAILABLE: a write was sent to NATS and no answer came: it may be written, now or later."""
 ERROR_REASON_APPLY_PENDING: ErrorReason.ValueType  # 68
 """DEADLINE_EXCEEDED: the write is done; the store had not applied it when the time was over."""
+ERROR_REASON_FOREIGN_SUBJECTS: ErrorReason.ValueType  # 69
+"""FAILED_PRECONDITION: the bucket's stream holds subjects that are no keys of the bucket, so it is not copied or compared."""
 ERROR_REASON_ARTIFACT_INVALID: ErrorReason.ValueType  # 70
 """DATA_LOSS: an artifact is not what its manifest says, or the manifest is none that this version reads; nothing landed."""
 ERROR_REASON_ARTIFACT_NOT_FOUND: ErrorReason.ValueType  # 71

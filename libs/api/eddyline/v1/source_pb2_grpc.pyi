@@ -68,7 +68,7 @@ class SourceServiceStub:
     """Compares a source's fold with its bucket, key by key and value by value. While the bucket changes, keys that
     are still under way are looked at again, for at most `settle_ms`. VerifySource says more, and how far it is.
     Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, NOT_KV (it copies a stream), THROTTLED (too many wait),
-    BUCKET_NOT_FOUND, NATS_UNREACHABLE, STORE_UNREACHABLE;
+    BUCKET_NOT_FOUND, FOREIGN_SUBJECTS, NATS_UNREACHABLE, STORE_UNREACHABLE;
     of reading the fold TOPIC_NOT_FOUND (deleted meanwhile), TOO_MANY_SCANS, SCAN_EXPIRED, DATA_CORRUPT.
     """
     VerifySource: _aio.UnaryStreamMultiCallable[_source_pb2.VerifySourceRequest, _source_pb2.VerifySourceResponse]
@@ -77,7 +77,7 @@ class SourceServiceStub:
     different then is told too; a source that its bucket or its policy stopped is left as it is, see `repair_trouble`. One verification at a time a replica; up to 16 others wait. Appends and reads go on.
     Retry: safe.
     Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, NOT_KV (it copies a stream), THROTTLED (too many wait),
-    BUCKET_NOT_FOUND, NATS_UNREACHABLE, STORE_UNREACHABLE; of reading the fold TOPIC_NOT_FOUND (deleted meanwhile),
+    BUCKET_NOT_FOUND, FOREIGN_SUBJECTS, NATS_UNREACHABLE, STORE_UNREACHABLE; of reading the fold TOPIC_NOT_FOUND (deleted meanwhile),
     TOO_MANY_SCANS, SCAN_EXPIRED, DATA_CORRUPT; of a repair READ_ONLY, COMMIT_UNKNOWN.
     """
 
@@ -189,7 +189,7 @@ class SourceServiceServicer(metaclass=_abc_1.ABCMeta):
         """Compares a source's fold with its bucket, key by key and value by value. While the bucket changes, keys that
         are still under way are looked at again, for at most `settle_ms`. VerifySource says more, and how far it is.
         Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, NOT_KV (it copies a stream), THROTTLED (too many wait),
-        BUCKET_NOT_FOUND, NATS_UNREACHABLE, STORE_UNREACHABLE;
+        BUCKET_NOT_FOUND, FOREIGN_SUBJECTS, NATS_UNREACHABLE, STORE_UNREACHABLE;
         of reading the fold TOPIC_NOT_FOUND (deleted meanwhile), TOO_MANY_SCANS, SCAN_EXPIRED, DATA_CORRUPT.
         """
 
@@ -204,7 +204,7 @@ class SourceServiceServicer(metaclass=_abc_1.ABCMeta):
         different then is told too; a source that its bucket or its policy stopped is left as it is, see `repair_trouble`. One verification at a time a replica; up to 16 others wait. Appends and reads go on.
         Retry: safe.
         Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, NOT_KV (it copies a stream), THROTTLED (too many wait),
-        BUCKET_NOT_FOUND, NATS_UNREACHABLE, STORE_UNREACHABLE; of reading the fold TOPIC_NOT_FOUND (deleted meanwhile),
+        BUCKET_NOT_FOUND, FOREIGN_SUBJECTS, NATS_UNREACHABLE, STORE_UNREACHABLE; of reading the fold TOPIC_NOT_FOUND (deleted meanwhile),
         TOO_MANY_SCANS, SCAN_EXPIRED, DATA_CORRUPT; of a repair READ_ONLY, COMMIT_UNKNOWN.
         """
 

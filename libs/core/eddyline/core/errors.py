@@ -144,6 +144,15 @@ class BucketNotFound(EddylineError):
     code, reason = Code.NOT_FOUND, "BUCKET_NOT_FOUND"
 
 
+class ForeignSubjects(EddylineError):
+    """A bucket's stream holds subjects that are no keys of the bucket.
+
+    Operator action: copy it as a stream, which takes every subject, or remove those messages from it.
+    """
+
+    code, reason = Code.FAILED_PRECONDITION, "FOREIGN_SUBJECTS"
+
+
 class TopicExists(EddylineError):
     """A topic of this name exists."""
 

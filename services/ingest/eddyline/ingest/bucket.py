@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eddyline.core.kv_errors import BucketForbids
+from eddyline.ingest.key_rule import own_rule
 
 if TYPE_CHECKING:
     from eddyline.ingest.stream import Stream
@@ -32,6 +33,8 @@ class Bucket:
         """
         if self.mirror:
             self._forbid("mirror", "is a mirror; write into the bucket that it mirrors")
+        if self.stream.rule != own_rule(self.stream.bucket):
+            self._forbid("subject_transform", f"stores its writes elsewhere: {self.stream.rule_name}")
         if self.sealed:
             self._forbid("sealed", "is sealed; nothing is written into it any more")
         if ttl and not self.stream.msg_ttl:

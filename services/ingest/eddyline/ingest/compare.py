@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eddyline.core.errors import NotKv, Throttled
+from eddyline.core.errors import ForeignSubjects, NotKv, Throttled
 from eddyline.core.record import Op
 from eddyline.ingest.settle import Settling, Suspect
 from eddyline.ingest.sides import Live, Sides, keys_and_values, live_entry, live_message
@@ -148,7 +148,7 @@ class Comparer:
         """The same, with how far it is: at each new stage, and twice a second at most. Whoever breaks off closes it.
 
         Raises:
-            NotKv, Throttled, BucketNotFound, NatsUnreachable, and what the store's reads raise.
+            NotKv, Throttled, BucketNotFound, ForeignSubjects, NatsUnreachable, and what the store's reads raise.
         """
         if not source.bucket:
             raise NotKv(f"source {source.name} copies a stream, which has no fold to compare", source=source.name)
@@ -163,6 +163,11 @@ class Comparer:
             yield VerifyProgress(Stage.COUNTS)
             async with self._turn:
                 stream = await self._jetstream.stream(source.bucket)
+                strays = await self._jetstream.stray_subjects(stream)
+                if strays is not None:
+                    raise ForeignSubjects(
+                        f"{stream.origin} cannot be compared: {strays.in_words(stream.rule)}", bucket=source.bucket
+                    )
                 sides = Sides(
                     source,
                     stream,

@@ -289,16 +289,20 @@ class Consumer:
         if self._asked:
             self._asked -= 1
         self._alone = False
-        if subject.startswith(self._prefix):
-            try:
-                chunk, row = self._gather(subject, data, headers, delivery)
-            except SourceStopped as stopped:
-                self._fail(stopped)
-                return
-            if self._tracer.is_on:
-                trace_message(self._tracer, chunk, headers, revision, self._metadata.get("eddyline_source", ""))
-            if revision > self._revision + 1:
-                chunk.jumps.append(Jump(row, self._revision, self._time_ns, revision))
+        if not subject.startswith(self._prefix):
+            # Judged before the next attempt: what the stream holds decides what becomes of the source.
+            shown = subject[:SHOWN_KEY_BYTES].decode(errors="backslashreplace")
+            self._fail(ConsumerLost(f"revision {revision} of {self._stream.origin} is no key of it: subject {shown}"))
+            return
+        try:
+            chunk, row = self._gather(subject, data, headers, delivery)
+        except SourceStopped as stopped:
+            self._fail(stopped)
+            return
+        if self._tracer.is_on:
+            trace_message(self._tracer, chunk, headers, revision, self._metadata.get("eddyline_source", ""))
+        if revision > self._revision + 1:
+            chunk.jumps.append(Jump(row, self._revision, self._time_ns, revision))
         self._revision = revision
         self._time_ns = time_ns
         self.pending = pending

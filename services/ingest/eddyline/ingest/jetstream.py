@@ -21,6 +21,15 @@ from nats.errors import Error as NatsError
 from eddyline.core.errors import BucketNotFound, NatsUnreachable
 from eddyline.ingest.bucket import Bucket
 from eddyline.ingest.cancellation import cancellation_kept
+from eddyline.ingest.key_rule import (
+    BUCKET_STREAM,
+    SUBJECTS_SHOWN,
+    KeyRule,
+    StraySubjects,
+    own_rule,
+    possible_rules,
+    rule_of,
+)
 from eddyline.ingest.stream import BUCKET_PATTERN, STREAM_PATTERN, Stream, time_ns
 
 if TYPE_CHECKING:
@@ -42,6 +51,10 @@ _UNAVAILABLE: Final = 10008
 _STREAM_NOT_FOUND: Final = 10059
 _MESSAGE_NOT_FOUND: Final = 10037
 _CONSUMER_NOT_FOUND: Final = 10014
+_BEHIND_ALL: Final = 1 << 40
+"""An offset behind every subject: the server counts them and lists none."""
+_EVERY_SUBJECT: Final = KeyRule(b"", "")
+"""Of a stream by itself: a subject is a key."""
 _REPLACED: Final = "\N{REPLACEMENT CHARACTER}"
 
 Json = dict[str, object]
@@ -79,7 +92,7 @@ class JetStream:
         Raises:
             BucketNotFound, NatsUnreachable.
         """
-        return _bucket_stream(bucket, await self._bucket_info(bucket))
+        return await self._bucket_stream(bucket, await self._bucket_info(bucket))
 
     async def named_stream(self, name: str) -> Stream:
         """A stream by its name.
@@ -89,7 +102,9 @@ class JetStream:
         """
         if not STREAM_PATTERN.fullmatch(name):
             raise BucketNotFound(f"no stream can be called {name!r}", stream=name)
-        return _stream_of(await self._ask(f"STREAM.INFO.{name}", {}, origin=f"stream {name}"), bucket="", prefix="")
+        return _stream_of(
+            await self._ask(f"STREAM.INFO.{name}", {}, origin=f"stream {name}"), bucket="", rule=_EVERY_SUBJECT
+        )
 
     async def source_stream(self, definition: SourceDefinition) -> Stream:
         """The stream that a source reads.
@@ -118,7 +133,7 @@ class JetStream:
         answer = await self._bucket_info(name, timeout_s)
         config = _object(answer, "config")
         return Bucket(
-            stream=_bucket_stream(name, answer),
+            stream=await self._bucket_stream(name, answer),
             message_bytes_max=max(_number(config, "max_msg_size"), 0),
             mirror=isinstance(config.get("mirror"), dict),
             sealed=config.get("sealed") is True,
@@ -147,6 +162,35 @@ class JetStream:
                 return Subjects(frozenset(names), paged=page > 0)
         raise NatsUnreachable(f"the subjects of {stream.name} did not end after {PAGES_MAX} pages")
 
+    async def stray_subjects(self, stream: Stream) -> StraySubjects | None:
+        """Subjects of a bucket's stream that are none of its keys; None = it holds none.
+
+        One request where there is none, which counts on the server and lists nothing.
+
+        Raises:
+            BucketNotFound, NatsUnreachable.
+        """
+        if not stream.bucket or not stream.message_count:
+            return None
+        path = f"STREAM.INFO.{stream.name}"
+        body: Json = {"subjects_filter": stream.filter_subject, "offset": _BEHIND_ALL}
+        answer = await self._ask(path, body, origin=stream.origin, timeout_s=LISTING_TIMEOUT_S)
+        held = _number(_object(answer, "state"), "num_subjects")
+        count = held - _number(answer, "total")
+        first: list[str] = []
+        offset = 0
+        for _ in range(PAGES_MAX if count > 0 else 0):
+            body = {"subjects_filter": ">", "offset": offset}
+            answer = await self._ask(path, body, origin=stream.origin, timeout_s=LISTING_TIMEOUT_S)
+            found = _object(answer, "state").get("subjects")
+            listed = list(found) if isinstance(found, dict) else []
+            first += sorted(name for name in listed if not name.encode().startswith(stream.prefix))
+            offset += len(listed)
+            if not listed or len(first) >= SUBJECTS_SHOWN or offset >= _number(answer, "total"):
+                break
+        # A key that came between the server's two counts is no stray, and none is then found.
+        return StraySubjects(max(count, len(first)), held, tuple(first[:SUBJECTS_SHOWN])) if first else None
+
     async def message_at(self, stream: Stream, revision: int) -> StoredMessage | None:
         """The message of one revision; None = it is gone."""
         return await self._message(stream, {"seq": revision})
@@ -156,13 +200,16 @@ class JetStream:
         return await self._message(stream, {"last_by_subj": subject})
 
     async def next_message(self, stream: Stream, revision: int) -> StoredMessage | None:
-        """The first message of the bucket from `revision` (inclusive) on; None = none now."""
-        return await self._message(stream, {"seq": revision, "next_by_subj": stream.filter_subject})
+        """The first message from `revision` (inclusive) on, whatever its subject; None = none now."""
+        return await self._message(stream, {"seq": revision, "next_by_subj": ">"})
 
     async def create_consumer(
         self, stream: Stream, name: str, *, policy: DeliverPolicy, start_revision: int, metadata: dict[str, str]
     ) -> int:
-        """Make a pull consumer that acknowledges nothing; the number of messages that wait for it."""
+        """Make a pull consumer that acknowledges nothing; the number of messages that wait for it.
+
+        From a revision on it brings every message of the stream, so that one that is no key of the bucket is seen.
+        """
         config: Json = {
             "name": name,
             "deliver_policy": policy,
@@ -175,7 +222,7 @@ class JetStream:
         }
         if policy == "by_start_sequence":
             config["opt_start_seq"] = start_revision
-        if not stream.plain or policy == "last_per_subject":
+        if policy == "last_per_subject":
             config["filter_subject"] = stream.filter_subject
         path = f"CONSUMER.CREATE.{stream.name}.{name}"
         if "filter_subject" in config:
@@ -199,10 +246,25 @@ class JetStream:
                 return names
         raise NatsUnreachable(f"the consumers of {stream_name} did not end after {PAGES_MAX} pages")
 
+    async def _bucket_stream(self, bucket: str, answer: Json) -> Stream:
+        """A bucket's stream, with the rule of its keys. A message is read only where the configuration leaves it open."""
+        config = _object(answer, "config")
+        rules = possible_rules(bucket, config)
+        stream = _stream_of(answer, bucket=bucket, rule=rules[0])
+        is_mirror = isinstance(config.get("mirror"), dict)
+        if stream.message_count and (is_mirror or len(rules) > 1):
+            first = await self.next_message(stream, stream.first_revision)
+            if first is not None:
+                rule = rule_of(rules, first["subject"].encode(), is_mirror=is_mirror)
+                stream = _stream_of(answer, bucket=bucket, rule=rule)
+        return stream
+
     async def _bucket_info(self, bucket: str, timeout_s: float = TIMEOUT_S) -> Json:
         if not BUCKET_PATTERN.fullmatch(bucket):
             raise BucketNotFound(f"no bucket can be called {bucket!r}", bucket=bucket)
-        return await self._ask(f"STREAM.INFO.KV_{bucket}", {}, origin=f"bucket {bucket}", timeout_s=timeout_s)
+        return await self._ask(
+            f"STREAM.INFO.{BUCKET_STREAM}{bucket}", {}, origin=f"bucket {bucket}", timeout_s=timeout_s
+        )
 
     async def _message(self, stream: Stream, query: Json) -> StoredMessage | None:
         answer = await self._ask(
@@ -278,14 +340,7 @@ def _is_heard(replica: Json) -> bool:
     return not replica.get("offline") and (replica.get("current") is True or lately)
 
 
-def _bucket_stream(bucket: str, answer: Json) -> Stream:
-    mirror = _object(answer, "config").get("mirror")
-    # A mirror of a bucket keeps the subjects of its origin.
-    named = _text(mirror, "name").removeprefix("KV_") if isinstance(mirror, dict) else bucket
-    return _stream_of(answer, bucket=bucket, prefix=f"$KV.{named}.")
-
-
-def _stream_of(answer: Json, *, bucket: str, prefix: str) -> Stream:
+def _stream_of(answer: Json, *, bucket: str, rule: KeyRule) -> Stream:
     config, state = _object(answer, "config"), _object(answer, "state")
     try:
         created_ns, server_ns = time_ns(_text(answer, "created")), time_ns(_text(answer, "ts"))
@@ -295,14 +350,14 @@ def _stream_of(answer: Json, *, bucket: str, prefix: str) -> Stream:
     return Stream(
         name=_text(config, "name"),
         bucket=bucket,
-        prefix=prefix.encode(),
+        prefix=rule.prefix,
         created_ns=created_ns,
         server_ns=server_ns,
         first_revision=_number(state, "first_seq"),
         first_ns=first_ns,
         last_revision=_number(state, "last_seq"),
         # of a stream by itself every message is read, whatever its subject
-        plain=not bucket or (config.get("subjects") == [prefix + ">"] and not config.get("sources")),
+        plain=not bucket or (config.get("subjects") == [rule.prefix.decode() + ">"] and not config.get("sources")),
         history=max(_number(config, "max_msgs_per_subject"), 0),
         discard_new=config.get("discard") == "new",
         max_age_ns=_number(config, "max_age"),
@@ -311,7 +366,8 @@ def _stream_of(answer: Json, *, bucket: str, prefix: str) -> Stream:
         limited=_number(config, "max_msgs") > 0 or _number(config, "max_bytes") > 0,
         message_count=_number(state, "messages"),
         subject_count=_number(state, "num_subjects"),
-        unfit=_unfit(config, prefix if bucket else ""),
+        unfit=_unfit(config, own_rule(bucket).prefix.decode() if bucket else ""),
+        rule_name=rule.name,
     )
 
 

@@ -71,6 +71,9 @@ async def judge(
     stream = await jetstream.source_stream(definition)
     if stream.unfit:
         raise SourceStopped("SOURCE_LOST", f"{stream.origin} cannot be copied: {stream.unfit}")
+    strays = await jetstream.stray_subjects(stream)
+    if strays is not None:
+        raise SourceStopped("SOURCE_LOST", f"{stream.origin} cannot be copied: {strays.in_words(stream.rule)}")
     if position is None:
         return Verdict(stream, resync=stream.last_revision > 0)
     try:

@@ -46,6 +46,7 @@ from eddyline.ingest.forward import Forward, retried
 from eddyline.ingest.holes import find_holes, tail_gap, with_misfits
 from eddyline.ingest.janitor import sweep
 from eddyline.ingest.judge import SourceStopped, expired, is_of, judge
+from eddyline.ingest.key_rule import own_rule
 from eddyline.ingest.names import consumer_name, name_prefix
 from eddyline.ingest.pieces import apply_cut, breaks_cap
 from eddyline.ingest.position import Position, decode_position, revision_of
@@ -230,7 +231,7 @@ class SourceRun:
             position, resynced = await self._resync(verdict, position)
             done = ", ".join(filter(None, (begun, resynced)))
         start = revision_of(position) + 1
-        self._enter_reading(is_first, start, done)
+        self._enter_reading(is_first, start, done, stream)
         async with Consumer(
             around.connection,
             around.jetstream,
@@ -291,10 +292,13 @@ class SourceRun:
         if reason != ORDERED:
             self.progress.enter("RESYNCING" if self._compare_due else "RECOVERING", reason)
 
-    def _enter_reading(self, is_first: bool, start: int, done: str) -> None:
+    def _enter_reading(self, is_first: bool, start: int, done: str, stream: Stream) -> None:
         """State while what is there is read. A source that only compared goes straight to LIVE, which says it."""
         resumed = "from the beginning" if start == 1 else f"resumed at {start}"
-        self.progress.enter("SNAPSHOT" if is_first else "CATCHING_UP", detail=", ".join(filter(None, (done, resumed))))
+        is_own = not stream.bucket or stream.rule == own_rule(stream.bucket)
+        rule = "" if is_own else f"keys under {stream.filter_subject} ({stream.rule_name})"
+        detail = ", ".join(filter(None, (done, resumed, rule)))
+        self.progress.enter("SNAPSHOT" if is_first else "CATCHING_UP", detail=detail)
 
     async def _resync(self, verdict: Verdict, position: Position | None) -> Resynced:
         self.progress.enter("RESYNCING", self.progress.reason if self._compare_due else "")

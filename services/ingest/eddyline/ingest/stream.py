@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from eddyline.ingest.key_rule import KeyRule
+
 BUCKET_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,255}")
 """JetStream's own rule for buckets, and the store's bound."""
 STREAM_PATTERN: Final = re.compile(r"[^\s.*>/\\]{1,255}")
@@ -32,7 +34,7 @@ class Stream:
     `plain` = it has the bucket's subjects and no others, so that revisions are missing only where messages are gone.
     `history` = newest messages kept of each subject, 0 = all. `last_revision` 0 = it never had a message. `limited` = the
     number or the bytes of its messages have a bound. `expiry_markers` = the server says when a key's last message aged out.
-    `unfit` = why it cannot be copied, in words; "" = it can.
+    `unfit` = why it cannot be copied, in words; "" = it can. `rule_name` = how its subjects become keys.
     """
 
     name: str
@@ -53,6 +55,12 @@ class Stream:
     message_count: int
     subject_count: int
     unfit: str = ""
+    rule_name: str = ""
+
+    @property
+    def rule(self) -> KeyRule:
+        """How its subjects become keys."""
+        return KeyRule(self.prefix, self.rule_name)
 
     @property
     def origin(self) -> str:
@@ -92,7 +100,7 @@ class Stream:
 
     @property
     def filter_subject(self) -> str:
-        """Every key of the bucket."""
+        """Every key of the bucket, and nothing else that its stream may hold."""
         return self.prefix.decode() + ">"
 
 

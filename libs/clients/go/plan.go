@@ -33,7 +33,7 @@ func newPlan(places map[string]*place, heartbeatMs uint32) *plan {
 func (p *plan) finished() bool { return len(p.places) == 0 }
 
 func (p *plan) request() *pb.WatchTopicsRequest {
-	request := &pb.WatchTopicsRequest{ResumeToken: p.token, HeartbeatMs: p.heartbeatMs}
+	request := &pb.WatchTopicsRequest{ResumeToken: p.token, HeartbeatMs: p.heartbeatMs, MessageBytesMax: messageBytesMax}
 	for topic, at := range p.places {
 		wanted := &pb.WatchTopic{Topic: topic}
 		if at.cursor != nil {

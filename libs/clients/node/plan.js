@@ -3,6 +3,7 @@
 // What `request` asks for begins exactly behind the last frame that `accept` took, in every topic. The place is the
 // newest cursor of a topic; one that has had none is at its start or, where there is a token, where the token says.
 "use strict";
+const { MESSAGE_BYTES_MAX } = require("./service");
 const { gapFields, recordFields } = require("./output");
 
 const POINTS = { snapshot: "START_POINT_SNAPSHOT", earliest: "START_POINT_EARLIEST" };
@@ -34,7 +35,12 @@ class Plan {
     for (const [topic, { start, cursor }] of this.#places) {
       topics.push(cursor ? { topic, cursor } : { topic, point: POINTS[start] });
     }
-    return { topics, resume_token: this.#token, heartbeat_ms: this.#heartbeatMs };
+    return {
+      topics,
+      resume_token: this.#token,
+      heartbeat_ms: this.#heartbeatMs,
+      message_bytes_max: MESSAGE_BYTES_MAX,
+    };
   }
 
   // Takes a frame whole; gives what it says, one object a line. A kind of frame that is not known here moves the cursor

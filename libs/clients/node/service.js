@@ -6,9 +6,10 @@ const { Backoff, sleep } = require("./backoff");
 const { fromGrpc } = require("./errors");
 
 const LOADING = { longs: String, enums: String, oneofs: true, defaults: true, keepCase: true };
+const MESSAGE_BYTES_MAX = 64 << 20;
 const CHANNEL = {
   // A record may have 8 MiB, more than gRPC takes by default; a server answers pings that come each 10 s or less often.
-  "grpc.max_receive_message_length": 64 << 20,
+  "grpc.max_receive_message_length": MESSAGE_BYTES_MAX,
   "grpc.keepalive_time_ms": 20_000,
   "grpc.keepalive_timeout_ms": 10_000,
   "grpc.keepalive_permit_without_calls": 1,
@@ -61,4 +62,4 @@ class Service {
   }
 }
 
-module.exports = { Service };
+module.exports = { MESSAGE_BYTES_MAX, Service };

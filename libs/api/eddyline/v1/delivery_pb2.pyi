@@ -130,6 +130,8 @@ class WatchTopicsRequest(_message.Message):
     FORMAT_FIELD_NUMBER: _builtins.int
     HEARTBEAT_MS_FIELD_NUMBER: _builtins.int
     RESUME_SNAPSHOTS_FIELD_NUMBER: _builtins.int
+    MESSAGE_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    SKIP_OVERSIZE_FIELD_NUMBER: _builtins.int
     resume_token: _builtins.bytes
     """From an earlier stream over the same topics and filters; takes the place of each topic's `start`. Where a
     `start` is a cursor newer than the token's, or of a later epoch, the cursor wins. What came after the token is
@@ -153,6 +155,17 @@ class WatchTopicsRequest(_message.Message):
     snapshot_resume. False = it begins anew, with snapshot_begin. So it does in any case where the log lost anything
     since then, and where `tags`, `exclude_nodes` or `ignore_deletes` are given: what they hide could not be told.
     """
+    message_bytes_max: _builtins.int
+    """Largest message that the caller's channel takes, in bytes: 0 = 4 194 304, gRPC's default in every language; less is
+    INVALID_ARGUMENT, more than 64 MiB is taken as 64 MiB. A caller that raised its channel's option
+    (`grpc.max_receive_message_length`; in Go `grpc.MaxCallRecvMsgSize`, in Java `maxInboundMessageSize`) says so here: the
+    server cannot see it. A record that is larger as one message ends the stream with OVERSIZE, which names its topic, its
+    `seq` and its size; sources bring records of up to 8 MiB. Data are never cut.
+    """
+    skip_oversize: _builtins.bool
+    """True = a record above `message_bytes_max` is passed over: a gap with reason OVERSIZE takes its place, which no
+    snapshot heals, and the stream goes on.
+    """
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchTopic]:
         """The topics, 1 to 1 000, each named once."""
@@ -165,10 +178,12 @@ class WatchTopicsRequest(_message.Message):
         format: _types_pb2.BatchFormat.ValueType = ...,
         heartbeat_ms: _builtins.int = ...,
         resume_snapshots: _builtins.bool = ...,
+        message_bytes_max: _builtins.int = ...,
+        skip_oversize: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "heartbeat_ms", b"heartbeat_ms", "resume_snapshots", b"resume_snapshots", "resume_token", b"resume_token", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "heartbeat_ms", b"heartbeat_ms", "message_bytes_max", b"message_bytes_max", "resume_snapshots", b"resume_snapshots", "resume_token", b"resume_token", "skip_oversize", b"skip_oversize", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -65,7 +65,7 @@ class DeliveryServiceServicer(object):
         its token at once. A stream ends with OK too when all of its topics were deleted.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV (a snapshot of a topic without fold),
         CURSOR_AHEAD, RESUME_TOKEN_INVALID, RESUME_TOKEN_MISMATCH, QUOTA_WATCHES, DRAINING, STORE_UNREACHABLE, FOLD_LOST,
-        DATA_CORRUPT.
+        DATA_CORRUPT, OVERSIZE (a record above `message_bytes_max`).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -30,7 +30,7 @@ class DeliveryServiceStub:
     its token at once. A stream ends with OK too when all of its topics were deleted.
     Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV (a snapshot of a topic without fold),
     CURSOR_AHEAD, RESUME_TOKEN_INVALID, RESUME_TOKEN_MISMATCH, QUOTA_WATCHES, DRAINING, STORE_UNREACHABLE, FOLD_LOST,
-    DATA_CORRUPT.
+    DATA_CORRUPT, OVERSIZE (a record above `message_bytes_max`).
     """
     ExplainWatch: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ExplainWatchRequest, _delivery_pb2.ExplainWatchResponse]
     """Says what a watch would cost before it is opened, and where the streams that this replica serves stand and why.
@@ -59,7 +59,7 @@ class DeliveryServiceServicer(metaclass=_abc_1.ABCMeta):
         its token at once. A stream ends with OK too when all of its topics were deleted.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV (a snapshot of a topic without fold),
         CURSOR_AHEAD, RESUME_TOKEN_INVALID, RESUME_TOKEN_MISMATCH, QUOTA_WATCHES, DRAINING, STORE_UNREACHABLE, FOLD_LOST,
-        DATA_CORRUPT.
+        DATA_CORRUPT, OVERSIZE (a record above `message_bytes_max`).
         """
 
     @_abc_1.abstractmethod

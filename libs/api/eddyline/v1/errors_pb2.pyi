@@ -145,6 +145,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: data of a later version. Ends a start, never a call."""
     ERROR_REASON_NOT_LOG: _ErrorReason.ValueType  # 55
     """FAILED_PRECONDITION: a stream is copied into a LOG topic, this one is another kind."""
+    ERROR_REASON_OVERSIZE: _ErrorReason.ValueType  # 56
+    """FAILED_PRECONDITION: a record is larger as one message than the caller's channel takes. Metadata: topic, seq, sizeBytes,
+    limitBytes, channelOption.
+    """
     ERROR_REASON_KEY_INVALID: _ErrorReason.ValueType  # 60
     """INVALID_ARGUMENT: a key that NATS's rule of KV keys does not allow to write."""
     ERROR_REASON_VALUE_TOO_LARGE: _ErrorReason.ValueType  # 61
@@ -313,6 +317,10 @@ ERROR_REASON_NEWER_FORMAT: ErrorReason.ValueType  # 54
 """FAILED_PRECONDITION: data of a later version. Ends a start, never a call."""
 ERROR_REASON_NOT_LOG: ErrorReason.ValueType  # 55
 """FAILED_PRECONDITION: a stream is copied into a LOG topic, this one is another kind."""
+ERROR_REASON_OVERSIZE: ErrorReason.ValueType  # 56
+"""FAILED_PRECONDITION: a record is larger as one message than the caller's channel takes. Metadata: topic, seq, sizeBytes,
+limitBytes, channelOption.
+"""
 ERROR_REASON_KEY_INVALID: ErrorReason.ValueType  # 60
 """INVALID_ARGUMENT: a key that NATS's rule of KV keys does not allow to write."""
 ERROR_REASON_VALUE_TOO_LARGE: ErrorReason.ValueType  # 61

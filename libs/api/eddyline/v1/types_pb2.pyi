@@ -91,6 +91,8 @@ class _GapReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GapReason.V
     """
     GAP_REASON_SOURCE_TRIM: _GapReason.ValueType  # 9
     """The log that these records were to be copied from had been trimmed. For a later version."""
+    GAP_REASON_OVERSIZE: _GapReason.ValueType  # 10
+    """One record, larger than the reader's channel takes (`WatchTopicsRequest.skip_oversize`). It is in the log."""
 
 class GapReason(_GapReason, metaclass=_GapReasonEnumTypeWrapper):
     """Why records are missing. Open set: treat an unknown reason as a loss."""
@@ -121,6 +123,8 @@ snapshot gives. (Compaction of a log is for a later version.)
 """
 GAP_REASON_SOURCE_TRIM: GapReason.ValueType  # 9
 """The log that these records were to be copied from had been trimmed. For a later version."""
+GAP_REASON_OVERSIZE: GapReason.ValueType  # 10
+"""One record, larger than the reader's channel takes (`WatchTopicsRequest.skip_oversize`). It is in the log."""
 Global___GapReason: _TypeAlias = GapReason  # noqa: Y015
 
 class _BatchFormat:

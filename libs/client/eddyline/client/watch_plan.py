@@ -219,6 +219,7 @@ class WatchPlan:
             format=types_pb2.BATCH_FORMAT_ROWS,
             heartbeat_ms=self._heartbeat_ms,
             resume_snapshots=self._resume_snapshots,
+            message_bytes_max=MESSAGE_BYTES_MAX,
         )
         for name, place in self._places.items():
             if place.gone:

@@ -292,6 +292,14 @@ class TopicFull(EddylineError):
         return self._number("earliestSeq")
 
 
+class Oversize(EddylineError):
+    """A record is larger as one message than the caller's channel takes. Metadata: topic, seq, sizeBytes, limitBytes,
+    channelOption, the option to raise.
+    """
+
+    code, reason = Code.FAILED_PRECONDITION, "OVERSIZE"
+
+
 class ClusterMismatch(EddylineError):
     """The caller is a role of another cluster than the store. Metadata: clusterId, the store's.
 

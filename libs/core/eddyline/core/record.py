@@ -26,6 +26,8 @@ IDEMPOTENCY_KEY_BYTES_MAX: Final = 128
 APPEND_RECORDS_MAX: Final = 10_000
 POSITION_BYTES_MAX: Final = 256
 MESSAGE_BYTES_MAX: Final = 64 << 20
+MESSAGE_BYTES_DEFAULT: Final = 4 << 20
+"""What gRPC takes in every language where nothing is said."""
 EXPECTED_VERSIONS_MAX: Final = 10_000
 
 
@@ -51,6 +53,8 @@ class GapReason(IntEnum):
     EPHEMERAL = 7
     COMPACTED = 8
     SOURCE_TRIM = 9
+    OVERSIZE = 10
+    """Of a watch alone, never on disk."""
 
 
 _OPS: Final[dict[int, Op]] = {op.value: op for op in Op}

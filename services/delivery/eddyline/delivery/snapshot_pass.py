@@ -35,6 +35,7 @@ from eddyline.delivery.encode import (
     snapshot_end_frame,
     snapshot_resume_frame,
 )
+from eddyline.delivery.oversize import ANY_ROOM, fitted
 from eddyline.delivery.pieces import FRAME_BYTES
 from eddyline.delivery.snapshot import Snapshot
 
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from eddyline.core.store_link import StoreLink
     from eddyline.delivery.encode import View
     from eddyline.delivery.fetching import Fetching
+    from eddyline.delivery.oversize import Room
     from eddyline.delivery.scan_slots import ScanSlots
     from eddyline.delivery.snapshot import Point, SnapshotPart
 
@@ -76,6 +78,7 @@ class SnapshotPass:
         view: View,
         sources: Sources,
         *,
+        room: Room = ANY_ROOM,
         epoch: int,
         place: Place | None = None,
         seq: int = 0,
@@ -85,6 +88,7 @@ class SnapshotPass:
         self._resumes = sources.resumes and by_key_alone
         self._topic = topic
         self._view = view
+        self._room = room
         self._link, self._slots = sources.link, sources.slots
         self._fetching, self._wake = sources.fetching, sources.wake
         self._place = place
@@ -207,7 +211,7 @@ class SnapshotPass:
             frames.append(snapshot_begin_frame(self._here(), part.fold_seq))
         if part.values is not None:
             # its filter has been applied
-            frames.append(item_frame(self._here(), part.values, self._view))
+            frames += self._frames(part.values)
             self._count += part.values.count
             self._keep(part.values)
         if part.ends:
@@ -269,10 +273,15 @@ class SnapshotPass:
             self.break_off()
             return PassStep(())
         kept = (_up_to_key(batch, self.after_key) for batch in batches)
-        frames = [item_frame(self._here(), batch, self._view) for batch in kept if batch is not None]
+        frames = [frame for batch in kept if batch is not None for frame in self._frames(batch)]
         self.seq = result.next_after_seq
         self._level = self._level or result.caught_up
-        return PassStep(tuple(frame for frame in frames if frame.data))
+        return PassStep(tuple(frames))
+
+    def _frames(self, batch: Batch) -> tuple[Frame, ...]:
+        place = self._here()
+        frame = item_frame(place, batch, self._view)
+        return fitted(frame, place, batch, self._view, self._room, in_snapshot=True)
 
 
 def _up_to_seq(result: ReadResult, last_seq: int) -> ReadResult:

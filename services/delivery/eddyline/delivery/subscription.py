@@ -25,6 +25,7 @@ from eddyline.core.record import Gap, GapReason
 from eddyline.delivery.encode import Frame, Place, item_frame, progress_frame, topic_deleted_frame
 from eddyline.delivery.fetching import Fetching
 from eddyline.delivery.frame_trace import sends, traceparent
+from eddyline.delivery.oversize import ANY_ROOM, fitted
 from eddyline.delivery.pieces import FRAME_BYTES
 from eddyline.delivery.snapshot_pass import SnapshotPass, Sources
 from eddyline.delivery.under_way import Waiter
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from eddyline.delivery.all_tails import AllTails
     from eddyline.delivery.encode import View
     from eddyline.delivery.fetch import Fetcher
+    from eddyline.delivery.oversize import Room
     from eddyline.delivery.ring import RingFrame
     from eddyline.delivery.scan_slots import ScanSlots
     from eddyline.delivery.tail import TopicTail
@@ -106,9 +108,12 @@ _MORE: Final = Step((), more=True)
 class Subscription:
     """One topic of one subscriber; see the module."""
 
-    def __init__(self, topic: str, view: View, feeds: Feeds, wake: Callable[[Subscription], None]) -> None:
+    def __init__(
+        self, topic: str, view: View, feeds: Feeds, wake: Callable[[Subscription], None], *, room: Room = ANY_ROOM
+    ) -> None:
         self.topic = topic
         self.view = view
+        self._room = room
         self.queued = False
         self.phase = Phase.LOG
         self.epoch = 0
@@ -246,20 +251,21 @@ class Subscription:
     def _deliver_ring(self, frame: RingFrame) -> Step:
         if isinstance(frame.item, Gap) and self._begin.heals:
             return Step((self._heal(frame.item, frame.next_after_seq),), more=True)
-        if frame.after_seq == self.seq or isinstance(frame.item, Gap):
+        place, item = Place(self.topic, self.epoch, frame.next_after_seq), frame.item
+        if frame.after_seq == self.seq or isinstance(item, Gap):
             found = self._tail.ring.encoded(frame, self.view)
         else:
             # a cursor within the frame: the rest of it is this subscriber's alone
-            rest = frame.item.slice(frame.item.index_after(self.seq), frame.item.count)
-            place = Place(self.topic, self.epoch, frame.next_after_seq)
-            found = item_frame(place, rest, self.view, traceparent(frame.traces))
+            item = item.slice(item.index_after(self.seq), item.count)
+            found = item_frame(place, item, self.view, traceparent(frame.traces))
+        frames = fitted(found, place, item, self.view, self._room)
         self.seq = frame.next_after_seq
-        if not found.data:
+        if not frames:
             return _MORE
         if frame.traces:
             self._sends = sends(frame.traces)
         self._told_seq = self.seq
-        return Step((found,), more=True)
+        return Step(frames, more=True)
 
     def _deliver_read(self, result: ReadResult) -> Step:
         """Frames of a read below the ring. What its end hides by the filter, the last frame's cursor passes."""
@@ -271,10 +277,11 @@ class Subscription:
                 frames.append(self._heal(item, own_seq))
                 return Step(tuple(frames), more=True)
             seq = result.next_after_seq if index == last else own_seq
-            found = item_frame(Place(self.topic, self.epoch, seq), item, self.view)
+            place = Place(self.topic, self.epoch, seq)
+            made = fitted(item_frame(place, item, self.view), place, item, self.view, self._room)
             self.seq = seq
-            if found.data:
-                frames.append(found)
+            if made:
+                frames += made
                 self._told_seq = seq
         self.seq = result.next_after_seq
         return Step(tuple(frames), more=True)
@@ -311,6 +318,7 @@ class Subscription:
             self.topic,
             self.view,
             sources,
+            room=self._room,
             epoch=self.epoch,
             place=place,
             seq=self.seq if after_key else 0,

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from eddyline.core.cursor import WatchedTopic, WatchOption
+from eddyline.delivery.oversize import ANY_ROOM, Room
 
 if TYPE_CHECKING:
     from eddyline.core.cursor import Cursor
@@ -63,10 +64,12 @@ class WantedTopic:
 
 @dataclass(frozen=True, slots=True)
 class WatchRequest:
-    """A valid request: 1 to 1 000 topics, each named once. `resume_snapshots`: one that broke off goes on where it was."""
+    """A valid request: 1 to 1 000 topics, each named once. `resume_snapshots`: one that broke off goes on where it was.
+    `room`: how large its frames may be."""
 
     topics: tuple[WantedTopic, ...]
     resume_token: bytes = b""
     columns: bool = False
     heartbeat_s: float = 10.0
     resume_snapshots: bool = False
+    room: Room = ANY_ROOM

@@ -151,7 +151,7 @@ class Watches:
         stale: list[str] = []
         for wanted in request.topics:
             view = _view(wanted, request)
-            topic = Subscription(wanted.topic, view, self._feeds, subscriber.mark)
+            topic = Subscription(wanted.topic, view, self._feeds, subscriber.mark, room=request.room)
             subscriber.add(topic)
             topics.append(topic)
             if topic.was_followed:

@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from eddyline.core.cursor import Cursor
 from eddyline.core.errors import InvalidArgument
-from eddyline.core.record import KEY_BYTES_MAX, NODE_BYTES_MAX, TAG_BYTES_MAX
+from eddyline.core.record import (
+    KEY_BYTES_MAX,
+    MESSAGE_BYTES_DEFAULT,
+    MESSAGE_BYTES_MAX,
+    NODE_BYTES_MAX,
+    TAG_BYTES_MAX,
+)
 from eddyline.core.topic import check_name
 from eddyline.core.wire import wants_columns
+from eddyline.delivery.oversize import Room
 from eddyline.delivery.wanted import AtRevision, AtTime, Point, WantedTopic, WatchRequest
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import log_pb2
@@ -95,7 +102,19 @@ def request_from_pb(request: pb.WatchTopicsRequest) -> WatchRequest:
         columns=wants_columns(request.format),
         heartbeat_s=heartbeat_ms / 1000,
         resume_snapshots=request.resume_snapshots,
+        room=_room(request),
     )
+
+
+def _room(request: pb.WatchTopicsRequest) -> Room:
+    bytes_max = request.message_bytes_max or MESSAGE_BYTES_DEFAULT
+    if bytes_max < MESSAGE_BYTES_DEFAULT:
+        raise InvalidArgument(
+            f"message_bytes_max is 0 or {MESSAGE_BYTES_DEFAULT} and above, not {bytes_max}",
+            field="message_bytes_max",
+            messageBytesMax=bytes_max,
+        )
+    return Room(min(bytes_max, MESSAGE_BYTES_MAX), request.skip_oversize)
 
 
 def _wanted(wanted: pb.WatchTopic, field: str) -> WantedTopic:

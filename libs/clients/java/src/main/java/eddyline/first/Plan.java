@@ -49,7 +49,11 @@ final class Plan {
   }
 
   WatchTopicsRequest request() {
-    var request = WatchTopicsRequest.newBuilder().setResumeToken(token).setHeartbeatMs(heartbeatMs);
+    var request =
+        WatchTopicsRequest.newBuilder()
+            .setResumeToken(token)
+            .setHeartbeatMs(heartbeatMs)
+            .setMessageBytesMax(Service.MESSAGE_BYTES_MAX);
     places.forEach(
         (topic, place) -> {
           WatchTopic.Builder wanted = request.addTopicsBuilder().setTopic(topic);

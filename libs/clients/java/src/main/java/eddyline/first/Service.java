@@ -21,7 +21,7 @@ import java.util.function.Function;
 /** A cluster's channels, with the right options, and calls that are safe to repeat. Dials at the first call. */
 final class Service implements AutoCloseable {
   /** A record may have 8 MiB, more than gRPC takes by default. */
-  private static final int MESSAGE_BYTES_MAX = 64 << 20;
+  static final int MESSAGE_BYTES_MAX = 64 << 20;
 
   private static final long TRY_MS = 10_000;
   private static final long CALL_MS = 30_000;

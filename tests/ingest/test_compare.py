@@ -43,6 +43,7 @@ async def serving(at: Kit) -> AsyncIterator[tuple[SourceServicer, IngestRole]]:
             verifier=role.verifier,
             new_name=role.new_compare_name,
             file=role.file,
+            jetstream=role.jetstream,
         )
         yield servicer, role
 

@@ -74,3 +74,55 @@ def test_position_that_passes_what_was_reported_is_reported_again_where_more_is_
     progress.changed.clear()
     progress.position_revision = 20  # and now it is
     assert not progress.changed.is_set()
+
+
+def test_rate_and_time_left_are_those_of_the_last_ten_seconds() -> None:
+    clock = ManualClock()
+    progress = Progress(clock, "s")
+    progress.enter("SNAPSHOT")
+    progress.saw(10_000)
+    assert (progress.revisions_per_s, progress.remaining_s) == (0, None)
+    for _ in range(20):  # 100 a second, twice as fast as before in the last ten seconds
+        clock.advance(1)
+        progress.position_revision += 50
+    for _ in range(10):
+        clock.advance(1)
+        progress.position_revision += 100
+    assert progress.revisions_per_s == 100
+    assert progress.remaining_s == 80  # 8 000 lag
+    detail = progress.look().detail
+    assert detail is not None
+    assert (detail.revisions_per_s, detail.remaining_ms) == (100, 80_000)
+    progress.enter("LIVE")
+    assert progress.remaining_s is None
+    clock.advance(60)
+    assert progress.revisions_per_s == 0
+    progress.forget(5, 7)  # another stream: its revisions are no progress of this one
+    clock.advance(1)
+    assert progress.revisions_per_s == 0
+
+
+def test_the_last_decision_stays_through_what_goes_on_by_itself() -> None:
+    clock = ManualClock()
+    progress = Progress(clock, "s")
+    progress.enter("SNAPSHOT", detail="from the beginning")
+    clock.advance(2)
+    progress.enter("LIVE", detail="caught up")
+    progress.enter("RECOVERING", "consumer lost")
+    detail = progress.look().detail
+    assert detail is not None
+    assert (detail.decision, detail.decision_ms) == ("from the beginning", 2_000)
+    progress.enter("CURSOR_AHEAD", "rolled back")
+    detail = progress.look().detail
+    assert detail is not None
+    assert (detail.decision, detail.decision_ms, detail.state_ms) == ("rolled back", 0, 0)
+
+
+def test_what_is_reported_fits_the_contract() -> None:
+    progress = Progress(ManualClock(), "s")
+    progress.cautions = tuple("ä" * 2_000 for _ in range(40))
+    progress.in_file("ö" * 2_000, "ü" * 2_000)
+    detail = progress.look().detail
+    assert detail is not None
+    assert len(detail.warnings) == 16
+    assert max(len(text.encode()) for text in (*detail.warnings, detail.file_drift)) == 1024

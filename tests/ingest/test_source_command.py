@@ -10,8 +10,14 @@ from nats.js.api import KeyValueConfig, StreamConfig
 
 from eddyline.cli.command import parse
 from eddyline.cli.failure import failure_line
+from eddyline.core import telemetry
+from eddyline.core.channel import open_channel
 from eddyline.core.errors import NotKv, SourceExists, SourceNotFound
+from eddyline.core.forwarded_calls import ForwardedCalls
+from eddyline.ingest.metrics import ingest_metrics
+from eddyline.v1 import apply_pb2, source_pb2, source_pb2_grpc
 from tests.support.command_line import command_at
+from tests.support.scrape import in_place
 
 if TYPE_CHECKING:
     from tests.support.source_kit import SourceKit
@@ -98,8 +104,36 @@ async def test_a_source_of_a_bucket_that_is_missing_is_made_with_a_note(
         assert (code, made["state"], made["reason"]) == (0, "SOURCE_LOST", f"NATS has no bucket {bucket_name}")
         await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name))
         await sources.is_state("certs", "LIVE")
-        assert (await command.text(*create))[0] == 0
-        assert capsys.readouterr().err == ""
+        code, text = await command.text(*create)
+        assert (code, capsys.readouterr().err) == (0, "")
+        assert "64 are the most" in text
+
+
+async def test_what_a_bucket_may_lose_is_said_wherever_people_look(
+    sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=5, ttl=3600))
+    lossy = ("it keeps 5 revisions of a key, 64 are the most", "messages expire without markers")
+    warnings = [f"may miss revisions: {caution}" for caution in lossy]
+    async with sources.ingest() as role, sources.served(role) as address:
+        command = command_at("127.0.0.1:1", monkeypatch, ingest=address)
+        create = ("source", "create", "certs", "--bucket", bucket_name)
+        code, text = await command.text(*create)
+        assert (code, text.splitlines()[1:]) == (0, [f"  warning: {warning}" for warning in warnings])
+        assert (await command.run(*create))[1][0]["warnings"] == warnings
+        await sources.is_state("certs", "LIVE")
+        for verb in (("get", "certs"), ("list",)):
+            assert (await command.run("source", *verb))[1][0]["warnings"] == warnings
+            assert warnings[0] in (await command.text("source", *verb))[1]
+        seen = in_place(await ingest_metrics(role, ForwardedCalls(1)))
+        assert seen.value(telemetry.INGEST_SOURCE_LOSSY_SETTINGS, source="certs") == 2
+        # Also in the answer itself, before anybody copies: other languages have no command.
+        async with open_channel(address, own_connection=True) as channel:
+            request = source_pb2.CreateSourceRequest(
+                definition=apply_pb2.SourceDefinition(name="second", topic="second", bucket=bucket_name)
+            )
+            answer = await source_pb2_grpc.SourceServiceStub(channel).CreateSource(request)
+        assert list(answer.source.detail.warnings) == warnings
 
 
 async def test_what_is_done_to_a_source_is_logged(

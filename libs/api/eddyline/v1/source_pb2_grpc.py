@@ -95,7 +95,8 @@ class SourceServiceServicer(object):
 
     def CreateSource(self, request, context):
         """Creates a source; its topic is made if it is missing, KV of a bucket, LOG of a stream. Durable when it returns; copying starts within half
-        a lease. The source is judged before its topic is made.
+        a lease. The source is judged before its topic is made. `source.detail.warnings` has what the bucket or stream may lose
+        by its settings, where NATS tells within 2 s.
         Retry: an equal definition is answered as done.
         Errors: INVALID_NAME, INVALID_ARGUMENT, INVALID_CONFIG, NOT_YET, SOURCE_EXISTS, TOPIC_HAS_SOURCE,
         TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_NOT_EMPTY, NOT_KV, NOT_LOG, QUOTA_TOPICS, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.

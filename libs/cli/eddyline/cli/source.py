@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli import source_update
@@ -12,6 +13,7 @@ from eddyline.cli.failure import EXIT_FAILED, EXIT_OK
 from eddyline.cli.output import Json, put_bytes, tell
 from eddyline.cli.quantity import counted
 from eddyline.cli.source_fields import source_fields
+from eddyline.cli.source_page import note_text, page, state_text
 from eddyline.cli.verb import add_group, add_verb, connected, whole_number
 from eddyline.core.clock import sleep
 from eddyline.core.errors import EddylineError, SourceNotFound
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from eddyline.client.connect import Client
     from eddyline.client.sources import Comparison, Source
 
-_HEADER = ("NAME", "ORIGIN", "TOPIC", "STATE", "POSITION", "LAST", "LAG", "HOLDER", "REASON")
+_HEADER = ("NAME", "ORIGIN", "TOPIC", "STATE", "POSITION", "LAST", "LAG", "GAPS", "HOLDER", "NOTE")
 
 _NOT_LOOKED_AT: Final = ("", "UNSPECIFIED", "CONNECTING")
 
@@ -39,6 +41,12 @@ _CREATE: Final = """
 
 --key-prefix and --subject widen each other: a message is copied where any one of them matches, and every message where
 none is given. A bucket or stream that NATS does not have yet is copied as soon as it has."""
+
+
+_LIST: Final = """
+
+GAPS are those since the store started. NOTE is the reason of a stop or a trouble, else how far the first copy is, else what
+may be lost; `eddyline source get NAME` has all of it. While no ingest answers, the stores say what was reported last."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -56,7 +64,14 @@ def add(subparsers: Subparsers) -> None:
     source_update.add(verbs)
     parser = add_verb(verbs, "get", what="Show a source.", example="eddyline source get certs", run=get)
     parser.add_argument("name", metavar="NAME")
-    add_verb(verbs, "list", what="List sources.", example="eddyline source list -o json", run=list_sources)
+    add_verb(
+        verbs,
+        "list",
+        what="List sources.",
+        example="eddyline source list -o json",
+        run=list_sources,
+        more=_LIST,
+    )
     for name, run, what in (
         ("pause", pause, "Copy nothing until the source is resumed, over restarts too."),
         ("resume", resume, "Go on copying where the source was paused."),
@@ -148,10 +163,14 @@ async def create(arguments: argparse.Namespace, context: Context) -> int:
             on_recreated=arguments.on_recreated.upper(),
             dead_letter_topic=arguments.dead_letter_topic,
         )
-        source = await _looked_at(client, source, context)
+        looked_at = await _looked_at(client, source, context)
+    # What ingest saw at the call holds until the source's holder has looked.
+    warnings = looked_at.detail.warnings or source.detail.warnings
+    source = replace(looked_at, detail=replace(looked_at.detail, warnings=warnings))
     definition = source.definition
     what = f"{definition.origin} to topic {definition.topic}"
     text = f"{definition.name} exists already, unchanged: {what}" if was_there else f"created {definition.name}: {what}"
+    text += "".join(f"\n  warning: {warning}" for warning in warnings)
     context.output.say(text, {**source_fields(source), "created": not was_there})
     if source.status == "SOURCE_LOST" and not context.output.is_json:
         waits = source.reason.startswith("NATS has no")
@@ -175,8 +194,7 @@ async def get(arguments: argparse.Namespace, context: Context) -> int:
     """Show a source."""
     async with connected(arguments, context) as client:
         source = await client.sources.get(arguments.name)
-    fields = source_fields(source)
-    context.output.say("\n".join(f"{name}: {value}" for name, value in fields.items()), fields)
+    context.output.say(page(source), source_fields(source))
     return EXIT_OK
 
 
@@ -300,10 +318,11 @@ def _row(source: Source) -> tuple[str, ...]:
         definition.name,
         definition.origin,
         definition.topic,
-        source.status,
+        state_text(source),
         str(source.position_revision),
         str(source.last_revision),
         str(source.lag),
+        str(source.gap_count),
         source.holder or "-",
-        source.reason or "-",
+        note_text(source) or "-",
     )

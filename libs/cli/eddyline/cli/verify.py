@@ -10,6 +10,7 @@ from eddyline.cli.output import Json, put_bytes
 from eddyline.cli.progress import Progress, share
 from eddyline.cli.quantity import counted
 from eddyline.cli.source import DIFFERENCES_MAX, SETTLE_MS_MAX
+from eddyline.cli.source_page import STANDING
 from eddyline.cli.verb import add_verb, connected, whole_number
 from eddyline.core.errors import EddylineError
 from eddyline.core.shown import shown_bytes
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from eddyline.client.connect import Client
     from eddyline.client.source_check import Difference, SourceProgress, SourceVerdict
 
-STANDING: Final = ("SOURCE_LOST", "CURSOR_EXPIRED", "STREAM_RECREATED", "CURSOR_AHEAD", "OVERSIZE", "PAUSED")
-"""States in which a source does not copy until something is done about it."""
 PREFIXES_SHOWN: Final = 20
 """To people; programs get all."""
 NO_PREFIX: Final = "keys without a prefix"

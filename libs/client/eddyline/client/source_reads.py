@@ -153,7 +153,12 @@ class SourceReads:
                     raise
             raise away
 
-        return await self._retry.run(once, timeout_s=CALL_TIMEOUT_S)
+        tries = self._retry.tries(timeout_s=CALL_TIMEOUT_S, retryable=STREAM_RETRYABLE)
+        while True:
+            try:
+                return await once(max(tries.left_s, 0.001))
+            except EddylineError as error:
+                await tries.wait(error)
 
 
 def source_from_pb(source: source_pb2.Source) -> Source:

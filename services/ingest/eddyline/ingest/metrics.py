@@ -112,6 +112,16 @@ def _source_gauges(listed: dict[str, Progress]) -> Iterator[Metric]:
         "Keys that differed when it was last verified.",
         attrgetter("drift_count"),
     )
+    yield each(
+        telemetry.INGEST_SOURCE_LOSSY_SETTINGS,
+        "Settings of its bucket or stream that let revisions go before they are read; 0 = none.",
+        lambda progress: len(progress.cautions),
+    )
+    yield each(
+        telemetry.INGEST_SOURCE_FILE_DRIFT,
+        "1 = it differs from the sources file.",
+        lambda progress: bool(progress.file_drift),
+    )
 
 
 def _source_counters(listed: dict[str, Progress]) -> Iterator[Metric]:

@@ -113,7 +113,7 @@ class Progress:
         self._verified_s: float | None = None
         self._decision = ""
         self._decision_s = self._since_s
-        self._warnings: tuple[str, ...] = ()
+        self._cautions: tuple[str, ...] = ()
         self._file_drift = self._file_note = ""
         self._rate = Rate()
         self.changed = asyncio.Event()
@@ -134,16 +134,22 @@ class Progress:
         self._note_level()
 
     @property
-    def warnings(self) -> tuple[str, ...]:
-        """What may lose revisions or slow the source down, as last seen, each for people."""
-        return self._warnings
+    def cautions(self) -> tuple[str, ...]:
+        """What of its bucket's or stream's settings may lose revisions, as last seen, each for people."""
+        return self._cautions
 
-    @warnings.setter
-    def warnings(self, warnings: Sequence[str]) -> None:
-        taken = tuple(_cut(warning) for warning in warnings[: WARNINGS_MAX - 1])
-        if taken != self._warnings:
-            self._warnings = taken
+    @cautions.setter
+    def cautions(self, cautions: Sequence[str]) -> None:
+        taken = tuple(cautions[: WARNINGS_MAX - 1])
+        if taken != self._cautions:
+            self._cautions = taken
             self.changed.set()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """All that there is to warn of, each for people."""
+        told = (*warnings_of(self._cautions), *filter(None, (self._file_note,)))
+        return tuple(_cut(warning) for warning in told)
 
     def in_file(self, drift: str, note: str) -> None:
         """How it differs from the sources file, and what else the next report tells of that; "" = nothing."""
@@ -275,13 +281,18 @@ class Progress:
             state_ms=self.since_ms,
             decision=self._decision,
             decision_ms=round((self._clock.monotonic_s() - self._decision_s) * 1000) if self._decision else 0,
-            warnings=(*self._warnings, *filter(None, (self._file_note,))),
+            warnings=self.warnings,
             file_drift=self._file_drift,
             drift_count=self.drift_count,
             verified_ms=self.verified_ms,
             revisions_per_s=round(self.revisions_per_s),
             remaining_ms=-1 if remaining_s is None else round(remaining_s * 1000),
         )
+
+
+def warnings_of(cautions: Sequence[str]) -> list[str]:
+    """Warnings of what a bucket or stream may lose."""
+    return [f"may miss revisions: {caution}" for caution in cautions]
 
 
 def _cut(text: str) -> str:

@@ -103,7 +103,7 @@ class IngestRole:
             rng=rng,
             on_change=lambda: self.readiness.nats(self.connection.connected, refused=self.connection.refused),
         )
-        jetstream = JetStream(self.connection, domain=settings.nats_domain)
+        jetstream = self.jetstream = JetStream(self.connection, domain=settings.nats_domain)
         self.apply_s = Histogram()
         surroundings = Surroundings(
             link=link,
@@ -213,6 +213,7 @@ def add_services(
         verifier=role.verifier,
         new_name=role.new_compare_name,
         file=role.file,
+        jetstream=role.jetstream,
     )
     source_pb2_grpc.add_SourceServiceServicer_to_server(sources, server.grpc)
     kv_pb2_grpc.add_KvServiceServicer_to_server(KvServicer(role.writer, role.tracer), server.grpc)

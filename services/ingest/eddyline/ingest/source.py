@@ -216,7 +216,7 @@ class SourceRun:
         verdict = await judge(around.jetstream, self._definition, position, resync_serial=resync_serial)
         stream = verdict.stream
         self._cautions.tell(stream)
-        self.progress.warnings = stream.cautions
+        self.progress.cautions = tuple(stream.cautions)
         if not verdict.is_other:
             self.progress.saw(stream.last_revision)
         if not self._prefix:

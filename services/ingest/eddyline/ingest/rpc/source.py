@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, Protocol
 
 from eddyline.core.access_grant import caller
-from eddyline.core.errors import InvalidArgument, SourceNotFound
+from eddyline.core.errors import EddylineError, InvalidArgument, SourceNotFound
 from eddyline.core.paging import name_after, page_limit, token_after
 from eddyline.core.source_words import changes_text, definition_text
 from eddyline.core.telemetry import fields
@@ -15,23 +16,27 @@ from eddyline.core.topic import TopicConfig, check_config
 from eddyline.core.wire_source import source_to_pb
 from eddyline.core.wire_state import source_definition_from_pb, topic_config_from_pb
 from eddyline.ingest.creation import check_definition, create_source, kind_of, update_source
+from eddyline.ingest.progress import warnings_of
 from eddyline.ingest.rpc.source_change import change_of
 from eddyline.ingest.rpc.verdict import differences_to_pb, step_to_pb
 from eddyline.ingest.verify import Order
 from eddyline.v1 import source_pb2, source_pb2_grpc
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from eddyline.core.source import SourceDefinition, SourceInfo
     from eddyline.core.store_link import StoreLink
     from eddyline.ingest.compare import Comparer
+    from eddyline.ingest.jetstream import JetStream
     from eddyline.ingest.sources_file import SourcesFile
     from eddyline.ingest.verify import Verifier
 
 log = logging.getLogger(__name__)
 
 SERVICE: Final = "eddyline.v1.SourceService"
+LOOK_S: Final = 2.0
+"""For NATS to say, before CreateSource answers, what the bucket may lose."""
 SETTLE_MS_DEFAULT: Final = 5_000
 SETTLE_MS_MAX: Final = 60_000
 DIFFERENCES_DEFAULT: Final = 100
@@ -68,8 +73,10 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         verifier: Verifier,
         new_name: Callable[[], str],
         file: SourcesFile,
+        jetstream: JetStream,
     ) -> None:
         self._link = link
+        self._jetstream = jetstream
         self._file = file
         self._owner = owner
         self._comparer = comparer
@@ -88,7 +95,10 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         if is_new:
             log.info("source created", extra=fields(source=definition.name, settings=definition_text(definition)))
         self._owner.look()
-        return source_pb2.CreateSourceResponse(source=self._seen(info))
+        source = self._seen(info)
+        if not source.detail.warnings:  # nobody has looked yet
+            source.detail.warnings.extend(warnings_of(await self._cautions(definition)))
+        return source_pb2.CreateSourceResponse(source=source)
 
     async def UpdateSource(
         self, request: source_pb2.UpdateSourceRequest, context: object
@@ -138,6 +148,14 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         info = await self._link.control_source(name, paused=paused, resync=resync)
         self._owner.obey(info)
         return self._seen(info)
+
+    async def _cautions(self, definition: SourceDefinition) -> Sequence[str]:
+        """What the settings of a new source's bucket or stream may lose; nothing where NATS does not say at once."""
+        try:
+            async with asyncio.timeout(LOOK_S):
+                return (await self._jetstream.source_stream(definition)).cautions
+        except (EddylineError, TimeoutError):
+            return ()
 
     async def _known(self, name: str) -> SourceDefinition | None:
         """The source of a name, for the log."""

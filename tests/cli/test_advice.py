@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.cli.access import unanswered
+from eddyline.cli.access import tls_cause
 from eddyline.cli.command import parse
 from eddyline.cli.failure import failure_line
 from eddyline.core.caller_channel import CallerAccess
@@ -66,14 +66,14 @@ def test_delete_with_a_value_is_wrong_usage(op: str, capsys: pytest.CaptureFixtu
         ("last error: UNAVAILABLE: ipv4:127.0.0.1:7701: Socket closed", CallerAccess(), "where the cluster uses TLS"),
         ("recvmsg:Connection reset by peer", CallerAccess(tls=ClientTls()), "asks for a certificate: --tls-cert FILE"),
         ("SSL routines: TLSV1_ALERT_UNKNOWN_CA", CallerAccess(tls=ClientTls(b"", Certificate(b"", b""))), "takes"),
-        ("Connection refused", CallerAccess(), "is the cluster up? start one"),
-        ("connection attempt timed out", CallerAccess(tls=ClientTls()), "is the cluster up? start one"),
+        ("Connection refused", CallerAccess(), "try again in a moment"),
+        ("connection attempt timed out", CallerAccess(tls=ClientTls()), "try again in a moment"),
     ],
 )
 def test_no_answer_is_advised_upon_by_how_it_came_and_what_was_shown(
     said: str, access: CallerAccess, advice: str
 ) -> None:
-    assert advice in failure_line(unanswered(NotReady(said), access))
+    assert advice in failure_line(NotReady(said, **{tls_cause(said, access): 1}))
 
 
 async def test_tls_at_a_store_without_it_is_told_to_be_left_out(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import EXIT_USAGE, CommandError
-from eddyline.core.errors import NotReady
 
 if TYPE_CHECKING:
     import argparse
@@ -53,16 +52,17 @@ def asked_access(arguments: argparse.Namespace, environ: Mapping[str, str]) -> C
         raise CommandError(str(error), advice, exit_code=EXIT_USAGE) from None
 
 
-def unanswered(error: NotReady, access: CallerAccess) -> NotReady:
-    """The error of a cluster that gave no answer to this caller, with what about TLS may be why, for `what_to_do`."""
-    if _UNTRUSTED in error.message:
-        cause = "untrusted"
-    elif _NO_TLS_THERE in error.message:
-        cause = "noTlsThere"
-    elif not any(words in error.message for words in _CLOSED):
-        return error
-    elif access.tls is None:
-        cause = "noTls"
-    else:
-        cause = "noCertificate" if access.tls.certificate is None else "certificateRefused"
-    return NotReady(error.message, **error.metadata, **{cause: True})
+def tls_cause(message: str, access: CallerAccess) -> str:
+    """What about TLS may be why a role gave no answer to this caller, as a key for `what_to_do`; empty = nothing.
+
+    `message` is gRPC's.
+    """
+    if _UNTRUSTED in message:
+        return "untrusted"
+    if _NO_TLS_THERE in message:
+        return "noTlsThere"
+    if not any(words in message for words in _CLOSED):
+        return ""
+    if access.tls is None:
+        return "noTls"
+    return "noCertificate" if access.tls.certificate is None else "certificateRefused"

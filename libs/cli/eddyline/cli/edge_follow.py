@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from eddyline.cli.away import described
 from eddyline.cli.failure import CommandError
 from eddyline.cli.outage import Outage
 from eddyline.cli.quantity import counted
@@ -62,6 +64,7 @@ async def run_follow(arguments: argparse.Namespace, context: Context) -> int:
                 try:
                     async with connected(arguments, context) as client:
                         outage.over()
+                        outage.describe = partial(described, topology=client.topology)
                         await fold.follow(client, options, random_source=context.random_source)
                 except NotReady as error:
                     outage.failed(error)

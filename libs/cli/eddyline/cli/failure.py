@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import EddylineError
@@ -17,8 +18,9 @@ EXIT_SIGNALLED: Final = 128
 
 _LOOK: Final = "look at it with `eddyline status`"
 _WHAT_TO_DO: Final = {
-    "NOT_READY": f"is the cluster up? start one with `eddyline up`; {_LOOK}",
-    "STORE_UNREACHABLE": f"the logs are in the folder of `eddyline up`, below logs; {_LOOK}",
+    "NOT_READY": f"it starts, recovers or stops: try again in a moment; {_LOOK}",
+    "DEADLINE": f"try again in a moment; {_LOOK}",
+    "STORE_UNREACHABLE": f"{_LOOK}; stores of `eddyline up` log into its folder, below logs",
     "NATS_UNREACHABLE": f"is NATS up, where EDDYLINE_INGEST_NATS_URL says? {_LOOK}",
     "TOPIC_NOT_FOUND": "list them with `eddyline topic list`, make it with `eddyline topic create NAME`",
     "SOURCE_NOT_FOUND": "list them with `eddyline source list`",
@@ -63,6 +65,12 @@ _WHAT_TO_DO: Final = {
 _BY_METADATA: Final = {
     "NOT_READY": {
         "shardIndex": f"topics of other stores are served; {_LOOK}",
+        "unresolvedName": "give the command a place where that name resolves, or have the roles tell another address: "
+        "EDDYLINE_COMMON_STORE_ADDRESSES, EDDYLINE_COMMON_INGEST_ADDRESSES, EDDYLINE_COMMON_DELIVERY_ADDRESSES",
+        "nameGiven": "is the name right, and is this machine in the network where it is known?",
+        "addressGiven": "is it the address of a role, and is that up and reached from here?",
+        "folderGiven": "start it with `eddyline up` and the same --data, or give --cluster HOST:PORT",
+        "roleAway": f"the other roles serve what they can; {_LOOK}",
         "noTls": "where the cluster uses TLS: --tls-ca FILE (EDDYLINE_TLS_CA), with --tls-cert and --tls-key where it asks "
         f"for a certificate; where it does not, is it up? {_LOOK}",
         "noCertificate": "where the cluster asks for a certificate: --tls-cert FILE --tls-key FILE (EDDYLINE_TLS_CERT, "
@@ -89,6 +97,9 @@ _BY_METADATA: Final = {
     },
 }
 """Advice where an error of several causes names, by a key of its metadata, which it is."""
+
+
+_CLAUSE: Final = re.compile(r"(^|; |, )((?:`[^`]*`|(?!; |, ).)+)")
 
 
 class CommandError(Exception):
@@ -120,10 +131,18 @@ def failure_line(error: EddylineError | CommandError, *, verb: str = "") -> str:
         text, advice = error.message, error.what_to_do
     else:
         text, advice = f"{error.reason}: {error.message}", what_to_do(error)
-    if verb == "status":
-        advice = advice.removesuffix(f"; {_LOOK}")
+    advice = _without(advice, verb)
     line = " ".join(text.split())
     return f"eddyline: {line} ({advice})" if advice else f"eddyline: {line}"
+
+
+def _without(advice: str, verb: str) -> str:
+    """Advice without its clauses that name the verb itself."""
+    kept = ""
+    for clause in _CLAUSE.finditer(advice):
+        if not re.search(rf"`eddyline {re.escape(verb)}[ `]", clause[2]):
+            kept += clause[0] if kept else clause[2].removeprefix("or ")
+    return kept
 
 
 def known_cause(error: BaseException) -> EddylineError | CommandError | None:

@@ -12,17 +12,21 @@ if TYPE_CHECKING:
 
 
 class Outage:
-    """Told of every try, it says two things an outage. `say` takes text for people and fields for programs."""
+    """Told of every try, it says two things an outage. `say` takes text for people and fields for programs.
+
+    `describe` puts an error in words; who knows the cluster sets one that names the role that is away.
+    """
 
     def __init__(self, say: Callable[[str, Mapping[str, Json]], None]) -> None:
         self._say = say
         self._is_told = False
+        self.describe: Callable[[EddylineError], str] = lambda error: error.message
 
     def failed(self, error: EddylineError) -> None:
         """One more try has failed."""
         if not self._is_told:
             self._is_told = True
-            text = " ".join(error.message.split())
+            text = " ".join(self.describe(error).split())
             self._say(
                 f"{error.reason}: {text}; reconnecting",
                 {"event": "reconnecting", "reason": error.reason, "message": text},

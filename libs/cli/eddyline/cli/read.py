@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from eddyline.cli.away import described
 from eddyline.cli.failure import EXIT_OK
 from eddyline.cli.outage import Outage
 from eddyline.cli.output import gap_fields, gap_line, record_fields, record_line, tell
@@ -60,6 +62,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     # On stderr for programs too: standard output is what `eddyline append --json` takes.
     outage = Outage(lambda text, _fields: tell(text))
     async with connected(arguments, context, topic=arguments.topic) as client:
+        outage.describe = partial(described, topology=client.topology)
         async for item in client.read(
             arguments.topic,
             after=arguments.after,

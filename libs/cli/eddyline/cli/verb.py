@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from eddyline.cli.access import add_access, asked_access, unanswered
-from eddyline.cli.cluster import DATA_DEFAULT, cluster_address
+from eddyline.cli.access import add_access, asked_access
+from eddyline.cli.away import at_store, named_roles, nobody_at
+from eddyline.cli.cluster import ADDRESS_VARIABLE, DATA_DEFAULT, cluster_address
 from eddyline.cli.quantity import NUMBER_MAX
 from eddyline.core.errors import Deadline, NotReady
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from eddyline.cli.output import Output
     from eddyline.client.connect import Client
@@ -66,7 +67,7 @@ def add_verb(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.set_defaults(run=run, verb=name, refuse=parser.error)
+    parser.set_defaults(run=run, verb=parser.prog.partition(" ")[2], refuse=parser.error)
     parser.add_argument(
         "-o", "--output", choices=("text", "json"), default="text", help="json = one object a line (default: text)"
     )
@@ -107,7 +108,8 @@ async def connected(
     """Connect to the cluster that the arguments name. `topic` = what all calls within go to, at the store that it lives on.
 
     Raises:
-        CommandError: nothing names one. NotReady: nobody answers there; of several stores it is named.
+        CommandError: nothing names one. NotReady: nobody answers there. NotReady and Deadline of a call within name
+            the role that gave no answer.
     """
     address = cluster_address(arguments.cluster, context.environ, arguments.data)
     # Here, because gRPC and numpy take half a second to load, which `--help` and wrong usage need not wait for.
@@ -121,23 +123,20 @@ async def connected(
         try:
             client = await stack.enter_async_context(connecting)
         except NotReady as error:
-            raise unanswered(error, access) from None
+            raise nobody_at(address, _origin(arguments, context), error, access) from None
         try:
             yield client
         except (NotReady, Deadline) as error:
-            if topic is None:
-                raise
-            raise _at_store(error, topic, client.topology.stores) from None
+            if topic is not None:
+                raise at_store(error, topic, client.topology.stores, access) from None
+            raise await named_roles(error, client, access) from None
 
 
-def _at_store(error: NotReady | Deadline, topic: str, stores: Sequence[str]) -> NotReady | Deadline:
-    """The error with the store that a topic lives on, where it is one of several."""
-    from eddyline.core.routing import shard_of
-
-    if len(stores) < 2 or "shardIndex" in error.metadata:
-        return error
-    shard = shard_of(topic, len(stores))
-    return type(error)(f"store/{shard} at {stores[shard]}: {error.message}", **error.metadata, shardIndex=shard)
+def _origin(arguments: argparse.Namespace, context: Context) -> str:
+    """What named the address."""
+    if arguments.cluster:
+        return "--cluster"
+    return ADDRESS_VARIABLE if context.environ.get(ADDRESS_VARIABLE) else str(arguments.data)
 
 
 def addresses(text: str) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from eddyline.cli.away import described
 from eddyline.cli.failure import EXIT_OK, CommandError
 from eddyline.cli.outage import Outage
 from eddyline.cli.quantity import commit_time_ns
@@ -120,6 +122,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
 
     outage = Outage(context.output.say_aside)
     async with connected(arguments, context) as client:
+        outage.describe = partial(described, topology=client.topology)
         wanted = [
             WatchTopic(
                 name,

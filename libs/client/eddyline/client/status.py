@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -41,11 +42,13 @@ class RoleStatus:
 
 
 async def role_statuses(channels: Channels, topology: Topology) -> tuple[RoleStatus, ...]:
-    """Ask every role of the cluster; one that does not answer is in the list too."""
+    """Ask every role of the cluster, all at once; one that does not answer is in the list too."""
     wanted: list[tuple[RoleName, str]] = [("store", address) for address in topology.stores]
     wanted += [("ingest", address) for address in topology.ingests]
     wanted += [("delivery", address) for address in topology.deliveries]
-    return tuple([await role_status(channels.to(address), role, address) for role, address in wanted])
+    async with asyncio.TaskGroup() as group:
+        asked = [group.create_task(role_status(channels.to(address), role, address)) for role, address in wanted]
+    return tuple(task.result() for task in asked)
 
 
 async def role_status(channel: grpc.aio.Channel, role: RoleName, address: str) -> RoleStatus:

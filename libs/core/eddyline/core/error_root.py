@@ -40,6 +40,8 @@ class EddylineError(Exception):
         self.metadata = {key: str(value) for key, value in metadata.items()}
         self.came_as: object = None
         """As another role put it on the wire, where it is passed on; only `eddyline.core.status` looks inside."""
+        self.unanswered = False
+        """True = the peer itself said nothing: the message is gRPC's, of a connection or a deadline."""
 
     def _number(self, key: str) -> int:
         return int(self.metadata.get(key, "0"))

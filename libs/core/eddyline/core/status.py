@@ -99,10 +99,15 @@ def passed_on(error: grpc.aio.AioRpcError, *, unreachable: type[EddylineError]) 
 
 def _said_by_grpc(code: grpc.StatusCode, message: str, unreachable: type[EddylineError]) -> EddylineError:
     if code in _TRANSPORT or (code is grpc.StatusCode.INTERNAL and message.startswith(_BROKEN_OFF)):
-        return unreachable(message)
+        return _unanswered(unreachable(message))
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return Deadline(message)
+        return _unanswered(Deadline(message))
     return _unknown_class(_CODES.get(code, Code.INTERNAL), code.name)(message)
+
+
+def _unanswered(error: EddylineError) -> EddylineError:
+    error.unanswered = True
+    return error
 
 
 def _error_info(trailing_metadata: Iterable[tuple[str, str | bytes]]) -> error_details_pb2.ErrorInfo | None:

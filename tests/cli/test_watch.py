@@ -128,6 +128,23 @@ async def test_options_say_what_comes(watching: Watching, words: str, expected: 
     assert seqs(await watching.said(*words.split())) == expected
 
 
+@pytest.mark.parametrize("verb", ["watch", "read"])
+async def test_a_place_with_its_epoch_loses_nothing_of_a_topic_made_again(watching: Watching, verb: str) -> None:
+    link = watching.store.link
+    old = (await link.get_topic("t")).epoch
+    await link.delete_topic("t")
+    new = (await link.create_topic("t", Kind.KV, TopicConfig())).epoch
+    await append(link, "t", Batch.from_rows(RECORDS))
+    place = ("--after", "2", "--epoch", f"{old}")
+    lines = await watching.said(*place) if verb == "watch" else (await watching.command.run("read", "t", *place))[1]
+    assert (lines[0]["gap"], lines[0]["old_epoch"], lines[0]["new_epoch"]) == ("RECREATED", old, new)
+    assert seqs(lines) == [1, 2, 3, 4]
+
+
+async def test_a_history_with_another_epoch_is_refused(watching: Watching) -> None:
+    assert await watching.command.text("history", "t", "a", "--epoch", "99") == (1, "")
+
+
 async def test_updates_alone_begin_with_what_comes(watching: Watching) -> None:
     lines = await watching.said("--updates-only", then=Batch.from_rows(RECORDS[:1]))
     assert seqs(lines) in ([5], []), "the topic may go first"

@@ -14,7 +14,7 @@ from eddyline.cli import watch_event
 from eddyline.client.events import CaughtUp
 from eddyline.core.batch import Batch
 from eddyline.core.clock import SystemClock, SystemHost
-from eddyline.core.errors import InvalidArgument, NotReady
+from eddyline.core.errors import EpochMismatch, InvalidArgument, NotReady
 from eddyline.core.grpc_link import GrpcLink
 from eddyline.core.record import Op, Record
 from eddyline.core.server import make_server
@@ -142,7 +142,8 @@ async def test_a_place_with_its_epoch_loses_nothing_of_a_topic_made_again(watchi
 
 
 async def test_a_history_with_another_epoch_is_refused(watching: Watching) -> None:
-    assert await watching.command.text("history", "t", "a", "--epoch", "99") == (1, "")
+    with pytest.raises(EpochMismatch):
+        await watching.command.run("history", "t", "a", "--epoch", "99")
 
 
 async def test_updates_alone_begin_with_what_comes(watching: Watching) -> None:

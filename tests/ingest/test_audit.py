@@ -169,8 +169,19 @@ async def test_no_look_before_its_time_and_few_while_nats_is_away(at: Kit) -> No
         nats_access(IngestSettings(nats_url=at.url)), name="away", clock=clock, rng=Random(1), on_change=lambda: None
     )
     jetstream = Unanswered(connection)
+
+    async def changed(_look: Stream, _through: int) -> int:
+        raise AssertionError("nothing was removed")
+
     audit = Audit(
-        BEFORE, jetstream=jetstream, link=at.link, topic="b", resyncs=asyncio.Semaphore(1), clock=clock, look_s=10.0
+        BEFORE,
+        jetstream=jetstream,
+        link=at.link,
+        topic="b",
+        resyncs=asyncio.Semaphore(1),
+        clock=clock,
+        changed=changed,
+        look_s=10.0,
     )
     clock.advance(9.9)
     assert await audit.check(10, drained=True) == ""

@@ -17,6 +17,7 @@ Threading: event loop.
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,13 +35,14 @@ from eddyline.ingest.position import Position
 from eddyline.ingest.resync import Resynced, apply_changes, resync, vanished
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from eddyline.core.clock import Clock
     from eddyline.core.source import SourceDefinition
     from eddyline.core.store_link import StoreLink
     from eddyline.ingest.batch import Chunk
     from eddyline.ingest.connection import Connection
+    from eddyline.ingest.consumer import Misfits
     from eddyline.ingest.dead_letters import DeadLetters
     from eddyline.ingest.forward import Forward
     from eddyline.ingest.jetstream import JetStream
@@ -101,7 +103,8 @@ async def _accept_same(given: Acceptance, position: Position) -> Resynced:
         takes=Filter(given.definition),
     )
     at = replace(resynced.position or here, resync_serial=given.resync_serial)
-    await given.forward.apply(None, at)
+    if at.encode() != given.forward.stored:  # nobody asked for a resync, and the changes moved the position
+        await given.forward.apply(None, at)
     return Resynced(at, f"accepted: {puts} puts" + (f"; {resynced.done}" if resynced.done else ""))
 
 
@@ -124,12 +127,43 @@ def _unread(position: Position, lost_to: int) -> list[Gap]:
     return [unknown._replace(source_first=position.revision + 1, source_last=lost_to), unknown]
 
 
+async def count_changed(given: Acceptance, through: int) -> int:
+    """How many keys whose newest message is of revision `through` or before say something else than the fold.
+
+    Raises:
+        BucketNotFound, NatsUnreachable, and what the store's reads raise.
+    """
+    count = 0
+    async with aclosing(_changed_rows(given, through, misfits="SET_ASIDE")) as found:
+        async for _, rows in found:
+            count += len(rows)
+    return count
+
+
 async def _take_values(given: Acceptance, here: Position, *, through: int) -> tuple[Position, int]:
     """Write every value up to revision `through` that the fold has not; the position then, which is at the same revision as
     before, and how many values those were."""
     puts = 0
+    misfits: Misfits = "SET_ASIDE" if given.definition.dead_letter_topic else "STOP"
+    async with aclosing(_changed_rows(given, through, misfits=misfits)) as found:
+        async for chunk, changed in found:
+            await given.dead_letters.keep(given.stream, chunk.misfits)
+            batch = chunk.batch()
+            if batch is not None and changed:
+                here = here.after_changes()
+                picked = batch.select(np.array(changed, dtype=np.int64))
+                await apply_cut(given.forward, picked, here, moves=False)
+                puts += len(changed)
+    return here, puts
+
+
+async def _changed_rows(
+    given: Acceptance, through: int, *, misfits: Misfits
+) -> AsyncGenerator[tuple[Chunk, list[int]], None]:
+    """The newest message of every key, chunk by chunk, with those rows up to revision `through` that say something else than
+    the fold. Whoever breaks off closes it, which deletes the consumer."""
     if given.stream.last_revision == 0:
-        return here, puts
+        return
     consumer = Consumer(
         given.connection,
         given.jetstream,
@@ -142,7 +176,7 @@ async def _take_values(given: Acceptance, here: Position, *, through: int) -> tu
         on_lost=lambda _reason: None,
         policy="last_per_subject",
         takes=Filter(given.definition),
-        misfits="SET_ASIDE" if given.definition.dead_letter_topic else "STOP",
+        misfits=misfits,
     )
     try:
         async with consumer:
@@ -152,17 +186,9 @@ async def _take_values(given: Acceptance, here: Position, *, through: int) -> tu
                 if chunk is None:
                     break
                 reached = chunk.last_revision
-                await given.dead_letters.keep(given.stream, chunk.misfits)
-                changed = await _changed(given, chunk, through)
-                batch = chunk.batch()
-                if batch is not None and changed:
-                    here = here.after_changes()
-                    picked = batch.select(np.array(changed, dtype=np.int64))
-                    await apply_cut(given.forward, picked, here, moves=False)
-                    puts += len(changed)
+                yield chunk, await _changed(given, chunk, through)
     except ConsumerLost as lost:
         raise NatsUnreachable(f"{given.stream.origin} cannot be read: {lost}") from lost
-    return here, puts
 
 
 async def _changed(given: Acceptance, chunk: Chunk, through: int) -> list[int]:

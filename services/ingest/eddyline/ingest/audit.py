@@ -4,6 +4,11 @@ A purge, an expiry without markers, an eviction: the consumer hears of none of t
 own figures are asked for at a low rate and compared with those of the last look; a look that cannot be explained by
 newer writes leads to a comparison of key sets, and only where keys are really gone the source goes through a resync.
 
+Key sets do not show a message that left before an older one of its key (the stream API's MSG.DELETE, a time to live of one
+message): NATS then shows the older one. So of a bucket that keeps more than one revision of a key, what newer writes do not
+explain, and key sets do not either, leads to a comparison of values: the newest message of every key with the fold. The
+first look after a resume does so too, since nobody looked in between.
+
 What may lead to a comparison:
 * fewer subjects, or fewer messages than at the last look;
 * nothing is left, or the oldest message of then is past its age by now (without markers), or was evicted by a limit;
@@ -13,7 +18,7 @@ What may lead to a comparison:
 I1: a look is judged only once everything up to its last revision is applied, and is then what the next one is compared
 with: a key that leaves later shows in that one, one that left before in this one's comparison. A sign stays until key
 sets were compared.
-I2: a comparison costs at most a twentieth of the time, whatever the bucket holds.
+I2: a comparison of either kind costs at most a twentieth of the time, whatever the bucket holds.
 Failure: what does not answer is asked again soon; while disconnected the consumer is lost, and nothing looks.
 Threading: event loop.
 """
@@ -29,6 +34,7 @@ from eddyline.ingest.resync import vanished
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Awaitable, Callable
 
     from eddyline.core.clock import Clock
     from eddyline.core.store_link import StoreLink
@@ -74,8 +80,34 @@ def read_sign(before: Stream, now: Stream) -> Sign:
     return Sign.DOUBT
 
 
+class Pace:
+    """When comparisons of one kind may be made, and the gravest sign that waits for the next."""
+
+    def __init__(self, now_s: float, doubt_s: float, sign: Sign = Sign.STILL) -> None:
+        self._doubt_s = doubt_s
+        self._loss_at_s = now_s
+        self._doubt_at_s = now_s + doubt_s
+        self.sign = sign
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether what waits may be compared now."""
+        if self.sign is Sign.STILL:
+            return False
+        return now_s >= (self._loss_at_s if self.sign is Sign.LOSS else self._doubt_at_s)
+
+    def compared(self, started_s: float, now_s: float) -> None:
+        """A comparison was made."""
+        self.sign = Sign.STILL
+        self._loss_at_s = now_s + SHARE * (now_s - started_s)
+        self._doubt_at_s = now_s + max(self._doubt_s, SHARE_DOUBT * (now_s - started_s))
+
+
 class Audit:
-    """The looks of one attempt at a source. `base` is the stream as the resume found it; `resyncs` as for resyncs."""
+    """The looks of one attempt at a source. `base` is the stream as the resume found it; `resyncs` as for resyncs.
+
+    `changed` compares values: given a look and the revision up to which all is applied, the number of keys whose newest
+    message says something else than the fold. `resumed` = the source had a position before.
+    """
 
     def __init__(
         self,
@@ -86,6 +118,8 @@ class Audit:
         topic: str,
         resyncs: asyncio.Semaphore,
         clock: Clock,
+        changed: Callable[[Stream, int], Awaitable[int]],
+        resumed: bool = False,
         look_s: float = LOOK_S,
     ) -> None:
         assert look_s > 0
@@ -98,10 +132,12 @@ class Audit:
         self._look_s = look_s
         now_s = clock.monotonic_s()
         self._look_at_s = now_s + look_s
-        self._compare_at_s = now_s
-        self._doubt_at_s = now_s + DOUBT_LOOKS * look_s
+        self._changed = changed
+        self._keys = Pace(now_s, DOUBT_LOOKS * look_s)
+        self._values = Pace(now_s, look_s, Sign.LOSS if resumed else Sign.STILL)
         self._look: Stream | None = None
-        self._sign = Sign.STILL
+        self.values_differ = False
+        """True = the reason to resync is a comparison of values."""
 
     @property
     def wait_s(self) -> float:
@@ -131,31 +167,36 @@ class Audit:
                     return "messages left the bucket before they were read"
             if at_revision < self._look.last_revision:
                 return ""
-            return await self._judge(self._look)
+            return await self._judge(self._look, at_revision)
         except EddylineError as error:
             if not retried(error):
                 raise
             self._look_at_s = min(self._look_at_s, self._clock.monotonic_s() + RETRY_S)
             return ""
 
-    async def _judge(self, look: Stream) -> str:
+    async def _judge(self, look: Stream, at_revision: int) -> str:
         self._look = None
-        self._sign = max(self._sign, read_sign(self._base, look))
+        sign = read_sign(self._base, look)
+        self._keys.sign = max(self._keys.sign, sign)
+        self._values.sign = max(self._values.sign, sign)
         self._base = look
         if not look.bucket:
             return ""  # no fold, so no keys
         started_s = self._clock.monotonic_s()
-        if self._sign is Sign.STILL or started_s < (
-            self._compare_at_s if self._sign is Sign.LOSS else self._doubt_at_s
-        ):
-            return ""
+        if self._keys.is_due(started_s):
+            async with self._resyncs:
+                gone = await vanished(self._jetstream, look, self._link.range_entries(self._topic))
+            self._keys.compared(started_s, self._clock.monotonic_s())
+            if gone:
+                return f"{len(gone)} keys left the bucket without a word"
+        started_s = self._clock.monotonic_s()
+        if look.history == 1 or not self._values.is_due(started_s):
+            return ""  # of history 1 a key has no older message
         async with self._resyncs:
-            gone = await vanished(self._jetstream, look, self._link.range_entries(self._topic))
-        self._sign = Sign.STILL
-        now_s = self._clock.monotonic_s()
-        self._compare_at_s = now_s + SHARE * (now_s - started_s)
-        self._doubt_at_s = now_s + max(DOUBT_LOOKS * self._look_s, SHARE_DOUBT * (now_s - started_s))
-        return f"{len(gone)} keys left the bucket without a word" if gone else ""
+            changed = await self._changed(look, at_revision)
+        self._values.compared(started_s, self._clock.monotonic_s())
+        self.values_differ = changed > 0
+        return f"{changed} keys show an older message, since their newest one was removed" if changed else ""
 
     def _postpone(self) -> None:
         self._look_at_s = self._clock.monotonic_s() + self._look_s

@@ -35,7 +35,7 @@ from eddyline.core.errors import (
     TopicNotFound,
 )
 from eddyline.core.telemetry import fields
-from eddyline.ingest.accept import Acceptance, accept, only_changes
+from eddyline.ingest.accept import Acceptance, accept, count_changed, only_changes
 from eddyline.ingest.audit import Audit
 from eddyline.ingest.bootstrap import bootstrap
 from eddyline.ingest.cautions import Cautions
@@ -45,8 +45,7 @@ from eddyline.ingest.filters import Filter
 from eddyline.ingest.forward import Forward, retried
 from eddyline.ingest.holes import find_holes, tail_gap, with_misfits
 from eddyline.ingest.janitor import sweep
-from eddyline.ingest.judge import SourceStopped, expired, is_of, judge
-from eddyline.ingest.key_rule import own_rule
+from eddyline.ingest.judge import SourceStopped, Verdict, expired, is_of, judge
 from eddyline.ingest.names import consumer_name, name_prefix
 from eddyline.ingest.pieces import apply_cut, breaks_cap
 from eddyline.ingest.position import Position, decode_position, revision_of
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
     from eddyline.core.batch import Batch
     from eddyline.core.source import Lease
     from eddyline.ingest.batch import Chunk, PlacedGap
-    from eddyline.ingest.judge import Verdict
     from eddyline.ingest.orders import Orders
     from eddyline.ingest.progress import Progress
     from eddyline.ingest.resync import Resynced
@@ -97,6 +95,8 @@ class SourceRun:
         self._backoff = Backoff(surroundings.rng, cap_s=LOOK_AGAIN_S_MAX)
         self._attempt_number = 0
         self._compare_due = False
+        self._values_due = ""
+        """Why values are compared too, "" = they need not be."""
         self._compared_to = 0
         """Up to this revision of the stream only what differs from the fold is written."""
         self._stream_name = f"KV_{definition.bucket}" if definition.bucket else definition.stream
@@ -227,6 +227,9 @@ class SourceRun:
         done = begun
         if verdict.accepts and position is not None:
             position, done = await self._accept(verdict, position, resync_serial, name)
+        elif self._values_due and position is not None:
+            verdict = replace(verdict, accepts=self._values_due)
+            position, done = await self._accept(verdict, position, position.resync_serial, name)
         elif verdict.resync or self._compare_due:
             position, resynced = await self._resync(verdict, position)
             done = ", ".join(filter(None, (begun, resynced)))
@@ -252,7 +255,7 @@ class SourceRun:
             if self._orders.changed.is_set():  # they came while the consumer was made
                 self._obey()
             try:
-                await self._consume(consumer, stream, position)
+                await self._consume(consumer, stream, position, name)
             finally:
                 self._consumer = None
 
@@ -295,9 +298,7 @@ class SourceRun:
     def _enter_reading(self, is_first: bool, start: int, done: str, stream: Stream) -> None:
         """State while what is there is read. A source that only compared goes straight to LIVE, which says it."""
         resumed = "from the beginning" if start == 1 else f"resumed at {start}"
-        is_own = not stream.bucket or stream.rule == own_rule(stream.bucket)
-        rule = "" if is_own else f"keys under {stream.filter_subject} ({stream.rule_name})"
-        detail = ", ".join(filter(None, (done, resumed, rule)))
+        detail = ", ".join(filter(None, (done, resumed, stream.rule_note)))
         self.progress.enter("SNAPSHOT" if is_first else "CATCHING_UP", detail=detail)
 
     async def _resync(self, verdict: Verdict, position: Position | None) -> Resynced:
@@ -320,8 +321,19 @@ class SourceRun:
     async def _accept(self, verdict: Verdict, position: Position, resync_serial: int, name: str) -> Resynced:
         """Take the stream as it is."""
         self.progress.enter("RESYNCING", detail=verdict.accepts)
+        async with self._around.resyncs:
+            resynced = await accept(self._acceptance(verdict, name, resync_serial), position)
+        self._compare_due, self._values_due = False, ""
+        self.progress.counts.resyncs += 1
+        if verdict.is_other:
+            self._lost_to = 0
+            self._compared_to = verdict.stream.last_revision if verdict.stream.bucket else 0
+        self.progress.forget(revision_of(resynced.position), verdict.stream.last_revision)
+        return resynced
+
+    def _acceptance(self, verdict: Verdict, name: str, resync_serial: int) -> Acceptance:
         around = self._around
-        given = Acceptance(
+        return Acceptance(
             self._definition,
             verdict.stream,
             around.jetstream,
@@ -335,17 +347,8 @@ class SourceRun:
             max(self._lost_to, self.progress.last_revision) if verdict.is_other else 0,
             verdict.is_other,
         )
-        async with around.resyncs:
-            resynced = await accept(given, position)
-        self._compare_due = False
-        self.progress.counts.resyncs += 1
-        if verdict.is_other:
-            self._lost_to = 0
-            self._compared_to = verdict.stream.last_revision if verdict.stream.bucket else 0
-        self.progress.forget(revision_of(resynced.position), verdict.stream.last_revision)
-        return resynced
 
-    async def _consume(self, consumer: Consumer, stream: Stream, position: Position | None) -> None:
+    async def _consume(self, consumer: Consumer, stream: Stream, position: Position | None, name: str) -> None:
         """Apply what comes. LIVE from the moment on that the last revision of the start is applied."""
         level = False
         audit = Audit(
@@ -355,6 +358,8 @@ class SourceRun:
             topic=self._definition.topic,
             resyncs=self._around.resyncs,
             clock=self._around.clock,
+            changed=lambda look, through: count_changed(self._acceptance(Verdict(look), name, 0), through),
+            resumed=position is not None,
             look_s=self._around.look_s,
         )
         while True:
@@ -363,6 +368,7 @@ class SourceRun:
             if level and not consumer.failed:
                 reason = await audit.check(self.progress.position_revision, drained=consumer.drained)
                 if reason:
+                    self._values_due = reason if audit.values_differ else ""
                     self._resync_for(reason, consumer)
             chunk = await (self._taken(consumer, audit.wait_s) if level else consumer.take())
             if chunk is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from eddyline.ingest.key_rule import KeyRule
+from eddyline.ingest.key_rule import KeyRule, own_rule
 
 BUCKET_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,255}")
 """JetStream's own rule for buckets, and the store's bound."""
@@ -61,6 +61,12 @@ class Stream:
     def rule(self) -> KeyRule:
         """How its subjects become keys."""
         return KeyRule(self.prefix, self.rule_name)
+
+    @property
+    def rule_note(self) -> str:
+        """The rule, in words, where it is not the first one."""
+        is_first = not self.bucket or self.rule == own_rule(self.bucket)
+        return "" if is_first else f"keys under {self.filter_subject} ({self.rule_name})"
 
     @property
     def origin(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,6 +23,7 @@ from eddyline.core.access_keys import (
     PREFIXES_BYTES_MAX,
     PREFIXES_MAX,
     MalformedKeys,
+    certificate_names,
     digest_of,
     new_secret,
     parse_keys,
@@ -51,6 +53,26 @@ def test_a_certificate_is_known_by_its_name() -> None:
     assert grant is not None
     assert grant.is_role
     assert ring.of_certificate("ingest") is None
+
+
+SPIFFE = "spiffe://example.org/ns/prod/sa/billing"
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ({}, []),
+        ({"common_name": "billing"}, ["billing"]),
+        ({"common_name": "system:node:a"}, ["system:node:a"]),
+        ({"uris": [SPIFFE]}, [SPIFFE]),
+        ({"common_name": "billing", "uris": [SPIFFE], "dns": ["a.b"]}, ["billing", SPIFFE, "dns:a.b"]),
+        ({"uris": ["urn:x:y", "dns:a.b", ""]}, []),
+        ({"common_name": SPIFFE}, []),
+        ({"common_name": "dns:a.b"}, []),
+    ],
+)
+def test_names_of_a_certificate_are_told_apart_by_their_kind(names: dict[str, Any], expected: list[str]) -> None:
+    assert certificate_names(**names) == expected
 
 
 @pytest.mark.parametrize(

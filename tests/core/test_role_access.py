@@ -130,6 +130,38 @@ async def test_with_keys_a_certificate_counts_where_the_file_names_it(tmp_path: 
         assert isinstance(await who_am_i(address, client(authority, known, "wrong")), Unauthenticated)
 
 
+async def test_certificate_without_a_common_name_is_known_by_its_uri_or_dns_name(tmp_path: Path) -> None:
+    spiffe = "spiffe://example.org/ns/prod/sa/billing"
+    keys, authority = Keys(tmp_path), Authority(tmp_path / "ca")
+    keys.add("by-uri", "read", certificate=spiffe)
+    keys.add("by-dns", "read", certificate="dns:billing.example.com")
+    keys.add("by-common-name", "read", certificate="billing")
+    ca = str(authority.own.certificate)
+    async with serving(RoleAccess(keys.common(**tls_settings(authority, tls_client_ca=ca)))) as address:
+        for expected, signed in {
+            "by-uri": authority.sign_names("uri", uris=["https://example.org/x", spiffe]),
+            "by-dns": authority.sign_names("dns", dns=["other.example.com", "billing.example.com"]),
+            "by-common-name": authority.sign_names("all", common_name="billing", uris=[spiffe]),
+        }.items():
+            assert await who_am_i(address, client(authority, signed)) == expected
+        for stranger in (
+            authority.sign_names("other", uris=[f"{spiffe}/other"]),
+            authority.sign_names("disguised", common_name=spiffe),
+            authority.sign_names("disguised-dns", common_name="dns:billing.example.com", dns=["billing"]),
+            authority.sign_names("nameless"),
+        ):
+            assert isinstance(await who_am_i(address, client(authority, stranger)), Unauthenticated)
+
+
+async def test_without_keys_a_certificate_is_called_by_whatever_name_it_has(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    common = CommonSettings(**tls_settings(authority, tls_client_ca=str(authority.own.certificate)))
+    async with serving(RoleAccess(common)) as address:
+        by_uri = authority.sign_names("uri", uris=["spiffe://example.org/a"])
+        assert await who_am_i(address, client(authority, by_uri)) == "spiffe://example.org/a"
+        assert await who_am_i(address, client(authority, authority.sign_names("none"))) == "certificate"
+
+
 async def test_only_a_certificate_with_the_role_scope_speaks_for_others(tmp_path: Path) -> None:
     keys, authority = Keys(tmp_path), Authority(tmp_path / "ca")
     keys.add("ingest", "role", certificate="ingest")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trustme
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
@@ -22,16 +23,21 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509 import (
     BasicConstraints,
     CertificateBuilder,
+    DNSName,
+    GeneralName,
     IPAddress,
     Name,
     NameAttribute,
     SubjectAlternativeName,
+    UniformResourceIdentifier,
     load_pem_x509_certificate,
     random_serial_number,
 )
 from cryptography.x509.oid import NameOID
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
     from trustme import Blob
 
@@ -58,6 +64,31 @@ class Authority:
         signed = self._authority.issue_cert("127.0.0.1", "localhost", common_name=name, not_after=not_after)
         (certificate,) = signed.cert_chain_pems
         return self._written(name, certificate, signed.private_key_pem)
+
+    def sign_names(
+        self,
+        file: str,
+        *,
+        common_name: str = "",
+        uris: Sequence[str] = (),
+        dns: Sequence[str] = (),
+        valid: tuple[datetime, datetime] | None = None,
+    ) -> Certificate:
+        """A client's certificate with these names and no other, e.g. without a common name; `valid` = from when to when."""
+        authority = load_pem_x509_certificate(self.own.certificate.read_bytes())
+        signing = load_pem_private_key(self.own.key.read_bytes(), password=None)
+        assert isinstance(signing, EllipticCurvePrivateKey)
+        key = generate_private_key(SECP256R1())
+        subject = Name([NameAttribute(NameOID.COMMON_NAME, common_name)] if common_name else [])
+        begins, ends = valid or (datetime(2020, 1, 1, tzinfo=UTC), datetime(2040, 1, 1, tzinfo=UTC))
+        builder = CertificateBuilder(authority.subject, subject, key.public_key(), random_serial_number(), begins, ends)
+        names: list[GeneralName] = [*map(UniformResourceIdentifier, uris), *map(DNSName, dns)]
+        if names:
+            builder = builder.add_extension(SubjectAlternativeName(names), critical=not common_name)
+        files = Certificate(self._folder / f"{file}.pem", self._folder / f"{file}.key")
+        files.certificate.write_bytes(builder.sign(signing, SHA256()).public_bytes(Encoding.PEM))
+        files.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        return files
 
     def _written(self, name: str, certificate: Blob, key: Blob) -> Certificate:
         files = Certificate(self._folder / f"{name}.pem", self._folder / f"{name}.key")

@@ -23,7 +23,7 @@ import grpc
 
 from eddyline.core.access_calls import OpenCall, OpenCalls
 from eddyline.core.access_grant import NOBODY, PRINCIPAL_KEY, Grant, Scope, principal_from, scope_words, set_caller
-from eddyline.core.access_keys import SECRET_CHARS_MAX, KeyRing, digest_of
+from eddyline.core.access_keys import SECRET_CHARS_MAX, KeyRing, certificate_names, digest_of
 from eddyline.core.access_quota import Quotas
 from eddyline.core.access_rules import RULES, Rule
 from eddyline.core.audit_log import OUTCOME_CANCELLED, OUTCOME_INTERNAL, OUTCOME_OK, audit
@@ -184,20 +184,17 @@ class AccessGate(grpc.aio.ServerInterceptor):
         return principal_from(shown.principal, via=grant.name)
 
     def _of_certificate(self, context: Context, shown: _Shown) -> Grant:
-        names = context.auth_context().get("x509_common_name") or ()
-        name = next(iter(names), b"").decode("utf-8", "replace")
-        grant = self._of_name(name)
-        if grant is None:
-            self.refused_count += 1
-            raise Unauthenticated("this role needs a key, or a certificate whose name it knows", certificate=name[:255])
-        _SHOWN.set(shown._replace(certificate=name))
-        return grant
-
-    def _of_name(self, name: str) -> Grant | None:
-        """Whose certificate it is. Without a keys file everybody with a certificate of the authority may do everything."""
+        names = _names_of(context)
         if self._ring is None:
-            return Grant(name or "certificate", frozenset(Scope))
-        return self._ring.of_certificate(name)
+            # Without a keys file everybody with a certificate of the authority may do everything.
+            return Grant(names[0][:255] if names else "certificate", frozenset(Scope))
+        for name in names:
+            if (grant := self._ring.of_certificate(name)) is not None:
+                _SHOWN.set(shown._replace(certificate=name))
+                return grant
+        self.refused_count += 1
+        told = ", ".join(names)[:255]
+        raise Unauthenticated("this role needs a key, or a certificate with a name that it knows", certificate=told)
 
     def _wrapped(self, handler: Handler, method: str) -> Handler:
         rule = RULES[method]
@@ -333,6 +330,16 @@ async def _answers(answers: Any, call: OpenCall, context: Context) -> None:
                 await context.write(message)
             else:
                 await call.begin(context.write(message))
+
+
+def _names_of(context: Context) -> list[str]:
+    """Of the certificate that the call's connection was opened with."""
+    verified = context.auth_context()
+    commons, uris, dns = (
+        [value.decode("utf-8", "replace") for value in verified.get(field) or ()]
+        for field in ("x509_common_name", "peer_uri", "peer_dns")
+    )
+    return certificate_names(common_name=next(iter(commons), ""), uris=uris, dns=dns)
 
 
 async def _refuse(_requests: object, _context: object) -> NoReturn:

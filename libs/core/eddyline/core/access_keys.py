@@ -6,8 +6,9 @@
     scopes = ["read", "write"]             # read, write, delete, admin; role for the cluster's own roles
     prefixes = ["orders."]                 # names of topics, sources and buckets; left out = all
 
-or `certificate = "…"` (the common name of a client's certificate) in place of, or beside, `sha256`; and quotas of this key
-alone: `requests_max`, `watches_max`, 0 = none. `eddyline key new` makes a secret and its table.
+or `certificate = "…"` in place of, or beside, `sha256`: a name of a client's certificate, which is its common name, or of
+its alternative names a URI as it is (`spiffe://example.org/ns/prod/sa/billing`) or a DNS name with `dns:` before it. And
+quotas of this key alone: `requests_max`, `watches_max`, 0 = none. `eddyline key new` makes a secret and its table.
 
 I1: no secret is in any text that we make: not in the file, an error, a log, a repr. I2: a file is taken whole or not at
 all: unknown fields, doubles, unknown scopes, no keys at all are refused, by the key's name.
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from eddyline.core.access_grant import Grant, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 KEYS_BYTES_MAX: Final = 4 << 20
 KEYS_MAX: Final = 10_000
@@ -45,7 +46,10 @@ SECRET_CHARS_MAX: Final = 1_024
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:-]{0,127}")
 _PREFIX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
 _DIGEST: Final = re.compile(r"[0-9a-fA-F]{64}")
-_CERTIFICATE_CHARS_MAX: Final = 255
+_CERTIFICATE_CHARS_MAX: Final = 2_048
+"""SPIFFE's longest id. Common names have up to 64 characters, DNS names 253."""
+_DNS: Final = "dns:"
+_QUALIFIED: Final = re.compile(r"dns:.*|[A-Za-z][A-Za-z0-9+.-]*://.+", re.DOTALL)
 _FIELDS: Final = frozenset(("name", "sha256", "certificate", "scopes", "prefixes", "requests_max", "watches_max"))
 
 
@@ -83,9 +87,16 @@ class KeyRing:
         entry = self._entries.get(digest)
         return entry.grant if entry is not None and hmac.compare_digest(entry.digest, digest) else None
 
-    def of_certificate(self, common_name: str) -> Grant | None:
-        """Whose certificate it is."""
-        return self._by_certificate.get(common_name)
+    def of_certificate(self, name: str) -> Grant | None:
+        """Whose certificate it is, by one of its names (`certificate_names`)."""
+        return self._by_certificate.get(name)
+
+
+def certificate_names(*, common_name: str = "", uris: Sequence[str] = (), dns: Sequence[str] = ()) -> list[str]:
+    """Names of a verified certificate as the keys file writes them, in the order in which they are looked up."""
+    names = [common_name] if common_name and not _QUALIFIED.fullmatch(common_name) else []
+    names += [uri for uri in uris if _QUALIFIED.fullmatch(uri) and not uri.startswith(_DNS)]
+    return names + [_DNS + name for name in dns]
 
 
 def digest_of(secret: str) -> bytes:
@@ -206,7 +217,7 @@ def _digest(table: dict[str, object], name: str) -> bytes | None:
 def _certificate(table: dict[str, object], name: str) -> str:
     value = table.get("certificate", "")
     if not isinstance(value, str) or len(value) > _CERTIFICATE_CHARS_MAX or ("certificate" in table and not value):
-        _malformed(name, f"has a certificate that is no common name of 1 to {_CERTIFICATE_CHARS_MAX} characters")
+        _malformed(name, f"has a certificate that is no name of 1 to {_CERTIFICATE_CHARS_MAX} characters")
     return value
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from eddyline.core.fs import write_all
+from eddyline.core.fs import remove_tree, write_all
 from eddyline.store.artifacts.job import Job
 from eddyline.store.artifacts.local import LocalShelf
 from eddyline.store.artifacts.manifest import ArtifactFile, Manifest, check_named, encode_manifest, hash_of, topic_key
@@ -32,6 +32,15 @@ def manifest_of(seq: int) -> Manifest:
     return Manifest("kv", 1, seq, 1, START_MS, START_MS, "one", files)
 
 
+def read_back(fs: SimFs, scratch: Path) -> None:
+    """What an export makes to read its tables back: links to them and a database, in directories, and what removes them."""
+    for directory in (scratch, scratch / "links", scratch / "tables"):
+        fs.mkdir(directory)
+    for path in (scratch / "links" / "000000.sst", scratch / "tables" / "CURRENT"):
+        fs.open(path, create=True).close()
+    remove_tree(fs, scratch)
+
+
 def export(fs: SimFs, seq: int) -> Pointer:
     """As an export does, with a table of bytes."""
     shelf, manifest = LocalShelf(fs, ROOT, holder=""), manifest_of(seq)
@@ -42,6 +51,7 @@ def export(fs: SimFs, seq: int) -> Pointer:
             file.fsync()
         finally:
             file.close()
+        read_back(fs, draft / "scratch")
         pointer = shelf.publish("kv", draft, manifest, encode_manifest(manifest), Job(ManualClock()))
     shelf.prune("kv", keep=1, now_ms=START_MS + GRACE_MS)
     return pointer

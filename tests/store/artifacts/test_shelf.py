@@ -125,6 +125,9 @@ def test_what_a_crash_left_is_removed_by_the_next_export(tmp_path: Path) -> None
         (directory / name / "data").mkdir(parents=True)
         (directory / name / "data" / "000000.sst").write_bytes(DATA)
         (directory / name / "MANIFEST.json").write_bytes(b"half")
+        for made in ("links", "tables"):  # as a read-back has them
+            (directory / name / "scratch" / made).mkdir(parents=True)
+            (directory / name / "scratch" / made / "000000.sst").write_bytes(DATA)
     pointer = publish(shelf, manifest_of(5))
     assert {path.name for path in directory.iterdir()} == {".lock", "latest", pointer.name}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from eddyline.core.fs import BUFFERS_MAX, Locked, RealFs, remove_directory, write_all
+from eddyline.core.fs import BUFFERS_MAX, Locked, RealFs, remove_directory, remove_tree, write_all
 from eddyline.store.storage.layout import Layout, wal_file, wal_numbers
 from tests.support.faulty_fs import Fault, FaultyFs
 from tests.support.sim_fs import Crashed, SimFs
@@ -165,6 +165,30 @@ def test_directory_is_removed_with_its_files_and_a_second_time_too(disk: Disk) -
     for _ in range(2):
         remove_directory(disk.fs, topic)
         assert disk.fs.listdir(disk.root) == []
+
+
+def test_tree_of_any_shape_is_removed_and_none_is_no_error(disk: Disk) -> None:
+    tree = disk.root / "tree"
+    for directory in (tree, tree / "a", tree / "a" / "b", tree / "empty"):
+        disk.fs.mkdir(directory)
+    for path in (tree / "1", tree / "a" / "2", tree / "a" / "b" / "3"):
+        make_file(disk.fs, path)
+    make_file(disk.fs, disk.root / "file")
+    for _ in range(2):
+        remove_tree(disk.fs, tree)
+        remove_tree(disk.fs, disk.root / "file")
+        assert disk.fs.listdir(disk.root) == []
+
+
+def test_a_link_in_a_tree_goes_and_what_it_names_stays(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").touch()
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "link").symlink_to(kept)
+    remove_tree(RealFs(), tmp_path / "tree")
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert (kept / "file").exists()
 
 
 def test_cut_removal_of_a_directory_is_ended_by_the_next_one() -> None:

@@ -169,6 +169,27 @@ def remove_directory(fs: Fs, path: Path) -> None:
     fs.fsync_dir(path.parent)
 
 
+def remove_tree(fs: Fs, path: Path) -> None:
+    """Remove a file, or a directory with all in it, whatever its shape; none is no error. A link goes, what it names stays.
+
+    Raises:
+        OSError: of the file system.
+    """
+    try:
+        names = [] if path.is_symlink() else fs.listdir(path)
+        is_directory = not path.is_symlink()
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        names, is_directory = [], False
+    for name in names:
+        remove_tree(fs, path / name)
+    if is_directory:
+        fs.rmdir(path)
+    else:
+        fs.unlink(path)
+
+
 class RealFs:
     """The operating system's files."""
 

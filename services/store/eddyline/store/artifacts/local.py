@@ -6,7 +6,8 @@
                       latest.tmp  the next pointer, until it is renamed
 
 I1: a file is durable before the manifest that names it is written, the manifest before the artifact has its name, and that
-before the pointer. So a crash leaves an artifact that is whole, or names with a dot, which the next export removes.
+before the pointer. So a crash leaves an artifact that is whole, or names with a dot, which the next export removes, whatever
+lies in them: an export's own tools make directories there.
 Threading: as `shelf.py` says.
 """
 
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import ArtifactInvalid, ArtifactsUnreachable, TooManyScans
-from eddyline.core.fs import Locked, write_all
+from eddyline.core.fs import Locked, remove_tree, write_all
 from eddyline.store.artifacts.manifest import (
     DATA_NAME,
     MANIFEST_BYTES_MAX,
@@ -76,15 +77,15 @@ class LocalShelf:
         draft = directory / _DRAFT
         try:
             with _reached():
-                self._remove(directory / _GONE)
-                self._remove(draft)
+                remove_tree(self._fs, directory / _GONE)
+                remove_tree(self._fs, draft)
                 self._fs.mkdir(draft)
                 self._fs.mkdir(draft / DATA_NAME)
             try:
                 yield draft
             finally:
                 with _reached():
-                    self._remove(draft)
+                    remove_tree(self._fs, draft)
         finally:
             lock.release()
 
@@ -176,7 +177,7 @@ class LocalShelf:
             with _reached():
                 self._fs.rename(directory / name, directory / _GONE)
                 self._fs.fsync_dir(directory)
-                self._remove(directory / _GONE)
+                remove_tree(self._fs, directory / _GONE)
             count += 1
         return count
 
@@ -200,19 +201,6 @@ class LocalShelf:
             file.fsync()
         finally:
             file.close()
-
-    def _remove(self, artifact: Path) -> None:
-        """Remove a directory of an artifact's shape, or a part of one."""
-        if not self._fs.exists(artifact):
-            return
-        data = artifact / DATA_NAME
-        if self._fs.exists(data):
-            for name in self._fs.listdir(data):
-                self._fs.unlink(data / name)
-            self._fs.rmdir(data)
-        for name in self._fs.listdir(artifact):
-            self._fs.unlink(artifact / name)
-        self._fs.rmdir(artifact)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import pytest
@@ -110,7 +111,7 @@ async def test_interrupted_append_says_how_much_is_in(
         yield b"one"
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("eddyline.client.connect.AppendRun", Run)
+    monkeypatch.setattr(import_module("eddyline.client.connect"), "AppendRun", Run)
     monkeypatch.setattr("eddyline.cli.append_lines.stdin_lines", endless)
     async with command_on_a_store(tmp_path, monkeypatch) as command:
         await command.run("topic", "create", "log")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from eddyline.cli import failure
 from eddyline.cli.away import at_store, described, nobody_at, plain_words
 from eddyline.cli.command import parse
 from eddyline.cli.failure import failure_line
 from eddyline.client.topology import Topology
+from eddyline.core import advice as table
 from eddyline.core.caller_channel import CallerAccess
 from eddyline.core.errors import EddylineError, NotReady
 from tests.support.command_line import command_at, command_on_a_store, main
@@ -115,13 +115,13 @@ def test_outage_names_the_role_whose_address_grpc_says() -> None:
     assert plain_words("no sign of life for 15 s") == "no sign of life for 15 s"
 
 
-ADVICE: Final = " ".join(failure._WHAT_TO_DO.values())
+ADVICE: Final = " ".join(table._WHAT_TO_DO.values())
 ADVISED: Final = sorted(set(re.findall(r"`eddyline ((?:topic|source|fold|kv|key) [a-z]+|[a-z-]+)", ADVICE)))
 
 
 @pytest.mark.parametrize("verb", ADVISED)
 def test_no_verb_advises_itself(verb: str) -> None:
-    for reason, advice in failure._WHAT_TO_DO.items():
+    for reason, advice in table._WHAT_TO_DO.items():
         error = type("Made", (EddylineError,), {"reason": reason})("said")
         line = failure_line(error, verb=verb)
         assert not re.search(rf"`eddyline {verb}[ `]", line)

@@ -30,7 +30,6 @@ from tests.support.scripted_roles import ScriptedDelivery, WatchScript, rows_fra
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from eddyline.core.errors import EddylineError
 
 WARM_TRIES, TRIES = 1_000, 4_000
 ROUNDS_MAX = 3
@@ -60,13 +59,15 @@ async def naming(*deliveries: str, cluster_id: str = "test") -> AsyncIterator[st
 
 
 @asynccontextmanager
-async def client_of(*deliveries: str, seed: str = "", clock: ManualClock | None = None) -> AsyncIterator[Client]:
+async def client_of(
+    *deliveries: str, seed: str = "", clock: ManualClock | None = None, random_source: random.Random | None = None
+) -> AsyncIterator[Client]:
     channels = Channels()
     yield Client(
         Topology("test", (), (), deliveries),
         channels=channels,
         clock=clock if clock is not None else SystemClock(),
-        random_source=NoJitter(1),
+        random_source=random_source if random_source is not None else NoJitter(1),
         seeds=(seed,) if seed else (),
     )
     await channels.close()
@@ -163,14 +164,16 @@ class Enough(Exception):
     """So many tries."""
 
 
-class Tries:
-    """Counts tries, looks at the memory after each round of them, and ends with the first that took none."""
+class Tries(NoJitter):
+    """Counts tries, each of which draws its wait, looks at the memory after each round of them, and ends with the first that
+    took none."""
 
     def __init__(self) -> None:
+        super().__init__(1)
         self.count = 0
         self.sizes: list[tuple[int, int]] = []
 
-    def failed(self, _: EddylineError) -> None:
+    def uniform(self, a: float, b: float) -> float:
         self.count += 1
         rounds, into = divmod(self.count - WARM_TRIES, TRIES)
         if rounds >= 0 and not into:
@@ -178,6 +181,7 @@ class Tries:
             self.sizes.append((resident_bytes(), len(gc.get_objects())))
             if rounds == ROUNDS_MAX or (rounds and self._grew() < GROWTH_BYTES_MAX):
                 raise Enough
+        return super().uniform(a, b)
 
     def check(self) -> None:
         assert self._grew() < GROWTH_BYTES_MAX
@@ -193,7 +197,10 @@ class Tries:
 @pytest.mark.parametrize("count", [1, 2])
 async def test_a_cluster_that_is_down_costs_no_memory_however_often_it_is_tried(count: int) -> None:
     tries, addresses = Tries(), [free_address() for _ in range(count)]
-    async with client_of(*addresses, seed=addresses[0]) as client, client.watch("a", on_retry=tries.failed) as events:
+    async with (
+        client_of(*addresses, seed=addresses[0], random_source=tries) as client,
+        client.watch("a") as events,
+    ):
         with pytest.raises(Enough):
             await anext(events)
         assert len(client._channels._open) == count
@@ -203,8 +210,8 @@ async def test_a_cluster_that_is_down_costs_no_memory_however_often_it_is_tried(
 async def test_a_store_that_is_down_costs_whoever_follows_it_no_memory() -> None:
     tries = Tries()
     async with (
-        store_client_of(free_address()) as client,
-        aclosing(client.read("a", follow=True, on_retry=tries.failed)) as records,
+        store_client_of(free_address(), random_source=tries) as client,
+        aclosing(client.read("a", follow=True)) as records,
     ):
         with pytest.raises(Enough):
             await anext(records)

@@ -15,6 +15,8 @@ LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "manager"}
 GENERATED = "libs/api/eddyline/v1/"
+FACES = {"libs/client/eddyline/client/__init__.py"}
+"""Packages whose names programs of others import."""
 
 
 @cache
@@ -45,7 +47,7 @@ def test_file_keeps_the_house_rules(path: Path) -> None:
     lines = text.count("\n")
     assert lines <= LINES_MAX, f"{lines} lines: split it along its jobs (rule 3)"
     assert path.stem not in VAGUE_NAMES, "a file's name says its job (rule 3)"
-    if path.name == "__init__.py":
+    if path.name == "__init__.py" and str(path.relative_to(ROOT)) not in FACES:
         assert all(isinstance(node, ast.Expr) for node in tree.body), "__init__.py holds a docstring only (rule 3)"
     assert ast.get_docstring(tree), "a module docstring is its contract (rule 5)"
     for node in ast.walk(tree):

@@ -26,7 +26,9 @@ class NoJitter(random.Random):
 
 
 @asynccontextmanager
-async def client_of(address: str, *, clock: Clock | None = None) -> AsyncIterator[Client]:
+async def client_of(
+    address: str, *, clock: Clock | None = None, random_source: random.Random | None = None
+) -> AsyncIterator[Client]:
     """A client of a store at this address."""
     channels = Channels()
     try:
@@ -34,7 +36,7 @@ async def client_of(address: str, *, clock: Clock | None = None) -> AsyncIterato
             Topology("test", (address,), (), ()),
             channels=channels,
             clock=clock if clock is not None else SystemClock(),
-            random_source=NoJitter(),
+            random_source=random_source if random_source is not None else NoJitter(),
         )
     finally:
         await channels.close()

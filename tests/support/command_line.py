@@ -8,6 +8,7 @@ import json
 import random
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from eddyline.cli.command import parse, run_command
@@ -93,5 +94,5 @@ def command_at(
         finally:
             await channels.close()
 
-    monkeypatch.setattr("eddyline.client.connect.connect", connect)
+    monkeypatch.setattr(import_module("eddyline.client.connect"), "connect", connect)
     return Command(address)

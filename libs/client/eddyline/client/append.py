@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddyline.client.call import CALL_TIMEOUT_S, call_once, check_message, traced
+from eddyline.client.checked import rows_of
 from eddyline.client.topics import kind_to_pb
 from eddyline.core.store_link import AppendResult
-from eddyline.core.wire import record_to_pb
-from eddyline.v1 import log_pb2, types_pb2
+from eddyline.v1 import log_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ def append_request(
     """The call's message; versions that are expected may be added."""
     request = log_pb2.AppendRecordsRequest(
         topic=topic,
-        rows=types_pb2.RecordBatch(records=[record_to_pb(record) for record in records]),
+        rows=rows_of(records),
         idempotency_key=idempotency_key,
         expected_head_seq=expected_head_seq,
     )

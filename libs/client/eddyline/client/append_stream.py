@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from eddyline.client.call import check_message, domain_errors
+from eddyline.client.checked import rows_of
 from eddyline.core.errors import EddylineError, NotReady
 from eddyline.core.store_link import AppendResult
-from eddyline.core.wire import record_to_pb
-from eddyline.v1 import log_pb2, types_pb2
+from eddyline.v1 import log_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -91,7 +91,7 @@ class AppendStream:
         if self._failure is not None:
             raise self._failure
         step = log_pb2.AppendBatch(
-            rows=types_pb2.RecordBatch(records=[record_to_pb(record) for record in records]),
+            rows=rows_of(records),
             idempotency_key=idempotency_key,
             expected_head_seq=expected_head_seq,
         )

@@ -102,7 +102,7 @@ class Retry:
         retryable: frozenset[Code] = RETRYABLE,
         on_retry: Callable[[EddylineError], None] | None = None,
     ) -> Tries:
-        """The tries of one piece of work. `on_retry` hears of each failure that is tried again."""
+        """The tries of one piece of work. `on_retry` hears of an outage once: its first failure that is tried again."""
         return Tries(
             self._clock,
             random_source=self._random,
@@ -118,7 +118,7 @@ class Retry:
         timeout_s: float,
         on_retry: Callable[[EddylineError], None] | None = None,
     ) -> Answer:
-        """Call `make_call(seconds left)` until it answers. `on_retry` hears of each failure that is tried again.
+        """Call `make_call(seconds left)` until it answers. `on_retry` hears of the first failure that is tried again.
 
         Raises:
             EddylineError: the last answer, when it is final or the time is over.
@@ -148,6 +148,7 @@ class Tries:
         self._timeout_s = timeout_s
         self._retryable = retryable
         self._on_retry = on_retry
+        self._is_told = False
         self._deadline_s = clock.monotonic_s() + timeout_s
 
     @property
@@ -163,6 +164,7 @@ class Tries:
     def went_on(self) -> None:
         """The work made progress: its time begins anew."""
         self._backoff.reset()
+        self._is_told = False
         self._deadline_s = self._clock.monotonic_s() + self._timeout_s
 
     async def wait(self, error: EddylineError) -> None:
@@ -174,7 +176,8 @@ class Tries:
         delay_s = self._backoff.next_s(at_least_s=retry_after_s(error))
         if error.code not in self._retryable or self.left_s <= delay_s:
             raise error
-        if self._on_retry is not None:
+        if self._on_retry is not None and not self._is_told:
+            self._is_told = True
             self._on_retry(error)
         await sleep(self._clock, delay_s)
 

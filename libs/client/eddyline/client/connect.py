@@ -12,16 +12,19 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 from eddyline.client import topics
+from eddyline.client.advice_note import advising
 from eddyline.client.append import append_records, append_request
 from eddyline.client.append_run import AppendRun
 from eddyline.client.append_stream import AppendStream
 from eddyline.client.call import CALL_TIMEOUT_S, Retry, call_once, traced
+from eddyline.client.checked import check_bytes, check_each_bytes
 from eddyline.client.cluster_map import ClusterMap, Deliveries
 from eddyline.client.events import Position, position_of
 from eddyline.client.fold import get_entries, get_entry_at, key_history, range_entries
 from eddyline.client.fold_artifact import export_fold, import_fold, list_artifacts
 from eddyline.client.fold_check import settle_fold, verify_fold
 from eddyline.client.items import Items
+from eddyline.client.key_writes import KeyWrites
 from eddyline.client.kv import Kv
 from eddyline.client.read import ReadPlan, find_seq, read_log
 from eddyline.client.sources import Sources, sources_of
@@ -80,7 +83,8 @@ async def connect(
 ) -> AsyncIterator[Client]:
     """Find the cluster at `address` (`host:port` of any role, or several with commas, asked in turn).
 
-    `access`: key and certificates (`eddyline.client.access`), renewed as their files are; None = without.
+    `access`: key and certificates (`eddyline.client.access`), renewed as their files are; None = without. Errors that leave
+    it unhandled have their advice as a note, which a traceback shows.
 
     Raises:
         NotReady: no address answered within `timeout_s`. Unauthenticated: the cluster does not know the key.
@@ -90,7 +94,7 @@ async def connect(
     retry = Retry(system_clock, random_source=jitter)
     channels = Channels(access)
     files = access.files if access is not None else None
-    async with files.running(system_clock) if files is not None else nullcontext():
+    async with advising(), files.running(system_clock) if files is not None else nullcontext():
         try:
             addresses = [part.strip() for part in address.split(",") if part.strip()]
             topology = await find_topology(channels, addresses, retry=retry, timeout_s=timeout_s)
@@ -99,7 +103,7 @@ async def connect(
             await channels.close()
 
 
-class Client:
+class Client(KeyWrites):
     """One cluster. Made by `connect`."""
 
     def __init__(
@@ -198,6 +202,7 @@ class Client:
         traceparent: str = "",
     ) -> AppendResult:
         """Append records, all or none. With an `idempotency_key` it is repeated while the store is away.
+        A record without an op is appended to a LOG topic, and put into a KV topic.
 
         `expected_versions`: the version each key must have, empty = not live. `create` makes a missing topic first.
         `traceparent`: the W3C trace context that it is part of, from here to the subscribers.
@@ -210,6 +215,7 @@ class Client:
             topic, records, idempotency_key=idempotency_key, expected_head_seq=expected_head_seq, create=create
         )
         for key, version in (expected_versions or {}).items():
+            check_bytes(key=key, version=version)
             request.expected_versions.add(key=key, version=version)
         return await append_records(
             self._log(topic), request, retry=self._retry, timeout_s=timeout_s, traceparent=traceparent
@@ -274,8 +280,8 @@ class Client:
     ) -> Items[Record | Gap]:
         """Read the log behind `after` (exclusive), what was lost as gaps in their places; `limit` 0 = to the head.
 
-        `follow` goes on with what comes, across restarts of the store; `on_retry` hears why a call is repeated,
-        `on_resume` that one answers again.
+        `follow` goes on with what comes, across restarts of the store; `on_retry` hears once an outage why a call is
+        repeated, `on_resume` that one answers again.
 
         Raises:
             EddylineError: TopicNotFound, CursorAhead, DataCorrupt.
@@ -354,12 +360,13 @@ class Client:
         """Watch topics, for ever, across restarts: nothing is lost and nothing comes twice.
 
         A topic given by name has the common `start` and `key_prefixes`. `heartbeat_ms`: 100 to 60 000, 0 = 10 000.
-        `resume_snapshots`: one that is interrupted goes on where it was, with `SnapshotResumed`. `on_retry` hears why a
-        reconnect is needed, `on_resume` that it goes on.
+        `resume_snapshots`: one that is interrupted goes on where it was, with `SnapshotResumed`. `on_retry` hears once an
+        outage why a reconnect is needed, `on_resume` that it goes on.
 
         Raises:
             EddylineError: InvalidArgument, InvalidName; when read: TopicNotFound, NotKv, CursorAhead, DataCorrupt.
         """
+        check_each_bytes("key_prefixes", key_prefixes)
         wanted = wanted_topics(topics, start=start, key_prefixes=key_prefixes)
         deliveries = Deliveries(self._cluster, random_source=self._random)
         return Watch(

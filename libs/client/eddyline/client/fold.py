@@ -9,6 +9,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from eddyline.client.call import CALL_TIMEOUT_S, STREAM_RETRYABLE, domain_errors
+from eddyline.client.checked import check_bytes, check_each_bytes
 from eddyline.client.items import Items, read_once
 from eddyline.client.local_fold import LocalFold, open_fold, read_fold
 from eddyline.core.errors import EddylineError, KeyNotFound
@@ -41,6 +42,7 @@ async def get_entries(
     Raises:
         EddylineError: TopicNotFound, NotKv, FoldBehind, InvalidArgument (more than 10 000 keys).
     """
+    check_each_bytes("keys", keys)
     request = fold_pb2.BatchGetEntriesRequest(topic=topic, keys=keys, min_seq=min_seq)
     answer = await retry.run(lambda left_s: stub.BatchGetEntries(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S)
     entries = tuple(record_from_pb(maybe.entry) if maybe.HasField("entry") else None for maybe in answer.entries)
@@ -57,6 +59,7 @@ async def range_entries(
         EddylineError: TopicNotFound, NotKv, FoldBehind, TooManyScans, ScanExpired, and a store that went away: what
             came so far is of a point that is gone, so a range does not resume.
     """
+    check_bytes(key_prefix=key_prefix, after_key=after_key)
     request = fold_pb2.RangeEntriesRequest(
         topic=topic,
         key_prefix=key_prefix,
@@ -84,6 +87,7 @@ async def get_entry_at(
         EddylineError: TopicNotFound, NotKv, CursorAhead, TimeNotReached, HistoryGone, FoldLost, DataCorrupt.
     """
     assert (at_seq is None) is not (at_time_ms is None)
+    check_bytes(key=key)
     request = fold_pb2.GetEntryRequest(topic=topic, key=key)
     if at_seq is not None:
         request.at_seq = at_seq
@@ -115,6 +119,7 @@ def key_history(
     Raises:
         EddylineError: TopicNotFound, NotKv, EpochMismatch, CursorAhead, DataCorrupt; an unreachable store after a while.
     """
+    check_bytes(key=key)
     request = fold_pb2.KeyHistoryRequest(
         topic=topic,
         key=key,

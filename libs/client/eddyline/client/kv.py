@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 import grpc
 
 from eddyline.client.call import CALL_TIMEOUT_S, call_once, domain_errors, traced
+from eddyline.client.checked import check_bytes
 from eddyline.core.kv_errors import WriteUnknown
 from eddyline.core.kv_metadata import WRITTEN_REVISION
 from eddyline.v1 import kv_pb2
@@ -84,6 +85,7 @@ class Kv:
         traceparent: str = "",
     ) -> Written:
         """Write a value, whatever the key had."""
+        check_bytes(key=key, value=value)
         request = kv_pb2.PutEntryRequest(bucket=bucket, key=key, value=value, wait=_wait(wait_applied, source))
         how = _How(timeout_s, on_written, traced(traceparent))
         return await self._write(self._stub.PutEntry, kv_pb2.PutEntryResponse, request, how)
@@ -106,6 +108,7 @@ class Kv:
         Raises:
             EddylineError: KeyExists, RevisionMismatch (others were faster all the while).
         """
+        check_bytes(key=key, value=value)
         request = kv_pb2.CreateEntryRequest(
             bucket=bucket, key=key, value=value, ttl_ms=ttl_ms, wait=_wait(wait_applied, source)
         )
@@ -130,6 +133,7 @@ class Kv:
         Raises:
             EddylineError: RevisionMismatch.
         """
+        check_bytes(key=key, value=value)
         request = kv_pb2.UpdateEntryRequest(
             bucket=bucket,
             key=key,
@@ -157,6 +161,7 @@ class Kv:
         Raises:
             EddylineError: RevisionMismatch.
         """
+        check_bytes(key=key)
         request = kv_pb2.DeleteEntryRequest(
             bucket=bucket, key=key, expected_revision=expected_revision, wait=_wait(wait_applied, source)
         )
@@ -181,6 +186,7 @@ class Kv:
         Raises:
             EddylineError: RevisionMismatch.
         """
+        check_bytes(key=key)
         request = kv_pb2.PurgeEntryRequest(
             bucket=bucket,
             key=key,

@@ -223,9 +223,9 @@ class Watch:
             self._defects += 1
         elif error.code not in _MENDABLE:
             raise error
-        self._resuming = True
-        if self._on_retry is not None:
+        if self._on_retry is not None and not self._resuming:
             self._on_retry(error)
+        self._resuming = True
         # What a draining replica asks to wait is for itself; another one may be there now.
         at_least_s = 0.0 if isinstance(error, Draining) else retry_after_s(error)
         await sleep(self._clock, self._backoff.next_s(at_least_s=at_least_s))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import ClassVar
 
+from eddyline.core.advice import advice_of
+
 
 class Code(Enum):
     """Canonical codes, named as gRPC names them."""
@@ -42,6 +44,11 @@ class EddylineError(Exception):
         """As another role put it on the wire, where it is passed on; only `eddyline.core.status` looks inside."""
         self.unanswered = False
         """True = the peer itself said nothing: the message is gRPC's, of a connection or a deadline."""
+
+    @property
+    def advice(self) -> str:
+        """What to do about it, as the command says it; empty = nothing is known."""
+        return advice_of(self.reason, self.metadata)
 
     def _number(self, key: str) -> int:
         return int(self.metadata.get(key, "0"))

@@ -41,6 +41,21 @@ class Op(IntEnum):
     GAP = 5
 
 
+class _OpOfTopic(int):
+    """The type of `OP_OF_TOPIC`, whose identity no other number has."""
+
+    def __repr__(self) -> str:
+        return "OP_OF_TOPIC"
+
+    def __reduce__(self) -> str:
+        return "OP_OF_TOPIC"
+
+
+OP_OF_TOPIC: Final = _OpOfTopic(Op.APPEND)
+"""The op of a record to whom none was given: APPEND, but that an append of a client leaves it to the store, which takes
+APPEND on a LOG topic and PUT on a KV topic."""
+
+
 class GapReason(IntEnum):
     """Why records are missing. The numbers are on disk and on the wire."""
 
@@ -81,14 +96,15 @@ class MetaEntry(NamedTuple):
 class Record(NamedTuple):
     """One record as a row. `seq` and `ts_ms` are 0 until the store assigns them; None = absent, b"" = empty.
 
-    `op` is a member of `Op`, or the number where it is unset (0) or of a later version.
+    `op` is a member of `Op`, or the number where it is unset (0) or of a later version. Not given, it is the topic's:
+    APPEND, or PUT on a KV topic (`OP_OF_TOPIC`).
     `version` empty means: the seq in 8 bytes, big-endian (`effective_version`).
     """
 
     seq: int = 0
     ts_ms: int = 0
     source_ts_ns: int = 0
-    op: int = Op.APPEND
+    op: int = OP_OF_TOPIC
     key: bytes | None = None
     data: bytes | None = None
     tag: str | None = None

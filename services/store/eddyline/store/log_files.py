@@ -14,7 +14,6 @@ from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Protocol
 
-from eddyline.core.fs import is_shortage
 from eddyline.store.storage.layout import temporary
 from eddyline.store.storage.segment_read import read_batch, read_footer, read_message, unreadable
 
@@ -167,14 +166,12 @@ class LogFiles:
 
     def _opened(self, path: Path) -> File:
         """A segment is named in the log a moment before its file is: until then it has its temporary name."""
+        for name in (path, temporary(path)):
+            with suppress(FileNotFoundError):
+                return self.fs.open(name)
         try:
-            for name in (path, temporary(path)):
-                with suppress(FileNotFoundError):
-                    return self.fs.open(name)
             return self.fs.open(path)
-        except OSError as error:
-            if not isinstance(error, FileNotFoundError) and not is_shortage(error):
-                raise
+        except FileNotFoundError as error:
             raise unreadable(path, 0, error) from error
 
     def _give_back(self, path: Path, file: File) -> None:

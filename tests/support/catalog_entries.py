@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from eddyline.core.source import SourceStop
 from eddyline.core.topic import Discard, Durability, Kind, TopicConfig
 from eddyline.store.catalog.catalog import (
     BaseEntry,
@@ -34,6 +35,7 @@ CONFIGS = st.builds(
 )
 SEGMENTS = st.builds(SegmentSummary, *[U64] * 7, *[I64] * 3)
 WRITERS = st.builds(WriterEntry, TEXTS, U64, st.binary(max_size=30), I64)
+STOPS = st.none() | st.builds(SourceStop, TEXTS, TEXTS, st.binary(max_size=49))
 KEYS = st.tuples(st.binary(max_size=30), st.tuples(st.binary(min_size=16, max_size=16), U64, U64, I64))
 PARTS = st.binary(max_size=40) | st.integers(1, 200_000).map(lambda size: bytes(range(251)) * (size // 251 + 1))
 ENTRIES = st.builds(
@@ -62,7 +64,7 @@ ENTRIES = st.builds(
     gaps=PARTS,
     erase_due_ms=I64,
     writers=st.lists(WRITERS, max_size=20).map(tuple),
-    source=st.none() | st.builds(SourceEntry, TEXTS, TEXTS, U64, TEXTS, I64, TEXTS, st.booleans(), U64),
+    source=st.none() | st.builds(SourceEntry, TEXTS, TEXTS, U64, TEXTS, I64, TEXTS, st.booleans(), U64, STOPS),
     keys=st.lists(KEYS, max_size=20).map(tuple),
 )
 HEADS = st.builds(

@@ -11,6 +11,7 @@ from hypothesis import given
 from xxhash import xxh3_64_intdigest
 
 from eddyline.core.errors import DataCorrupt, NewerFormat
+from eddyline.core.source import SourceStop
 from eddyline.store.catalog import codec
 from eddyline.store.catalog.catalog import CatalogHead, SourceEntry, TopicEntry, WalPosition
 from eddyline.store.catalog.codec import HEAD_KEY, decode_head, decode_topic, encode_head, encode_topic
@@ -35,6 +36,19 @@ TOPICS = (
 SETTINGS_TOPIC = replace(
     entries.rich_topic(2),
     source=SourceEntry("s", "", 3, "h", 4, '{"stream":"ORDERS","subjects":["orders.>"]}', paused=True, resync_serial=5),
+)
+
+STOPPED_TOPIC = replace(
+    entries.rich_topic(2),
+    source=SourceEntry(
+        "s",
+        "b",
+        3,
+        "h",
+        4,
+        resync_serial=5,
+        stop=SourceStop("CURSOR_AHEAD", "bucket b was rolled back é", b"\3position"),
+    ),
 )
 
 
@@ -75,9 +89,16 @@ def test_bytes_of_a_source_with_settings_are_those_of_the_golden_file() -> None:
     assert decode_topic(found.key, golden("catalog-2.bin"), {}, "file") == SETTINGS_TOPIC
 
 
+def test_bytes_of_a_source_that_stopped_until_a_resync_are_those_of_the_golden_file() -> None:
+    found = encode_topic(STOPPED_TOPIC)
+    assert codec.STOP_FORMAT == 3, "a new version needs a golden file of its own, and this one stays readable"
+    assert found.record == golden("catalog-3.bin")
+    assert decode_topic(found.key, golden("catalog-3.bin"), {}, "file") == STOPPED_TOPIC
+
+
 def test_later_formats_of_a_topic_are_refused() -> None:
     key, record = encode_topic(SETTINGS_TOPIC).key, encode_topic(SETTINGS_TOPIC).record
-    for found, refusal in ((0, DataCorrupt), (3, NewerFormat), (255, NewerFormat)):
+    for found, refusal in ((0, DataCorrupt), (4, NewerFormat), (255, NewerFormat)):
         with pytest.raises(refusal):
             decode_topic(key, sealed(key, bytes((found,)) + record[1:-8]), {}, "file")
 
@@ -221,8 +242,8 @@ def test_flag_that_is_not_known_is_told() -> None:
 
 def test_later_format_is_told_as_such() -> None:
     encoded = encode_topic(entries.plain_topic(1))
-    later = sealed(encoded.key, b"\x03" + encoded.record[1:-8])
-    with pytest.raises(NewerFormat, match="has format 3"):
+    later = sealed(encoded.key, b"\x04" + encoded.record[1:-8])
+    with pytest.raises(NewerFormat, match="has format 4"):
         decode_topic(encoded.key, later, {}, "file")
     body = json.loads(encode_head(HEAD)[:-8]) | {"format": 2}
     with pytest.raises(NewerFormat, match="has format 2"):

@@ -222,6 +222,7 @@ class SourceState(_message.Message):
     GAP_COUNT_FIELD_NUMBER: _builtins.int
     GAP_MS_FIELD_NUMBER: _builtins.int
     CHANGED_MS_FIELD_NUMBER: _builtins.int
+    STOP_FIELD_NUMBER: _builtins.int
     position: _builtins.bytes
     """Stored position: everything up to it is applied. Empty = none yet."""
     fence: _builtins.int
@@ -264,6 +265,10 @@ class SourceState(_message.Message):
     def detail(self) -> Global___SourceDetail:
         """What else the holder last reported, times brought to the moment of this answer. Unset = never since the store started."""
 
+    @_builtins.property
+    def stop(self) -> Global___SourceStop:
+        """The last stop that only a resync ends; stored, so it outlives leases and restarts. Unset = none."""
+
     def __init__(
         self,
         *,
@@ -285,10 +290,11 @@ class SourceState(_message.Message):
         gap_count: _builtins.int = ...,
         gap_ms: _builtins.int = ...,
         changed_ms: _builtins.int = ...,
+        stop: Global___SourceStop | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "detail", b"detail"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "detail", b"detail", "stop", b"stop"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_ms", b"changed_ms", "definition", b"definition", "detail", b"detail", "epoch", b"epoch", "fence", b"fence", "gap_count", b"gap_count", "gap_ms", b"gap_ms", "head_seq", b"head_seq", "holder", b"holder", "lag", b"lag", "lease_remaining_ms", b"lease_remaining_ms", "paused", b"paused", "position", b"position", "reported_ms", b"reported_ms", "resync_serial", b"resync_serial", "source_last_revision", b"source_last_revision", "state", b"state", "state_reason", b"state_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_ms", b"changed_ms", "definition", b"definition", "detail", b"detail", "epoch", b"epoch", "fence", b"fence", "gap_count", b"gap_count", "gap_ms", b"gap_ms", "head_seq", b"head_seq", "holder", b"holder", "lag", b"lag", "lease_remaining_ms", b"lease_remaining_ms", "paused", b"paused", "position", b"position", "reported_ms", b"reported_ms", "resync_serial", b"resync_serial", "source_last_revision", b"source_last_revision", "state", b"state", "state_reason", b"state_reason", "stop", b"stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -353,6 +359,36 @@ class SourceDetail(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SourceDetail: _TypeAlias = SourceDetail  # noqa: Y015
+
+@_typing.final
+class SourceStop(_message.Message):
+    """A stop that holds until a resync was asked for and is done, whatever the stream looks like by then."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    state: _builtins.str
+    """State that a holder reported: CURSOR_AHEAD."""
+    reason: _builtins.str
+    """Its reason."""
+    position: _builtins.bytes
+    """Position of the source at that time; the stop is over where a resync has moved it since."""
+    def __init__(
+        self,
+        *,
+        state: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        position: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "reason", b"reason", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SourceStop: _TypeAlias = SourceStop  # noqa: Y015
 
 @_typing.final
 class PutSourceRequest(_message.Message):

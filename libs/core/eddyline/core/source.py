@@ -199,6 +199,20 @@ class SourceOrders(NamedTuple):
 NO_ORDERS: Final = SourceOrders()
 
 
+KEPT_STOP: Final = "CURSOR_AHEAD"
+"""Of the contract's `SourceStatus` the stop that is stored: a stream that was rolled back comes to look right again once it
+has grown."""
+
+
+class SourceStop(NamedTuple):
+    """A stop that only a resync ends, over restarts: state and reason as the holder reported them, and the position that the
+    source had then. Whoever knows positions tells whether a resync was done since."""
+
+    state: str
+    reason: str
+    position: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
     """A source at one moment. `reported_ms` = time since the last report, `gap_ms` since the last gap, `changed_ms` since
@@ -217,6 +231,7 @@ class SourceInfo:
     gap_count: int = 0
     gap_ms: int = -1
     changed_ms: int = -1
+    stop: SourceStop | None = None
 
 
 @dataclass(frozen=True, slots=True)

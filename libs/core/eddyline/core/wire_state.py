@@ -12,7 +12,15 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from eddyline.core.errors import InvalidArgument, NotYet
 from eddyline.core.read import FoldState
-from eddyline.core.source import Policy, SourceDefinition, SourceDetail, SourceInfo, SourceOrders, SourceReport
+from eddyline.core.source import (
+    Policy,
+    SourceDefinition,
+    SourceDetail,
+    SourceInfo,
+    SourceOrders,
+    SourceReport,
+    SourceStop,
+)
 from eddyline.core.topic import ConfigChange, Discard, Durability, Kind, TopicConfig, TopicInfo, changed
 from eddyline.v1 import apply_pb2, fold_pb2, topic_pb2
 
@@ -208,6 +216,7 @@ def source_info_to_pb(info: SourceInfo) -> apply_pb2.SourceState:
         gap_count=info.gap_count,
         gap_ms=info.gap_ms,
         changed_ms=info.changed_ms,
+        stop=apply_pb2.SourceStop(**info.stop._asdict()) if info.stop is not None else None,
     )
 
 
@@ -233,6 +242,9 @@ def source_info_from_pb(source: apply_pb2.SourceState) -> SourceInfo:
         gap_count=source.gap_count,
         gap_ms=source.gap_ms,
         changed_ms=source.changed_ms,
+        stop=SourceStop(source.stop.state, source.stop.reason, source.stop.position)
+        if source.HasField("stop")
+        else None,
     )
 
 

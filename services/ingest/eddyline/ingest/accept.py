@@ -76,7 +76,12 @@ async def accept(given: Acceptance, position: Position) -> Resynced:
     if not given.is_other:
         return await _accept_same(given, position)
     stream = given.stream
-    at = Position(stream.created_ns, max(stream.first_revision - 1, 0), resync_serial=given.resync_serial)
+    at = Position(
+        stream.created_ns,
+        max(stream.first_revision - 1, 0),
+        resync_serial=given.resync_serial,
+        time_ns=stream.server_ns,
+    )
     gone = await _vanished(given)
     version = stream.last_revision.to_bytes(VERSION_BYTES, "big")
     rows = [gap_record(gap) for gap in _unread(position, given.lost_to)]

@@ -87,6 +87,7 @@ class Chunk:
         "nbytes",
         "ops",
         "revisions",
+        "time_ns",
         "times_ns",
         "trace",
     )
@@ -104,6 +105,8 @@ class Chunk:
         self.last_revision = 0
         """Of the last message, and its subject and data."""
         self.last_subject = self.last_data = b""
+        self.time_ns = 0
+        """None of its messages is younger."""
         self.nbytes = 0
         self.trace: OpenSpan | None = None
         """Of the first message in it that is sampled."""
@@ -125,6 +128,7 @@ class Chunk:
         self.jumps = [other for other in self.jumps if other.after_revision < jump.after_revision]
         self.misfits = [misfit for misfit in self.misfits if misfit.revision <= jump.after_revision]
         self.last_revision = jump.after_revision
+        self.time_ns = max([jump.after_ns, *self.times_ns])
         self.last_subject = self.last_data = b""  # not kept: the position has no sample
 
     def keep(self, rows: Sequence[int], through: int) -> None:
@@ -142,12 +146,11 @@ class Chunk:
         self.revisions = [self.revisions[row] for row in where]
         self.times_ns = [self.times_ns[row] for row in where]
 
-    def position(self, created_ns: int, resync_serial: int = 0) -> Position:
-        """The position once it is applied."""
-        if not self.last_subject:
-            return Position(created_ns, self.last_revision, resync_serial=resync_serial)
-        sample = sample_of(self.last_subject, self.last_data)
-        return Position(created_ns, self.last_revision, sample, resync_serial)
+    def position(self, created_ns: int, resync_serial: int = 0, time_ns: int = 0) -> Position:
+        """The position once it is applied, that before having `time_ns`."""
+        time_ns = max(time_ns, self.time_ns)
+        sample = sample_of(self.last_subject, self.last_data) if self.last_subject else bytes(16)
+        return Position(created_ns, self.last_revision, sample, resync_serial, time_ns)
 
     def batch(self, gaps: Sequence[PlacedGap] = ()) -> Batch | None:
         """The rows as columns, with gap records in their places (ascending); None = neither."""
@@ -195,6 +198,7 @@ class Gatherer:
         self.count += 1
         chunk.messages += 1
         chunk.last_revision = delivery.revision
+        chunk.time_ns = max(chunk.time_ns, delivery.time_ns)
         chunk.last_subject = subject
         chunk.last_data = data
         return chunk
@@ -211,6 +215,7 @@ class Gatherer:
         self.count += 1
         chunk.messages += 1
         chunk.last_revision = revision
+        chunk.time_ns = max(chunk.time_ns, time_ns)
         chunk.last_subject = subject
         chunk.last_data = data
         chunk.keys.append(key)

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal
 
+from eddyline.core.source import KEPT_STOP
 from eddyline.ingest.jetstream import nameable
-from eddyline.ingest.position import sample_of
+from eddyline.ingest.position import NO_TIME, decode_position, sample_of
 
 if TYPE_CHECKING:
-    from eddyline.core.source import SourceDefinition
+    from eddyline.core.source import SourceDefinition, SourceStop
     from eddyline.ingest.jetstream import JetStream
     from eddyline.ingest.position import Position
     from eddyline.ingest.stream import Stream
@@ -42,6 +43,8 @@ class SourceStopped(Exception):
 
     def until_resync(self, source: str) -> SourceStopped:
         """The same, with the command that takes what there is now."""
+        if self.reason.endswith(way_out(source)):
+            return self
         return SourceStopped(self.state, f"{self.reason}; {way_out(source)}")
 
 
@@ -60,9 +63,15 @@ class Verdict:
 
 
 async def judge(
-    jetstream: JetStream, definition: SourceDefinition, position: Position | None, *, resync_serial: int = 0
+    jetstream: JetStream,
+    definition: SourceDefinition,
+    position: Position | None,
+    *,
+    resync_serial: int = 0,
+    stop: SourceStop | None = None,
 ) -> Verdict:
-    """Compare a source's stream with its position. `resync_serial` = the last resync that was asked for.
+    """Compare a source's stream with its position. `resync_serial` = the last resync that was asked for; `stop` = what the
+    store keeps of a stop.
 
     Raises:
         SourceStopped: SOURCE_LOST (it cannot be copied), STREAM_RECREATED, CURSOR_AHEAD or CURSOR_EXPIRED.
@@ -77,6 +86,8 @@ async def judge(
     if position is None:
         return Verdict(stream, resync=stream.last_revision > 0)
     try:
+        if (held := held_stop(stop, position)) is not None:
+            raise held
         await _compare(jetstream, stream, position)
         _check_expiry(definition, stream, position)
     except SourceStopped as stopped:
@@ -90,6 +101,22 @@ async def judge(
         return Verdict(stream, accepts="asked for")
     # Also where the stream did not get further: a purge moves no revision.
     return Verdict(stream, resync=True)
+
+
+def held_stop(stop: SourceStop | None, position: Position | None) -> SourceStopped | None:
+    """The stop that the store keeps, where it holds: no resync was done since, though one may have begun. None = there is
+    none."""
+    if stop is None or position is None or stop.state != KEPT_STOP:
+        return None
+    told_at = decode_position(stop.position)
+    if told_at is None or _place(told_at) != _place(position):
+        return None
+    return SourceStopped(KEPT_STOP, stop.reason)
+
+
+def _place(position: Position) -> tuple[int, int, int]:
+    """What changes that no message brought leave as it is."""
+    return position.created_ns, position.revision, position.resync_serial
 
 
 async def is_of(jetstream: JetStream, stream: Stream, position: Position) -> bool:
@@ -137,17 +164,25 @@ async def _compare(jetstream: JetStream, stream: Stream, position: Position) -> 
             f"{stream.origin} was rolled back: its last revision is {stream.last_revision}, "
             f"{position.revision} was applied",
         )
-    if position.checked:
-        message = await jetstream.message_at(stream, position.revision)
-        # A message that is gone, or whose subject the API cannot say, tells nothing.
-        if message is not None and nameable(message["subject"].encode()):
-            sample = sample_of(message["subject"].encode(), message["data"])
-            if sample != position.sample:
-                raise SourceStopped(
-                    "CURSOR_AHEAD",
-                    f"{stream.origin} was rolled back and written again: revision {position.revision} is not the "
-                    f"message that was applied",
-                )
+    message = await jetstream.newest_message(stream, position.revision)
+    if message is None:
+        return  # nothing is left that could tell
+    revision, subject = message["seq"], message["subject"].encode()
+    if position.time_ns != NO_TIME and message["time_ns"] > position.time_ns:
+        raise SourceStopped(
+            "CURSOR_AHEAD",
+            f"{stream.origin} was rolled back and written again: message {revision} is of "
+            f"{_shown_time(message['time_ns'])}, and what was applied up to {position.revision} is not younger than "
+            f"{_shown_time(position.time_ns)}",
+        )
+    # A message that is gone, or whose subject the API cannot say, tells nothing by its sample.
+    is_sampled = revision == position.revision and position.checked and nameable(subject)
+    if is_sampled and sample_of(subject, message["data"]) != position.sample:
+        raise SourceStopped(
+            "CURSOR_AHEAD",
+            f"{stream.origin} was rolled back and written again: revision {position.revision} is not the message that "
+            f"was applied",
+        )
 
 
 def _shown_time(time_ns: int) -> str:

@@ -8,6 +8,7 @@ Threading: event loop.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eddyline.core.errors import RecordTooLarge
@@ -55,11 +56,13 @@ def _cut(batch: Batch) -> int:
 def _moved(batch: Batch, row: int, new: Position) -> Position:
     """The position after the rows before `row`; its message is not compared."""
     (last,) = batch.slice(row - 1, row).to_rows()
-    return Position(new.created_ns, int.from_bytes(last.version, "big"), resync_serial=new.resync_serial)
+    revision = int.from_bytes(last.version, "big")
+    # No message of a piece is younger than the youngest of the batch.
+    return Position(new.created_ns, revision, resync_serial=new.resync_serial, time_ns=new.time_ns)
 
 
 def _stays(forward: Forward, new: Position) -> Position:
     """A position at the stored revision that differs from the stored one and from `new`."""
-    stored = decode_position(forward.stored) or Position(new.created_ns, 0, resync_serial=new.resync_serial)
+    stored = decode_position(forward.stored) or replace(new, revision=0, sample=bytes(16))
     between = stored.after_changes()
     return between if between != new else between.after_changes()

@@ -1,11 +1,17 @@
-"""A source's position at NATS: which stream, up to which revision, and a sample of the message there.
+"""A source's position at NATS: which stream, up to which revision, a sample of the message there, and a time.
 
     position = u8 1, i64 created_ns, u64 revision, 16 bytes sample        little-endian, 33 bytes; no bytes = none yet
              | u8 2, the same, u64 resync_serial                         where a resync was asked for: 41 bytes
+             | u8 3, the same, u64 resync_serial, i64 time_ns            49 bytes; what is written now
 
-The stream's creation time tells a stream made anew, the sample one that was rolled back: xxh3_128 of subject, a zero
-byte and data of the message at the revision. Where no message is there (the revision was lost or removed) the sample is
-eight zero bytes and a serial number, and is not compared.
+The stream's creation time tells a stream made anew. Two things tell one that was rolled back and written again: the sample,
+xxh3_128 of subject, a zero byte and data of the message at the revision; and the time, NATS's own, which no message up to
+the revision is younger than. Where no message is there (the revision was lost or removed) the sample is eight zero bytes and
+a serial number, and is not compared. Positions of the first two formats, which older versions wrote, have no time: only
+the sample tells there, until the next message is applied.
+
+The time is the latest of all messages that were applied, not that of the last one: NATS's clock may be set back, and a
+new leader's may be behind, so that an older message is the younger one by its time.
 
 `resync_serial` is that of the last resync that was asked for and is done: it is stored in the frame that ends it, so that a
 crash neither forgets nor repeats one.
@@ -28,20 +34,32 @@ _LAYOUT: Final = Struct("<BqQ16s")
 _SERIAL: Final = Struct("<Q")
 _FORMAT: Final = 1
 _SERIAL_FORMAT: Final = 2
+_TIME: Final = Struct("<Qq")
+_TIME_FORMAT: Final = 3
+_SIZES: Final = {
+    _FORMAT: _LAYOUT.size,
+    _SERIAL_FORMAT: _LAYOUT.size + _SERIAL.size,
+    _TIME_FORMAT: _LAYOUT.size + _TIME.size,
+}
 _UNCHECKED: Final = bytes(8)
 """A sample that begins so is none: one real hash in 2^64 does, and is then not compared, which harms nothing."""
 
-POSITION_BYTES: Final = _LAYOUT.size
+NO_TIME: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Everything up to `revision` (inclusive) of the stream made at `created_ns` is applied."""
+    """Everything up to `revision` (inclusive) of the stream made at `created_ns` is applied.
+
+    `time_ns` = no message up to the revision is younger, by NATS's clock (Unix epoch); `NO_TIME` = an older version's
+    position, which does not know.
+    """
 
     created_ns: int
     revision: int
     sample: bytes = bytes(16)
     resync_serial: int = 0
+    time_ns: int = NO_TIME
 
     @property
     def checked(self) -> bool:
@@ -49,11 +67,18 @@ class Position:
         return self.sample[:8] != _UNCHECKED
 
     def encode(self) -> bytes:
-        """The bytes that the store keeps."""
+        """The bytes that the store keeps; of the format that it was read from, where it has no time."""
+        body = self.created_ns, self.revision, self.sample
+        if self.time_ns != NO_TIME:
+            return _LAYOUT.pack(_TIME_FORMAT, *body) + _TIME.pack(self.resync_serial, self.time_ns)
         if not self.resync_serial:
-            return _LAYOUT.pack(_FORMAT, self.created_ns, self.revision, self.sample)
-        body = _LAYOUT.pack(_SERIAL_FORMAT, self.created_ns, self.revision, self.sample)
-        return body + _SERIAL.pack(self.resync_serial)
+            return _LAYOUT.pack(_FORMAT, *body)
+        return _LAYOUT.pack(_SERIAL_FORMAT, *body) + _SERIAL.pack(self.resync_serial)
+
+    def passed(self, revision: int, server_ns: int) -> Position:
+        """Up to `revision`, where nothing is left of the messages behind this one: NATS's time was `server_ns` when its
+        stream had got so far."""
+        return replace(self, revision=revision, sample=bytes(16), time_ns=max(self.time_ns, server_ns))
 
     def after_changes(self) -> Position:
         """The same revision after changes that no message brought; its sample is not compared."""
@@ -70,12 +95,16 @@ def decode_position(stored: bytes) -> Position | None:
     """
     if not stored:
         return None
-    sizes = {_FORMAT: _LAYOUT.size, _SERIAL_FORMAT: _LAYOUT.size + _SERIAL.size}
-    if len(stored) != sizes.get(stored[0]):
+    found = stored[0]
+    if len(stored) != _SIZES.get(found):
         raise InvalidArgument(f"a position of {len(stored)} bytes that this version cannot read", field="position")
     _, created_ns, revision, sample = _LAYOUT.unpack_from(stored)
-    serial = _SERIAL.unpack_from(stored, _LAYOUT.size)[0] if stored[0] == _SERIAL_FORMAT else 0
-    return Position(created_ns, revision, sample, serial)
+    serial, time_ns = 0, NO_TIME
+    if found == _SERIAL_FORMAT:
+        (serial,) = _SERIAL.unpack_from(stored, _LAYOUT.size)
+    elif found == _TIME_FORMAT:
+        serial, time_ns = _TIME.unpack_from(stored, _LAYOUT.size)
+    return Position(created_ns, revision, sample, serial, time_ns)
 
 
 def sample_of(subject: bytes, data: bytes) -> bytes:
@@ -86,3 +115,8 @@ def sample_of(subject: bytes, data: bytes) -> bytes:
 def revision_of(position: Position | None) -> int:
     """Its revision; 0 = nothing yet."""
     return position.revision if position is not None else 0
+
+
+def time_of(position: Position | None) -> int:
+    """Its time; `NO_TIME` = unknown."""
+    return position.time_ns if position is not None else NO_TIME

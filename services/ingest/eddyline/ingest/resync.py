@@ -75,8 +75,8 @@ async def resync(
     if lost:
         rows.insert(0, gap_record(source_gap(stream, at + 1, resume, reason_of_loss(stream))))
     if rows:
-        here = position if position is not None else Position(stream.created_ns, 0, resync_serial=resync_serial)
-        end = Position(stream.created_ns, resume, resync_serial=here.resync_serial) if lost else None
+        here = position or Position(stream.created_ns, 0, resync_serial=resync_serial, time_ns=stream.server_ns)
+        end = here.passed(resume, stream.server_ns) if lost else None
         position = await apply_changes(forward, rows, here, end=end)
     done = [f"{len(gone)} deletes"] if gone else []
     done += [f"gap {at + 1}-{resume}"] if lost else []

@@ -7,8 +7,9 @@ the reason is a stop. Nothing survives an attempt but the position.
     LIVE -> keys left without a word (seen by a look) -> RESYNCING      anything lost -> RECOVERING -> judge ...
     another stream, or a resync asked for -> RESYNCING: values, gap -> CATCHING_UP -> LIVE
     none there -> SOURCE_LOST (looked for again)      too large -> OVERSIZE (looked at again)
-    STREAM_RECREATED, CURSOR_AHEAD, CURSOR_EXPIRED -> nothing more until a resync is asked for, its policies are others, or
-    the next lease: the stream may come to look right again
+    STREAM_RECREATED, CURSOR_EXPIRED -> nothing more until a resync is asked for, its policies are others, or the next lease
+    CURSOR_AHEAD -> nothing more until a resync is asked for, also over leases: the store keeps it, since a stream that was
+    rolled back looks right again once it has grown past the position
     paused -> PAUSED until it is resumed
 
 Threading: event loop; one task a source.
@@ -45,11 +46,12 @@ from eddyline.ingest.filters import Filter
 from eddyline.ingest.forward import Forward, retried
 from eddyline.ingest.holes import find_holes, tail_gap, with_misfits
 from eddyline.ingest.janitor import sweep
-from eddyline.ingest.judge import SourceStopped, Verdict, expired, is_of, judge
+from eddyline.ingest.judge import SourceStopped, Verdict, expired, judge
 from eddyline.ingest.names import consumer_name, name_prefix
 from eddyline.ingest.pieces import apply_cut, breaks_cap
-from eddyline.ingest.position import Position, decode_position, revision_of
+from eddyline.ingest.position import Position, decode_position, revision_of, time_of
 from eddyline.ingest.resync import resync
+from eddyline.ingest.standstill import Standstill
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -112,6 +114,13 @@ class SourceRun:
             on_trouble=progress.explain,
             counts=progress.counts,
             apply_s=surroundings.apply_s,
+        )
+        self._standstill = Standstill(
+            lease.source.stop,
+            jetstream=surroundings.jetstream,
+            forward=self._forward,
+            progress=progress,
+            orders=orders,
         )
         self._dead_letters = DeadLetters(
             surroundings.link,
@@ -198,6 +207,7 @@ class SourceRun:
 
     async def _copy(self) -> None:
         around = self._around
+        self._standstill.check()
         if not around.connection.connected:
             trouble = around.connection.trouble
             reason = f"not connected to NATS: {trouble}" if trouble else "not connected to NATS"
@@ -213,7 +223,9 @@ class SourceRun:
         position = await self._own_position()
         self.progress.position_revision = revision_of(position)
         resync_serial = self._orders.resync_serial
-        verdict = await judge(around.jetstream, self._definition, position, resync_serial=resync_serial)
+        verdict = await judge(
+            around.jetstream, self._definition, position, resync_serial=resync_serial, stop=self._standstill.stop
+        )
         stream = verdict.stream
         self._cautions.tell(stream)
         self.progress.cautions = tuple(stream.cautions)
@@ -393,7 +405,7 @@ class SourceRun:
         told = [placed for placed in gaps if placed.gap.source_first <= chunk.last_revision]
         await self._dead_letters.keep(stream, chunk.misfits)
         serial = position.resync_serial if position is not None else self._orders.resync_serial
-        position = chunk.position(stream.created_ns, serial)
+        position = chunk.position(stream.created_ns, serial, time_of(position))
         batch = await self._batch(stream, chunk, told)
         await apply_cut(self._forward, batch, position, moves=True, trace=chunk.trace)
         self.progress.position_revision = position.revision
@@ -436,8 +448,8 @@ class SourceRun:
                 self._resync_for(f"{stream.origin} was purged before it was read", consumer)
                 return False
             if consumer.drained:  # nothing came while we asked
-                serial = position.resync_serial if position is not None else self._orders.resync_serial
-                moved = Position(stream.created_ns, target, resync_serial=serial)
+                begin = Position(stream.created_ns, 0, resync_serial=self._orders.resync_serial)
+                moved = (position or begin).passed(target, stream.server_ns)
                 await self._forward.apply(tail_gap(stream, at, target), moved)
                 consumer.passed(target)
                 self.progress.position_revision = target
@@ -445,6 +457,7 @@ class SourceRun:
         return True
 
     async def _stopped(self, stopped: SourceStopped) -> float:
+        self._standstill.keep(stopped)
         self.progress.enter(stopped.state, stopped.reason)
         if stopped.state != "OVERSIZE":
             if stopped.state == "SOURCE_LOST":
@@ -452,7 +465,7 @@ class SourceRun:
             while not self._orders.changed.is_set():  # or until the lease ends
                 await self._wait_looking()
             return 0.0
-        await self._unless_ordered(self._look())
+        await self._unless_ordered(self._standstill.look(self._definition))
         return OVERSIZE_LOOK_S
 
     async def _wait_looking(self) -> None:
@@ -461,24 +474,8 @@ class SourceRun:
         await self._unless_ordered(self._look_and_rest())
 
     async def _look_and_rest(self) -> None:
-        await self._look()
+        await self._standstill.look(self._definition)
         await sleep(self._around.clock, self._around.look_s)
-
-    async def _look(self) -> None:
-        """See how far the stream is, so that lag is told while nothing is read. What does not answer is asked again.
-
-        How far the old one was stays known where it is another one now: it says what a resync has to call lost.
-        """
-        try:
-            stream = await self._around.jetstream.source_stream(self._definition)
-            position = decode_position(self._forward.stored)
-            is_ours = position is None or await is_of(self._around.jetstream, stream, position)
-        except EddylineError:
-            return
-        if is_ours:
-            self.progress.saw(stream.last_revision)
-        else:
-            self.progress.saw_other(stream.last_revision)
 
     def _recover(self, reason: str) -> None:
         self.progress.enter("RECOVERING", reason)

@@ -158,6 +158,7 @@ class Verifier:
                 info.definition,
                 decode_position(info.position),
                 resync_serial=info.orders.resync_serial,
+                stop=info.stop,
             )
         except SourceStopped as stopped:
             report = replace(report, state=stopped.state, reason=stopped.reason)

@@ -73,7 +73,7 @@ def source_of(topic: Topic, sources: Sources) -> SourceEntry | None:
 def source_entry(source: Source | ReplayedSource) -> SourceEntry:
     """The same, of a source in memory or as the frames left it."""
     definition, lease = source.definition, (source.fence, source.holder, source.lease_ms)
-    return SourceEntry(definition.name, definition.bucket, *lease, definition.settings, *source.orders)
+    return SourceEntry(definition.name, definition.bucket, *lease, definition.settings, *source.orders, source.stop)
 
 
 def topic_from(entry: TopicEntry, topic_dir: Path, key_budget: KeyBudget) -> Topic:
@@ -133,4 +133,4 @@ def source_from(entry: TopicEntry) -> ReplayedSource | None:
     except (ValueError, KeyError, TypeError) as error:
         raise DataCorrupt(f"source {source.name} in the catalog: {error}", file="catalog", offset=0) from error
     orders = SourceOrders(source.paused, source.resync_serial)
-    return ReplayedSource(definition, source.fence, source.holder, source.lease_ms, orders)
+    return ReplayedSource(definition, source.fence, source.holder, source.lease_ms, orders, source.stop)

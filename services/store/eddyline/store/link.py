@@ -29,7 +29,7 @@ from eddyline.store.log.topic import Topic
 from eddyline.store.measures import Measured
 from eddyline.store.parts import unserved_reason
 from eddyline.store.source_checks import check_takes_source
-from eddyline.store.sources import change_writer, put_body, update_body
+from eddyline.store.sources import change_writer, orders_body, put_body, stop_after, update_body
 from eddyline.store.staging import check_epoch
 from eddyline.store.storage.frame import FrameType, control_body
 
@@ -384,8 +384,7 @@ class LocalLink:
             known = source.orders
             orders = SourceOrders(known.paused if paused is None else paused, known.resync_serial + resync)
             if orders != known:
-                body = {"paused": int(orders.paused), "resync_serial": orders.resync_serial}
-                await self._change_writer(source.topic, {"change": "orders", "source": name, **body})
+                await self._change_writer(source.topic, orders_body(name, orders, source.stop))
             return self._sources.info(source)
 
     async def update_source(self, name: str, change: SourceChange) -> SourceInfo:
@@ -417,7 +416,15 @@ class LocalLink:
             return Lease(fence, self._sources.info(found))
 
     async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> Renewal:
-        return self._sources.renew(source, fence, report)
+        renewal = self._sources.renew(source, fence, report)
+        found = self._sources.get(source)
+        if stop_after(found, report) != found.stop and not self._closing:
+            async with self._locks.hold("source " + source):
+                found = self._sources.get(source)  # which may have been deleted, or leased anew, meanwhile
+                stop = stop_after(found, report)
+                if found.fence == fence and stop != found.stop:
+                    await self._change_writer(found.topic, orders_body(source, found.orders, stop))
+        return renewal
 
     async def release_lease(self, source: str, *, fence: int) -> None:
         self._sources.release(source, fence)

@@ -30,14 +30,14 @@ from eddyline.store.log.bodies import segment_change_of, topic_of
 from eddyline.store.log.changes import apply_config, apply_deletion, apply_eviction, apply_segment_change
 from eddyline.store.log.dedupe import KeyedAppend
 from eddyline.store.log.deletion import decode_delete, decode_evict
-from eddyline.store.sources import put_definition, put_orders, updated_definition
+from eddyline.store.sources import put_definition, put_orders, put_stop, updated_definition
 from eddyline.store.storage.frame import CARRIED, FrameType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eddyline.core.batch import Batch
-    from eddyline.core.source import SourceDefinition
+    from eddyline.core.source import SourceDefinition, SourceStop
     from eddyline.store.fold.fold import Fold
     from eddyline.store.log.segments import Segment
     from eddyline.store.log.table import TopicTable
@@ -58,6 +58,7 @@ class ReplayedSource(NamedTuple):
     holder: str = ""
     lease_ms: int = 0
     orders: SourceOrders = NO_ORDERS
+    stop: SourceStop | None = None
 
 
 class Replay:
@@ -157,7 +158,7 @@ class Replay:
             assert topic is not None, "a topic's deletion removes its source"
             sources.add(replayed.definition, topic)
             source = sources.get(replayed.definition.name)
-            source.orders = replayed.orders
+            source.orders, source.stop = replayed.orders, replayed.stop
             if replayed.fence:
                 fence, holder, lease_ms = replayed.fence, replayed.holder, replayed.lease_ms
                 sources.leased(source, fence=fence, holder=holder, lease_ms=lease_ms)
@@ -249,7 +250,7 @@ class Replay:
             )
         elif (known := self.sources.get(topic.id)) is not None:
             if change == "orders":
-                known = known._replace(orders=put_orders(body))
+                known = known._replace(orders=put_orders(body), stop=put_stop(body))
             elif change == "update":
                 known = known._replace(definition=updated_definition(known.definition, body))
             else:

@@ -1,8 +1,8 @@
 """Sources of a shard: definitions, fences and leases, kept beside their topics.
 
-What must survive is in `WriterChange` frames: definition, updates of it, deletion, orders, and each lease's fence and
-holder. Deadlines, reports and counts are in memory: after a restart each lease runs once more in full, and counts begin
-again.
+What must survive is in `WriterChange` frames: definition, updates of it, deletion, orders, a stop that only a resync ends,
+and each lease's fence and holder. Deadlines, reports and counts are in memory: after a restart each lease runs once more in
+full, and counts begin again.
 
 I1: a fence grows with every lease and is durable before it is given; from its staging on, smaller ones are refused.
 Threading: event loop only.
@@ -10,12 +10,14 @@ Threading: event loop only.
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import InvalidArgument, LeaseHeld, SourceNotFound, StaleFence
 from eddyline.core.record import Op
 from eddyline.core.source import (
+    KEPT_STOP,
     LEASE_MS_DEFAULT,
     LEASE_MS_MAX,
     LEASE_MS_MIN,
@@ -24,6 +26,7 @@ from eddyline.core.source import (
     SourceInfo,
     SourceOrders,
     SourceReport,
+    SourceStop,
     definition_of,
 )
 from eddyline.core.topic import check_name
@@ -55,6 +58,7 @@ class Source:
         "orders",
         "report",
         "reported_s",
+        "stop",
         "topic",
     )
 
@@ -64,6 +68,7 @@ class Source:
         self.fence = 0
         self.holder = ""
         self.orders = SourceOrders()
+        self.stop: SourceStop | None = None
         self.lease_ms = LEASE_MS_DEFAULT
         self.deadline_s = 0.0
         self.report = SourceReport()
@@ -196,6 +201,7 @@ class Sources:
             gap_count=source.gap_count,
             gap_ms=self._since_ms(source.gap_s),
             changed_ms=self._since_ms(source.changed_s),
+            stop=source.stop,
         )
 
     def applied(self, source: Source, batch: Batch) -> None:
@@ -255,9 +261,41 @@ def updated_definition(known: SourceDefinition, body: Mapping[str, str | int]) -
     return definition_of(known.name, known.topic, known.bucket, str(body["settings"]))
 
 
+def orders_body(name: str, orders: SourceOrders, stop: SourceStop | None) -> dict[str, str | int]:
+    """The `WriterChange` of a source whose orders or stop are others now; both are in it whole."""
+    body: dict[str, str | int] = {
+        "change": "orders",
+        "paused": int(orders.paused),
+        "resync_serial": orders.resync_serial,
+        "source": name,
+    }
+    if stop is not None:
+        position = base64.b64encode(stop.position).decode()
+        body |= {"stop": stop.state, "stop_position": position, "stop_reason": stop.reason}
+    return body
+
+
 def put_orders(body: Mapping[str, str | int]) -> SourceOrders:
     """What a change of kind `orders` asks of the source's holder."""
     return SourceOrders(bool(body["paused"]), int(body["resync_serial"]))
+
+
+def put_stop(body: Mapping[str, str | int]) -> SourceStop | None:
+    """The stop that such a change carries; None = none, or it was written by a version that kept none."""
+    if "stop" not in body:
+        return None
+    return SourceStop(str(body["stop"]), str(body["stop_reason"]), base64.b64decode(str(body["stop_position"])))
+
+
+def stop_after(source: Source, report: SourceReport) -> SourceStop | None:
+    """The stop to keep once the holder has reported: its own, at the position where the source now stands; none once it is
+    LIVE; else what is kept."""
+    if report.state == "LIVE":
+        return None
+    position = source.topic.writers.get(source.definition.name).stored
+    if report.state != KEPT_STOP or (source.stop is not None and source.stop.position == position):
+        return source.stop
+    return SourceStop(report.state, report.reason, position)
 
 
 def change_writer(sources: Sources, topic: Topic, body: dict[str, str | int]) -> None:
@@ -268,7 +306,7 @@ def change_writer(sources: Sources, topic: Topic, body: dict[str, str | int]) ->
     elif change == "delete":
         sources.remove(name)
     elif (source := sources.find(name)) is not None and change == "orders":
-        source.orders = put_orders(body)
+        source.orders, source.stop = put_orders(body), put_stop(body)
     elif source is not None and change == "update":
         source.definition = updated_definition(source.definition, body)
     elif source is not None:

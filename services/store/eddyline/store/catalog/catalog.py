@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from eddyline.core.source import SourceStop
     from eddyline.core.topic import Kind, TopicConfig
     from eddyline.store.storage.segment import SegmentSummary
 
@@ -92,11 +93,12 @@ class SourceEntry(NamedTuple):
     settings: str = ""
     paused: bool = False
     resync_serial: int = 0
+    stop: SourceStop | None = None
 
     @property
     def is_plain(self) -> bool:
         """True = it says no more than the first format of the catalog can."""
-        return not (self.settings or self.paused or self.resync_serial)
+        return not (self.settings or self.paused or self.resync_serial or self.stop)
 
 
 class BaseEntry(NamedTuple):

@@ -9,7 +9,7 @@ pieces, and the record says their hashes: a piece is never changed, only named o
 new and removes those that are named no more. Keys are cut where a key's own hash says, so that keys which come at the end
 and go at the front leave the pieces between as they are; 100 000 keys are 8 MB, of which a checkpoint writes what is new.
 
-FORMAT.md has the grammar, tests/golden/catalog-1.bin and catalog-2.bin the bytes. Numbers little-endian but for the ids
+FORMAT.md has the grammar, tests/golden/catalog-1.bin to catalog-3.bin the bytes. Numbers little-endian but for the ids
 in keys; what is control data is JSON with sorted keys, whose readers ignore keys that they do not know.
 I1: each value carries a checksum seeded by its key, each piece is checked against its name: damaged or misplaced bytes are
 `DataCorrupt`. I2: equal entries are equal bytes.
@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from eddyline.core.errors import DataCorrupt, NewerFormat
+from eddyline.core.source import SourceStop
 from eddyline.core.topic import Discard, Durability, Kind, TopicConfig
 from eddyline.store.catalog.catalog import (
     BaseEntry,
@@ -50,6 +51,8 @@ FORMAT: Final = 1
 LATER_FORMAT: Final = 2
 """That of a topic's record whose source has settings or orders, or that was imported. Every other one is of `FORMAT`, and
 the head."""
+STOP_FORMAT: Final = 3
+"""That of a topic's record whose source has a stop that only a resync ends."""
 HEAD_KEY: Final = b"H"
 TOPIC_PREFIX: Final = b"T"
 TOPIC_KEY: Final = Struct(">cQ")
@@ -97,7 +100,7 @@ _HAS_SOURCE: Final = 8
 _BASE_WANTED: Final = 16
 _COMPACTED: Final = 32
 """The third floor is that of an import, and not that of an EPHEMERAL topic."""
-_FLAGS: Final = {1: 31, 2: 63}
+_FLAGS: Final = {1: 31, 2: 63, 3: 63}
 """Those of each format."""
 _NO_BASE: Final = BaseEntry(0, 0, 0, 0)
 
@@ -186,7 +189,7 @@ def encode_topic(entry: TopicEntry) -> EncodedTopic:
             parts += hashes
             pieces.update((key + hashed, piece) for hashed, piece in zip(hashes, cut, strict=True))
     fixed = _RECORD.pack(
-        FORMAT if is_plain else LATER_FORMAT,
+        _format_of(entry, is_plain=is_plain),
         entry.has_records * _HAS_RECORDS
         | entry.fold_lost * _FOLD_LOST
         | (entry.base is not None) * _HAS_BASE
@@ -225,7 +228,7 @@ def decode_topic(key: bytes, record: bytes, pieces: Mapping[bytes, bytes], file:
     """
     body = _unsealed(key, record, file)
     try:
-        _check_format(key, body[0], file, newest=LATER_FORMAT)
+        _check_format(key, body[0], file, newest=STOP_FORMAT)
         return _decode_body(key, body, pieces, file)
     except (StructError, ValueError, KeyError, TypeError, IndexError) as error:
         raise corrupt(key, f"is no topic of a catalog: {error}", file) from error
@@ -379,7 +382,18 @@ def _encode_source(entry: SourceEntry, *, is_plain: bool) -> bytes:
     first = _FENCE.pack(entry.fence, entry.lease_ms) + b"".join([_counted(text.encode()) for text in texts])
     if is_plain:
         return first
-    return first + _counted(entry.settings.encode()) + _ORDERS.pack(entry.paused, entry.resync_serial)
+    first += _counted(entry.settings.encode()) + _ORDERS.pack(entry.paused, entry.resync_serial)
+    if entry.stop is None:
+        return first
+    state, reason, position = entry.stop
+    return first + _counted(state.encode()) + _counted(reason.encode()) + _counted(position)
+
+
+def _format_of(entry: TopicEntry, *, is_plain: bool) -> int:
+    """The first format that can say all of a topic."""
+    if entry.source is not None and entry.source.stop is not None:
+        return STOP_FORMAT
+    return FORMAT if is_plain else LATER_FORMAT
 
 
 def _decode_source(part: bytes, record_format: int) -> SourceEntry:
@@ -388,14 +402,20 @@ def _decode_source(part: bytes, record_format: int) -> SourceEntry:
     bucket, at = _take_counted(part, at)
     holder, at = _take_counted(part, at)
     settings, paused, resync_serial = b"", 0, 0
-    if record_format == LATER_FORMAT:
+    stop = None
+    if record_format >= LATER_FORMAT:
         settings, at = _take_counted(part, at)
         paused, resync_serial = _ORDERS.unpack_from(part, at)
         at += _ORDERS.size
+    if record_format == STOP_FORMAT:
+        state, at = _take_counted(part, at)
+        reason, at = _take_counted(part, at)
+        position, at = _take_counted(part, at)
+        stop = SourceStop(state.decode(), reason.decode(), position)
     if at != len(part) or paused > 1:
         raise ValueError("bytes behind a source")
     texts = name.decode(), bucket.decode(), fence, holder.decode(), lease_ms, settings.decode()
-    return SourceEntry(*texts, paused=bool(paused), resync_serial=resync_serial)
+    return SourceEntry(*texts, paused=bool(paused), resync_serial=resync_serial, stop=stop)
 
 
 def _counted(cell: bytes) -> bytes:

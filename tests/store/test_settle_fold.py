@@ -26,9 +26,11 @@ async def test_lost_fold_is_settled_with_what_is_left_and_stays_so() -> None:
     lives.fold = SimFold(0)
 
     async def settle(link: LocalLink) -> None:
+        assert (link.status().fold_count, link.status().lost_fold_count) == (1, 1)
         await append(link, "kv", puts(("late", "1")))
         settled = await link.settle_fold("kv")
         assert settled.settled
+        assert (link.status().fold_count, link.status().lost_fold_count) == (1, 0)
         assert settled.base_seq == 0
         assert settled.log_first_seq > 1
         assert settled.state.fold_seq == (await link.get_topic("kv")).head_seq

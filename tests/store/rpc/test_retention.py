@@ -135,12 +135,15 @@ async def test_a_delete_in_no_topic_is_not_found() -> None:
 
 
 async def test_status_tells_what_upkeep_is_at() -> None:
-    figures = StoreFigures(1, 0, 2, 3, 4, 5, 6, "", Stage.MERGE, 7, 8, 9, 10, 11, 12, 13, 14)
+    figures = StoreFigures(
+        1, 0, 2, 3, 4, 5, 6, "", Stage.MERGE, 7, 8, 9, 10, 11, 12, 13, 14, fold_count=15, lost_fold_count=16
+    )
     async with scripted_store(ScriptedDoor({"status": figures})) as store:
         detail = (await store.cluster.GetStatus(GetStatusRequest())).store
     assert (detail.maintenance_stage, detail.checkpoint, detail.segment_count) == (MAINTENANCE_STAGE_MERGE, 7, 8)
     assert (detail.segment_bytes, detail.unsegmented_bytes, detail.disk_free_bytes) == (9, 10, 11)
     assert (detail.memory_bytes, detail.corrupt_count, detail.wal_shards) == (12, 13, 14)
+    assert (detail.fold_count, detail.lost_fold_count) == (15, 16)
     assert not detail.HasField("recovery")
 
 

@@ -349,6 +349,8 @@ class StoreStatus(_message.Message):
     MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     CORRUPT_COUNT_FIELD_NUMBER: _builtins.int
     WAL_SHARDS_FIELD_NUMBER: _builtins.int
+    FOLD_COUNT_FIELD_NUMBER: _builtins.int
+    LOST_FOLD_COUNT_FIELD_NUMBER: _builtins.int
     shard_index: _builtins.int
     """Index of the shard."""
     shard_count: _builtins.int
@@ -385,6 +387,10 @@ class StoreStatus(_message.Message):
     """Pieces of files found corrupt since the start, by reads and by the scrub. Each is in the log by file and offset."""
     wal_shards: _builtins.int
     """Write-ahead logs side by side."""
+    fold_count: _builtins.int
+    """Folds, one a KV topic."""
+    lost_fold_count: _builtins.int
+    """Folds of these that base and log do not give: reads of them are DATA_LOSS (`FOLD_LOST`)."""
     @_builtins.property
     def recovery(self) -> Global___RecoveryProgress:
         """How far recovery is. Set only while the store is not ready yet."""
@@ -411,10 +417,12 @@ class StoreStatus(_message.Message):
         memory_bytes: _builtins.int = ...,
         corrupt_count: _builtins.int = ...,
         wal_shards: _builtins.int = ...,
+        fold_count: _builtins.int = ...,
+        lost_fold_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["recovery", b"recovery"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_count", b"appended_count", "apply_lag_bytes", b"apply_lag_bytes", "checkpoint", b"checkpoint", "corrupt_count", b"corrupt_count", "disk_free_bytes", b"disk_free_bytes", "dropped_key_count", b"dropped_key_count", "instance", b"instance", "maintenance_stage", b"maintenance_stage", "memory_bytes", b"memory_bytes", "recovery", b"recovery", "segment_bytes", b"segment_bytes", "segment_count", b"segment_count", "shard_count", b"shard_count", "shard_index", b"shard_index", "source_count", b"source_count", "topic_count", b"topic_count", "unsegmented_bytes", b"unsegmented_bytes", "wal_bytes", b"wal_bytes", "wal_shards", b"wal_shards"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_count", b"appended_count", "apply_lag_bytes", b"apply_lag_bytes", "checkpoint", b"checkpoint", "corrupt_count", b"corrupt_count", "disk_free_bytes", b"disk_free_bytes", "dropped_key_count", b"dropped_key_count", "fold_count", b"fold_count", "instance", b"instance", "lost_fold_count", b"lost_fold_count", "maintenance_stage", b"maintenance_stage", "memory_bytes", b"memory_bytes", "recovery", b"recovery", "segment_bytes", b"segment_bytes", "segment_count", b"segment_count", "shard_count", b"shard_count", "shard_index", b"shard_index", "source_count", b"source_count", "topic_count", b"topic_count", "unsegmented_bytes", b"unsegmented_bytes", "wal_bytes", b"wal_bytes", "wal_shards", b"wal_shards"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -82,7 +82,7 @@ def counted(number: int, what: str) -> str:
         return f"1 {what}"
     if what.endswith("y") and what[-2] not in "aeiou":
         return f"{number} {what[:-1]}ies"
-    return f"{number} {what}es" if what.endswith("x") else f"{number} {what}s"
+    return f"{number} {what}es" if what.endswith(("x", "ch")) else f"{number} {what}s"
 
 
 def _trouble(text: str) -> str:

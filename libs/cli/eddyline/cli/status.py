@@ -1,46 +1,45 @@
-"""`eddyline status`: how each role does; exit code 1 unless all are ready."""
+"""`eddyline status`: how the cluster does; exit code 1 while anything of it is wrong."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK
 from eddyline.cli.output import Json
-from eddyline.cli.progress import share
-from eddyline.cli.quantity import shown_size
+from eddyline.cli.source_fields import source_fields
+from eddyline.cli.status_facts import facts_of, role_state, troubles
+from eddyline.cli.status_page import status_lines
 from eddyline.cli.verb import add_verb, connected
-from eddyline.core.errors import StoreUnreachable
 
 if TYPE_CHECKING:
     import argparse
 
+    from eddyline.cli.status_facts import Facts
     from eddyline.cli.verb import Context, Subparsers
     from eddyline.client.status import RoleStatus
 
-Figure = int | bool | str
-_HEADER = ("ROLE", "ADDRESS", "METRICS", "STATE", "PID", "UP", "VERSION", "FIGURES")
-
-
-_AWAY: Final = re.compile(r"([A-Z_]+) \(shard ([0-9]+)\)")
-"""A reason of ingest or delivery that is one store's, of several."""
 _MORE: Final = """
 
-Of several stores each is store/<shard>. Ingest and delivery are ready here where they reach all stores; where they reach
-some they serve these (/ready and gRPC health say so), and STATE has "serves; store/1 away".
+Exit code 1 while a role is away, not ready or read-only, a source is stopped, paused, copied by no ingest, RECOVERING for
+over a minute, or differs from its bucket or its sources file, or a fold is lost. Lines fit the terminal: columns that do not
+are left out (JSON has them). Of several stores each is store/<shard>; ingest and delivery are ready here where they reach
+all stores, and "serves" where they reach some (/ready and gRPC health say ready then).
 
-JSON (-o json), an object a role: role, address, reachable, ready, reason (why not; empty = it is), version,
-contract_version, pid, uptime_ms, metrics_address (where /metrics is scraped; empty = nowhere), shard_index of a store
-(from 0, also of one that is away), and its figures:
+JSON (-o json), an object a role: role, address, reachable, ready, state (ready, serves, read-only, recovering, not ready or
+away), reason (why not; empty = it is), version, contract_version, pid, uptime_ms, metrics_address (where /metrics is
+scraped; empty = nowhere), shard_index of a store (from 0, also of one that is away), and its figures:
   store     topic_count, source_count, wal_bytes, appended_count, apply_lag_bytes, instance, dropped_key_count,
             maintenance_stage, checkpoint, segment_count, segment_bytes, unsegmented_bytes, disk_free_bytes, memory_bytes,
-            corrupt_count, wal_shards, shard_count; while it recovers only replayed_bytes,
-            total_bytes (0 = not known yet)
+            corrupt_count, wal_shards, shard_count, fold_count, lost_fold_count; while it recovers only
+            replayed_bytes, total_bytes (0 = not known yet)
   ingest    source_count, nats_connected, verification_count, drifted_key_count
   delivery  draining, watch_count, topic_count, delivered_count, buffered_bytes; its pressure: pressure_percent,
             pressure_step (REST, COALESCE, SLOW_B0), pressure_step_ms, pressure_reason, of which ready_percent,
             latency_percent, send_bytes_percent; window_us, ready_topic_counts (B0 to B4), longest_wait_ms,
-            scheduling_latency_us, queued_bytes"""
+            scheduling_latency_us, queued_bytes
+then an object a source: source (its name), and what `eddyline source list` has; last the verdict: well, troubles (a line
+each), sources_known, sources_reason (why not). Counts of records, keys, gaps and corrupt pieces are since the start of their
+role."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -48,7 +47,7 @@ def add(subparsers: Subparsers) -> None:
     add_verb(
         subparsers,
         "status",
-        what="Show how each role does; exit code 1 unless all are ready.",
+        what="Show how the cluster does: roles, sources, disk, folds, watches; exit code 1 while anything is wrong.",
         example="eddyline status\neddyline status --cluster 127.0.0.1:7701 -o json",
         run=run,
         more=_MORE,
@@ -56,14 +55,17 @@ def add(subparsers: Subparsers) -> None:
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
-    """Show the roles."""
+    """Show the cluster."""
     async with connected(arguments, context) as client:
-        statuses = await client.statuses()
-    stores = [status.address for status in statuses if status.role == "store"]
-    context.output.table(
-        _HEADER, [_row(status, stores) for status in statuses], [_fields(status, stores) for status in statuses]
-    )
-    return EXIT_OK if all(status.ready for status in statuses) else EXIT_FAILED
+        facts = await facts_of(client)
+    found = troubles(facts)
+    output = context.output
+    if output.is_json:
+        for fields in _objects(facts, found):
+            output.say("", fields)
+    else:
+        output.say_text("\n".join(status_lines(facts, width=output.width)))
+    return EXIT_FAILED if found else EXIT_OK
 
 
 def shown_duration(milliseconds: int) -> str:
@@ -74,93 +76,28 @@ def shown_duration(milliseconds: int) -> str:
     return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
 
 
-def state_text(status: RoleStatus, store_count: int) -> str:
-    """A role's state, and why it is not ready, in words."""
-    if status.ready:
-        return "ready"
-    away = _AWAY.findall(status.reason)
-    if status.reachable and not _AWAY.sub("", status.reason).strip() and 0 < len(away) < store_count:
-        told = [f"store/{shard} {'away' if reason == StoreUnreachable.reason else reason}" for reason, shard in away]
-        return f"serves; {', '.join(told)}"
-    state = "not ready" if status.reachable else "away"
-    return f"{state}: {status.reason.partition(':')[0]}" if status.reason else state
-
-
-def _row(status: RoleStatus, stores: list[str]) -> tuple[str, ...]:
-    numbered = status.role == "store" and len(stores) > 1
-    texts = {"store": _store_text, "delivery": _delivery_text}
-    figures = texts.get(status.role, _plain_text)(dict(status.figures))
-    return (
-        f"store/{stores.index(status.address)}" if numbered else status.role,
-        status.address,
-        status.metrics_address or "-",
-        state_text(status, len(stores)),
-        str(status.pid or "-"),
-        shown_duration(status.uptime_ms) if status.reachable else "-",
-        status.version or "-",
-        figures or "-",
+def _objects(facts: Facts, found: list[str]) -> list[dict[str, Json]]:
+    objects = [_role_fields(role, facts.stores) for role in facts.roles]
+    objects += [{"source": source.definition.name, **source_fields(source)} for source in facts.sources or ()]
+    lines: list[Json] = [*found]
+    objects.append(
+        {
+            "well": not found,
+            "troubles": lines,
+            "sources_known": facts.sources is not None,
+            "sources_reason": facts.sources_reason,
+        }
     )
+    return objects
 
 
-def _plain_text(figures: dict[str, Figure]) -> str:
-    return "  ".join(f"{name}={value}" for name, value in figures.items())
-
-
-def _delivery_text(figures: dict[str, Figure]) -> str:
-    """Delivery's figures for people: of its pressure more only where something is done about it."""
-    if not figures:
-        return ""
-    parts = [
-        f"watches={figures['watch_count']}",
-        f"topics={figures['topic_count']}",
-        f"delivered={figures['delivered_count']}",
-        f"buffered={shown_size(int(figures['buffered_bytes']))}",
-        f"pressure={figures['pressure_percent']} %",
-    ]
-    if figures["pressure_step"] not in ("REST", "UNSPECIFIED"):
-        since = shown_duration(int(figures["pressure_step_ms"]))
-        parts.append(f"{str(figures['pressure_step']).lower()} for {since} ({figures['pressure_reason']})")
-        parts.append(f"ready={figures['ready_topic_counts']}")
-        parts.append(f"longest_wait={figures['longest_wait_ms']} ms")
-    return "  ".join(parts)
-
-
-def _store_text(figures: dict[str, Figure]) -> str:
-    """A store's figures for people: sizes in units, and what should be 0 only where it is not."""
-    if "total_bytes" in figures:
-        done, total = int(figures["replayed_bytes"]), int(figures["total_bytes"])
-        return f"recovering  {share(done, total)}  {shown_size(done)} of {shown_size(total) if total else '…'} replayed"
-    if not figures:
-        return ""
-
-    def size(name: str) -> str:
-        return shown_size(int(figures[f"{name}_bytes"]))
-
-    shards = int(figures["shard_count"])
-    parts = [
-        *([f"shard={figures['shard_index']} of {shards}"] if shards > 1 else []),
-        f"topics={figures['topic_count']}",
-        f"sources={figures['source_count']}",
-        f"appended={figures['appended_count']}",
-        f"wal={size('wal')}",
-        f"segments={figures['segment_count']} ({size('segment')})",
-        f"unsegmented={size('unsegmented')}",
-        f"memory={size('memory')}",
-        f"disk_free={size('disk_free')}",
-        f"checkpoint={figures['checkpoint']}",
-        f"upkeep={str(figures['maintenance_stage']).lower()}",
-    ]
-    troubles = ("apply_lag_bytes", "dropped_key_count", "corrupt_count")
-    parts += (f"{name}={figures[name]}" for name in troubles if figures[name])
-    return "  ".join(parts)
-
-
-def _fields(status: RoleStatus, stores: list[str]) -> dict[str, Json]:
+def _role_fields(status: RoleStatus, stores: list[str]) -> dict[str, Json]:
     return {
         "role": status.role,
         "address": status.address,
         "reachable": status.reachable,
         "ready": status.ready,
+        "state": role_state(status, len(stores)),
         "reason": status.reason,
         "version": status.version,
         "contract_version": status.contract_version,

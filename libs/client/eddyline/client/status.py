@@ -152,6 +152,8 @@ def _store_figures(store: cluster_pb2.StoreStatus) -> tuple[tuple[str, int | boo
         ("wal_shards", store.wal_shards),
         ("shard_index", store.shard_index),
         ("shard_count", store.shard_count),
+        ("fold_count", store.fold_count),
+        ("lost_fold_count", store.lost_fold_count),
     )
 
 

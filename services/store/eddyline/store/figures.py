@@ -33,8 +33,10 @@ class StoreFigures:
     """A shard's own figures. `read_only_reason` is empty where writes are served too, else e.g. `SYNC_FAILED`.
 
     `checkpoint` is the number of the last complete one; `unsegmented_bytes` are of records that are in no segment yet;
-    `memory_bytes` what is held of the memory budget; `corrupt_count` pieces of files found corrupt since the start.
-    The last seven are for metrics alone: `apply_lag_count` in records, `resident_bytes` of the process where it is watched.
+    `memory_bytes` what is held of the memory budget; `corrupt_count` pieces of files found corrupt since the start; of
+    `fold_count` folds `lost_fold_count` are refused to readers.
+    The seven from `staged_bytes` on are for metrics alone: `apply_lag_count` in records, `resident_bytes` of the process
+    where it is watched.
     """
 
     topic_count: int
@@ -61,3 +63,5 @@ class StoreFigures:
     disk_is_low: bool = False
     memory_is_full: bool = False
     resident_bytes: int = 0
+    fold_count: int = 0
+    lost_fold_count: int = 0

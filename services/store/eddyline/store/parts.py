@@ -94,6 +94,8 @@ class StoreParts:
             disk_is_low=engine.gate.disk_is_low,
             memory_is_full=engine.gate.memory_is_full,
             resident_bytes=engine.gate.resident_bytes,
+            fold_count=totals.fold_count,
+            lost_fold_count=totals.lost_fold_count,
         )
 
 

@@ -47,6 +47,7 @@ class Topic:
     """A topic's state; see the module's invariants."""
 
     __slots__ = (
+        "_fold_lost",
         "_gate",
         "_key_budget",
         "_keys",
@@ -65,7 +66,6 @@ class Topic:
         "deleted_seqs",
         "erase_due_ms",
         "floors",
-        "fold_lost",
         "has_records",
         "head_seq",
         "id",
@@ -129,7 +129,7 @@ class Topic:
         # the fold
         self.base: BaseEntry | None = None
         self.base_wanted = False
-        self.fold_lost = False
+        self._fold_lost = False
         self.unapplied: list[Batch] = []
         self.overlays: list[list[Batch]] = []
         # made when needed
@@ -248,24 +248,38 @@ class Topic:
     def change_segments(self, *, add: Sequence[Segment] = (), remove: Sequence[Segment] = ()) -> None:
         """Swap segments."""
         totals = self._totals
-        self._count_segments_in(None)
+        self._count_files_in(None)
         if self.segments is NO_SEGMENTS:
             self.segments = SegmentSet()
         self.segments.change(add=add, remove=remove)
         if not len(self.segments):
             self.segments = NO_SEGMENTS
-        self._count_segments_in(totals)
+        self._count_files_in(totals)
 
     def count_in(self, totals: LogTotals | None) -> None:
         """Be part of these totals from now on, and of those before no more; None = of none."""
         self.index.count_in(totals)
-        self._count_segments_in(totals)
+        self._count_files_in(totals)
 
-    def _count_segments_in(self, totals: LogTotals | None) -> None:
+    @property
+    def fold_lost(self) -> bool:
+        """True = base and log do not give the fold, and it is refused to readers."""
+        return self._fold_lost
+
+    @fold_lost.setter
+    def fold_lost(self, lost: bool) -> None:
+        totals = self._totals
+        self._count_files_in(None)
+        self._fold_lost = lost
+        self._count_files_in(totals)
+
+    def _count_files_in(self, totals: LogTotals | None) -> None:
         for counted, sign in ((self._totals, -1), (totals, 1)):
             if counted is not None:
                 counted.segment_count += sign * len(self.segments)
                 counted.segment_bytes += sign * self.segments.file_bytes
+                counted.fold_count += sign * self.folds
+                counted.lost_fold_count += sign * self._fold_lost
         self._totals = totals
 
     @property

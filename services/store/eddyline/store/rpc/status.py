@@ -37,4 +37,6 @@ def store_status(doorway: Doorway, *, shard_index: int, shard_count: int) -> Rol
     detail.memory_bytes = figures.memory_bytes
     detail.corrupt_count = figures.corrupt_count
     detail.wal_shards = figures.wal_shards
+    detail.fold_count = figures.fold_count
+    detail.lost_fold_count = figures.lost_fold_count
     return RoleStatus(ready=not figures.read_only_reason, reason=figures.read_only_reason, detail=detail)

@@ -10,11 +10,14 @@ import pytest
 from eddyline.core.errors import Code, DiskFloor, Throttled
 from eddyline.core.topic import Durability, Kind, TopicConfig
 from tests.support.faulty_fs import FaultyFs
-from tests.support.manual_clock import ManualClock
+from tests.support.manual_clock import ManualClock, settle
+from tests.support.real_store import real_store
 from tests.support.sim_fs import SimFs
 from tests.support.store import all_rows, append, log_topic, rows, sim_store, values
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from eddyline.store.link import LocalLink
 
 FLOOR = 1 << 20
@@ -170,3 +173,16 @@ async def low(link: LocalLink, fs: SimFs, clock: ManualClock) -> None:
     fs.free = FLOOR - 1
     await clock.pass_time(1.5)
     assert link.status().read_only_reason == "DISK_FLOOR"
+
+
+async def test_bytes_of_the_log_are_those_that_its_files_take_of_the_disk(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with real_store(tmp_path / "store", clock=clock, wal_file_bytes=1 << 20) as link:
+        await log_topic(link)
+        await append(link, "log", rows("a"))
+        await settle()
+        await clock.pass_time(1.5)
+        files = list((tmp_path / "store" / "wal" / "00").iterdir())
+        assert "spare" in {path.name for path in files}
+        taken = sum(path.stat().st_blocks * 512 for path in files)
+        assert link.status().wal_bytes == taken >= 1 << 20, "the spare is filled ahead"

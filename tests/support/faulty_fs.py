@@ -75,6 +75,10 @@ class FaultyFs:
         self.call("free_bytes")
         return self.inner.free_bytes(path) if self.free is None else self.free
 
+    def disk_bytes(self, path: Path) -> int:
+        self.call("disk_bytes")
+        return self.inner.disk_bytes(path)
+
     def fsync_dir(self, path: Path) -> None:
         self.call("fsync_dir")
         self.inner.fsync_dir(path)

@@ -158,6 +158,10 @@ class SimFs:
         self._directory(path)
         return self.free
 
+    def disk_bytes(self, path: Path) -> int:
+        self.stop(self.step())
+        return len(self.content(path))
+
     def fsync_dir(self, path: Path) -> None:
         stops = self.step()
         directory = self._directory(path)

@@ -24,6 +24,8 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 BUFFERS_MAX: Final = 1024
 """Buffers one call takes: the IOV_MAX of Linux and macOS. More are a short write, which `write_all` goes on from."""
 HOLDER_BYTES_MAX: Final = 4096
+_BLOCK_BYTES: Final = 512
+"""What `st_blocks` counts in, whatever the file system's own blocks are."""
 _DURABLE: Final[int] = getattr(os, "RWF_DSYNC", 0)
 """Linux: a write is over when what it wrote is durable. 0 = there is no such flag."""
 _UNKNOWN_FLAG: Final = frozenset((errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
@@ -107,6 +109,10 @@ class Fs(Protocol):
 
     def free_bytes(self, path: Path) -> int:
         """What may still be written to the file system that the directory `path` is on."""
+
+    def disk_bytes(self, path: Path) -> int:
+        """What a file takes of its disk: more than its frames where it is filled ahead, less than its length where it has
+        holes."""
 
     def fsync_dir(self, path: Path) -> None:
         """Make the names in a directory durable."""
@@ -213,6 +219,9 @@ class RealFs:
     def free_bytes(self, path: Path) -> int:
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
+
+    def disk_bytes(self, path: Path) -> int:
+        return os.stat(path).st_blocks * _BLOCK_BYTES
 
     def fsync_dir(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

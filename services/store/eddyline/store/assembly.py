@@ -239,6 +239,7 @@ def _disk_guard(machine: Machine, settings: StoreSettings, layout: Layout, engin
     return DiskGuard(
         fs=machine.fs,
         directory=layout.data_dir,
+        wal_directories=[layout.wal_shard(shard) for shard in range(settings.wal_shards)],
         worker=machine.workers.reader,
         gate=engine.gate,
         clock=machine.clock,

@@ -4,6 +4,7 @@ What is left above nothing is for what must go on: deletes, floors, topic delete
 are what frees space. Reads go on as well. The status says `DISK_FLOOR`, and health that writes are not served.
 I1: appends are taken again by themselves, once there is so much more free than the floor that the first of them do not
 shut the gate anew. I2: a failure to look changes nothing.
+What the write-ahead log takes of the disk is counted by the same looks: its files, the spare ones too, as long as they are.
 Between two looks the gate counts what it takes, and lets nothing pass that may outrun the next.
 Failure: a disk that somebody else fills faster than it is looked at (the floor's bytes within a look) fails a write, which
 is the WAL's `SYNC_FAILED`; a floor of 0 leaves it to that.
@@ -13,13 +14,14 @@ Threading: one task on the event loop; looks run on the reader threads, since th
 from __future__ import annotations
 
 import logging
-from functools import partial
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.clock import wait_event
 from eddyline.core.telemetry import fields
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from eddyline.core.clock import Clock
@@ -44,7 +46,15 @@ class DiskGuard:
     """Shuts and opens the write gate by the disk's free space."""
 
     def __init__(
-        self, *, fs: Fs, directory: Path, worker: Worker, gate: WriteGate, clock: Clock, floor_bytes: int
+        self,
+        *,
+        fs: Fs,
+        directory: Path,
+        wal_directories: Sequence[Path],
+        worker: Worker,
+        gate: WriteGate,
+        clock: Clock,
+        floor_bytes: int,
     ) -> None:
         self._fs = fs
         self._directory = directory
@@ -52,6 +62,20 @@ class DiskGuard:
         self._gate = gate
         self._clock = clock
         self._floor_bytes = floor_bytes
+        self._wal_directories = wal_directories
+        self._wal_bytes = 0
+
+    def _measured(self) -> int:
+        """Free bytes; and the WAL's are counted. Blocking."""
+        self._wal_bytes = sum(map(self._bytes_in, self._wal_directories))
+        return self._fs.free_bytes(self._directory)
+
+    def _bytes_in(self, directory: Path) -> int:
+        total = 0
+        for name in self._fs.listdir(directory):
+            with suppress(FileNotFoundError):  # it went meanwhile
+                total += self._fs.disk_bytes(directory / name)
+        return total
 
     async def run(self) -> None:
         """Look, for ever: by the clock, and soon after an append was refused, so that space freed is found at once."""
@@ -65,7 +89,7 @@ class DiskGuard:
     async def look(self) -> None:
         """Look once."""
         try:
-            free_bytes = await self._worker.submit(partial(self._fs.free_bytes, self._directory))
+            free_bytes = await self._worker.submit(self._measured)
         except OSError as error:
             logger.warning("disk_not_looked_at", extra=fields(error=str(error)))
             return
@@ -75,4 +99,5 @@ class DiskGuard:
         if is_low is not gate.disk_is_low:
             event = "disk_below_floor" if is_low else "disk_above_floor"
             logger.warning(event, extra=fields(free_bytes=free_bytes, floor_bytes=self._floor_bytes))
+        gate.wal_bytes = self._wal_bytes
         gate.looked_at_disk(free_bytes, self._floor_bytes, is_low=is_low)

@@ -127,7 +127,7 @@ def _appends(figures: StoreFigures, measures: Measures) -> Iterator[Metric]:
 
 
 def _log(figures: StoreFigures) -> Iterator[Metric]:
-    yield gauge(telemetry.STORE_WAL_BYTES, "Bytes of write-ahead log that are kept.", figures.wal_bytes)
+    yield gauge(telemetry.STORE_WAL_BYTES, "Bytes of the disk that the write-ahead log takes.", figures.wal_bytes)
     yield gauge(telemetry.STORE_UNSYNCED_BYTES, "Bytes written, not synced yet.", figures.unsynced_bytes)
     yield gauge(telemetry.STORE_UNSEGMENTED_BYTES, "Bytes of records in no segment yet.", figures.unsegmented_bytes)
     yield gauge(telemetry.STORE_SEGMENTS, "Segment files.", figures.segment_count)

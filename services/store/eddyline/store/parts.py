@@ -72,7 +72,7 @@ class StoreParts:
         return StoreFigures(
             topic_count=len(table),
             source_count=len(sources),
-            wal_bytes=sum(committer.wal.bytes_total for committer in engine.committers),
+            wal_bytes=engine.gate.wal_bytes,
             appended_count=engine.appended_count,
             apply_lag_bytes=engine.applier.lag_bytes,
             instance=self.instance,

@@ -50,6 +50,8 @@ class WriteGate:
         """Why nothing is written until a restart; empty = it is."""
         self.disk_is_low = False
         self.disk_free_bytes = 0
+        self.wal_bytes = 0
+        """What the files of the log take of the disk, as last looked."""
         self._disk_room_bytes = 0
         self._placed_bytes: dict[Committer, int] = {}
         self.refused_by_disk = asyncio.Event()

@@ -13,7 +13,7 @@ import fcntl
 import os
 from typing import TYPE_CHECKING, NoReturn
 
-from eddyline.core.fs import HOLDER_BYTES_MAX, Locked, RealFile
+from eddyline.core.fs import HOLDER_BYTES_MAX, Locked, RealFile, RealFs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +44,9 @@ class ReadOnlyFs:
     def free_bytes(self, path: Path) -> int:
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
+
+    def disk_bytes(self, path: Path) -> int:
+        return RealFs().disk_bytes(self._aliases.get(path, path))
 
     def lock(self, path: Path, holder: bytes) -> Lock:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -108,6 +108,46 @@ def test_push_has_names_kinds_and_values_as_they_were_given() -> None:
     assert not spread.HasField("min")
 
 
+@pytest.mark.parametrize(
+    ("variables", "expected", "left_out"),
+    [
+        ({}, {"service.name": "store", "service.namespace": "eddyline"}, []),
+        (
+            {"OTEL_RESOURCE_ATTRIBUTES": "deployment.environment=prod, k8s.pod.name = store-0 ,team=a%2Cb%20c,"},
+            {"service.name": "store", "deployment.environment": "prod", "k8s.pod.name": "store-0", "team": "a,b c"},
+            [],
+        ),
+        (
+            {"OTEL_RESOURCE_ATTRIBUTES": "service.name=x,service.namespace=shop,a=b=c"},
+            {"service.name": "x", "service.namespace": "shop", "service.version": "9", "a": "b=c"},
+            [],
+        ),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=x", "OTEL_SERVICE_NAME": "y"}, {"service.name": "y"}, []),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "prod,=x,a=1", "OTEL_SERVICE_NAME": " "}, {"a": "1"}, ["prod", "=x"]),
+    ],
+)
+def test_opentelemetrys_variables_say_who_pushes(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    variables: dict[str, str],
+    expected: dict[str, str],
+    left_out: list[str],
+) -> None:
+    for name in ("OTEL_RESOURCE_ATTRIBUTES", "OTEL_SERVICE_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with collecting() as (collector, url):
+        exporter = OtlpExporter(url, role="store", version="9", instance="host:1")
+        assert exporter.export([counter("a_total", "A.", 1)], start_ns=1, now_ns=2) == ""
+        exporter.close()
+    (resource,) = collector.requests[0].resource_metrics
+    said = {attribute.key: attribute.value.string_value for attribute in resource.resource.attributes}
+    assert expected.items() <= said.items()
+    assert said["service.instance.id"] == "host:1"
+    assert [record.fields["text"] for record in caplog.records] == left_out  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("value", [True, False, 3, np.int64(3), np.uint32(3), 0.5, np.float64(0.5)])
 def test_push_has_a_value_of_any_kind_that_counts(value: float) -> None:
     with collecting() as (collector, url):

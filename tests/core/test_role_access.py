@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -18,7 +19,7 @@ from eddyline.core.status import unwrap
 from eddyline.core.tls import ClientTls, read_authority, read_certificate
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
 from tests.support.access import Keys, outcome, secret_of
-from tests.support.certificates import Authority, Certificate, encrypt_key
+from tests.support.certificates import Authority, Certificate, Files, encrypt_key
 from tests.support.manual_clock import ManualClock
 from tests.support.store_server import until
 
@@ -197,6 +198,69 @@ async def test_files_are_looked_at_by_the_clock(tmp_path: Path) -> None:
         while await who_am_i(address, late) != "late" or shown.metadata()[0][1] != "Bearer second-one":
             clock.advance(LOOK_S)
         assert "second" not in repr(access.caller)
+
+
+DAY_MS = 86_400_000
+BEGINS, ENDS = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC)
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """Setting and reason of each warning of a certificate's dates."""
+    found = [record for record in caplog.records if record.message == "certificate not valid"]
+    assert all(record.levelname == "WARNING" for record in found)
+    return [(record.fields["setting"], record.fields["error"]) for record in found]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("days", "expected"),
+    [(-1, "it is not valid before 2026-01-01T00:00:00Z"), (1, ""), (32, "it expired at 2026-02-01T00:00:00Z")],
+)
+async def test_certificate_that_no_handshake_takes_now_warns_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, days: int, expected: str
+) -> None:
+    authority = Authority(tmp_path / "ca")
+    own = authority.sign_names("own", dns=["localhost"], valid=(BEGINS, ENDS))
+    settings = tls_settings(authority) | {"tls_cert": str(own.certificate), "tls_key": str(own.key)}
+    clock = ManualClock(now_ms=round(BEGINS.timestamp() * 1000) + days * DAY_MS)
+    async with RoleAccess(CommonSettings(**settings)).running(clock):
+        warned = [("EDDYLINE_COMMON_TLS_CERT", expected)] if expected else []
+        assert warnings_of(caplog) == warned
+        await clock.pass_time(3 * LOOK_S)
+        assert warnings_of(caplog) == warned, "once"
+
+
+async def test_certificate_that_expires_while_a_role_runs_warns_then_and_a_renewed_one_does_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = Authority(tmp_path / "ca")
+    files = Files(tmp_path / "tls", authority)
+    files.renew(authority.sign_names("first", dns=["localhost"], valid=(BEGINS, ENDS)))
+    clock = ManualClock(now_ms=round(ENDS.timestamp() * 1000) - 1_000)
+    access = RoleAccess(CommonSettings(tls_cert=str(files.certificate), tls_key=str(files.key), tls_ca=str(files.ca)))
+    access.tell_dates(clock)
+    assert warnings_of(caplog) == []
+    clock.advance(2)
+    access.tell_dates(clock)
+    assert warnings_of(caplog) == [("EDDYLINE_COMMON_TLS_CERT", "it expired at 2026-02-01T00:00:00Z")]
+    files.renew(authority.sign_names("second", dns=["localhost"]))
+    await access.look()
+    access.tell_dates(clock)
+    assert len(warnings_of(caplog)) == 1
+
+
+async def test_authorities_warn_where_none_of_them_is_valid(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    authority = Authority(tmp_path / "ca")
+    old = authority.sign_names("old", common_name="old", valid=(BEGINS, ENDS)).certificate
+    clock = ManualClock(now_ms=round(ENDS.timestamp() * 1000) + DAY_MS)
+    bundle = tmp_path / "bundle.pem"
+    for contents, expected in (
+        ([old, authority.own.certificate], []),
+        ([old, old], ["EDDYLINE_COMMON_TLS_CA", "EDDYLINE_COMMON_TLS_CLIENT_CA"]),
+    ):
+        bundle.write_bytes(b"".join(one.read_bytes() for one in contents))
+        settings = tls_settings(authority) | {"tls_ca": str(bundle), "tls_client_ca": str(bundle)}
+        RoleAccess(CommonSettings(**settings)).tell_dates(clock)
+        assert [setting for setting, _ in warnings_of(caplog)] == expected
 
 
 async def test_what_breaks_inside_comes_out_as_it_is(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a certificate says of itself in its PEM: until when it is good, and of what kind its key is.
+"""What certificates say of themselves in their PEM: from when and until when they are good, and of what kind a key is.
 
 The ssl module tells that only of a peer's certificate that it has verified, and of authorities. So the few outer fields of
 X.509 (RFC 5280, 4.1) are walked over; nothing is verified here: OpenSSL has judged the rest.
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import base64
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _PEM: Final = re.compile(rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----(.+?)-----END ", re.DOTALL)
 _VERSION: Final = 0xA0
@@ -35,6 +36,19 @@ class _Element(NamedTuple):
     content: bytes
 
 
+class Validity(NamedTuple):
+    """From when until when a certificate is good, both inclusive."""
+
+    not_before: datetime
+    not_after: datetime
+
+    def trouble(self, now: datetime) -> str:
+        """Why it is not good now; "" = it is."""
+        if now > self.not_after:
+            return f"it expired at {self.not_after:%Y-%m-%dT%H:%M:%SZ}"
+        return f"it is not valid before {self.not_before:%Y-%m-%dT%H:%M:%SZ}" if now < self.not_before else ""
+
+
 def not_after(chain: bytes) -> datetime:
     """When the first certificate of a PEM chain expires.
 
@@ -42,13 +56,18 @@ def not_after(chain: bytes) -> datetime:
         ValueError: there is none, or it has no such date.
     """
     try:
-        _, end = _elements(_fields(chain)[_DATES].content)
-        when = datetime.strptime(end.content.decode("ascii"), _FORMATS[end.tag]).replace(tzinfo=UTC)
+        return _validity(_fields(chain)).not_after
     except (ValueError, LookupError):
         raise ValueError("it has no date on which it expires") from None
-    # RFC 5280, 4.1.2.5.1: years of two digits are 1950 to 2049; Python ends them with 2068.
-    is_short = end.tag == min(_FORMATS)
-    return when.replace(year=when.year - 100) if is_short and when.year >= 2050 else when
+
+
+def validities(pem: bytes) -> list[Validity]:
+    """Of every certificate of a PEM file that says so, in order."""
+    found: list[Validity] = []
+    for certificate in _PEM.finditer(pem):
+        with suppress(ValueError, LookupError):
+            found.append(_validity(_fields(certificate[0])))
+    return found
 
 
 def has_taken_key(chain: bytes) -> bool:
@@ -64,6 +83,18 @@ def has_taken_key(chain: bytes) -> bool:
     except (ValueError, LookupError):
         raise ValueError("it does not say what its key is") from None
     return identifiers in _TAKEN_KEYS
+
+
+def _validity(fields: Sequence[_Element]) -> Validity:
+    begin, end = _elements(fields[_DATES].content)
+    return Validity(_date(begin), _date(end))
+
+
+def _date(element: _Element) -> datetime:
+    when = datetime.strptime(element.content.decode("ascii"), _FORMATS[element.tag]).replace(tzinfo=UTC)
+    # RFC 5280, 4.1.2.5.1: years of two digits are 1950 to 2049; Python ends them with 2068.
+    is_short = element.tag == min(_FORMATS)
+    return when.replace(year=when.year - 100) if is_short and when.year >= 2050 else when
 
 
 def _fields(chain: bytes) -> list[_Element]:

@@ -4,6 +4,8 @@ Keys file, own key and TLS's files are looked at each `LOOK_S`, so that a key is
 certificate is renewed without a restart: in force within that time, and streams of a key that is gone end; connections that
 stand keep the certificates they were made with. A file that cannot be read, or is malformed, refuses the start; later on
 what was read last holds, and an ERROR line says so, of TLS's files at the second look that finds the same.
+A certificate that has expired or is not valid yet is taken, since the clock may be what is wrong, and a WARNING says so, at
+the start as later on.
 I1: a bind that is not loopback needs keys or client certificates.
 Threading: event loop; files are looked at on a thread.
 """
@@ -14,6 +16,7 @@ import asyncio
 import ipaddress
 import logging
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from eddyline.core.access_gate import AccessGate
@@ -21,13 +24,14 @@ from eddyline.core.access_keys import KEYS_BYTES_MAX, SECRET_CHARS_MAX, KeyRing,
 from eddyline.core.access_quota import Quotas
 from eddyline.core.beside import beside
 from eddyline.core.caller_channel import CallerAccess, HeldKey
+from eddyline.core.certificate_fields import Validity, validities
 from eddyline.core.clock import sleep
 from eddyline.core.renewed_channel import HeldTls
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, check_address
 from eddyline.core.telemetry import fields
 from eddyline.core.tls import MalformedTls
 from eddyline.core.watched_file import WatchedFile
-from eddyline.core.watched_tls import WatchedTls
+from eddyline.core.watched_tls import TakenTls, WatchedTls
 
 if TYPE_CHECKING:
     import ssl
@@ -62,6 +66,7 @@ class RoleAccess:
         own = _at_start("KEY_FILE", self._own, parse_secret)
         self._tls = _tls(common)
         self._tls_trouble = ""
+        self._dates = _dates_of(common, self._tls.taken)
         quotas = Quotas(requests_max=common.key_requests_max, watches_max=common.key_watches_max)
         self.gate = AccessGate(ring=ring, certificates=bool(common.tls_client_ca), quotas=quotas)
         self._key = HeldKey(own or "")
@@ -110,6 +115,7 @@ class RoleAccess:
         if self._keys is None and self._own is None and not self._tls:
             yield
             return
+        self.tell_dates(clock)
         try:
             async with beside(self._look_on(clock), name="access"):
                 yield
@@ -129,11 +135,23 @@ class RoleAccess:
             _LOG.info("own key replaced")
         await self._look_at_tls()
 
+    def tell_dates(self, clock: Clock) -> None:
+        """Warn, once, of certificates with which no handshake succeeds now."""
+        now = datetime.fromtimestamp(clock.now_ms() / 1000, UTC)
+        for setting, (file, dates) in self._dates.items():
+            troubles = [validity.trouble(now) for validity in dates]
+            why = troubles[0] if troubles and all(troubles) else ""
+            if why and self._said.get(setting) != why:
+                others = f", and none of the {len(troubles) - 1} others is valid" if len(troubles) > 1 else ""
+                _LOG.warning("certificate not valid", extra=fields(setting=setting, file=file, error=why + others))
+            self._said[setting] = why
+
     async def _look_on(self, clock: Clock) -> NoReturn:
         refused = self.gate.refused_count
         while True:
             await sleep(clock, LOOK_S)
             await self.look()
+            self.tell_dates(clock)
             if self.gate.refused_count != refused:
                 _LOG.warning("calls without a known key", extra=fields(count=self.gate.refused_count - refused))
                 refused = self.gate.refused_count
@@ -155,6 +173,7 @@ class RoleAccess:
         self._said.pop("TLS", None)
         if is_new:
             taken = self._tls.taken
+            self._dates = _dates_of(self._common, taken)
             if self._client_tls is not None and taken.client is not None and taken.client != self._client_tls.newest:
                 self._client_tls.newest = taken.client
             shown = {"not_after": f"{taken.expires:%Y-%m-%dT%H:%M:%SZ}"} if taken.expires is not None else {}
@@ -205,6 +224,20 @@ def _at_start(setting: str, file: WatchedFile | None, read: Callable[[bytes], Re
         return read(file.read())
     except (OSError, MalformedKeys) as error:
         raise SettingsError(f"{COMMON_PREFIX}{setting} {file.path}: {_words(error)}") from None
+
+
+def _dates_of(common: CommonSettings, taken: TakenTls) -> dict[str, tuple[str, list[Validity]]]:
+    """File and dates by setting: of our own chain the first, which is ours; of authorities all, of which one is enough."""
+    own = taken.server.certificate.chain if taken.server is not None else b""
+    named = {
+        f"{COMMON_PREFIX}TLS_CERT": (common.tls_cert, validities(own)[:1]),
+        f"{COMMON_PREFIX}TLS_CA": (common.tls_ca, validities(taken.client.ca) if taken.client is not None else []),
+        f"{COMMON_PREFIX}TLS_CLIENT_CA": (
+            common.tls_client_ca,
+            validities(taken.server.client_ca) if taken.server is not None else [],
+        ),
+    }
+    return {setting: (file, dates) for setting, (file, dates) in named.items() if dates}
 
 
 def _tls(common: CommonSettings) -> WatchedTls:

@@ -12,10 +12,12 @@ import pytest
 import pytest_asyncio
 
 from eddyline.core.fs import RealFs
+from eddyline.core.kv_errors import ApplyPending
 from eddyline.core.source import SourceDefinition
 from eddyline.ingest.position import NO_TIME, decode_position
 from eddyline.store.artifacts.local import LocalShelf
 from tests.support.artifacts import exported
+from tests.support.kv_kit import target
 from tests.support.nats_server import NatsServer
 from tests.support.real_store import real_store, threaded
 from tests.support.source_kit import SourceKit, source_kit
@@ -270,3 +272,19 @@ async def test_restart_of_nats_and_superseded_messages_are_no_rollback(scene: Sc
         await scene.write("hot", "other")
         await scene.copied(await scene.write("hot"))
         shutil.rmtree(scene._older)
+
+
+@pytest.mark.parametrize("scene", ["bucket"], indirect=True)
+@pytest.mark.parametrize("state", ["CURSOR_AHEAD", "PAUSED"])
+async def test_write_into_a_rolled_back_bucket_is_not_told_as_applied(scene: Scene, state: str) -> None:
+    await scene.copied_then_rolled_back()
+    if state == "PAUSED":  # so that nobody looks at the stream
+        await scene.sources.link.control_source("s", paused=True)
+    async with scene.sources.ingest() as role:
+        await scene.sources.is_state("s", state)
+        await role.connection.wait_connected()
+        with pytest.raises(ApplyPending, match=f"at revision {SAVED + 1}, .* of the stream that was there before"):
+            await role.writer.put(target("b", wait=True, s=0.3), b"1")
+        await scene.sources.link.control_source("s", paused=False, resync=True)
+        await role.writer.put(target("b", wait=True, s=30), b"1")
+    assert (await scene.sources.fold("t"))[b"k"] == b"1"

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from eddyline.core import record
+from eddyline.core.batch import Batch
 from eddyline.core.cluster_gate import cluster_metadata
 from eddyline.core.errors import FoldBehind
+from eddyline.core.source import SourceDefinition, SourceReport
 from eddyline.store.fold.fold import VIEWS_MAX
 from eddyline.store.rpc.scan_room import CLIENT_SCANS_MAX
 from eddyline.v1 import apply_pb2, topic_pb2
@@ -205,6 +208,29 @@ async def test_waits_that_last_too_long_say_where_the_fold_is(tmp_path: Path) ->
         await until(lambda: store.clock.pending > timers)
         await store.clock.pass_time(30)
         assert await ranging == ([], "FOLD_BEHIND")
+
+
+@pytest.mark.parametrize("state", ["CURSOR_AHEAD", "STREAM_RECREATED"])
+async def test_version_of_the_stream_of_before_does_not_answer_for_one_of_the_stream_that_is_there(
+    tmp_path: Path, state: str
+) -> None:
+    async with served_store(tmp_path / "store") as store, asyncio.TaskGroup() as tasks:
+        await store.create("kv")
+        await store.link.put_source(SourceDefinition("s", "kv", "bucket"))
+        fence = (await store.link.acquire_lease("s", holder="h", lease_ms=60_000)).fence
+        batch = Batch.from_rows([record.Record(op=record.Op.PUT, key=b"a", data=b"old", version=version(480))])
+        await store.link.apply_batch("s", fence=fence, previous=b"", new=b"500", batch=batch)
+        request = GetEntryRequest(topic="kv", key=b"a", min_version=version(471))
+        assert (await store.fold.GetEntry(request)).entry.data == b"old"
+        await store.link.renew_lease("s", fence=fence, report=SourceReport(state, "another stream"))
+        assert (await store.fold.GetEntry(GetEntryRequest(topic="kv", key=b"a"))).state.source_state == state
+        if state == "CURSOR_AHEAD":  # which is told whoever holds it next
+            await store.link.acquire_lease("s", holder="h", lease_ms=60_000)
+        timers = store.clock.pending
+        waiting = tasks.create_task(refused(store.fold.GetEntry(request), "FOLD_BEHIND"))
+        await until(lambda: store.clock.pending > timers)
+        await store.clock.pass_time(30)
+        await waiting
 
 
 async def test_wait_is_cut_to_the_callers_deadline(tmp_path: Path) -> None:

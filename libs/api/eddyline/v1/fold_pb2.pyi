@@ -76,7 +76,9 @@ class GetEntryRequest(_message.Message):
     min_seq: _builtins.int
     """Waits until the fold has this `seq`, at most to the call's deadline or 30 s: else UNAVAILABLE (`FOLD_BEHIND`)."""
     min_version: _builtins.bytes
-    """Waits until the key has this version or a later one, likewise. Empty = does not wait. Not with `at`."""
+    """Waits until the key has this version or a later one, likewise. Empty = does not wait. Not with `at`. While the topic's
+    source stands in STREAM_RECREATED or CURSOR_AHEAD no version is reached: the key's is of the stream of before.
+    """
     at_seq: _builtins.int
     """After the record of this `seq`. Above the head is OUT_OF_RANGE (`CURSOR_AHEAD`), below the history that is left
     OUT_OF_RANGE (`HISTORY_GONE`).

@@ -199,6 +199,9 @@ class SourceOrders(NamedTuple):
 NO_ORDERS: Final = SourceOrders()
 
 
+OF_ANOTHER: Final = frozenset(("STREAM_RECREATED", "CURSOR_AHEAD"))
+"""Of the contract's `SourceStatus` those in which the stream that is there now is not the one that was copied: its revisions
+say nothing about what was copied."""
 KEPT_STOP: Final = "CURSOR_AHEAD"
 """Of the contract's `SourceStatus` the stop that is stored: a stream that was rolled back comes to look right again once it
 has grown."""

@@ -1,7 +1,9 @@
 """Waiting until the store has applied a revision of a bucket.
 
-What tells is the stored position of each source that copies the bucket: at or past the revision, under the stream's
-identity, everything up to it is applied, whatever became of the key since (written again, deleted, filtered).
+What tells is the stored position of each source that copies the bucket: at or past the revision, of the same stream,
+everything up to it is applied, whatever became of the key since (written again, deleted, filtered). The same stream is one
+made at the same time, of which the source says nothing else, and whose last applied message is not from before the write: a
+stream that was rolled back gives revisions again that a position has passed.
 Waiters of one source share one look at a time: it reads the position, and then waits for the topic's head to move, at
 most `LOOK_S`, since a position may move by itself too. So a thousand waiters cost the store what one does.
 Failure: a store that is away is asked again until the waiter's time is over.
@@ -11,7 +13,7 @@ Threading: event loop.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.backoff import Backoff
 from eddyline.core.clock import sleep, wait_event
@@ -26,9 +28,11 @@ from eddyline.core.errors import (
 from eddyline.core.kv_errors import ApplyPending, BucketNotCopied
 from eddyline.core.read import RecordFilter
 from eddyline.core.record import Op
+from eddyline.core.source import OF_ANOTHER
 from eddyline.core.topic import check_name
 from eddyline.ingest.filters import Filter, described
-from eddyline.ingest.position import decode_position
+from eddyline.ingest.judge import held_stop
+from eddyline.ingest.position import NO_TIME, decode_position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +51,14 @@ FILTERS_SHOWN: Final = 3
 
 _NOTHING: Final = RecordFilter(ops=(int(Op.APPEND),))
 """Passes no record of a KV topic: only the head is asked for."""
+
+
+class Revision(NamedTuple):
+    """A write: of the stream made at `created_ns`, not before `since_ns` by NATS's clock."""
+
+    created_ns: int
+    revision: int
+    since_ns: int
 
 
 class Applied:
@@ -87,8 +99,8 @@ class Applied:
             )
         return names
 
-    async def wait(self, source: str, *, bucket: str, created_ns: int, revision: int, until_s: float) -> None:
-        """Wait until `source` has applied `revision` of the stream made at `created_ns`, at most to `until_s`.
+    async def wait(self, source: str, written: Revision, *, bucket: str, until_s: float) -> None:
+        """Wait until `source` has applied `written`, at most to `until_s`.
 
         Raises:
             ApplyPending: the time is over, or the source is gone.
@@ -98,20 +110,20 @@ class Applied:
             watched = self._watched[source] = _Watched(source, self._link, self._clock, Backoff(self._rng))
         watched.waiters += 1
         try:
-            while not watched.covers(created_ns, revision):
+            while not watched.covers(written):
                 left_s = until_s - self._clock.monotonic_s()
                 if left_s <= 0 or watched.gone:
                     raise ApplyPending(
-                        f"written into bucket {bucket} at revision {revision}, not applied yet by source {source}: "
-                        f"{watched.described()}",
+                        f"written into bucket {bucket} at revision {written.revision}, not applied yet by source "
+                        f"{source}: {watched.described(written)}",
                         bucket=bucket,
-                        revision=revision,
+                        revision=written.revision,
                         source=source,
                     )
                 if watched.looking:
                     await wait_event(self._clock, watched.looked, left_s)
                 else:
-                    await watched.look(created_ns, revision, left_s)
+                    await watched.look(written, left_s)
         finally:
             watched.waiters -= 1
             if not watched.waiters:
@@ -129,29 +141,35 @@ class _Watched:
         self._position: Position | None = None
         self._trouble = ""
         self._state = ""
+        self._of_another = False
         self.gone = False
         self.waiters = 0
         self.looking = False
         self.looked = asyncio.Event()
         """Set at the end of the look that is on, and replaced by a fresh one."""
 
-    def covers(self, created_ns: int, revision: int) -> bool:
+    def covers(self, written: Revision) -> bool:
         """True = everything up to the revision is applied."""
         position = self._position
-        return position is not None and position.created_ns == created_ns and position.revision >= revision
+        if position is None or self._of_another or position.created_ns != written.created_ns:
+            return False
+        return position.revision >= written.revision and (
+            position.time_ns == NO_TIME or position.time_ns >= written.since_ns
+        )
 
-    def described(self) -> str:
+    def described(self, written: Revision) -> str:
         """Where it stands, for people."""
         if self._trouble:
             return self._trouble
         revision = self._position.revision if self._position is not None else 0
-        return f"it is at revision {revision}, state {self._state or 'not reported'}"
+        of = " of the stream that was there before" if revision >= written.revision else ""
+        return f"it is at revision {revision}{of}, state {self._state or 'not reported'}"
 
-    async def look(self, created_ns: int, revision: int, left_s: float) -> None:
+    async def look(self, written: Revision, left_s: float) -> None:
         """Read the position; where it does not cover what the caller waits for, wait for a change."""
         self.looking = True
         try:
-            await self._look(created_ns, revision, left_s)
+            await self._look(written, left_s)
         except TimeoutError:
             self._trouble = "the store gave no answer in time"
         except (SourceNotFound, TopicNotFound) as error:
@@ -165,17 +183,19 @@ class _Watched:
             self.looked.set()
             self.looked = asyncio.Event()
 
-    async def _look(self, created_ns: int, revision: int, left_s: float) -> None:
+    async def _look(self, written: Revision, left_s: float) -> None:
         # The link's own patience is longer than a caller's may be.
         async with asyncio.timeout(left_s):
             info = await self._link.get_source(self._name)
         self._state = info.report.state
         try:
             self._position, self._trouble = decode_position(info.position), ""
+            is_held = held_stop(info.stop, self._position) is not None
+            self._of_another = is_held or self._state in OF_ANOTHER
         except InvalidArgument as error:
             self._position, self._trouble = None, error.message
         self._backoff.reset()
-        if self.covers(created_ns, revision):
+        if self.covers(written):
             return
         await self._head_moves(info, min(LOOK_S, left_s))
 

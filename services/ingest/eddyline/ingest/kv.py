@@ -31,7 +31,7 @@ from eddyline.core.kv_errors import ApplyPending, KeyExists, KeyInvalid, Revisio
 from eddyline.core.meta import encode_meta
 from eddyline.core.record import KEY_BYTES_MAX, SOURCE_DATA_META_BYTES_MAX, MetaEntry, Op
 from eddyline.core.trace_context import TRACEPARENT
-from eddyline.ingest.applied import Applied
+from eddyline.ingest.applied import Applied, Revision
 from eddyline.ingest.decode import TooLarge, parse_headers
 from eddyline.ingest.kv_publish import Publisher, WrongLast
 from eddyline.ingest.stream import BUCKET_PATTERN
@@ -176,10 +176,10 @@ class KvWriter:
                     bucket=target.bucket,
                     revision=revision,
                 )
+            # NATS's time of the look at the bucket: the write came after it.
+            written = Revision(created_ns, revision, bucket.stream.server_ns)
             for source in sources:
-                await self._applied.wait(
-                    source, bucket=target.bucket, created_ns=created_ns, revision=revision, until_s=until_s
-                )
+                await self._applied.wait(source, written, bucket=target.bucket, until_s=until_s)
         identity = created_ns.to_bytes(8, "little", signed=True) if created_ns else b""
         return Written(revision, identity, sources)
 

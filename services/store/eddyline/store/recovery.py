@@ -20,7 +20,7 @@ from eddyline.core.errors import DataCorrupt, NewerFormat
 from eddyline.core.gap import split_gaps
 from eddyline.core.record import Gap
 from eddyline.core.record_size import counted_total
-from eddyline.core.source import NO_ORDERS, SourceOrders
+from eddyline.core.source import NO_ORDERS, SourceOrders, SourceReport
 from eddyline.core.topic import Kind
 from eddyline.store.catalog.catalog import ErasingEntry
 from eddyline.store.fold.erase import erase_entries
@@ -162,6 +162,8 @@ class Replay:
             if replayed.fence:
                 fence, holder, lease_ms = replayed.fence, replayed.holder, replayed.lease_ms
                 sources.leased(source, fence=fence, holder=holder, lease_ms=lease_ms)
+            if replayed.stop is not None:
+                source.report = SourceReport(replayed.stop.state, replayed.stop.reason)
         for topic_id in self._fold.topics():
             if self._table.by_id(topic_id) is not None:
                 continue

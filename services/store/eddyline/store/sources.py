@@ -215,9 +215,13 @@ class Sources:
     def staleness(self, name: str) -> tuple[str, int]:
         """State as last reported and the time since, in ms; empty and 0 where there is no source or no report."""
         source = self._by_name.get(name)
-        if source is None or source.reported_s < 0:
+        if source is None:
             return "", 0
-        return source.report.state, int((self._clock.monotonic_s() - source.reported_s) * 1000)
+        # A stop that only a resync ends holds for the fold until the source is LIVE again, whoever holds it meanwhile.
+        state = source.stop.state if source.stop is not None else source.report.state
+        if source.reported_s < 0:
+            return (state if source.stop is not None else ""), 0
+        return state, int((self._clock.monotonic_s() - source.reported_s) * 1000)
 
     def _held(self, name: str, fence: int) -> Source:
         source = self.get(name)

@@ -18,6 +18,7 @@ from eddyline.core.record import (
     compare_versions,
     effective_version,
 )
+from eddyline.core.source import OF_ANOTHER
 from eddyline.core.topic import Kind
 from eddyline.store.point_read import check_keys
 from eddyline.v1 import fold_pb2, fold_pb2_grpc
@@ -175,7 +176,11 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
             await _wait_seq(door, request.topic, request.min_seq, wait_s)
         while True:
             page = await door.batch_get_entries(request.topic, [request.key])
-            if not request.min_version or _has_version(page.entries[0], request.min_version):
+            if not request.min_version:
+                return page
+            # Versions of a stream that was copied say nothing of one that has taken its place.
+            is_of_another = page.state.source_state in OF_ANOTHER
+            if not is_of_another and _has_version(page.entries[0], request.min_version):
                 return page
             # Any append to the topic wakes this, not only one of the key: a read a commit, for 30 s at most.
             await _wait_seq(door, request.topic, page.state.fold_seq + 1, end_s - self._clock.monotonic_s())

@@ -8,7 +8,7 @@ import json
 from eddyline.cli.output import Output, aligned, gap_fields, gap_line, put_bytes, record_fields, record_line, shown_time
 from eddyline.cli.source_fields import source_fields
 from eddyline.client.sources import Source
-from eddyline.core.record import Gap, GapReason, MetaEntry, Op, Record
+from eddyline.core.record import MARKER_REASON, Gap, GapReason, MetaEntry, Op, Record
 from eddyline.core.shown import shown_bytes
 from eddyline.core.source import SourceDefinition
 
@@ -19,6 +19,17 @@ def test_bytes_are_text_or_base64_under_another_name() -> None:
     put_bytes(fields, "data", b"\xff\x00")  # type: ignore[arg-type]
     put_bytes(fields, "tag", None)  # type: ignore[arg-type]
     assert fields == {"key": "ü", "data_base64": "/wA="}
+
+
+def test_people_are_told_why_nats_removed_a_key() -> None:
+    def line(op: Op, *meta: MetaEntry) -> str:
+        return record_line(Record(op=op, key=b"k", meta=meta))
+
+    assert line(Op.PURGE, MetaEntry(MARKER_REASON, b"MaxAge")).endswith("k  (by NATS: expired)")
+    assert line(Op.DELETE, MetaEntry(MARKER_REASON, b"Remove")).endswith("k  (by NATS: removed)")
+    assert line(Op.PURGE, MetaEntry(MARKER_REASON, b"Later")).endswith("k  (by NATS: Later)")
+    assert line(Op.PURGE, MetaEntry("other", b"x")).endswith("k")
+    assert line(Op.PUT, MetaEntry(MARKER_REASON, b"MaxAge")).endswith("k")
 
 
 def test_bytes_for_people_are_printable_and_cut() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eddyline.core.meta import decode_meta
-from eddyline.core.record import MetaEntry, Op
+from eddyline.core.record import MARKER_REASON, MetaEntry, Op
 from eddyline.ingest.decode import (
     Delivery,
     TooLarge,
@@ -50,15 +50,20 @@ def test_other_reply_subjects_are_unreadable(reply: bytes) -> None:
         (b"KV-Operation: DEL", Op.DELETE),
         (b"KV-Operation: PURGE", Op.PURGE),
         (b"KV-Operation: PUT", Op.PUT),
-        (b"Nats-Marker-Reason: MaxAge", Op.PURGE),
-        (b"Nats-Marker-Reason: Purge", Op.PURGE),
-        (b"Nats-Marker-Reason: Remove", Op.DELETE),
-        (b"Nats-Marker-Reason: Later", Op.PUT),
         (b"Nats-TTL: 5s", Op.PUT),
     ],
 )
 def test_operations_are_understood_and_leave_no_meta(line: bytes, op: Op) -> None:
     assert parse_headers(block(line)) == (op, b"")
+
+
+@pytest.mark.parametrize(
+    ("reason", "op"), [(b"MaxAge", Op.PURGE), (b"Purge", Op.PURGE), (b"Remove", Op.DELETE), (b"Later", Op.PUT)]
+)
+def test_reason_of_a_marker_is_kept(reason: bytes, op: Op) -> None:
+    meaning = parse_headers(block(b"Nats-Marker-Reason: " + reason, b"Nats-TTL: 1s"))
+    assert meaning.op is op
+    assert decode_meta(meaning.meta) == (MetaEntry(MARKER_REASON, reason),)
 
 
 def test_meta_keeps_order_repeats_and_empty_values() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from eddyline.core.record import GapReason, Op
+from eddyline.core.record import MARKER_REASON, GapReason, MetaEntry, Op
 from tests.ingest.test_audit import LOOK_S, healed
 from tests.ingest.test_resume import copied, gap_ranges
 
@@ -67,6 +67,19 @@ async def test_message_that_expires_with_a_marker_is_a_purge_without_a_look(at: 
         await at.reaches(3)
     assert (await at.ops())[-1] == (Op.PURGE, b"short")
     assert await at.fold() == {"kept": b"1"}
+
+
+async def test_readers_tell_an_expiry_from_a_purge(at: Kit) -> None:
+    bucket = await at.make_bucket(limit_marker_ttl=1)
+    await at.make_source()
+    async with at.ingest(look_s=NO_LOOK_S):
+        await bucket.put("purged", b"1")
+        await bucket.purge("purged")
+        await at.reaches(await put_for_a_second(at, "expired"))
+        await at.reaches(4)
+    ends = {record.key: record for record in await at.records() if record.op == Op.PURGE}
+    assert ends[b"expired"].meta == (MetaEntry(MARKER_REASON, b"MaxAge"),)
+    assert ends[b"purged"].meta == ()
 
 
 async def test_age_with_markers_is_purges_without_a_look(at: Kit) -> None:

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK, CommandError
-from eddyline.core.record import GapReason, Op
+from eddyline.core.record import MARKER_REASON, GapReason, Op
 from eddyline.core.shown import escaped, shown_bytes
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ _GAP_REASONS = frozenset(int(reason) for reason in GapReason)
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 OutputFormat = Literal["text", "json"]
 _KEPT = "\n\t"
+_MARKERS = {"MaxAge": "expired", "Purge": "purged", "Remove": "removed"}
 VERSION_NUMBER_BYTES: Final = 8
 """Sources give NATS's revision so, the store a `seq`."""
 
@@ -246,7 +247,17 @@ def record_line(record: Record, *, of_source: bool = False) -> str:
     source = f"  {source_text(record)}" if of_source and record.source_ts_ns else ""
     key = "" if record.key is None else f"  {shown_bytes(record.key)}"
     data = "" if record.data is None else f"  {shown_bytes(record.data, 200)}"
-    return f"{record.seq:>8}  {shown_time(record.ts_ms)}  {op_name(record.op):<6}{source}{key}{data}"
+    return (
+        f"{record.seq:>8}  {shown_time(record.ts_ms)}  {op_name(record.op):<6}{source}{key}{data}{_marker_text(record)}"
+    )
+
+
+def _marker_text(record: Record) -> str:
+    """Why NATS removed the key, for people; "" = a client did, or it says nothing."""
+    if record.op not in (Op.DELETE, Op.PURGE):
+        return ""
+    reasons = [shown_bytes(entry.value, 20) for entry in record.meta if entry.name == MARKER_REASON]
+    return f"  (by NATS: {_MARKERS.get(reasons[0], reasons[0])})" if reasons else ""
 
 
 def source_text(record: Record) -> str:

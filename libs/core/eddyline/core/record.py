@@ -22,6 +22,9 @@ NODE_BYTES_MAX: Final = 128
 META_BYTES_MAX: Final = 16 << 10
 META_ENTRIES_MAX: Final = 64
 VERSION_BYTES_MAX: Final = 10
+MARKER_REASON: Final = "Nats-Marker-Reason"
+"""Name of the entry of meta by which NATS says why it removed a key by itself: MaxAge (it expired), Purge or Remove (by its
+API). It is on DELETE and PURGE records of sources alone; a client's own delete or purge has none."""
 IDEMPOTENCY_KEY_BYTES_MAX: Final = 128
 APPEND_RECORDS_MAX: Final = 10_000
 POSITION_BYTES_MAX: Final = 256

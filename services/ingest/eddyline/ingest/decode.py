@@ -6,8 +6,9 @@
 
 `KV-Operation` DEL and PURGE, and a server's `Nats-Marker-Reason` (MaxAge, Purge = PURGE; Remove = DELETE), make an
 operation; without them a message of zero bytes is a value. Meta is every other header but `Nats-*`, in order, repeats
-kept. Of a stream by itself every message is an event: no header makes an operation, and `Nats-Msg-Id` is kept, by which
-readers know a message that was published twice. Source: NATS ADR-4, ADR-8, ADR-15, ADR-43, ADR-48.
+kept, and `Nats-Marker-Reason`, which tells readers an expiry (MaxAge) from a purge. Of a stream by itself every message is
+an event: no header makes an operation, and `Nats-Msg-Id` is kept, by which readers know a message that was published twice.
+Source: NATS ADR-4, ADR-8, ADR-15, ADR-43, ADR-48.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple
 from eddyline.core.meta import encode_meta
 from eddyline.core.record import (
     KEY_BYTES_MAX,
+    MARKER_REASON,
     META_BYTES_MAX,
     META_ENTRIES_MAX,
     SOURCE_DATA_META_BYTES_MAX,
@@ -25,7 +27,7 @@ from eddyline.core.record import (
 )
 
 _OPERATION: Final = b"KV-Operation"
-_MARKER: Final = b"Nats-Marker-Reason"
+_MARKER: Final = MARKER_REASON.encode()
 _OPERATIONS: Final = {b"DEL": Op.DELETE, b"PURGE": Op.PURGE}
 _MARKERS: Final = {b"MaxAge": Op.PURGE, b"Purge": Op.PURGE, b"Remove": Op.DELETE}
 _HEAD: Final = b"NATS/1.0"
@@ -125,6 +127,7 @@ def parse_headers(block: bytes) -> Meaning:
         elif name.startswith(b"Nats-"):
             if name == _MARKER:
                 op = _MARKERS.get(value, op)
+                entries.append(_meta_entry(name, value))
         else:
             entries.append(_meta_entry(name, value))
     return Meaning(op, _meta(block, entries))

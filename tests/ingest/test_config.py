@@ -38,6 +38,8 @@ def test_holder_is_the_same_after_a_restart_and_another_on_another_port() -> Non
         ("LISTEN", "here"),
         ("NATS_URL", ""),
         ("NATS_DOMAIN", "a.b"),
+        ("NATS_INBOX_PREFIX", "_INBOX.>"),
+        ("NATS_INBOX_PREFIX", ""),
         ("HOLDER", "h" * 256),
         ("LEASE_MS", "99"),
         ("HEARTBEAT_MS", "20000"),

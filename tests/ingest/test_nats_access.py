@@ -194,6 +194,50 @@ async def test_a_token_of_the_url(tmp_path: Path) -> None:
         assert await let_in(IngestSettings(nats_url=f"nats://s3cr%2Ft@{server.address}"))
 
 
+async def test_an_nkey_is_read_from_its_file_at_each_connection(tmp_path: Path) -> None:
+    keys = [Key(nkeys.PREFIX_BYTE_USER) for _ in range(2)]
+    users = ", ".join(f"{{ nkey: {key.public} }}" for key in keys)
+    file = tmp_path / "user.nk"
+    file.write_bytes(Key(nkeys.PREFIX_BYTE_USER).seed)
+    async with served(tmp_path / "nats", f"authorization {{ users: [{users}] }}\n") as server:
+        settings = IngestSettings(nats_url=server.url, nats_nkey_file=str(file))
+        assert "uthorization" in await refused(settings)
+        file.write_bytes(keys[0].seed + b"\n")
+        async with connection(settings) as made:
+            await asyncio.wait_for(made.wait_connected(), 10)
+            file.write_bytes(keys[1].seed)
+            before = made.lost
+            server.stop()
+            await asyncio.wait_for(before.wait(), 10)
+            server.start()
+            await asyncio.wait_for(made.wait_connected(), 10)
+            assert "error" not in json.loads((await made.client.request("$JS.API.INFO", b"", timeout=5)).data)
+
+
+async def test_a_bearer_jwt_needs_no_seed(tmp_path: Path, accounts: Accounts) -> None:
+    file = tmp_path / "user.creds"
+    file.write_bytes(accounts.user(bearer=True))
+    async with served(tmp_path / "nats", accounts.config) as server:
+        assert await let_in(IngestSettings(nats_url=server.url, nats_creds_file=str(file)))
+
+
+async def test_a_certificate_alone_says_who_we_are(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "pki")
+    theirs, ours = authority.sign("server"), authority.sign("ingest")
+    config = (
+        f'tls {{ cert_file: "{theirs.certificate}", key_file: "{theirs.key}", ca_file: "{authority.own.certificate}", '
+        'verify_and_map: true }\nauthorization { users: [{ user: "localhost" }] }\n'
+    )
+    async with served(tmp_path / "nats", config) as server:
+        settings = IngestSettings(
+            nats_url=server.url.replace("nats://", "tls://"),
+            nats_tls_ca=str(authority.own.certificate),
+            nats_tls_cert=str(ours.certificate),
+            nats_tls_key=str(ours.key),
+        )
+        assert await let_in(settings)
+
+
 async def test_what_comes_first_of_several_credentials_is_used_and_the_rest_not_read(
     tmp_path: Path, accounts: Accounts
 ) -> None:
@@ -331,6 +375,8 @@ def test_credentials_that_are_none_refuse_the_start_without_a_word_of_them(tmp_p
     [
         ({"nats_creds": "###"}, "NATS_CREDS"),
         ({"nats_creds_file": "/nowhere/user.creds"}, "NATS_CREDS_FILE"),
+        ({"nats_nkey_file": "/nowhere/user.nk"}, "NATS_NKEY_FILE"),
+        ({"nats_nkey_file": "/dev/null"}, "NATS_NKEY_FILE"),
         ({"nats_tls_ca": "/nowhere/ca.pem"}, "NATS_TLS_CA"),
         ({"nats_tls_ca": "/dev/null"}, "NATS_TLS_CA"),
         ({"nats_tls_cert": "/nowhere/cert.pem"}, "NATS_TLS_KEY"),

@@ -38,11 +38,13 @@ class Accounts:
     config: str
     account: Key
 
-    def user(self, *, expires_s: int = 0) -> bytes:
-        """A new user's credentials file."""
+    def user(self, *, expires_s: int = 0, bearer: bool = False) -> bytes:
+        """A new user's credentials file; a bearer's has no seed."""
         key = Key(nkeys.PREFIX_BYTE_USER)
-        jwt = self.account.signed(key.public, "user", {"type": "user", **_UNLIMITED}, expires_s=expires_s)
-        return credentials(jwt, key.seed.decode())
+        claims: dict[str, object] = {"type": "user", **_UNLIMITED} | ({"bearer_token": True} if bearer else {})
+        jwt = self.account.signed(key.public, "user", claims, expires_s=expires_s)
+        text = credentials(jwt, key.seed.decode())
+        return text.partition(b"\n\n")[0] if bearer else text
 
 
 def credentials(jwt: str, seed: str) -> bytes:

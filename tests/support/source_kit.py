@@ -16,7 +16,7 @@ from eddyline.core.server import make_server
 from eddyline.core.settings import CommonSettings
 from eddyline.core.topic import TopicConfig
 from eddyline.ingest.audit import LOOK_S
-from eddyline.ingest.config import VERIFY_INTERVAL_MS, IngestSettings
+from eddyline.ingest.config import INBOX_PREFIX, VERIFY_INTERVAL_MS, IngestSettings
 from eddyline.ingest.creation import create_source
 from eddyline.ingest.position import decode_position, revision_of
 from eddyline.ingest.role import SERVICES, IngestRole, add_services
@@ -60,6 +60,7 @@ class SourceKit:
         lease_ms: int = LEASE_MS,
         look_s: float = LOOK_S,
         nats_domain: str = "",
+        nats_inbox_prefix: str = INBOX_PREFIX,
         verify_interval_ms: int = VERIFY_INTERVAL_MS,
         verify_repair: bool = False,
         link: StoreLink | None = None,
@@ -69,6 +70,7 @@ class SourceKit:
         settings = IngestSettings(
             nats_url=self.url,
             nats_domain=nats_domain,
+            nats_inbox_prefix=nats_inbox_prefix,
             holder=holder,
             lease_ms=lease_ms,
             heartbeat_ms=HEARTBEAT_MS,

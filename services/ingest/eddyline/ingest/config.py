@@ -18,6 +18,9 @@ LISTEN: Final = "127.0.0.1:7702"
 """Any but loopback needs keys or clients' certificates. Port 0 takes a free one, which is printed when ingest serves."""
 NATS_URL: Final = "nats://127.0.0.1:4222"
 """NATS's own default. Several servers of one cluster are separated by commas."""
+INBOX_PREFIX: Final = "_INBOX"
+"""NATS's own default. Every user may subscribe below it unless its permissions say otherwise."""
+INBOX_CHARS_MAX: Final = 100
 HOLDER_BYTES_MAX: Final = 255
 HEARTBEAT_MS: Final = 1_000
 """Elsewhere 5 s (nats.go) to 30 s. Two missed = the consumer is made anew, so a change is at most three of them late when
@@ -33,6 +36,7 @@ VERIFY_INTERVAL_MS_MAX: Final = 31 * 86_400_000
 STOP_GRACE_MS: Final = 5_000
 STOP_GRACE_MS_MAX: Final = 600_000
 
+_INBOX: Final = re.compile(r"[^\s.*>]+(?:\.[^\s.*>]+)*")
 _DOMAIN: Final = re.compile(r"[A-Za-z0-9_-]*")
 
 
@@ -50,6 +54,8 @@ class IngestSettings:
     nats_domain: str = ""
     nats_creds: str = field(default="", repr=False)
     nats_creds_file: str = ""
+    nats_nkey_file: str = ""
+    nats_inbox_prefix: str = INBOX_PREFIX
     nats_tls_ca: str = ""
     nats_tls_cert: str = ""
     nats_tls_key: str = ""
@@ -70,6 +76,11 @@ class IngestSettings:
             raise SettingsError(f"{PREFIX}NATS_URL is empty")
         if not _DOMAIN.fullmatch(self.nats_domain):
             raise SettingsError(f"{PREFIX}NATS_DOMAIN is {self.nats_domain!r}, not a JetStream domain")
+        if len(self.nats_inbox_prefix) > INBOX_CHARS_MAX or not _INBOX.fullmatch(self.nats_inbox_prefix):
+            raise SettingsError(
+                f"{PREFIX}NATS_INBOX_PREFIX is {self.nats_inbox_prefix[:INBOX_CHARS_MAX]!r}, not a subject of at most "
+                f"{INBOX_CHARS_MAX} characters without wildcards: _INBOX_me where _INBOX_me.> may be subscribed to"
+            )
         if len(self.holder.encode()) > HOLDER_BYTES_MAX:
             raise SettingsError(f"{PREFIX}HOLDER has more than {HOLDER_BYTES_MAX} bytes")
         check_range(f"{PREFIX}LEASE_MS", self.lease_ms, LEASE_MS_MIN, LEASE_MS_MAX)

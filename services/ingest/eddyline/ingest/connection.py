@@ -55,14 +55,20 @@ _REFUSED: Final = re.compile(r"authorization violation|authentication (expired|r
 _ENDS: Final = (ConnectionResetError, BrokenPipeError, UnexpectedEOF)
 """How a connection ends whose reason was said before."""
 _DENIED: Final = re.compile(r'permissions violation for publish to "([^"]*)"')
+_DENIED_INBOX: Final = re.compile(r'permissions violation for subscription to "([^"]*)"')
 
 
 class Publishing:
-    """One publish under way: `ended` is set when no answer will come, `denied` = since NATS does not permit it."""
+    """A publish under way to `subject`. `ended` is set when no answer will come, `denied` = as NATS does not permit it."""
 
-    def __init__(self) -> None:
+    def __init__(self, subject: str) -> None:
+        self.subject = subject
         self.ended = asyncio.Event()
         self.denied = False
+
+    def why(self) -> str:
+        """Why no answer comes, in words."""
+        return f"NATS does not permit us to publish to {self.subject}" if self.denied else "the connection broke"
 
 
 class Connection:
@@ -88,6 +94,8 @@ class Connection:
         self._over = asyncio.Event()
         self._mute_since_s: float | None = None
         self._mute_server = ""
+        self._inbox_refused_s: float | None = None
+        """When NATS did not let us subscribe to our inbox: no answer reaches us over this connection."""
         self.lost = asyncio.Event()
         """Of the connection that stands: set when it breaks, and replaced by a fresh one at the next."""
 
@@ -121,11 +129,13 @@ class Connection:
         """Hear what ends a publish to `subject` without an answer.
 
         Raises:
-            NatsUnreachable: no connection stands.
+            NatsUnreachable: no connection stands, or no answer can reach us over it.
         """
         if not self._up.is_set():
             raise self._unreachable()
-        one, name = Publishing(), subject.lower()
+        if self._inbox_refused_s is not None:
+            raise self._unheard(self._inbox_refused_s)
+        one, name = Publishing(subject), subject.lower()
         self._publishing.setdefault(name, set()).add(one)
         try:
             yield one
@@ -138,6 +148,16 @@ class Connection:
         if self.refused:
             return NatsUnreachable(f"NATS refuses the credentials of ingest: {self.trouble}", credentials="refused")
         return NatsUnreachable(f"not connected to NATS: {self.trouble}" if self.trouble else "not connected to NATS")
+
+    def _unheard(self, since_s: float) -> NatsUnreachable:
+        # Permissions may be others by now; the library subscribes once a connection.
+        if self._clock.monotonic_s() - since_s >= MUTE_S:
+            self._over.set()
+        prefix = self._access.inbox_prefix
+        return NatsUnreachable(
+            f"NATS does not permit us to subscribe to {prefix}.>; EDDYLINE_INGEST_NATS_INBOX_PREFIX says which inbox to use",
+            inbox="refused",
+        )
 
     def answered(self) -> None:
         """JetStream gave an answer that says something."""
@@ -158,7 +178,10 @@ class Connection:
     async def run(self) -> None:
         """Keep the connection until cancelled."""
         while True:
-            client = RawClient(tls=self._access.tls)
+            given = self._access.credentials
+            client = RawClient(
+                tls=self._access.tls, nkey=given.public_key if given is not None and given.is_nkey else None
+            )
             self._client = client
             self._over.clear()
             self._mute_since_s = None
@@ -188,7 +211,8 @@ class Connection:
             password=access.login.password if access.login.user else None,
             token=access.login.token or None,
             signature_cb=given.sign if given is not None else None,
-            user_jwt_cb=given.jwt if given is not None else None,
+            user_jwt_cb=given.jwt if given is not None and not given.is_nkey else None,
+            inbox_prefix=access.inbox_prefix,
             tls_handshake_first=access.tls_first,
             max_reconnect_attempts=-1,
             # nats-py annotates whole seconds and takes any number; used only for the first connection.
@@ -228,6 +252,7 @@ class Connection:
     async def _on_connected(self) -> None:
         self._attempts = 0
         self._mute_since_s = None
+        self._inbox_refused_s = None
         self.trouble = ""
         self._told.clear()
         if not self._up.is_set():
@@ -249,6 +274,12 @@ class Connection:
         for one in self._publishing.get(denied[1], ()) if denied is not None else ():
             one.denied = True
             one.ended.set()
+        inbox = _DENIED_INBOX.search(str(error))
+        if inbox is not None and inbox[1].startswith(f"{self._access.inbox_prefix.lower()}."):
+            self._inbox_refused_s = self._clock.monotonic_s()
+            for ones in self._publishing.values():
+                for one in ones:
+                    one.ended.set()
         log.log(self._note(error), "nats error", extra=fields(error=repr(error)))
 
     def _note(self, error: Exception) -> int:

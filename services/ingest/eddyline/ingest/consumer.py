@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, Literal
 
 from nats.errors import Error as NatsError
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from eddyline.core.clock import Clock, Timer
     from eddyline.core.tracing import Tracer
     from eddyline.ingest.batch import Chunk
-    from eddyline.ingest.connection import Connection
+    from eddyline.ingest.connection import Connection, Publishing
     from eddyline.ingest.decode import Delivery, Status
     from eddyline.ingest.jetstream import DeliverPolicy, JetStream
     from eddyline.ingest.raw_client import RawSubscription
@@ -62,8 +63,8 @@ if TYPE_CHECKING:
 
 WINDOW_RECORDS: Final = 16_384
 """Four batches: one on its way to the store, one gathering, two on the way here."""
-PULL_RECORDS_MIN: Final = WINDOW_RECORDS // 4
-"""A pull asks for this much at least: a request a message would halve the rate."""
+PULLS_AT_ONCE: Final = 4
+"""A pull asks for this part of the window at least: a request a message would halve the rate."""
 PULL_BYTES_MAX: Final = SOURCE_DATA_META_BYTES_MAX + (1 << 20)
 """The largest record of a source with its subject and header names; what exceeds it alone is fetched alone."""
 PULL_EXPIRES_S: Final = 30.0
@@ -138,6 +139,9 @@ class Consumer:
         self._tracer = tracer
         self._next_subject = f"{jetstream.prefix}.CONSUMER.MSG.NEXT.{stream.name}.{name}"
         self._lost = connection.lost
+        self._window = self._batch_max = WINDOW_RECORDS
+        self._held = ExitStack()
+        self._next: Publishing | None = None
         self._inbox = ""
         self._subscription: RawSubscription | None = None
         self._watch: Timer | None = None
@@ -173,13 +177,18 @@ class Consumer:
     async def __aenter__(self) -> Consumer:
         try:
             await self._subscribe()
-            self.pending = await self._jetstream.create_consumer(
+            made = await self._jetstream.create_consumer(
                 self._stream,
                 self._name,
                 policy=self._policy,
                 start_revision=self._start_revision,
                 metadata=self._metadata,
             )
+            self.pending = made.pending
+            if made.batch_max:
+                self._batch_max = made.batch_max
+                self._window = min(PULLS_AT_ONCE * made.batch_max, WINDOW_RECORDS)
+            self._next = self._held.enter_context(self._connection.publishing(self._next_subject))
         except BaseException:
             await self._end()
             raise
@@ -243,14 +252,14 @@ class Consumer:
     # asking ------------------------------------------------------------------------------------------------------
 
     async def _pull(self) -> None:
-        room = WINDOW_RECORDS - self._asked - self._gathered.count
+        room = self._window - self._asked - self._gathered.count
         request: dict[str, int]
         if self._alone:
             if self._asked:
                 return
             request = {"batch": 1}
-        elif room >= PULL_RECORDS_MIN:
-            request = {"batch": room, "max_bytes": self._pull_bytes_max}
+        elif room >= self._window // PULLS_AT_ONCE:
+            request = {"batch": min(room, self._batch_max), "max_bytes": self._pull_bytes_max}
         else:
             return
         self._asked += request["batch"]
@@ -362,6 +371,9 @@ class Consumer:
 
     def _check_heartbeat(self) -> None:
         self._quiet = self._quiet + 1 if self._asked else 0
+        if self._next is not None and self._next.denied:
+            self._fail(ConsumerLost(self._next.why()))
+            return
         if self._quiet > 2:
             self._fail(ConsumerLost(f"no heartbeat of the consumer for {2 * self._heartbeat_s:g} s"))
             return
@@ -378,6 +390,7 @@ class Consumer:
         self._wake.set()
 
     async def _end(self) -> None:
+        self._held.close()
         if self._subscription is not None:
             await self._subscription.end()
             self._subscription = None

@@ -14,13 +14,12 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypedDict
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypedDict
 
 from nats.errors import Error as NatsError
 
 from eddyline.core.errors import BucketNotFound, NatsUnreachable
 from eddyline.ingest.bucket import Bucket
-from eddyline.ingest.cancellation import cancellation_kept
 from eddyline.ingest.key_rule import (
     BUCKET_STREAM,
     SUBJECTS_SHOWN,
@@ -30,6 +29,7 @@ from eddyline.ingest.key_rule import (
     possible_rules,
     rule_of,
 )
+from eddyline.ingest.nats_request import request
 from eddyline.ingest.stream import BUCKET_PATTERN, STREAM_PATTERN, Stream, time_ns
 
 if TYPE_CHECKING:
@@ -69,6 +69,13 @@ class StoredMessage(TypedDict):
     time_ns: int
     data: bytes
     headers: bytes
+
+
+class MadeConsumer(NamedTuple):
+    """Messages that wait for a consumer, and how many the server lets one pull ask for, 0 = any number."""
+
+    pending: int
+    batch_max: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +242,8 @@ class JetStream:
 
     async def create_consumer(
         self, stream: Stream, name: str, *, policy: DeliverPolicy, start_revision: int, metadata: dict[str, str]
-    ) -> int:
-        """Make a pull consumer that acknowledges nothing; the number of messages that wait for it.
+    ) -> MadeConsumer:
+        """Make a pull consumer that acknowledges nothing, within the limits that the stream sets for consumers.
 
         From a revision on it brings every message of the stream, so that one that is no key of the bucket is seen.
         """
@@ -247,7 +254,7 @@ class JetStream:
             "replay_policy": "instant",
             "mem_storage": True,
             "num_replicas": 1,
-            "inactive_threshold": INACTIVE_THRESHOLD_NS,
+            "inactive_threshold": min(INACTIVE_THRESHOLD_NS, stream.inactive_ns_max or INACTIVE_THRESHOLD_NS),
             "metadata": metadata,
         }
         if policy == "by_start_sequence":
@@ -258,7 +265,10 @@ class JetStream:
         if "filter_subject" in config:
             path += f".{stream.filter_subject}"
         body: Json = {"stream_name": stream.name, "config": config, "action": "create"}
-        return _number(await self._ask(path, body, origin=stream.origin), "num_pending")
+        answer = await self._ask(path, body, origin=stream.origin)
+        made = answer.get("config")
+        batch_max = _number(made, "max_batch") if isinstance(made, dict) else 0
+        return MadeConsumer(_number(answer, "num_pending"), max(batch_max, 0))
 
     async def delete_consumer(self, stream_name: str, name: str) -> bool:
         """Delete a consumer; False = it was not there."""
@@ -321,9 +331,11 @@ class JetStream:
         """Ask; an empty answer where the server says `absent`."""
         try:
             client = self._connection.client
-            with cancellation_kept():
-                message = await client.request(f"{self.prefix}.{path}", json.dumps(body).encode(), timeout=timeout_s)
-            answer = json.loads(message.data)
+            with self._connection.publishing(f"{self.prefix}.{path}") as publishing:
+                answered = await request(client, publishing, json.dumps(body).encode(), timeout_s=timeout_s)
+            if answered is None:
+                raise NatsUnreachable(publishing.why())
+            answer = json.loads(answered)
         except (NatsError, OSError, TimeoutError) as error:
             self._connection.unanswered()
             raise NatsUnreachable(f"NATS gave no answer to {path}: {str(error) or type(error).__name__}") from error
@@ -403,6 +415,7 @@ def _stream_of(answer: Json, *, bucket: str, rule: KeyRule) -> Stream:
         subject_count=_number(state, "num_subjects"),
         unfit=_unfit(config, own_rule(bucket).prefix.decode() if bucket else ""),
         rule_name=rule.name,
+        inactive_ns_max=_inactive_ns_max(config),
     )
 
 
@@ -417,6 +430,12 @@ def _unfit(config: Json, prefix: str) -> str:
     if not prefix or config.get("mirror") or config.get("sources") or any(_covers(one, prefix) for one in listed):
         return ""
     return f"it is no bucket: none of its subjects is {prefix}>"
+
+
+def _inactive_ns_max(config: Json) -> int:
+    """The longest inactivity that the stream lets a consumer have, 0 = any."""
+    limits = config.get("consumer_limits")
+    return max(_number(limits, "inactive_threshold"), 0) if isinstance(limits, dict) else 0
 
 
 def _covers(subject: str, prefix: str) -> bool:

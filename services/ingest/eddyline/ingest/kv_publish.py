@@ -10,7 +10,6 @@ Threading: event loop.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -27,13 +26,13 @@ from nats.errors import Error as NatsError
 
 from eddyline.core.errors import BucketNotFound, InvalidArgument, NatsUnreachable
 from eddyline.core.kv_errors import BucketForbids, BucketFull, ValueTooLarge, WriteUnknown
-from eddyline.ingest.cancellation import cancellation_kept
+from eddyline.ingest.nats_request import request
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from eddyline.ingest.bucket import Bucket
-    from eddyline.ingest.connection import Connection, Publishing
+    from eddyline.ingest.connection import Connection
     from eddyline.ingest.jetstream import JetStream
 
     Json = dict[str, object]
@@ -84,7 +83,7 @@ class Publisher:
             subject = f"{self._jetstream.prefix}.{subject}"
         try:
             with self._connection.publishing(subject) as publishing:
-                answer = await _request(client, publishing, subject, value, headers=headers, timeout_s=timeout_s)
+                answer = await request(client, publishing, value, headers=headers, timeout_s=timeout_s)
         except NoRespondersError:
             await self._jetstream.stream(bucket.stream.bucket)
             raise NatsUnreachable("no server of NATS takes the bucket's writes now; nothing was written") from None
@@ -105,33 +104,6 @@ class Publisher:
 def header_bytes(headers: dict[str, str]) -> int:
     """Bytes of a header block on the wire."""
     return len("NATS/1.0\r\n") + sum(len(name) + len(value) + 4 for name, value in headers.items()) + 2
-
-
-async def _request(
-    client: Client, publishing: Publishing, subject: str, value: bytes, *, headers: dict[str, str], timeout_s: float
-) -> bytes | None:
-    """The answer's bytes; None = none will come: see `publishing`."""
-
-    async def ask() -> bytes | NatsError | OSError | TimeoutError:
-        try:
-            with cancellation_kept():
-                return (await client.request(subject, value, timeout=timeout_s, headers=headers)).data
-        except (NatsError, OSError, TimeoutError) as error:
-            return error
-
-    async with asyncio.TaskGroup() as group:
-        asked = group.create_task(ask())
-        ended = group.create_task(publishing.ended.wait())
-        await asyncio.wait((asked, ended), return_when=asyncio.FIRST_COMPLETED)
-        answered = asked.done()
-        asked.cancel()
-        ended.cancel()
-    if not answered or asked.cancelled():
-        return None
-    answer = asked.result()
-    if isinstance(answer, bytes):
-        return answer
-    raise answer
 
 
 def _judge(bucket: Bucket, answer: bytes | None, value: bytes) -> int:

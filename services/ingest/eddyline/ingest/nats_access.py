@@ -1,8 +1,8 @@
 """How we are let in at NATS: servers, credentials, TLS, as the settings say.
 
-Credentials, the first of these that is set: base64 of a credentials file's text; a credentials file; user and password (or a
-token) in the URL; none. What is in a URL is taken out of it before anything is dialled, and percent-decoded, which
-nats-py does not do.
+Credentials, the first of these that is set: base64 of a credentials file's text; a credentials file; the file of an nkey's
+seed; user and password (or a token) in the URL; none, or what our certificate says (the server's `verify_and_map`). What is
+in a URL is taken out of it before anything is dialled, and percent-decoded, which nats-py does not do.
 
 I1: no secret is in any text that we make: not in an error, a log, a status, a repr. Nothing of them is written to disk.
 I2: where TLS is asked for (`tls://`, or any TLS setting) nothing is said to a server before the connection is encrypted.
@@ -24,12 +24,16 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from eddyline.core.settings import SettingsError
 from eddyline.core.telemetry import fields
-from eddyline.ingest.config import PREFIX
+from eddyline.ingest.config import INBOX_PREFIX, PREFIX
 from eddyline.ingest.nats_credentials import CREDENTIALS_BYTES_MAX, Credentials, MalformedCredentials
 from eddyline.ingest.nats_tls import NatsTls
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from eddyline.ingest.config import IngestSettings
+
+    Parse = Callable[[bytes], Credentials]
 
 log = logging.getLogger(__name__)
 
@@ -55,14 +59,16 @@ class NatsAccess:
     credentials: CredentialsSource | None = None
     tls: NatsTls | None = None
     tls_first: bool = False
+    inbox_prefix: str = INBOX_PREFIX
 
 
 class CredentialsSource:
     """Credentials, read anew for each connection where they are a file's."""
 
-    def __init__(self, credentials: Credentials, *, file: Path | None = None) -> None:
+    def __init__(self, credentials: Credentials, *, file: Path | None = None, parse: Parse = Credentials.parse) -> None:
         self._credentials = credentials
         self._file = file
+        self._parse = parse
         self._trouble = ""
 
     def __repr__(self) -> str:
@@ -77,11 +83,20 @@ class CredentialsSource:
         """The JWT that the last signature is of."""
         return bytearray(self._credentials.jwt)
 
+    @property
+    def is_nkey(self) -> bool:
+        """True = there is no JWT: the public key is who we are."""
+        return not self._credentials.jwt
+
+    def public_key(self) -> str:
+        """The key that the last signature is of."""
+        return self._credentials.public_key()
+
     def _read(self) -> None:
         if self._file is None:
             return
         try:
-            self._credentials = Credentials.parse(_read_bytes(self._file))
+            self._credentials = self._parse(_read_bytes(self._file))
             self._trouble = ""
         except (OSError, MalformedCredentials) as error:
             if str(error) != self._trouble:
@@ -108,6 +123,7 @@ def nats_access(settings: IngestSettings) -> NatsAccess:
         credentials=credentials,
         tls=NatsTls(settings) if _asks_for_tls(settings, split) else None,
         tls_first=settings.nats_tls_first,
+        inbox_prefix=settings.nats_inbox_prefix,
     )
 
 
@@ -149,18 +165,23 @@ def _credentials(settings: IngestSettings) -> CredentialsSource | None:
             raise SettingsError(f"{name} is not base64; it takes `base64 -w0 FILE` of a credentials file") from None
         return CredentialsSource(_parsed(name, text))
     if settings.nats_creds_file:
-        name, path = f"{PREFIX}NATS_CREDS_FILE", Path(settings.nats_creds_file)
-        try:
-            text = _read_bytes(path)
-        except OSError as error:
-            raise SettingsError(f"{name} {path} cannot be read: {error.strerror or error}") from None
-        return CredentialsSource(_parsed(f"{name} {path}", text), file=path)
+        return _from_file(f"{PREFIX}NATS_CREDS_FILE", Path(settings.nats_creds_file), Credentials.parse)
+    if settings.nats_nkey_file:
+        return _from_file(f"{PREFIX}NATS_NKEY_FILE", Path(settings.nats_nkey_file), Credentials.parse_seed)
     return None
 
 
-def _parsed(where: str, text: bytes) -> Credentials:
+def _from_file(name: str, path: Path, parse: Parse) -> CredentialsSource:
     try:
-        return Credentials.parse(text)
+        text = _read_bytes(path)
+    except OSError as error:
+        raise SettingsError(f"{name} {path} cannot be read: {error.strerror or error}") from None
+    return CredentialsSource(_parsed(f"{name} {path}", text, parse), file=path, parse=parse)
+
+
+def _parsed(where: str, text: bytes, parse: Parse = Credentials.parse) -> Credentials:
+    try:
+        return parse(text)
     except MalformedCredentials as error:
         raise SettingsError(f"{where}: {error}") from None
 

@@ -1,4 +1,4 @@
-"""Credentials of a NATS user: a JWT and the seed of the key that it names.
+"""Credentials of a NATS user: a JWT and the seed of the key that it names, or such a seed alone.
 
     -----BEGIN NATS USER JWT-----
     <header>.<claims>.<signature>
@@ -6,6 +6,9 @@
     -----BEGIN USER NKEY SEED-----
     SU…
     ------END USER NKEY SEED------
+
+A bearer JWT (its claims say `bearer_token`) needs no seed. A seed alone is of a user whom the server's configuration names
+by the public key (`nkey: U…`); its file is one line, SU….
 
 Read by ourselves: nats-py reads a file without the first line for ever.
 Source: NATS's `nsc`, which writes such files; ADR-14 (JWTs).
@@ -30,16 +33,33 @@ _JWT: Final = re.compile(rb"BEGIN NATS USER JWT-+\s+([\w-]+\.[\w-]+\.[\w-]+)\s+-
 _SEED: Final = re.compile(rb"BEGIN USER NKEY SEED-+\s+(SU[A-Z2-7]+)\s+-+END USER NKEY SEED")
 
 
+_SEED_ALONE: Final = re.compile(rb"\s*(SU[A-Z2-7]+)\s*")
+
+
 class MalformedCredentials(Exception):
     """Bytes that are no credentials; the text says what is missing, and nothing of what is there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What signs for a user."""
+    """What signs for a user. No `jwt` = a seed alone; no `seed` = a bearer JWT."""
 
     jwt: bytes = field(repr=False)
     seed: bytes = field(repr=False)
+
+    @classmethod
+    def parse_seed(cls, text: bytes) -> Credentials:
+        """Read the bytes of a file with a seed alone.
+
+        Raises:
+            MalformedCredentials.
+        """
+        seed = _SEED_ALONE.fullmatch(text)
+        if seed is None:
+            raise MalformedCredentials("it is not one line SU…, a user's seed")
+        found = cls(b"", seed[1])
+        found.public_key()
+        return found
 
     @classmethod
     def parse(cls, text: bytes) -> Credentials:
@@ -53,15 +73,20 @@ class Credentials:
         jwt, seed = _JWT.search(text), _SEED.search(text)
         if jwt is None:
             raise MalformedCredentials("no NATS USER JWT is in it; it is no credentials file")
+        found = cls(jwt[1], seed[1] if seed is not None else b"")
+        subject, is_bearer = found._claims()
+        if seed is None and is_bearer:
+            return found
         if seed is None:
             raise MalformedCredentials("no USER NKEY SEED is in it; it is no credentials file")
-        found = cls(jwt[1], seed[1])
-        if found._subject() != found._public_key():
+        if subject != found.public_key():
             raise MalformedCredentials("the seed is not that of the user whom the JWT names")
         return found
 
     def sign(self, nonce: str) -> bytes:
-        """The nonce's signature, in base64."""
+        """The nonce's signature, in base64; of a bearer JWT nothing."""
+        if not self.seed:
+            return b""
         pair = nkeys.from_seed(bytearray(self.seed))
         try:
             signature: bytes = pair.sign(nonce.encode())
@@ -69,16 +94,27 @@ class Credentials:
             pair.wipe()
         return base64.b64encode(signature)
 
-    def _subject(self) -> str:
+    def _claims(self) -> tuple[str, bool]:
+        """The user whom the JWT names, and whether it is a bearer's."""
         claims = self.jwt.split(b".")[1]
         try:
             told = json.loads(base64.urlsafe_b64decode(claims + b"=" * (-len(claims) % 4)))
         except (binascii.Error, ValueError):
             raise MalformedCredentials("the JWT's claims cannot be read") from None
-        subject = told.get("sub") if isinstance(told, dict) else None
-        return subject if isinstance(subject, str) else ""
+        if not isinstance(told, dict):
+            return "", False
+        subject, nats = told.get("sub"), told.get("nats")
+        return (
+            subject if isinstance(subject, str) else "",
+            isinstance(nats, dict) and nats.get("bearer_token") is True,
+        )
 
-    def _public_key(self) -> str:
+    def public_key(self) -> str:
+        """The seed's public key, U….
+
+        Raises:
+            MalformedCredentials.
+        """
         try:
             pair = nkeys.from_seed(bytearray(self.seed))
             public: bytes = pair.public_key

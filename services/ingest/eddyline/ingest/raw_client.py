@@ -10,9 +10,9 @@ TLS: nats-py encrypts only where the server says so, also for `tls://`, and then
 does not. With `tls` it takes up what a server offers, by what is to be gone by in that moment, and ends a connection that is
 not encrypted before its first word.
 
-Cost: it overrides `ssl_context`, and `_ps`, `_process_info`, `_connect_to_server` and `_connect_command`, which nats-py
-keeps to itself; `tests/ingest/test_raw_client.py` and `test_nats_access.py` hold it to what we need, and the version is
-pinned.
+Cost: it overrides `ssl_context`, and `_public_nkey`, `_ps`, `_process_info`, `_connect_to_server` and `_connect_command`,
+which nats-py keeps to itself; `tests/ingest/test_raw_client.py` and `test_nats_access.py` hold it to what we need, and the
+version is pinned.
 Threading: event loop; the function runs inside the client's reading task and must neither block nor raise.
 """
 
@@ -28,6 +28,7 @@ from eddyline.ingest.raw_parser import RawParser
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Callable
 
     from nats.aio.client import Srv
     from nats.aio.subscription import Subscription
@@ -51,13 +52,24 @@ class RawSubscription:
 
 
 class RawClient(Client):
-    """See the module. `tls` = nothing is said before it is on; None = as the server wants it."""
+    """See the module. `tls` = nothing is said before it is on; None = as the server wants it. `nkey` gives the public key
+    that the nonce was signed with, and is asked after each signature; None = a JWT says who we are, or nothing does."""
 
-    def __init__(self, *, tls: NatsTls | None = None) -> None:
+    def __init__(self, *, tls: NatsTls | None = None, nkey: Callable[[], str] | None = None) -> None:
+        self._nkey = nkey
         super().__init__()
         self._tls = tls
         self.receivers: dict[int, Receive] = {}
         self._ps = RawParser(self, self.receivers)
+
+    @property
+    def _public_nkey(self) -> str | None:
+        """Of the connection that is being made."""
+        return self._nkey() if self._nkey is not None else None
+
+    @_public_nkey.setter
+    def _public_nkey(self, _value: str | None) -> None:
+        """The library sets it once, and a file's key may be another one by the next connection."""
 
     @property
     def ssl_context(self) -> ssl.SSLContext:

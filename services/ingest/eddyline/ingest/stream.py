@@ -35,6 +35,7 @@ class Stream:
     `history` = newest messages kept of each subject, 0 = all. `last_revision` 0 = it never had a message. `limited` = the
     number or the bytes of its messages have a bound. `expiry_markers` = the server says when a key's last message aged out.
     `unfit` = why it cannot be copied, in words; "" = it can. `rule_name` = how its subjects become keys.
+    `inactive_ns_max` = how long a consumer may be inactive at most before the server removes it, 0 = any time.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Stream:
     subject_count: int
     unfit: str = ""
     rule_name: str = ""
+    inactive_ns_max: int = 0
 
     @property
     def rule(self) -> KeyRule:

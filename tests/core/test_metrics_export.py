@@ -62,6 +62,8 @@ async def test_many_scrapers_cost_what_one_does_until_the_text_is_old() -> None:
         (b"GET /metrics?debug=1 HTTP/1.0", 200),
         (b"GET / HTTP/1.1", 404),
         (b"POST /metrics HTTP/1.1", 405),
+        (b"HEAD / HTTP/1.1", 404),
+        (b"HEADER /metrics HTTP/1.1", 405),
         (b"PRI * HTTP/2.0", 400),
         (b"\xff\x00", 400),
     ],
@@ -70,6 +72,35 @@ async def test_other_requests_are_refused_without_asking_the_role(request_line: 
     async with running() as role:
         assert (await http_get(role.export.address(), request_line + b"\r\n\r\n"))[0] == status
         assert role.asked == (status == 200)
+
+
+async def raw(address: str, request: bytes) -> bytes:
+    """All that comes back."""
+    host, _, port = address.rpartition(":")
+    async with asyncio.timeout(5):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(request)
+        answer = await reader.read()
+        writer.close()
+    return answer
+
+
+@pytest.mark.parametrize("path", [b"/metrics", b"/live", b"/started", b"/ready", b"/nothing"])
+async def test_head_is_answered_as_get_is_without_the_body(path: bytes) -> None:
+    async with running() as role:
+        address = role.export.address()
+        of_get = await raw(address, b"GET " + path + b" HTTP/1.1\r\n\r\n")
+        of_head = await raw(address, b"HEAD " + path + b" HTTP/1.1\r\n\r\n")
+    head, end, body = of_get.partition(b"\r\n\r\n")
+    assert body
+    assert of_head == head + end
+    assert b"Content-Length: %d" % len(body) in head
+
+
+async def test_other_method_is_told_which_there_are() -> None:
+    async with running() as role:
+        answer = await raw(role.export.address(), b"DELETE /metrics HTTP/1.1\r\n\r\n")
+    assert b"\r\nAllow: GET, HEAD\r\n" in answer
 
 
 async def test_connection_that_says_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,6 +76,22 @@ async def test_role_that_is_not_ready_names_the_leg_that_is_away() -> None:
         assert await asked(address, "/ready") == (200, "ready")
 
 
+async def test_probes_are_asked_by_head_too() -> None:
+    board = HealthBoard()
+    async with endpoint(Probes(board)) as address:
+        for path, status in {"/live": 200, "/started": 200, "/ready": 503}.items():
+            assert await http_get(address, f"HEAD {path} HTTP/1.1\r\n\r\n".encode()) == (status, b"")
+        await board.set_ready(True)
+        assert await http_get(address, b"HEAD /ready HTTP/1.1\r\n\r\n") == (200, b"")
+
+
+async def test_head_of_metrics_needs_the_key(key_file: Path) -> None:
+    async with endpoint(key_file=str(key_file)) as address:
+        assert await http_get(address, b"HEAD /metrics HTTP/1.1\r\n\r\n") == (401, b"")
+        request = f"HEAD /metrics HTTP/1.1\r\nAuthorization: Bearer {KEY}\r\n\r\n"
+        assert await http_get(address, request.encode()) == (200, b"")
+
+
 async def test_role_that_stops_is_not_ready() -> None:
     board = HealthBoard()
     async with endpoint(Probes(board)) as address:

@@ -298,6 +298,17 @@ def test_runbook_says_what_users_see_and_what_to_do(book: str) -> None:
     assert named == {name for name, rule in alerts().items() if rule["annotations"]["runbook"] == book}
 
 
+def test_no_document_asks_for_a_restart_where_certificates_are_taken_without_one() -> None:
+    documents = [
+        *CHART.rglob("*.md"),
+        *(CHART.parents[1] / part for part in ("README.md", "services/ingest/README.md")),
+    ]
+    for path in documents:
+        for sentence in re.split(r"[.:]\s", path.read_text(encoding="utf-8")):
+            if re.search(r"certificates?\b", sentence) and re.search(r"\brestart", sentence):
+                assert re.search(r"without a restart|Nothing need be restarted", sentence), f"{path.name}: {sentence}"
+
+
 def test_metrics_that_replicas_are_counted_by_are_there() -> None:
     scalers: Iterable[Manifest] = of_kind(rendered(values=[CHART / "ci/everything.yaml"]), "HorizontalPodAutoscaler")
     named = {metric["pods"]["metric"]["name"] for scaler in scalers for metric in scaler["spec"]["metrics"]}

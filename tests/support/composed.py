@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import subprocess
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 from urllib.error import URLError
@@ -75,8 +75,12 @@ class Composed(DockerCompose):
 
     def container(self, service: str) -> Container:
         """A service's container, as it is now."""
+        (found,) = self._containers(service)
+        return found
+
+    def _containers(self, service: str) -> list[Container]:
         wanted = [f"com.docker.compose.project={self.project}", f"com.docker.compose.service={service}"]
-        (found,) = engine().containers.list(all=True, filters={"label": wanted})
+        found: list[Container] = engine().containers.list(all=True, filters={"label": wanted})
         return found
 
     def inside(self, service: str, *command: str) -> tuple[int, str]:
@@ -85,12 +89,22 @@ class Composed(DockerCompose):
         return code, output.decode()
 
     async def healthy(self, *services: str) -> None:
-        """Wait until the engine calls them healthy, by the health checks of their images."""
-        async with asyncio.timeout(HEALTHY_SECONDS_MAX):
-            for service in services:
-                while (state := self.container(service).attrs["State"]).get("Health", {}).get("Status") != "healthy":
-                    assert state["Running"], f"{service} ended: {self.container(service).logs()[-2_000:].decode()}"
-                    await asyncio.sleep(0.5)
+        """Wait until the engine calls them healthy, by the health checks of their images. One that ended is started again by
+        the engine: only one that does not become healthy in time has failed."""
+        for service in services:
+            try:
+                async with asyncio.timeout(HEALTHY_SECONDS_MAX):
+                    while True:
+                        if self._is_healthy(service):
+                            break
+                        await asyncio.sleep(0.5)
+            except TimeoutError:
+                said = self.container(service).logs()[-2_000:].decode()
+                raise AssertionError(f"{service} is not healthy after {HEALTHY_SECONDS_MAX} s: {said}") from None
+
+    def _is_healthy(self, service: str) -> bool:
+        found = self._containers(service)
+        return bool(found) and found[0].attrs["State"].get("Health", {}).get("Status") == "healthy"
 
     async def queried(self, query: str) -> list[dict[str, Any]]:
         """What Prometheus answers to an instant query."""
@@ -112,15 +126,17 @@ class Composed(DockerCompose):
                 await asyncio.sleep(1)
 
     async def prometheus_has(self, query: str) -> list[dict[str, Any]]:
-        """Wait until a query has data."""
-        async with asyncio.timeout(HEALTHY_SECONDS_MAX):
-            while True:
-                try:
-                    if found := await self.queried(query):
-                        return found
-                except (URLError, OSError):
-                    pass  # it is not up yet
-                await asyncio.sleep(1)
+        """Wait until a query has data, and all of it numbers: a rate is none before its second scrape."""
+        found: list[dict[str, Any]] = []
+        try:
+            async with asyncio.timeout(HEALTHY_SECONDS_MAX):
+                while not found or any(one["value"][1] == "NaN" for one in found):
+                    await asyncio.sleep(1)
+                    with suppress(URLError, OSError):  # it is not up yet
+                        found = await self.queried(query)
+        except TimeoutError:
+            raise AssertionError(f"{query} has no data, or no numbers: {found}") from None
+        return found
 
 
 def _read(url: str) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """The HTTP endpoint of a role: `GET /metrics`, which Prometheus scrapes, and an orchestrator's probes; nothing else.
 
+HEAD is answered as GET is, without the body: load balancers and monitors ask so.
+
 Any bind but loopback is refused unless there is a key, which `/metrics` then asks for as a bearer token; it is held
 as a digest and compared in constant time. Probes need none (`eddyline.core.probes`). Where the role has a certificate, it
 speaks TLS alone, and asks nobody for one: an orchestrator and Prometheus have none.
@@ -153,6 +155,8 @@ class MetricsServer:
                 else:
                     head = await reader.readuntil(_HEAD_END)
             answer = await self._answer(head)
+            if head.startswith(b"HEAD "):
+                answer = answer[: answer.index(_HEAD_END) + len(_HEAD_END)]
             async with asyncio.timeout(WRITE_S):
                 writer.write(tls.sealed(answer) if tls is not None else answer)
                 writer.close()
@@ -168,8 +172,8 @@ class MetricsServer:
         words = head.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
             return _response(HTTPStatus.BAD_REQUEST, b"not HTTP/1\n")
-        if words[0] != b"GET":
-            return _response(HTTPStatus.METHOD_NOT_ALLOWED, b"GET only\n")
+        if words[0] not in (b"GET", b"HEAD"):
+            return _response(HTTPStatus.METHOD_NOT_ALLOWED, b"GET or HEAD only\n", more="Allow: GET, HEAD\r\n")
         path = words[1].partition(b"?")[0].decode("latin-1")
         if self._probes is not None and (probe := self._probes.answer(path)) is not None:
             return _response(probe.status, f"{probe.text}\n".encode())

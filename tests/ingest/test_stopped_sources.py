@@ -204,3 +204,45 @@ async def test_bucket_that_came_after_its_source_and_one_made_again_are_warned_o
         bucket = await make_bucket(sources, bucket_name, history=2)
         await bucket.put("b", b"1")
         await sources.until(lambda: warned() == 2)
+
+
+async def test_bucket_that_is_edited_to_lose_messages_is_warned_of_each_time(
+    sources: SourceKit, bucket_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+
+    def warned() -> list[str]:
+        told = [vars(one)["fields"] for one in caplog.records if one.getMessage() == "source may miss revisions"]
+        return [str(one["reason"]) for one in told]
+
+    async def edit(**changes: object) -> None:
+        config = (await sources.js.stream_info(f"KV_{bucket_name}")).config
+        await sources.js.update_stream(config.evolve(**changes))
+
+    bucket = await make_bucket(sources, bucket_name, history=64)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    async with sources.ingest(look_s=0.05) as role:
+        await sources.reaches("s", await bucket.put("a", b"1"))
+        await sources.is_state("s", "LIVE")
+        progress = role.ownership.held["s"].progress
+        assert warned() == []
+        await edit(max_age=3_600)  # while it is LIVE
+        await sources.until(lambda: len(warned()) == 1)
+        assert warned()[0] == "messages expire without markers"
+        await sources.is_state("s", "LIVE")
+        role.ownership.obey(await sources.link.control_source("s", paused=True))
+        await sources.is_state("s", "PAUSED")
+        await edit(max_msgs=9, discard="old")  # while it is paused
+        await sources.until(lambda: len(warned()) == 2)
+        assert len(progress.cautions) == 2
+        role.ownership.obey(await sources.link.control_source("s", paused=False))
+        await sources.is_state("s", "LIVE")
+        await edit(max_age=0, max_msgs=-1)
+        await sources.until(lambda: progress.cautions == ())
+        await edit(max_age=3_600)
+        await sources.until(lambda: len(warned()) == 3)
+        await sources.is_state("s", "LIVE")
+        role.ownership.obey(await sources.link.control_source("s", resync=True))
+        await sources.until(lambda: progress.counts.resyncs >= 1)
+        await sources.is_state("s", "LIVE")
+    assert len(warned()) == 3

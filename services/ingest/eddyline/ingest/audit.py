@@ -15,6 +15,8 @@ What may lead to a comparison:
 * messages left, in a way that newer revisions of their keys explain: mostly nothing, as for every hot key; but a key that
   left while another one came looks the same. So this too is compared, rarely.
 
+A look that finds other settings of the stream ends the attempt, whose holes were judged by the old ones.
+
 I1: a look is judged only once everything up to its last revision is applied, and is then what the next one is compared
 with: a key that leaves later shows in that one, one that left before in this one's comparison. A sign stays until key
 sets were compared.
@@ -161,6 +163,8 @@ class Audit:
                 look = self._look = await self._jetstream.again(self._base)
                 if look.created_ns != self._base.created_ns or look.last_revision < at_revision:
                     return "the stream is another one"
+                if look.settings != self._base.settings:
+                    return f"settings of {look.origin} were changed"
             elif due:
                 self._postpone()
                 if drained and at_revision < self._look.last_revision:

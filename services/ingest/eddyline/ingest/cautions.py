@@ -1,6 +1,7 @@
-"""Saying, of each stream that a source begins with, what of its settings lets revisions go before they are read.
+"""Saying, of each stream that a source reads, what of its settings lets revisions go before they are read.
 
-Once a stream, by its identity, however often it is looked at: made after its source, made again, or taken up again.
+Once a stream and its settings, however often it is looked at: made after its source, made again, taken up again, or edited
+while it is copied, paused or stopped. What holds now is in the source's progress at all times.
 Threading: event loop.
 """
 
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from eddyline.core.telemetry import fields
 
 if TYPE_CHECKING:
+    from eddyline.ingest.progress import Progress
     from eddyline.ingest.stream import Stream
 
 log = logging.getLogger(__name__)
@@ -20,15 +22,17 @@ log = logging.getLogger(__name__)
 class Cautions:
     """What was said of a source's streams; the last one is known."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, progress: Progress) -> None:
         self._source = source
-        self._told_of = b""
+        self._progress = progress
+        self._told: tuple[bytes, list[str]] = (b"", [])
 
     def tell(self, stream: Stream) -> None:
-        """Warn of a stream, unless it is the one that was told of last."""
-        if stream.identity == self._told_of:
+        """Warn of a stream, unless it is the one that was told of last and may lose no more than then."""
+        cautions = stream.cautions
+        self._progress.cautions = tuple(cautions)
+        if (stream.identity, cautions) == self._told:
             return
-        self._told_of = stream.identity
-        if stream.cautions:
-            caution = "; ".join(stream.cautions)
-            log.warning("source may miss revisions", extra=fields(source=self._source, reason=caution))
+        self._told = stream.identity, cautions
+        if cautions:
+            log.warning("source may miss revisions", extra=fields(source=self._source, reason="; ".join(cautions)))

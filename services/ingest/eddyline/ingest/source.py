@@ -91,7 +91,7 @@ class SourceRun:
         self.progress = progress
         self._orders = orders
         self._filter = Filter(definition)
-        self._cautions = Cautions(definition.name)
+        self._cautions = Cautions(definition.name, progress)
         self._consumer: Consumer | None = None
         self._prefix = ""
         self._backoff = Backoff(surroundings.rng, cap_s=LOOK_AGAIN_S_MAX)
@@ -121,6 +121,7 @@ class SourceRun:
             forward=self._forward,
             progress=progress,
             orders=orders,
+            cautions=self._cautions,
         )
         self._dead_letters = DeadLetters(
             surroundings.link,
@@ -228,7 +229,6 @@ class SourceRun:
         )
         stream = verdict.stream
         self._cautions.tell(stream)
-        self.progress.cautions = tuple(stream.cautions)
         if not verdict.is_other:
             self.progress.saw(stream.last_revision)
         if not self._prefix:

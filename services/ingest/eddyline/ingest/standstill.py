@@ -1,4 +1,5 @@
-"""A source that stands still: the stop that only a resync ends, and looks at how far its stream has got meanwhile.
+"""A source that stands still: the stop that only a resync ends, and looks at how far its stream has got meanwhile, and at
+what it may lose.
 
 Threading: event loop.
 """
@@ -14,6 +15,7 @@ from eddyline.ingest.position import decode_position
 
 if TYPE_CHECKING:
     from eddyline.core.source import SourceDefinition
+    from eddyline.ingest.cautions import Cautions
     from eddyline.ingest.forward import Forward
     from eddyline.ingest.jetstream import JetStream
     from eddyline.ingest.judge import SourceStopped
@@ -25,13 +27,21 @@ class Standstill:
     """Of one source. `stop` = the one that only a resync ends, as the store keeps it, or will once it is reported."""
 
     def __init__(
-        self, stop: SourceStop | None, *, jetstream: JetStream, forward: Forward, progress: Progress, orders: Orders
+        self,
+        stop: SourceStop | None,
+        *,
+        jetstream: JetStream,
+        forward: Forward,
+        progress: Progress,
+        orders: Orders,
+        cautions: Cautions,
     ) -> None:
         self.stop = stop
         self._jetstream = jetstream
         self._forward = forward
         self._progress = progress
         self._orders = orders
+        self._cautions = cautions
 
     def check(self) -> None:
         """Raises SourceStopped where a stop holds and no resync was asked for, whether NATS is there or not."""
@@ -52,6 +62,7 @@ class Standstill:
         """
         try:
             stream = await self._jetstream.source_stream(definition)
+            self._cautions.tell(stream)
             position = decode_position(self._forward.stored)
             is_ours = position is None or (
                 held_stop(self.stop, position) is None and await is_of(self._jetstream, stream, position)

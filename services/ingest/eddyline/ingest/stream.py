@@ -94,6 +94,12 @@ class Stream:
         return found
 
     @property
+    def settings(self) -> tuple[object, ...]:
+        """What of its configuration decides how it is read, and what its holes mean."""
+        evicts = self.discard_new, self.max_age_ns, self.msg_ttl, self.expiry_markers, self.limited
+        return self.prefix, self.plain, self.history, evicts
+
+    @property
     def lifetime_ns_min(self) -> int:
         """Of a stream that may evict: a younger message is still there unless its key was written again. 0 = no bound."""
         if not self.discard_new:

@@ -56,7 +56,7 @@ async def test_name_that_the_cluster_tells_and_nobody_here_knows_is_reported(
             await command_at(store.address, monkeypatch, ingest=NOWHERE).run("kv", "put", "b", "k", "v")
     said = failure_line(raised.value)
     assert f"the cluster tells its clients that ingest is at {NOWHERE}, and that does not resolve here" in said
-    assert "EDDYLINE_COMMON_INGEST_ADDRESSES" in said
+    assert "EDDYLINE_COMMON_INGEST_ADVERTISED_ADDRESSES" in said
 
 
 async def test_what_a_role_itself_says_is_said_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

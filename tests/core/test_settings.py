@@ -66,9 +66,15 @@ def test_a_missing_required_setting_is_named() -> None:
         load(Example, prefix=PREFIX, environ={})
 
 
-def test_a_misspelt_name_is_refused_and_the_known_are_listed() -> None:
-    with pytest.raises(SettingsError, match=r"unknown settings: EDDYLINE_ROLE_WORKER; known.*ROLE_WORKERS"):
+def test_a_misspelt_name_is_refused_with_the_one_that_was_meant() -> None:
+    with pytest.raises(
+        SettingsError, match=r"^unknown setting: EDDYLINE_ROLE_WORKER \(did you mean EDDYLINE_ROLE_WORKERS"
+    ):
         loaded(WORKER="3")
+    with pytest.raises(
+        SettingsError, match=r"^unknown settings: EDDYLINE_ROLE_QQ, .*; known are: .*EDDYLINE_ROLE_WORKERS"
+    ):
+        loaded(WORKER="3", QQ="1")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +155,7 @@ def test_common_settings_have_the_house_s_addresses() -> None:
         ("INGEST_ADDRESSES", "http://127.0.0.1:7702", "not host:port"),
         ("LOG_LEVEL", "LOUD", "not one of"),
         ("CLUSTER_ID", "", "empty"),
-        ("CLUSTER", "x", "unknown settings"),
+        ("CLUSTER", "x", "unknown setting: EDDYLINE_COMMON_CLUSTER .did you mean EDDYLINE_COMMON_CLUSTER_ID"),
     ],
 )
 def test_common_settings_refuse(name: str, value: str, words: str) -> None:

@@ -45,6 +45,7 @@ from eddyline.cli.output import Output, ReaderGone, settled, tell_lines
 from eddyline.cli.verb import Context
 from eddyline.core.clock import SystemClock, SystemHost
 from eddyline.core.errors import EddylineError
+from eddyline.core.nearest import asked, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -76,6 +77,26 @@ VERBS: Final = (
     demo,
     drill,
 )
+_MEANT: Final = {
+    "add": ("create",),
+    "cat": ("read",),
+    "consume": ("watch", "read"),
+    "describe": ("get",),
+    "info": ("get", "status"),
+    "make": ("create",),
+    "new": ("create",),
+    "produce": ("append",),
+    "publish": ("append",),
+    "put": ("append",),
+    "remove": ("delete",),
+    "rm": ("delete",),
+    "show": ("get",),
+    "start": ("up",),
+    "subscribe": ("watch",),
+    "tail": ("watch", "read"),
+    "topics": ("topic",),
+}
+"""Verbs as other tools have them, and ours."""
 _NEGATIVE: Final = re.compile(r"-\.?[0-9]")
 _DESCRIPTION: Final = "Eddyline keeps what the stream leaves behind."
 
@@ -86,6 +107,18 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **options: Any) -> None:  # what argparse takes
         super().__init__(*args, **options)
         self._negative_number_matcher = _NEGATIVE
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        names = [str(choice) for choice in action.choices]
+        if isinstance(action, argparse._SubParsersAction):
+            meant = [name for name in _MEANT.get(value, ()) if name in names]
+            question = asked(meant) if meant else did_you_mean(value, names)
+            raise argparse.ArgumentError(None, f"no verb {value!r}; {question or 'there are ' + ', '.join(names)}")
+        question = did_you_mean(str(value), names)
+        more = f"; {question}" if question else ""
+        raise argparse.ArgumentError(action, f"{value!r} is none of {', '.join(names)}{more}")
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2, and usage and message on stderr."""
@@ -116,7 +149,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if rest and repeatable and not any(word.startswith("-") for word in rest):
         setattr(arguments, repeatable, [*getattr(arguments, repeatable), *rest])
     elif rest:
-        whole.error(f"unrecognized arguments: {' '.join(rest)}")
+        flags = [word.partition("=")[0] for word in rest if word.startswith("-")]
+        question = did_you_mean(flags[0], arguments.flags()) if flags else ""
+        arguments.refuse(f"unrecognized arguments: {' '.join(rest)}{f'; {question}' if question else ''}")
     contradiction = arguments.contradiction(arguments) if "contradiction" in arguments else ""
     if contradiction:
         arguments.refuse(contradiction)

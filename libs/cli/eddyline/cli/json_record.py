@@ -14,6 +14,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import CommandError
+from eddyline.core.nearest import did_you_mean
 from eddyline.core.record import MetaEntry, Op
 
 if TYPE_CHECKING:
@@ -60,7 +61,9 @@ def _object_of(text: bytes) -> dict[str, object]:
         raise _WrongError("an event of a watch, which is no record")
     unknown = sorted(fields.keys() - _TAKEN - _PASSED_OVER)
     if unknown:
-        raise _WrongError(f"unknown field {', '.join(map(repr, unknown))}")
+        question = did_you_mean(unknown[0], _TAKEN)
+        meant = f" ({question})" if question else ""
+        raise _WrongError(f"unknown field {', '.join(map(repr, unknown))}{meant}")
     return fields
 
 

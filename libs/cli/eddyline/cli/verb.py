@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     RunVerb = Callable[[argparse.Namespace, "Context"], Awaitable[int]]
 
 CONNECT_S: Final = 5.0
+_ALIASES: Final = {"list": ("ls",)}
+"""Of the verbs of groups: `eddyline topic ls`. `eddyline ls` lists keys."""
 _ADDRESS: Final = re.compile(r"[^\s:/]+:[0-9]{1,5}|\[[0-9a-fA-F:]+\]:[0-9]{1,5}")
 
 
@@ -61,13 +63,19 @@ def add_verb(
     """
     parser = subparsers.add_parser(
         name,
+        aliases=_ALIASES.get(name, ()),
         help=what,
         description=what,
         epilog="example:\n" + "\n".join(f"  {line}" for line in example.strip().splitlines()) + more,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.set_defaults(run=run, verb=parser.prog.partition(" ")[2], refuse=parser.error)
+    parser.set_defaults(
+        run=run,
+        verb=parser.prog.partition(" ")[2],
+        refuse=parser.error,
+        flags=lambda: list(parser._option_string_actions),
+    )
     parser.add_argument(
         "-o", "--output", choices=("text", "json"), default="text", help="json = one object a line (default: text)"
     )

@@ -56,8 +56,9 @@ _WHAT_TO_DO: Final = {
 _BY_METADATA: Final = {
     "NOT_READY": {
         "shardIndex": f"topics of other stores are served; {_LOOK}",
-        "unresolvedName": "give the command a place where that name resolves, or have the roles tell another address: "
-        "EDDYLINE_COMMON_STORE_ADDRESSES, EDDYLINE_COMMON_INGEST_ADDRESSES, EDDYLINE_COMMON_DELIVERY_ADDRESSES",
+        "unresolvedName": "run it where that name resolves, or have the roles tell clients another address: "
+        "EDDYLINE_COMMON_STORE_ADVERTISED_ADDRESSES, EDDYLINE_COMMON_INGEST_ADVERTISED_ADDRESSES, "
+        "EDDYLINE_COMMON_DELIVERY_ADVERTISED_ADDRESSES",
         "nameGiven": "is the name right, and is this machine in the network where it is known?",
         "addressGiven": "is it the address of a role, and is that up and reached from here?",
         "folderGiven": "start it with `eddyline up` and the same --data, or give --cluster HOST:PORT",

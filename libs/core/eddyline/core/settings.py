@@ -17,6 +17,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar, get_type_hints
 
+from eddyline.core.nearest import did_you_mean
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from typing import ClassVar, Protocol
@@ -219,7 +221,12 @@ def _refuse_unknown(known: Collection[str], prefix: str, environ: Mapping[str, s
         if name.startswith(prefix) and name not in known and not _INJECTED.fullmatch(name.removeprefix(prefix))
     )
     if unknown:
-        raise SettingsError(f"unknown settings: {', '.join(unknown)}; known are: {', '.join(sorted(known))}")
+        own = [name.removeprefix(prefix) for name in known]
+        meant = [(name, did_you_mean(name.removeprefix(prefix), own, prefix=prefix)) for name in unknown]
+        said = ", ".join(f"{name} ({question})" if question else name for name, question in meant)
+        # All of them only where none is like it: a list of twenty names hides the one.
+        more = "" if all(question for _, question in meant) else f"; known are: {', '.join(sorted(known))}"
+        raise SettingsError(f"unknown setting{'s' * (len(unknown) > 1)}: {said}{more}")
 
 
 def _parse(name: str, text: str, wanted: object) -> str | int | float | bool | tuple[str, ...]:

@@ -1,0 +1,59 @@
+"""A misspelt verb, flag, choice or field is answered with the one that was meant; groups know `ls`."""
+
+from __future__ import annotations
+
+import pytest
+
+from eddyline.cli.command import parse
+from eddyline.cli.failure import CommandError
+from eddyline.cli.json_record import record_from_json
+from eddyline.core.nearest import did_you_mean
+from eddyline.core.record import Record
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("statsu", "eddyline: error: no verb 'statsu'; did you mean status?"),
+        ("topics", "did you mean topic?"),
+        ("tail t", "did you mean watch or read?"),
+        ("produce t x", "did you mean append?"),
+        ("topic crate t", "eddyline topic: error: no verb 'crate'; did you mean create?"),
+        ("topic describe t", "did you mean get?"),
+        ("topic rm t", "did you mean delete?"),
+        ("source rm t", "did you mean delete?"),
+        ("kv putt b k v", "did you mean put?"),
+        ("xyzzy", "no verb 'xyzzy'; there are up, topic, "),
+        ("topic create t --tll 5m", "unrecognized arguments: --tll 5m; did you mean --ttl"),
+        ("append t --jsn", "did you mean --json?"),
+        ("status --clutser=a:1", "did you mean --cluster?"),
+        ("status --xyzzy", "eddyline status: error: unrecognized arguments: --xyzzy\n"),
+        ("topic create t --durability fsyn", "'fsyn' is none of disk, fsync, ephemeral; did you mean fsync?"),
+        ("status -o jsn", "did you mean json?"),
+    ],
+)
+def test_misspelt_word_is_answered_with_what_was_meant(
+    line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(line.split())
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_misspelt_field_of_a_json_line_is_answered_likewise() -> None:
+    with pytest.raises(CommandError, match=r"unknown field 'dta' \(did you mean data"):
+        record_from_json(b'{"dta": "x"}', Record())
+    with pytest.raises(CommandError, match=r"unknown field 'xyzzy':"):
+        record_from_json(b'{"xyzzy": "x"}', Record())
+
+
+@pytest.mark.parametrize(("group", "rest"), [("topic", ""), ("source", ""), ("fold", " t")])
+def test_groups_know_ls(group: str, rest: str) -> None:
+    alias, named = (parse(f"{group} {verb}{rest}".split()) for verb in ("ls", "list"))
+    assert (alias.run, alias.verb) == (named.run, f"{group} list")
+
+
+def test_nothing_is_meant_by_a_word_that_is_like_none() -> None:
+    assert did_you_mean("xyzzy", ["status", "topic"]) == ""
+    assert did_you_mean("topc", ["status", "topic"]) == "did you mean topic?"

@@ -16,7 +16,7 @@ help: ## What each target does
 
 $(VENV)/.uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Eddyline needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
-	@echo "setting up $(VENV) (once)"
+	@echo "setting up $(VENV) (once; about a minute)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $$(grep -E '^uv==' constraints.txt)
 	@touch $@
@@ -41,7 +41,7 @@ $(VENV)/.dev: $(VENV)/.test
 	@touch $@
 
 $(VENV)/.spark: $(VENV)/.dev
-	@echo "setting up Spark (once)"
+	@echo "setting up Spark in $(VENV) (once; some 500 MB, a minute or two)"
 	@$(UV) --no-build-isolation-package eddyline-spark -e "services/spark[pipeline]"
 	@touch $@
 

@@ -96,3 +96,13 @@ def test_a_gap_of_a_source_has_the_seq_of_its_record_and_tells_the_sources_range
     told = {entry["name"]: entry["value"] for entry in row["meta"]}
     assert row["seq"] == 7
     assert (told["source_first"], told["source_last"], told["source_identity"]) == (b"100", b"0", b"\x01")
+
+
+def test_data_as_text_is_given_where_it_is_named_and_null_where_it_is_none() -> None:
+    records = [Record(seq=1, data=b"paid"), Record(seq=2, data=b"\xff\x00"), Record(seq=3), Record(seq=4, data=b"")]
+    maker = RowMaker("routes", arrow_schema_of(schema_of(["data_text", "seq"])))
+    made = maker.rows(to_arrow(Batch.from_rows(records)))
+    assert made.column("data_text").to_pylist() == ["paid", None, None, ""]
+    assert made.schema.names == ["seq", "data_text"]
+    assert maker.gap_rows([Gap(3, 9, GapReason.TTL)]).to_pylist() == [{"seq": 9, "data_text": None}]
+    assert "data_text" not in schema_of([]).fieldNames()

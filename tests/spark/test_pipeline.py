@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from eddyline.spark.pipeline.certificates import by_month, newest, parse, parsed
-from eddyline.spark.pipeline.changes import per_key_and_hour
+from eddyline.spark.pipeline.changes import per_key_and_hour, per_time
 from eddyline.spark.pipeline.pictures import draw_changes, draw_expiry
 
 if TYPE_CHECKING:
@@ -87,6 +87,22 @@ async def test_changes_are_counted_by_key_and_hour_of_utc(spark: SparkSession) -
     table = await asyncio.to_thread(per_key_and_hour(frame).toArrow)
     found = [tuple(row.values()) for row in table.to_pylist()]
     assert found == [(NOON, "a", 2, 1), (NOON, "FF", 1, 1), (NOON + hour, "a", 1, 0)]
+    by_minute = await asyncio.to_thread(per_time(frame).toArrow)
+    minute = datetime.timedelta(minutes=1)
+    assert [tuple(row.values()) for row in by_minute.to_pylist()] == [
+        (NOON, 60, 2, 1),
+        (NOON + hour - minute, 60, 1, 1),
+        (NOON + hour, 60, 1, 0),
+    ]
+
+
+@pytest.mark.parametrize(("minutes", "seconds"), [(0, 10), (15, 10), (16, 60), (360, 60), (361, 3_600)])
+async def test_short_history_is_counted_by_short_times(spark: SparkSession, minutes: int, seconds: int) -> None:
+    times = [NOON, NOON, NOON + datetime.timedelta(minutes=minutes)]
+    rows = [(1, seq, "PUT", b"a", at) for seq, at in enumerate(times, start=1)]
+    frame = spark.createDataFrame(rows, "epoch bigint, seq bigint, op string, key binary, ts timestamp")
+    table = await asyncio.to_thread(per_time(frame).toArrow)
+    assert set(table.column("seconds").to_pylist()) == {seconds}
 
 
 def test_pictures_are_drawn_of_much_and_of_nothing(tmp_path: Path) -> None:
@@ -103,7 +119,14 @@ def test_pictures_are_drawn_of_much_and_of_nothing(tmp_path: Path) -> None:
         schema = pa.schema(
             [("hour", pa.timestamp("us", "UTC")), ("key", "string"), ("changes", "int64"), ("deletes", "int64")]
         )
-        draw_changes(pa.Table.from_pylist(by_hours, schema), changes)
+        moments = [
+            {"begin": row["hour"], "seconds": 3_600, **{name: row[name] for name in ("changes", "deletes")}}
+            for row in by_hours
+        ]
+        of_time = pa.schema(
+            [("begin", pa.timestamp("us", "UTC")), ("seconds", "int32"), ("changes", "int64"), ("deletes", "int64")]
+        )
+        draw_changes(pa.Table.from_pylist(moments, of_time), pa.Table.from_pylist(by_hours, schema), changes)
         assert expiry.read_bytes().startswith(PNG)
         assert changes.read_bytes().startswith(PNG)
 

@@ -2,6 +2,7 @@
 
     topic string, seq bigint, ts timestamp, source_ts timestamp, source_ts_ns bigint, op string, key binary,
     key_text string, tag string, node string, meta array<struct<name:string,value:binary>>, data binary, version binary
+    and where it is named data_text string
 
 I1: names, types and order are stable; a column that comes later comes last.
 Rejected: timestamps in nanoseconds, which Spark does not have: `ts` and `source_ts` are cut to microseconds, and
@@ -50,6 +51,9 @@ SCHEMA: Final = StructType(
     ]
 )
 COLUMNS: Final = tuple(SCHEMA.fieldNames())
+DATA_TEXT: Final = StructField("data_text", StringType())
+"""Given only to a read that names it (`eddyline.export.split.columns.DATA_TEXT` says why)."""
+_ALL: Final = StructType([*SCHEMA, DATA_TEXT])
 
 _MADE_FROM: Final[dict[str, pb.SplitColumn.ValueType | None]] = {
     "topic": None,
@@ -64,6 +68,7 @@ _MADE_FROM: Final[dict[str, pb.SplitColumn.ValueType | None]] = {
     "node": pb.SPLIT_COLUMN_NODE,
     "meta": pb.SPLIT_COLUMN_META,
     "data": pb.SPLIT_COLUMN_DATA,
+    "data_text": pb.SPLIT_COLUMN_DATA,
     "version": pb.SPLIT_COLUMN_VERSION,
 }
 
@@ -75,9 +80,9 @@ def schema_of(columns: Sequence[str]) -> StructType:
         InvalidArgument: an unknown column.
     """
     wanted = {name.lower() for name in columns}
-    if unknown := sorted(wanted - set(COLUMNS)):
-        raise refused("columns", f"there is no {', '.join(unknown)}; there are {', '.join(COLUMNS)}")
-    return StructType([field for field in SCHEMA if not wanted or field.name in wanted])
+    if unknown := sorted(wanted - set(_ALL.fieldNames())):
+        raise refused("columns", f"there is no {', '.join(unknown)}; there are {', '.join(_ALL.fieldNames())}")
+    return StructType([field for field in _ALL if field.name in wanted]) if wanted else SCHEMA
 
 
 def check_schema(given: StructType) -> tuple[str, ...]:
@@ -87,9 +92,9 @@ def check_schema(given: StructType) -> tuple[str, ...]:
         InvalidArgument: a column that does not exist, or is of another type.
     """
     for field in given:
-        if field.name not in COLUMNS:
-            raise refused("schema", f"there is no column {field.name}; there are {', '.join(COLUMNS)}")
-        kind = SCHEMA[field.name].dataType
+        if field.name not in _ALL.fieldNames():
+            raise refused("schema", f"there is no column {field.name}; there are {', '.join(_ALL.fieldNames())}")
+        kind = _ALL[field.name].dataType
         if field.dataType.simpleString() != kind.simpleString():
             raise refused(
                 "schema", f"column {field.name} is {kind.simpleString()}, not {field.dataType.simpleString()}"

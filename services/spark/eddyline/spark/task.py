@@ -1,8 +1,9 @@
 """What a task does: pulls its pieces one after the other, makes rows of them, and tells or refuses what was lost.
 
-The same partition gives the same rows to every attempt. Each piece's account goes to the logger `eddyline.spark` at INFO:
-rows + gaps + deleted + hidden = its range. Where a batch read's worker logging is on `spark.tvf.python_worker_logs()` shows
-it, else the executor's stderr. (Spark 4.3 gives a source in Python no metric of its own, and its tasks no accumulator.)
+The same partition gives the same rows to every attempt. Each piece's account goes to the logger `eddyline.spark` at DEBUG:
+rows + gaps + deleted + hidden = its range. Where worker logging is on `spark.tvf.python_worker_logs()` shows it; the
+executor's stderr has what is lost and what was tried again, and no line a split.
+(Spark 4.3 gives a source in Python no metric of its own, and its tasks no accumulator.)
 Failure: `GapFound` where records were lost and nobody said what to do about it; else what `pull` raises. Spark tries the
 task again and then fails the job: a short result is never called complete.
 """
@@ -101,7 +102,7 @@ class Task:
         hides = (
             not self.options.records.passes_all() or piece.source_from_ns or piece.source_end_ns or piece.share_count
         )
-        if "data" in names and not hides:
+        if not {"data", "data_text"}.isdisjoint(names) and not hides:
             return []
         return store_columns(names, always=(pb.SPLIT_COLUMN_KEY, pb.SPLIT_COLUMN_OP) if self.options.folds else ())
 
@@ -120,8 +121,9 @@ class Task:
 
 
 def _open_log() -> None:
-    if not LOG.isEnabledFor(logging.INFO):
-        LOG.setLevel(logging.INFO)
+    if LOG.level == logging.NOTSET:
+        # somebody who listens has asked for it
+        LOG.setLevel(logging.DEBUG if LOG.hasHandlers() else logging.INFO)
     if not LOG.hasHandlers():
         to_stderr = logging.StreamHandler()
         to_stderr.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
@@ -136,7 +138,7 @@ def _shown(gap: Gap) -> str:
 
 
 def _tell_account(piece: Piece, account: Account) -> None:
-    LOG.info(
+    LOG.debug(
         "split read: topic=%s first=%d last=%d rows=%d gaps=%d deleted=%d hidden=%d",
         *(piece.topic, piece.first, piece.last, account.rows, account.gaps, account.deleted, account.hidden),
     )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from eddyline.core.batch import Batch
 
 WRITTEN: Final = ("key", "data", "tag", "node", "op", "source_ts", "source_ts_ns", "meta")
-GIVEN_BY_THE_STORE: Final = ("topic", "seq", "ts", "key_text", "version")
+GIVEN_BY_THE_STORE: Final = ("topic", "seq", "ts", "key_text", "data_text", "version")
 """What a read has beside them."""
 _OPS_OF: Final = {Kind.LOG: (Op.APPEND,), Kind.KV: (Op.PUT, Op.DELETE, Op.PURGE)}
 _EXPECTED: Final = {

@@ -2,7 +2,7 @@
 
     topic, op        constants where a batch has one value, which is nearly always
     source_ts(_ns)   null where the store has 0, unknown; `source_ts` cut down to microseconds
-    key_text         null where the key is not UTF-8
+    key_text, data_text   null where key or data are not UTF-8
     version          the seq in 8 bytes where the store has none, as every reader of Eddyline sees it
 
 A gap as a row (`onGap` = `rows`): `seq` that of the gap's own record, else the last lost one, so that no two rows share a
@@ -38,7 +38,7 @@ _NS_PER_US: Final = 1_000
 
 
 class RowMaker:
-    """Makes rows of one topic, with these columns of `ROW_SCHEMA`."""
+    """Makes rows of one topic, with these columns of `ROW_SCHEMA` and perhaps `DATA_TEXT`."""
 
     def __init__(self, topic: str, schema: pa.Schema = ROW_SCHEMA) -> None:
         self._topic = topic
@@ -57,6 +57,7 @@ class RowMaker:
             "node": lambda batch: batch.column("node"),
             "meta": lambda batch: meta_lists(batch.column("meta"), self._schema.field("meta").type),
             "data": lambda batch: batch.column("data"),
+            "data_text": lambda batch: valid_text(batch.column("data")),
             "version": _versions,
         }
         self._makers = [makers[name] for name in self._schema.names]
@@ -88,8 +89,7 @@ class RowMaker:
             }
             for gap in gaps
         ]
-        every = pa.RecordBatch.from_pylist(rows, schema=ROW_SCHEMA)
-        return every.select(self._schema.names)
+        return pa.RecordBatch.from_pylist(rows, schema=self._schema)
 
     def _ops(self, batch: pa.RecordBatch) -> pa.Array:
         ops = batch.column("op")

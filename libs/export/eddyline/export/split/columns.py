@@ -3,6 +3,8 @@
     topic string, seq int64, ts timestamp[us, UTC], source_ts timestamp[us, UTC], source_ts_ns int64, op string, key binary,
     key_text string, tag string, node string, meta list<struct<name string, value binary>>, data binary, version binary
 
+and on request, last: data_text string, the data where it is UTF-8, else null.
+
 Every column is nullable. I1: names, types and order are stable; a column that comes later comes last.
 """
 
@@ -29,3 +31,6 @@ ROW_SCHEMA: Final = pa.schema(
         ("version", pa.binary()),
     ]
 )
+DATA_TEXT: Final = pa.field("data_text", pa.string())
+"""Not among the others: where values are no text each of them costs a decoder of its own, and where they are, the value is
+sent twice."""

@@ -124,13 +124,15 @@ def _report(spark: SparkSession, out: Path) -> int:
     by_month = certificates.by_month(found).toArrow()
     bad = found.where("error IS NOT NULL").count()
     per_key = changes.per_key_and_hour(records["routes"]).toArrow()
+    per_time = changes.per_time(records["routes"]).toArrow()
     tables, pictures = out / "tables", out / "pictures"
     for folder in (tables, pictures):
         folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(by_month, tables / "certificates_by_month.parquet")
+    pq.write_table(per_time, tables / "changes_per_time.parquet")
     pq.write_table(per_key, tables / "changes_per_key_and_hour.parquet")
     draw_expiry(by_month, pictures / "certificates.png")
-    draw_changes(per_key, pictures / "changes.png")
+    draw_changes(per_time, per_key, pictures / "changes.png")
     made = sum(row["changes"] for row in per_key.to_pylist())
     tell(f"certificates: {found.count() - bad} in {by_month.num_rows} months; {bad} values are none")
     tell(f"changes: {made:,} of {len(set(per_key.column('key').to_pylist())):,} keys")

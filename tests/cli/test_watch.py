@@ -23,6 +23,7 @@ from eddyline.core.topic import Kind, TopicConfig
 from eddyline.delivery.config import DeliverySettings
 from eddyline.delivery.role import SERVICES, DeliveryRole, add_services
 from tests.support.command_line import command_at
+from tests.support.hang import HANG_S
 from tests.support.scripted_door import ScriptedDoor, scripted_store
 from tests.support.store import append
 from tests.support.store_server import CLUSTER_ID, ServedStore, served_store
@@ -79,7 +80,7 @@ class Watching:
 
     async def said(self, *words: str, then: Batch | None = None) -> list[dict[str, object]]:
         """What `watch t` says up to the end of its topic; `then` is appended once it is level."""
-        async with asyncio.TaskGroup() as tasks, asyncio.timeout(20):
+        async with asyncio.TaskGroup() as tasks, asyncio.timeout(HANG_S):
             running = tasks.create_task(self.command.run("watch", "t", *words))
             await self.level()
             if then is not None:
@@ -158,7 +159,7 @@ async def test_explain_says_the_cost_and_who_watches_and_opens_nothing(watching:
     gap = cost["gap"]
     assert isinstance(gap, dict)
     assert (gap["first_seq"], gap["last_seq"], gap["gap"]) == (2, 2, "CAP")
-    async with asyncio.TaskGroup() as tasks, asyncio.timeout(20):
+    async with asyncio.TaskGroup() as tasks, asyncio.timeout(HANG_S):
         running = tasks.create_task(watching.command.run("watch", "t", "--start", "tail"))
         await watching.level()
         _, (cost, stream) = await watching.command.run("watch", "t", "--explain")

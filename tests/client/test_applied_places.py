@@ -21,6 +21,7 @@ from eddyline.core.record import Record
 from eddyline.core.topic import Kind, TopicConfig
 from tests.support.clients import NoJitter
 from tests.support.delivery import served_delivery
+from tests.support.hang import HANG_S
 from tests.support.scripted_roles import (
     ScriptedDelivery,
     WatchScript,
@@ -66,7 +67,7 @@ async def run_until(
         if enough(applied):
             loop.call_soon_threadsafe(done.set)
 
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as group:
         task = group.create_task(watch_applied(client, wanted, apply, cursors=store))
         await done.wait()
         task.cancel()

@@ -19,6 +19,7 @@ from eddyline.core.record import Op, Record
 from eddyline.core.topic import Kind, TopicConfig
 from tests.support.clients import NoJitter
 from tests.support.delivery import served_delivery
+from tests.support.hang import HANG_S
 from tests.support.store import append
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Life:
 async def test_any_life_of_a_topic_is_followed(tmp_path: Path, seed: int) -> None:
     chance, path = Random(seed), tmp_path / "t.fold"
     # The ring is so small that delivery, too, has to ask the store for what is past.
-    async with served_delivery(seed=seed, topic_buffer_bytes=200) as served, asyncio.timeout(50):
+    async with served_delivery(seed=seed, topic_buffer_bytes=200) as served, asyncio.timeout(HANG_S):
         channels = Channels()
         client = Client(
             Topology("local", (), (), (served.address,)),
@@ -118,7 +119,7 @@ async def test_any_life_of_a_topic_is_followed(tmp_path: Path, seed: int) -> Non
 
 
 async def test_a_delete_by_key_is_there_when_it_is_taken_anew(tmp_path: Path) -> None:
-    async with served_delivery() as served, asyncio.timeout(50):
+    async with served_delivery() as served, asyncio.timeout(HANG_S):
         channels = Channels()
         client = Client(
             Topology("local", (), (), (served.address,)),

@@ -28,6 +28,7 @@ from eddyline.core.errors import (
     TopicNotFound,
 )
 from eddyline.v1.delivery_pb2 import WatchTopicsResponse
+from tests.support.hang import HANG_S
 from tests.support.manual_clock import ManualClock, pass_time_until
 from tests.support.scripted_roles import (
     ScriptedDelivery,
@@ -165,7 +166,7 @@ async def test_a_call_is_given_up_at_three_heartbeats_and_not_before(heartbeat_m
     async with (
         watching(*scripts, clock=clock) as (client, delivery),
         client.watch("a", start="earliest", heartbeat_ms=heartbeat_ms, on_retry=heard.append) as events,
-        asyncio.timeout(20),
+        asyncio.timeout(HANG_S),
     ):
         assert seqs_of(await take(events, 1)) == [1]
         async with asyncio.TaskGroup() as group:
@@ -386,7 +387,7 @@ async def test_replica_that_goes_away_is_left_for_the_next_one_at_once_and_unhea
         topology = Topology("test", (first,), (), (first, second))
         # A clock that stands still: whoever waited would wait for ever.
         client = Client(topology, channels=channels, clock=ManualClock(), random_source=First(1))
-        async with client.watch("a", start="earliest", on_retry=heard.append) as events, asyncio.timeout(10):
+        async with client.watch("a", start="earliest", on_retry=heard.append) as events, asyncio.timeout(HANG_S):
             assert seqs_of(await take(events, 2)) == [1, 2]
             assert (events.move_count, events.resume_count) == (1, 0)
         await channels.close()
@@ -399,7 +400,7 @@ async def test_replica_that_brings_nothing_but_its_going_away_is_not_asked_in_ci
     scripts = [WatchScript([going_away_frame(b"")], "end")] * 3
     async with watching(*scripts, WatchScript([rows_frame("a", 1)]), clock=clock) as (client, delivery):
         client._random = random.Random(1)  # waits that take time
-        async with client.watch("a", start="earliest") as events, asyncio.TaskGroup() as tasks, asyncio.timeout(10):
+        async with client.watch("a", start="earliest") as events, asyncio.TaskGroup() as tasks, asyncio.timeout(HANG_S):
             taking = tasks.create_task(take(events, 1))
             await pass_time_until(taking, clock, 0.05)
             assert seqs_of(taking.result()) == [1]
@@ -414,7 +415,7 @@ async def test_draining_replica_is_not_waited_for() -> None:
     async with scripted_server(delivery=refusing) as first, scripted_server(delivery=other) as second:
         topology = Topology("test", (first,), (), (first, second))
         client = Client(topology, channels=channels, clock=SystemClock(), random_source=First(1))
-        async with client.watch("a", start="earliest") as events, asyncio.timeout(10):
+        async with client.watch("a", start="earliest") as events, asyncio.timeout(HANG_S):
             assert seqs_of(await take(events, 1)) == [1]
         await channels.close()
 
@@ -427,7 +428,7 @@ async def test_watches_begin_at_a_replica_by_chance() -> None:
         topology = Topology("test", addresses[:1], (), addresses)
         client = Client(topology, channels=channels, clock=SystemClock(), random_source=random.Random(5))
         watches = [client.watch("a") for _ in range(30)]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             for watch in watches:
                 await anext(watch)
                 await watch.aclose()

@@ -29,6 +29,7 @@ from eddyline.delivery.subscriber import Subscriber
 from eddyline.v1 import delivery_pb2 as pb
 from tests.support.clients import NoJitter
 from tests.support.delivery import ServedDelivery, served_delivery
+from tests.support.hang import HANG_S
 from tests.support.store import all_rows, append, kv_topic
 from tests.support.wish import Wish, fold_of
 
@@ -175,7 +176,7 @@ async def test_reader_sees_the_log_once_whatever_its_streams_do(seed: int, monke
                     if last_seq and reader.seq >= last_seq:
                         return
 
-        async with asyncio.TaskGroup() as tasks, asyncio.timeout(50):
+        async with asyncio.TaskGroup() as tasks, asyncio.timeout(HANG_S):
             reading = [tasks.create_task(read(number)) for number in range(len(wanted))]
             await world.write_for_a_while()
             passing = tasks.create_task(world.pass_time())

@@ -15,6 +15,7 @@ from eddyline.core.errors import TopicNotFound
 from eddyline.core.metrics import counter
 from eddyline.core.metrics_export import MetricsExport
 from eddyline.core.settings import CommonSettings, SettingsError
+from tests.support.hang import HANG_S
 from tests.support.manual_clock import ManualClock
 from tests.support.metric_collector import collecting
 from tests.support.scrape import Scrape, http_get, scrape
@@ -77,7 +78,7 @@ async def test_other_requests_are_refused_without_asking_the_role(request_line: 
 async def raw(address: str, request: bytes) -> bytes:
     """All that comes back."""
     host, _, port = address.rpartition(":")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(request)
         answer = await reader.read()
@@ -105,12 +106,12 @@ async def test_other_method_is_told_which_there_are() -> None:
 
 async def test_connection_that_says_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_http, "READ_S", 0.05)
-    async with running() as role, asyncio.timeout(5):
+    async with running() as role, asyncio.timeout(HANG_S):
         assert await silent(role.export.address()) == b""
 
 
 async def test_head_without_an_end_is_cut() -> None:
-    async with running() as role, asyncio.timeout(5):
+    async with running() as role, asyncio.timeout(HANG_S):
         assert await silent(role.export.address(), b"GET /" + b"x" * (64 << 10)) == b""
 
 
@@ -131,7 +132,7 @@ async def test_scraper_too_many_is_cut_and_one_that_went_makes_room() -> None:
     async with running() as role:
         host, _, port = role.export.address().rpartition(":")
         open_ones = [await asyncio.open_connection(host, int(port)) for _ in range(metrics_http.CONNECTIONS_MAX)]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_S):
             assert await silent(role.export.address()) == b""
             open_ones[0][1].write(b"GET /metrics HTTP/1.1\r\n\r\n")
             assert Scrape((await open_ones[0][0].read()).partition(b"\r\n\r\n")[2]).value("asked_total") == 1
@@ -145,7 +146,7 @@ async def test_end_cuts_open_connections_and_frees_the_address() -> None:
         address = role.export.address()
         host, _, port = address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         with suppress(ConnectionResetError):
             assert await reader.read() == b""
     writer.close()
@@ -213,7 +214,7 @@ async def test_without_either_nothing_is_asked_and_nothing_listens() -> None:
 async def test_push_comes_each_interval() -> None:
     clock = ManualClock()
     with collecting() as (collector, url):
-        async with running(clock, otlp_url=url) as role, asyncio.timeout(10):
+        async with running(clock, otlp_url=url) as role, asyncio.timeout(HANG_S):
             for pushes in (1, 2):
                 while len(collector.requests) < pushes:
                     clock.advance(1.0 if role.asked < pushes else 0.0)
@@ -230,7 +231,7 @@ async def test_collector_that_is_away_is_one_line_an_outage(
     with collecting() as (_, url):
         pass
     clock = ManualClock()
-    async with running(clock, otlp_url=url) as role, asyncio.timeout(20):
+    async with running(clock, otlp_url=url) as role, asyncio.timeout(HANG_S):
         while role.asked < 3:
             clock.advance(1.0)
             await asyncio.sleep(0)

@@ -21,6 +21,7 @@ from eddyline.core.settings import CommonSettings
 from tests.core.test_metrics_export import silent
 from tests.core.test_probes import KEY, key_file
 from tests.support.certificates import Authority, Files, replace, serial, shown
+from tests.support.hang import HANG_S
 from tests.support.manual_clock import ManualClock
 from tests.support.scrape import Scrape, http_get
 
@@ -102,7 +103,7 @@ async def test_renewed_certificate_is_what_the_next_connection_sees(files: Files
 
 
 async def test_who_speaks_no_tls_is_told_nothing(files: Files) -> None:
-    async with endpoint(files) as at, asyncio.timeout(10):
+    async with endpoint(files) as at, asyncio.timeout(HANG_S):
         said = await silent(at.address, b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"live" not in said
 
@@ -110,12 +111,12 @@ async def test_who_speaks_no_tls_is_told_nothing(files: Files) -> None:
 @pytest.mark.parametrize("said", [b"", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"])
 async def test_handshake_that_does_not_end_is_cut(files: Files, monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
     monkeypatch.setattr(metrics_http, "READ_S", 0.05)
-    async with endpoint(files) as at, asyncio.timeout(10):
+    async with endpoint(files) as at, asyncio.timeout(HANG_S):
         assert await silent(at.address, said) == b""
 
 
 async def test_handshakes_that_do_not_end_are_counted_like_any_connection(files: Files, authority: Authority) -> None:
-    async with endpoint(files) as at, asyncio.timeout(20):
+    async with endpoint(files) as at, asyncio.timeout(HANG_S):
         host, _, port = at.address.rpartition(":")
         open_ones = [await asyncio.open_connection(host, int(port)) for _ in range(metrics_http.CONNECTIONS_MAX)]
         assert await silent(at.address) == b""
@@ -130,7 +131,7 @@ async def test_handshakes_that_do_not_end_are_counted_like_any_connection(files:
 
 
 async def test_head_without_an_end_is_cut(files: Files, authority: Authority) -> None:
-    async with endpoint(files) as at, asyncio.timeout(10):
+    async with endpoint(files) as at, asyncio.timeout(HANG_S):
         with pytest.raises((OSError, IndexError)):
             await at.asked(authority, "/" + "x" * (64 << 10))
 

@@ -16,7 +16,7 @@ from eddyline.core.tls import ClientTls
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-PATIENCE_S = 20
+PATIENCE_S = 90
 
 
 async def unary(request: bytes, _context: object) -> bytes:

@@ -37,7 +37,7 @@ STREAM = f"/{LOG_SERVICE}/StreamRecords"
 APPENDS = f"/{LOG_SERVICE}/AppendStream"
 LIST = f"/{TOPIC_SERVICE}/ListTopics"
 ASKED = log_pb2.ReadRecordsRequest(topic="t").SerializeToString()
-WAIT_S = 20
+WAIT_S = 90
 
 
 class Owner:

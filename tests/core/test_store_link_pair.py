@@ -17,6 +17,7 @@ from eddyline.core.source import SourceChange, SourceDefinition, SourceDetail, S
 from eddyline.core.store_link import FollowEnded, FollowItem, FollowLevel
 from eddyline.core.topic import Kind, TopicConfig
 from tests.support.both_links import Form, LinkedStore, linked_store
+from tests.support.hang import HANG_S
 from tests.support.store import LASTING, append
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def read_call(random: Random) -> Call:
 async def followed(store: LinkedStore, topic: str, epoch: int, after_seq: int) -> object:
     """All that a follower gets until it is level or refused. How records are cut into batches is not promised."""
     events: list[object] = []
-    async with store.link.follow() as follow, asyncio.timeout(10):
+    async with store.link.follow() as follow, asyncio.timeout(HANG_S):
         await follow.add(1, topic, epoch=epoch, after_seq=after_seq)
         await follow.grant(1 << 20)
         follows = aiter(follow)

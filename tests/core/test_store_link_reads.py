@@ -29,6 +29,7 @@ from eddyline.core.topic import Kind, TopicConfig
 from eddyline.store.fold.fold import VIEWS_MAX
 from eddyline.store.fold.memory import SimFold
 from tests.support.both_links import FORMS, Form, LinkedStore, linked_store
+from tests.support.hang import HANG_S
 from tests.support.manual_clock import START_MS, settle
 from tests.support.store import append, puts, rows
 from tests.support.store_server import until
@@ -347,7 +348,7 @@ async def test_scan_ends_after_300_seconds_with_what_it_gave(form: Form) -> None
 
 
 async def take(events: AsyncIterator[FollowEvent], count: int) -> list[FollowEvent]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         return [await anext(events) for _ in range(count)]
 
 

@@ -15,6 +15,7 @@ from eddyline.core.settings import CommonSettings, SettingsError
 from eddyline.core.trace_context import TraceContext
 from eddyline.core.trace_export import TraceExport
 from eddyline.core.tracing import Tracer
+from tests.support.hang import HANG_S
 from tests.support.manual_clock import ManualClock
 from tests.support.processes import free_address
 from tests.support.trace_collector import trace_collector
@@ -32,7 +33,7 @@ def exported(clock: ManualClock, url: str, *, ratio: float = 1.0) -> tuple[Trace
 
 
 async def passing(clock: ManualClock, holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_S):
         while not holds():
             clock.advance(0.1)
             await asyncio.sleep(0)

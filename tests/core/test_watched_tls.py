@@ -17,6 +17,7 @@ from eddyline.core.tls import TLS_BYTES_MAX
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
 from tests.core.test_role_access import client, serving, who_am_i
 from tests.support.certificates import Authority, Files, replace, serial, shown
+from tests.support.hang import HANG_S
 from tests.support.manual_clock import ManualClock
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ async def test_files_are_looked_at_by_the_clock(files: Files, authority: Authori
     async with access.running(clock), serving(access) as address:
         renewed = authority.sign("role")
         files.renew(renewed)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG_S):
             while await serial_at(address) != serial(renewed.certificate):
                 clock.advance(LOOK_S)
 
@@ -238,7 +239,7 @@ async def test_many_handshakes_while_files_are_replaced_all_end_well(files: File
     access = access_of(files)
     serials = {serial(files.certificate)}
     holder, answers = client(authority, authority.sign("a-client")), list[object]()
-    async with serving(access) as address, asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+    async with serving(access) as address, asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
 
         async def ask() -> None:
             for _ in range(10):

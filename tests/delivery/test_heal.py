@@ -19,6 +19,7 @@ from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import log_pb2
 from eddyline.v1 import types_pb2 as types
 from tests.support.delivery import ServedDelivery, at, served_delivery, snapshot, tail
+from tests.support.hang import HANG_S
 from tests.support.store import append, kv_topic, log_topic, puts, rows
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ async def test_stream_that_breaks_in_its_healing_is_healed_anew_by_cursor_and_by
         await watch.kind("gap")
         await watch.kind("snapshot_begin")
     request = WatchRequest((WantedTopic("kv", Cursor("kv", epoch, 2), heals=True),), heartbeat_s=0.1)
-    async with cluster.role.watches.open(request) as subscriber, asyncio.timeout(5):
+    async with cluster.role.watches.open(request) as subscriber, asyncio.timeout(HANG_S):
         frames = subscriber.frames()
         assert pb.WatchTopicsResponse.FromString(await anext(frames)).HasField("gap")
         cluster.clock.advance(1)
@@ -156,7 +157,7 @@ async def test_topic_made_anew_without_fold_in_mid_stream_is_told(cluster: Serve
 async def test_many_expired_cursors_are_each_told_once_and_never_again(cluster: ServedDelivery) -> None:
     epoch = await capped(cluster)
     request = WatchRequest((WantedTopic("kv", Cursor("kv", epoch, 1)),))
-    async with AsyncExitStack() as stack, asyncio.timeout(60):
+    async with AsyncExitStack() as stack, asyncio.timeout(HANG_S):
         streams = [await stack.enter_async_context(_opened(cluster, request)) for _ in range(600)]
         for frames in streams:
             kinds = [await _kind(frames) for _ in range(3)]

@@ -16,6 +16,7 @@ from eddyline.delivery.rpc.status import delivery_status
 from eddyline.delivery.tail import CREDIT_BYTES, RECONNECT_S_MAX, REFUSED_S
 from eddyline.delivery.watches import Point, WantedTopic, WatchRequest
 from eddyline.v1 import delivery_pb2 as pb
+from tests.support.hang import HANG_S
 from tests.support.store import append, kv_topic, log_topic, puts, rows
 from tests.support.store_server import CLUSTER_ID, ServedStore, served_store
 
@@ -53,7 +54,7 @@ async def test_snapshot_then_live_over_grpc(store: ServedStore) -> None:
     async with (
         delivery_over(store) as role,
         role.watches.open(request) as subscriber,
-        asyncio.timeout(10),
+        asyncio.timeout(HANG_S),
     ):
         frames = subscriber.frames()
         got: list[str | None] = []
@@ -73,7 +74,7 @@ async def test_credit_is_given_back_for_ever(store: ServedStore) -> None:
     async with (
         delivery_over(store) as role,
         role.watches.open(WatchRequest((WantedTopic("log", Point.TAIL),))) as subscriber,
-        asyncio.timeout(30),
+        asyncio.timeout(HANG_S),
     ):
         frames = subscriber.frames()
         await anext(frames)
@@ -101,7 +102,7 @@ async def test_store_of_another_cluster_is_not_followed_and_asked_slowly(
             answered.put_nowait(None)
 
     monkeypatch.setattr(link, "get_topic", noted)
-    async with asyncio.TaskGroup() as tasks, asyncio.timeout(10):
+    async with asyncio.TaskGroup() as tasks, asyncio.timeout(HANG_S):
         running = tasks.create_task(role.run())
         for _ in range(3):
             await answered.get()

@@ -19,6 +19,7 @@ from eddyline.delivery.scan_slots import SNAPSHOT_IDLE_S_ALONE
 from eddyline.delivery.wanted import Point, WantedTopic, WatchRequest
 from eddyline.v1 import delivery_pb2 as pb
 from tests.support.delivery import ServedDelivery, served_delivery, snapshot
+from tests.support.hang import HANG_S
 from tests.support.manual_clock import settle
 from tests.support.store import all_rows, append, kv_topic, puts
 from tests.support.view import Entry, Head, Judge, Opened, Started, View, lossless
@@ -60,7 +61,7 @@ async def broken_off(cluster: ServedDelivery, frames: int, *, wanted: pb.WatchTo
     async with (
         cluster.role.watches.open(request_from_pb(asked)) as subscriber,
         aclosing(subscriber.frames()) as stream,
-        asyncio.timeout(10),
+        asyncio.timeout(HANG_S),
     ):
         while not got.token:
             if len(got.frames) >= frames:

@@ -17,6 +17,7 @@ from eddyline.delivery.subscriber import Subscriber
 from eddyline.v1 import delivery_pb2 as pb
 from tests.support.clients import NoJitter
 from tests.support.delivery import earliest, served_delivery, snapshot, tail
+from tests.support.hang import HANG_S
 from tests.support.store import append, kv_topic, log_topic, puts, rows
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ async def test_client_misses_nothing_of_a_tail_whose_stream_breaks_after_any_fra
         )
         wanted = [WatchTopic("tail", "tail"), WatchTopic("beside", start)]  # type: ignore[arg-type]  # one of two words
         seen: list[bytes | None] = []
-        async with client.watch(wanted, heartbeat_ms=60_000) as events, asyncio.timeout(20):
+        async with client.watch(wanted, heartbeat_ms=60_000) as events, asyncio.timeout(HANG_S):
             async for event in events:
                 if isinstance(event, Records) and event.topic == "tail":
                     seen += [record.data for record in event.records]

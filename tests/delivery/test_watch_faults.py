@@ -13,6 +13,7 @@ from eddyline.delivery.watches import Point, WantedTopic, WatchRequest
 from eddyline.v1 import cluster_pb2, types_pb2
 from eddyline.v1 import delivery_pb2 as pb
 from tests.support.delivery import ServedDelivery, at, earliest, served_delivery, snapshot, tail
+from tests.support.hang import HANG_S
 from tests.support.store import append, kv_topic, log_topic, rows
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ async def test_reader_slower_than_its_heartbeats_gets_on(cluster: ServedDelivery
     await log_topic(cluster.store)
     await append(cluster.store, "log", rows("a"))
     request = WatchRequest((WantedTopic("log", Point.EARLIEST),), heartbeat_s=0.1)
-    async with cluster.role.watches.open(request) as subscriber, asyncio.timeout(5):
+    async with cluster.role.watches.open(request) as subscriber, asyncio.timeout(HANG_S):
         frames = subscriber.frames()
         kinds: list[str | None] = []
         while "rows" not in kinds or "caught_up" not in kinds:
@@ -96,7 +97,7 @@ async def test_reader_slower_than_its_heartbeats_gets_on(cluster: ServedDelivery
 async def test_heartbeat_that_was_long_in_sending_does_not_swallow_the_next(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     request = WatchRequest((WantedTopic("log", Point.TAIL),), heartbeat_s=1.0)
-    async with cluster.role.watches.open(request) as subscriber, asyncio.timeout(5):
+    async with cluster.role.watches.open(request) as subscriber, asyncio.timeout(HANG_S):
         frames = subscriber.frames()
         assert pb.WatchTopicsResponse.FromString(await anext(frames)).HasField("caught_up")
         for _ in range(3):

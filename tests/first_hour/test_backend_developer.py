@@ -25,7 +25,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
 
 
 def test_record_goes_in_and_comes_out(shell: Terminal) -> None:
-    shell.types("eddyline append orders --key 17 '{\"state\": \"paid\"}'")
+    shell.types('eddyline append orders --key 17 \'{"state": "paid"}\'')
     shell.types("eddyline get orders 17", "paid")
     assert shell.types("eddyline get orders 17 --raw") == '{"state": "paid"}'
     (line,) = shell.types("eddyline read orders -o json --limit 1").splitlines()

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.hang import HANG_S
+
 ROOT = Path(__file__).parents[2]
 LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
@@ -110,3 +112,16 @@ def test_every_make_target_has_help() -> None:
     targets = re.findall(r"^([a-z][a-z-]*(?: [a-z-]+)*):(?!=)(.*)$", makefile, re.MULTILINE)
     without = [name for name, rest in targets if "##" not in rest and name != "build"]
     assert not without
+
+
+def test_waits_of_tests_are_bounded_against_hangs_alone() -> None:
+    short = re.compile(r"asyncio\.timeout\(([0-9.]+)\)")
+    waits = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in python_files()
+        if str(path.relative_to(ROOT)).startswith("tests/")
+        and not str(path.relative_to(ROOT)).startswith("tests/bench/")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if (match := short.search(line)) is not None and 1 <= float(match[1]) < HANG_S
+    ]
+    assert not waits, "a busy machine takes longer: tests.support.hang.HANG_S"

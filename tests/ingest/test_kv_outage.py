@@ -10,6 +10,7 @@ import pytest
 
 from eddyline.core.errors import BucketNotFound, NatsUnreachable, StoreUnreachable
 from eddyline.core.kv_errors import ApplyPending, BucketForbids, KeyExists, WriteUnknown
+from tests.support.hang import HANG_S
 from tests.support.ingest_kit import kit
 from tests.support.kv_kit import target
 from tests.support.nats_server import NatsServer
@@ -81,7 +82,7 @@ async def test_a_server_killed_in_the_write_leaves_it_unknown_at_once(tmp_path: 
     async with own_server(tmp_path) as (server, _at, role):
         bucket = await role.writer._jetstream.bucket("b")
         server.freeze()
-        async with asyncio.timeout(4), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as group:
             writing = group.create_task(unknown(role, bucket))
             await asyncio.sleep(0)
             server.kill()
@@ -222,7 +223,7 @@ async def test_a_write_that_nats_does_not_permit_is_a_definite_refusal_at_once(t
     try:
         async with kit(f"nats://a:a@{server.address}", tmp_path, "b") as at:
             await at.make_bucket()
-            async with at.ingest() as role, asyncio.timeout(4):
+            async with at.ingest() as role, asyncio.timeout(HANG_S):
                 await role.connection.wait_connected()
                 with pytest.raises(BucketForbids) as forbidden:
                     await role.writer.put(target("b", b"Mine.k"), b"1")
@@ -255,7 +256,7 @@ async def test_a_store_that_hangs_takes_no_longer_than_the_call_has(at: Kit, mon
     async def hang(*_: object) -> None:
         await asyncio.Event().wait()
 
-    async with at.ingest() as role, asyncio.timeout(4):
+    async with at.ingest() as role, asyncio.timeout(HANG_S):
         await at.is_state("LIVE")
         with monkeypatch.context() as hanging:
             hanging.setattr(at.link, "get_source", hang)
@@ -276,7 +277,7 @@ async def test_a_caller_that_leaves_in_the_write_leaves_nothing_behind(tmp_path:
     async with own_server(tmp_path) as (server, _at, role):
         bucket = await role.writer._jetstream.bucket("b")
         server.freeze()
-        async with asyncio.timeout(4), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as group:
             publishing = group.create_task(unknown(role, bucket))
             asking = group.create_task(role.writer.put(target("b"), bytes(1000)))
             while not (is_publishing(role) and role.writer._bytes._taken):  # noqa: ASYNC110 - two tasks begin

@@ -22,6 +22,7 @@ from eddyline.ingest.connection import Connection
 from eddyline.ingest.nats_access import nats_access
 from eddyline.ingest.readiness import Readiness
 from tests.support.certificates import Authority, Files, encrypt_key, replace
+from tests.support.hang import HANG_S
 from tests.support.nats_accounts import Accounts, Key, credentials, new_accounts
 from tests.support.nats_server import NatsServer, running
 
@@ -76,7 +77,7 @@ async def refused(settings: IngestSettings) -> str:
 
 async def trouble_of(made: Connection) -> str:
     """The first trouble of a connection that does not stand."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while not made.trouble:  # noqa: ASYNC110 - nats-py's own tasks find it, and say it to nobody else
             await asyncio.sleep(0)
     assert not made.connected
@@ -152,7 +153,7 @@ async def test_refused_credentials_are_said_once_and_to_whoever_asks(
         settings = IngestSettings(nats_url=server.url, nats_creds_file=str(file))
         async with connection(settings, readiness) as made:
             with caplog.at_level(logging.DEBUG, logger="eddyline.ingest.connection"):
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(HANG_S):
                     while said(caplog, "Authorization") < 10:  # noqa: ASYNC110 - tries of nats-py's own tasks
                         await asyncio.sleep(0)
             warned = [

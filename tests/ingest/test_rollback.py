@@ -17,6 +17,7 @@ from eddyline.core.source import SourceDefinition
 from eddyline.ingest.position import NO_TIME, decode_position
 from eddyline.store.artifacts.local import LocalShelf
 from tests.support.artifacts import exported
+from tests.support.hang import HANG_S
 from tests.support.kv_kit import target
 from tests.support.nats_server import NatsServer
 from tests.support.real_store import real_store, threaded
@@ -100,7 +101,7 @@ class Scene:
     async def restart(self) -> None:
         """Start NATS again; it may be written to."""
         self._server.start()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_S):
             await self._reconnected.wait()
 
     async def copied_then_rolled_back(self, *, history: int = 64, last_key: str = "same") -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 BUCKET = "orders"
-PATIENCE_S = 30
+PATIENCE_S = 200
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import grpc
 import pytest
 
 from eddyline.v1 import fold_pb2, fold_pb2_grpc, log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc, types_pb2
+from tests.support.hang import HANG_S
 from tests.support.processes import free_address, process, serving
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ async def test_copy_made_under_writes_opens_right_or_is_refused_and_the_check_sa
         async with asyncio.TaskGroup() as tasks:
             writing = tasks.create_task(writer.run())
             for number in range(COPIES):
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(HANG_S):
                     await writer.further()
                 known = Written(writer.log_seq, writer.kv_seq)
                 copies.append((tmp_path / f"copy-{number}", known))
@@ -159,7 +160,7 @@ async def check(path: Path, written: Written) -> None:
     assert starting.stdout is not None
     assert starting.stderr is not None
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             line = (await starting.stdout.readline()).decode()
         if not line:
             said = (await starting.stderr.read()).decode().splitlines()

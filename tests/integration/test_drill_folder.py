@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-PATIENCE_S = 60
+PATIENCE_S = 200
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from eddyline.core.caller_channel import CallerAccess
 from eddyline.core.status import unwrap
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc, log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc, types_pb2
 from tests.support.access import Keys, calling, is_lost
+from tests.support.hang import HANG_S
 from tests.support.process_figures import resident_bytes
 from tests.support.processes import store_process
 
@@ -109,7 +110,7 @@ async def opened(channels: list[grpc.aio.Channel]) -> list[str]:
             assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             outcomes.append("QUOTA_REQUESTS")
 
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as group:
         for call in calls:
             group.create_task(one(call))
     return outcomes
@@ -117,7 +118,7 @@ async def opened(channels: list[grpc.aio.Channel]) -> list[str]:
 
 async def settled(log: log_pb2_grpc.LogServiceStub) -> None:
     """Call until the key may again: its streams have ended."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_S):
         while True:
             try:
                 await log.ReadRecords(log_pb2.ReadRecordsRequest(topic="log", limit=1))

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 
 README = Path(__file__).parents[2] / "services" / "ingest" / "README.md"
 BIN = Path(sys.executable).parent
-STEP_SECONDS_MAX = 60
+STEP_SECONDS_MAX = 200
 
 
 def lines() -> list[str]:

@@ -13,6 +13,7 @@ import pytest
 
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import delivery_pb2_grpc, log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc, types_pb2
+from tests.support.hang import HANG_S
 from tests.support.process_figures import resident_bytes
 from tests.support.processes import delivery_at, free_address, store_server
 
@@ -87,7 +88,7 @@ async def test_who_stands_still_costs_the_others_nothing_and_misses_nothing(tmp_
             assert all(len(reader.seqs) < BATCHES * RECORDS for reader in standing), "they stood still meanwhile"
             most = max(most, resident_bytes(delivery.pid))
             later.set()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(HANG_S):
                 await asyncio.wait(late)
         everything = list(range(1, BATCHES * RECORDS + 1))
         assert all(reader.seqs == everything for reader in (*moving, *standing))

@@ -14,6 +14,7 @@ import pytest
 from eddyline.core.status import unwrap
 from eddyline.store.memory_guard import PROCESS_BYTES
 from eddyline.v1 import log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc, types_pb2
+from tests.support.hang import HANG_S
 from tests.support.process_figures import peak_bytes
 from tests.support.processes import free_address, process, serving
 
@@ -64,7 +65,7 @@ async def test_a_flood_of_large_appends_and_slow_readers_is_refused_or_waits(tmp
         small = log_pb2.AppendRecordsRequest(
             topic="log", rows=types_pb2.RecordBatch(records=[types_pb2.Record(data=b"x")])
         )
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_S):
             while await outcome(log_pb2_grpc.LogServiceStub(channel).AppendRecords(small)) != "OK":
                 pass
 

@@ -16,6 +16,7 @@ from eddyline.core import telemetry
 from eddyline.core.channel import open_channel
 from eddyline.core.health import LIVE, NATS_LEG, READY, SOURCE_PREFIX, STORE_LEG
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc, delivery_pb2, delivery_pb2_grpc
+from tests.support.hang import HANG_S
 from tests.support.metric_collector import collecting
 from tests.support.mute import mute
 from tests.support.processes import (
@@ -201,6 +202,6 @@ async def test_stop_is_not_held_up_by_a_scraper_nor_by_a_collector_that_does_not
             _, writer = await asyncio.open_connection(host, int(port))
             await asyncio.sleep(1.5)  # a push is under way
             store.terminate()
-            async with asyncio.timeout(8):
+            async with asyncio.timeout(HANG_S):
                 assert await store.wait() == 0
             writer.close()

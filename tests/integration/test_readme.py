@@ -32,10 +32,10 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMAND = ".venv/bin/eddyline"
-START_SECONDS_MAX = 60
-STEP_SECONDS_MAX = 60
-INSTALL_SECONDS_MAX = 120
-BUILD_SECONDS_MAX = 240
+START_SECONDS_MAX = 200
+STEP_SECONDS_MAX = 200
+INSTALL_SECONDS_MAX = 250
+BUILD_SECONDS_MAX = 280
 PROGRAM_LINES_MAX = {"python": 12, "javascript": 12, "java": 24, "go": 36}
 
 

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.integration
 
 BUCKET = "orders"
 ROLES = ("store", "ingest", "delivery")
-PATIENCE_S = 60
+PATIENCE_S = 200
 UNTIL = datetime(2041, 2, 3, 4, 5, 6, tzinfo=UTC)
 METRICS_KEY = "0123456789abcdef"
 

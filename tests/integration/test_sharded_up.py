@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
-UP_SECONDS_MAX = 60
-NOTICE_SECONDS_MAX = 90
+UP_SECONDS_MAX = 200
+NOTICE_SECONDS_MAX = 250
 PARTS = ["nats", "store", "store-1", "ingest", "delivery", "delivery-1"]
 TOPICS = [names_on(shard, 2, 1)[0] for shard in range(2)]
 

@@ -21,6 +21,7 @@ from eddyline.core.kv_errors import KeyExists, RevisionMismatch
 from eddyline.core.record import Op, Record
 from eddyline.core.topic import Kind
 from eddyline.v1 import delivery_pb2, delivery_pb2_grpc, log_pb2, log_pb2_grpc, topic_pb2, types_pb2
+from tests.support.hang import HANG_S
 from tests.support.processes import delivery_at, free_address, ingest_process, nats_server, store_process
 from tests.support.scrape import scraped_until
 from tests.support.trace_collector import trace_collector
@@ -121,7 +122,7 @@ async def put(url: str, key: str, traceparent: str) -> None:
 async def test_record_is_followed_from_nats_to_its_subscriber(tmp_path: Path) -> None:
     frames: asyncio.Queue[delivery_pb2.WatchTopicsResponse] = asyncio.Queue()
     async with trace_collector() as collector, cluster(tmp_path, collector.url) as at:
-        async with asyncio.timeout(60), watching(at, BUCKET, frames):
+        async with asyncio.timeout(HANG_S), watching(at, BUCKET, frames):
             await put(at.nats_url, "untraced", UNSAMPLED)
             assert (await frames.get()).traceparent == ""
             await put(at.nats_url, "traced", TRACEPARENT)
@@ -154,7 +155,7 @@ async def test_append_is_followed_from_its_caller(tmp_path: Path) -> None:
             create = log_pb2.AppendRecordsRequest(topic="events", rows=rows)
             create.create.kind = topic_pb2.TOPIC_KIND_LOG
             await log.AppendRecords(create)
-            async with asyncio.timeout(60), watching(at, "events", frames):
+            async with asyncio.timeout(HANG_S), watching(at, "events", frames):
                 append = log_pb2.AppendRecordsRequest(topic="events", rows=rows)
                 await log.AppendRecords(append, metadata=(("traceparent", TRACEPARENT),))
                 assert TRACE_ID in (await frames.get()).traceparent
@@ -203,7 +204,7 @@ async def test_write_into_a_bucket_is_followed_from_its_caller(tmp_path: Path) -
     async with (
         trace_collector() as collector,
         cluster(tmp_path, collector.url) as at,
-        asyncio.timeout(90),
+        asyncio.timeout(HANG_S),
         client_of(at) as client,
         client.watch(BUCKET) as watch,
     ):
@@ -238,7 +239,7 @@ async def test_python_client_says_which_trace_its_appends_are_part_of(tmp_path: 
     async with (
         trace_collector() as collector,
         cluster(tmp_path, collector.url) as at,
-        asyncio.timeout(60),
+        asyncio.timeout(HANG_S),
         client_of(at) as client,
     ):
         await client.create_topic("events", Kind.LOG)
@@ -262,13 +263,13 @@ async def test_nothing_is_traced_by_default_and_nothing_waits_for_a_collector_th
     async with (
         trace_collector() as collector,
         cluster(tmp_path / "off", collector.url, ratio="0") as at,
-        asyncio.timeout(60),
+        asyncio.timeout(HANG_S),
         watching(at, BUCKET, frames),
     ):
         await put(at.nats_url, "k", TRACEPARENT)
         assert (await frames.get()).traceparent == ""
     assert not collector.spans
-    async with asyncio.timeout(90), cluster(tmp_path / "away", f"http://{free_address()}", ratio="1") as at:
+    async with asyncio.timeout(HANG_S), cluster(tmp_path / "away", f"http://{free_address()}", ratio="1") as at:
         async with watching(at, BUCKET, frames):
             await put(at.nats_url, "k", TRACEPARENT)
             assert TRACE_ID in (await frames.get()).traceparent
@@ -298,11 +299,11 @@ async def test_stop_is_not_held_up_by_a_collector_that_does_not_answer(tmp_path:
             append = log_pb2.AppendRecordsRequest(topic="events", rows=rows)
             append.create.kind = topic_pb2.TOPIC_KIND_LOG
             await log.AppendRecords(append)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(HANG_S):
                 await pushed.wait()
             await log.AppendRecords(append)  # its span waits behind that push
         store.terminate()
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(HANG_S):
             assert await store.wait() == 0
         for writer in writers:
             writer.close()

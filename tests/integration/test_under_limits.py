@@ -19,6 +19,7 @@ from eddyline.store.fold.fold import VIEWS_MAX
 from eddyline.store.memory_guard import PROCESS_BYTES
 from eddyline.store.rpc.scan_room import CLIENT_SCANS_MAX
 from eddyline.v1 import fold_pb2, fold_pb2_grpc, log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc, types_pb2
+from tests.support.hang import HANG_S
 from tests.support.process_figures import peak_bytes
 from tests.support.processes import free_address, process, serving
 
@@ -143,7 +144,7 @@ async def test_store_terminated_under_fifty_open_scans_exits_with_zero_and_leave
         async with scanning(store.address, [number % 2 == 0 for number in range(STOPPED_SCANS)]) as scans:
             assert [await scan.take() for scan in scans] == [""] * STOPPED_SCANS
             store.process.terminate()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(HANG_S):
                 assert await store.process.wait() == 0
             assert all(len(scan.keys) < ENTRIES // 5 for scan in scans), "none had come to its end"
     assert not [path for path in Path.cwd().glob("core*") if path.is_file()]

@@ -33,6 +33,7 @@ from eddyline.core.source import SourceDefinition
 from eddyline.core.topic import Durability, Kind, TopicConfig
 from eddyline.store.append import AppendRequest, NewTopic, WriterPosition
 from tests.support.faulty_fs import FaultyFs
+from tests.support.hang import HANG_S
 from tests.support.manual_clock import ManualClock
 from tests.support.sim_fs import SimFs
 from tests.support.store import LASTING, all_rows, append, kv_topic, log_topic, puts, rows, sim_store, values
@@ -250,7 +251,7 @@ async def test_failed_write_leaves_no_append_without_an_answer(durability: Durab
         disk.next_fault("pwritev", error=errno.ENOSPC)
         for ack, error in zip(acks, (CommitUnknown, ReadOnly), strict=True):
             with pytest.raises(error):
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(HANG_S):
                     await ack
         with pytest.raises(ReadOnly):
             await append(link, "log", rows("c"))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eddyline.store.link import LocalLink
 
 HALF_DAY_S = 12 * 3600.0
-PATIENCE_S = 40.0
+PATIENCE_S = 200.0
 
 
 class Payloads:

@@ -13,6 +13,7 @@ from eddyline.core.record import Gap, GapReason
 from eddyline.core.store_link import FollowChanged, FollowEnded, FollowItem, FollowLevel, FollowStarted
 from eddyline.core.topic import ConfigChange, Durability
 from eddyline.store.follow import ANSWERS_MAX, TURN_BYTES_MAX
+from tests.support.hang import HANG_S
 from tests.support.manual_clock import settle
 from tests.support.sim_fs import SimFs
 from tests.support.store import append, log_topic, rows, sim_store
@@ -27,7 +28,7 @@ CREDIT = 1 << 20
 
 async def take(events: AsyncIterator[FollowEvent], count: int) -> list[FollowEvent]:
     """The next `count` events."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         return [await anext(events) for _ in range(count)]
 
 

@@ -23,6 +23,7 @@ from eddyline.core.shards import Shards
 from eddyline.ingest.config import IngestSettings
 from eddyline.ingest.kv import Target
 from eddyline.ingest.role import SERVICES, IngestRole, add_services, gates_of
+from tests.support.hang import HANG_S
 from tests.support.processes import free_address
 from tests.support.source_kit import HEARTBEAT_MS, LEASE_MS, nats_writer
 
@@ -46,7 +47,7 @@ def target(bucket: str, key: bytes = b"k", *, wait: bool = False, source: str = 
 
 async def gone(at: Kit, key: str) -> None:
     """Wait until a key of the bucket has expired, by the server's own clock."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while True:
             try:
                 message = await at.js.get_last_msg(f"KV_{at.bucket}", f"$KV.{at.bucket}.{key}")
@@ -80,7 +81,7 @@ class ServedIngest:
 
     async def is_status(self, status: str, source: str = "") -> None:
         """Wait until the store has heard that a source is so."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             # The source is another task's, behind two processes: there is no event to wait for.
             while (await self.client.sources.get(source or self.bucket)).status != status:  # noqa: ASYNC110
                 await asyncio.sleep(LOOK_S)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-START_SECONDS_MAX: Final = 10.0
+START_SECONDS_MAX: Final = 90.0
 
 
 class NatsServer:

@@ -19,7 +19,7 @@ from eddyline.core.tls import ClientTls
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-START_SECONDS_MAX = 20
+START_SECONDS_MAX = 90
 
 
 def free_address() -> str:

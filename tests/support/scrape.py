@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.metrics import Metric
 
-SCRAPE_SECONDS_MAX = 10.0
+SCRAPE_SECONDS_MAX = 90.0
 
 
 class Scrape:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from eddyline.client.connect import connect
 from eddyline.core.record import Gap, MetaEntry, Op, Record
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
+from tests.support.hang import HANG_S
 from tests.support.processes import free_address, process, serving, store_process
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ async def read_all(client: Client, topic: str, *, after: int = 0) -> list[Record
 async def until_sealed(channel: grpc.aio.Channel, *, bytes_left: int = 0) -> None:
     """Wait until what was written is in segments."""
     stub = cluster_pb2_grpc.ClusterServiceStub(channel)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_S):
         while True:
             status = await stub.GetStatus(cluster_pb2.GetStatusRequest())
             if status.store.unsegmented_bytes <= bytes_left:

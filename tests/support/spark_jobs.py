@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eddyline.core.record import Record
     from tests.support.spark_target import KillableStore
 
-LOOKS_MAX: Final = 12_000
+LOOKS_MAX: Final = 50_000
 """Of 10 ms: more than a loaded machine needs for anything."""
 
 

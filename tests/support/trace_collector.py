@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-WAIT_S = 20
+WAIT_S = 90
 
 
 class Seen(NamedTuple):

@@ -24,6 +24,7 @@ from eddyline.v1.apply_pb2_grpc import ApplyServiceStub
 from eddyline.v1.log_pb2_grpc import LogServiceStub
 from eddyline.v1.topic_pb2_grpc import TopicServiceStub
 from tests.support.access import Keys, calling, methods, outcome
+from tests.support.hang import HANG_S
 from tests.support.store_server import refused, served_store, until
 
 if TYPE_CHECKING:
@@ -283,7 +284,7 @@ async def test_open_streams_of_a_key_that_is_taken_away_end(keys: Keys, tmp_path
 async def reason_of(stream: Stream) -> str:
     """Why a stream ends, behind what is under way on it."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while await stream.read() is not grpc.aio.EOF:
                 pass
             raise AssertionError(await stream.code())

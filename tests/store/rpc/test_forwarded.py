@@ -25,6 +25,7 @@ from eddyline.v1.log_pb2 import AppendStart, AppendStreamRequest, ReadRecordsReq
 from eddyline.v1.topic_pb2 import CreateTopicRequest, DeleteTopicRequest, GetTopicRequest, ListTopicsRequest, Topic
 from tests.store.rpc.requests import append_step, keyed, rows
 from tests.support.clients import NoJitter
+from tests.support.hang import HANG_S
 from tests.support.processes import free_address
 from tests.support.shard_pair import SHARDS, served_pair, topic_on
 from tests.support.shards import names_on
@@ -265,7 +266,7 @@ async def test_a_role_s_link_knows_the_shards_and_asks_each_for_itself(tmp_path:
 async def test_an_owner_that_is_away_is_unavailable_and_nothing_hangs(tmp_path: Path) -> None:
     addresses = (free_address(), free_address())
     topic = topic_on(1)
-    async with served_store(tmp_path / "0", shard_index=0, addresses=addresses) as store, asyncio.timeout(20):
+    async with served_store(tmp_path / "0", shard_index=0, addresses=addresses) as store, asyncio.timeout(HANG_S):
         error = await refused(store.topics.GetTopic(GetTopicRequest(topic=topic)), "STORE_UNREACHABLE")
         assert error.metadata == {"shardIndex": "1"}
         await refused(store.log.AppendRecords(rows(topic, keyed("a", "1"))), "STORE_UNREACHABLE")

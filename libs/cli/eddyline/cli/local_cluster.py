@@ -21,9 +21,10 @@ from eddyline.cli.cluster import (
 )
 from eddyline.cli.failure import CommandError
 from eddyline.cli.folder import held_folder, write_cluster_file
-from eddyline.cli.part import PartEvent, PartSpec, no_progress
+from eddyline.cli.nats.given import without_login
+from eddyline.cli.part import PartEvent, PartSpec, no_progress, no_trouble
 from eddyline.cli.ports import LOOPBACK, METRICS, PORTS_DEFAULT, choose_ports
-from eddyline.cli.readiness import nats_is_ready, nats_name, recovered_bytes, role_is_ready
+from eddyline.cli.readiness import nats_is_ready, nats_name, nats_trouble, recovered_bytes, role_is_ready
 from eddyline.cli.settings_check import check_shards, check_sources_file, overridden, roles_access
 from eddyline.cli.supervisor import supervised
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
+    from eddyline.cli.nats.given import GivenNats
     from eddyline.cli.supervisor import Supervisor
     from eddyline.client.status import RoleName
     from eddyline.core.caller_channel import CallerAccess
@@ -39,14 +41,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LocalClusterPlan:
-    """Where and how. `sources_file`: a TOML file of sources for ingest; None = none. `nats_addresses`: of nats-servers that
-    run already, with commas; empty = one of the cluster's own. `shards` stores share the topics; `deliveries` = replicas
-    of delivery."""
+    """Where and how. `sources_file`: a TOML file of sources for ingest; None = none. `nats`: servers that run already; None
+    = one of the cluster's own. `shards` stores share the topics; `deliveries` = replicas of delivery."""
 
     data: Path
     free_ports: bool = False
     sources_file: Path | None = None
-    nats_addresses: str = ""
+    nats: GivenNats | None = None
     shards: int = 1
     deliveries: int = 1
 
@@ -117,8 +118,10 @@ async def local_cluster(
         more = [*plan.more, *(name + METRICS for name in plan.more)]
         ports = choose_ports(remembered, free_ports=plan.free_ports, more=more)
         addresses = {name: f"{LOOPBACK}:{port}" for name, port in ports.items()}
-        if plan.nats_addresses:
-            addresses["nats"] = plan.nats_addresses
+        if plan.nats is not None:
+            del ports["nats"]
+            addresses["nats"] = plan.nats.addresses
+            tell(PartEvent("nats", "note", 0, f"yours, at {plan.nats.addresses}"))
         access = roles_access(environ)
         stages = _stages(plan, data, addresses, access.caller)
         for note in _notes(ports, stages, environ, free_ports=plan.free_ports):
@@ -183,6 +186,8 @@ def _stages(
         "EDDYLINE_INGEST_NATS_URL": _nats_url(addresses["nats"]),
         "EDDYLINE_INGEST_HOLDER": "local",
     }
+    if plan.nats is not None:
+        ingest |= plan.nats.variables
     if plan.sources_file is not None:
         ingest["EDDYLINE_INGEST_SOURCES_FILE"] = str(plan.sources_file.absolute())
 
@@ -194,9 +199,10 @@ def _stages(
             partial(role_is_ready, role, addresses[name], access=access),
             {**shared, **variables},
             partial(recovered_bytes, addresses[name], access=access) if role == "store" else no_progress,
+            partial(nats_trouble, addresses[name], access=access) if role == "ingest" and plan.nats else no_trouble,
         )
 
-    nats = [] if plan.nats_addresses else [nats_spec(data, addresses["nats"])]
+    nats = [] if plan.nats is not None else [nats_spec(data, addresses["nats"])]
     return [
         [*nats, *(part("store", name, _store(data, addresses, name, shard)) for shard, name in enumerate(stores))],
         [
@@ -230,7 +236,8 @@ def _notes(
             yield PartEvent(name, "note", 0, f"{PORTS_DEFAULT[name]} is taken, using {port}")
     for spec in (spec for stage in stages for spec in stage):
         for variable, value in overridden(environ, spec.variables).items():
-            used = f"{variable}={environ[variable]} of the environment is not used, but {value}"
+            given = without_login(environ[variable])
+            used = f"{variable}={given} of the environment is not used, but {without_login(value)}"
             yield PartEvent(spec.name, "note", 0, used)
 
 

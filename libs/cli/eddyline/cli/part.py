@@ -48,10 +48,15 @@ async def no_progress(_pid: int) -> int:
     return 0
 
 
+async def no_trouble(_pid: int) -> str:
+    """Of a part that ends where it cannot serve."""
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class PartSpec:
     """What to run. `variables` are added to the environment; `is_ready(pid)`: that very process serves; `progress(pid)`:
-    bytes that it has recovered, which grow while a start gets on."""
+    bytes that it has recovered, which grow while a start gets on; `trouble(pid)`: why its first start will not get on."""
 
     name: str
     command: tuple[str, ...]
@@ -59,6 +64,7 @@ class PartSpec:
     is_ready: Callable[[int], Awaitable[bool]]
     variables: Mapping[str, str] = field(default_factory=dict)
     progress: Callable[[int], Awaitable[int]] = no_progress
+    trouble: Callable[[int], Awaitable[str]] = no_trouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,7 @@ class Part:
         self._released.set()
         self._has_served = False
         self._last_words = ""
+        self._trouble = ""
         self._hopeless = asyncio.Event()
         self._moved_s = 0.0
 
@@ -116,10 +123,11 @@ class Part:
         while not self._ready.is_set():
             left_s = max(begun_s, self._moved_s) + timeout_s - self._clock.monotonic_s()
             if self._hopeless.is_set() or left_s <= 0:
-                what = "keeps dying at its start"
+                what = "does not get on" if self._trouble else "keeps dying at its start"
                 if not self._hopeless.is_set():
                     what = f"is not ready, and has got no further for {timeout_s:g} s"
-                said = f": {self._last_words}" if self._last_words else ""
+                words = [self._trouble, self._last_words or last_log_line(self._data, self.spec.name)]
+                said = ": " + "; it last said: ".join(filter(None, words)) if any(words) else ""
                 raise CommandError(
                     f"{self.spec.name} {what}{said}",
                     f"read {log_path(self._data, self.spec.name)}",
@@ -223,6 +231,9 @@ class Part:
             if self._clock.monotonic_s() - asked_s >= PROGRESS_S:
                 before, done = done, await self.spec.progress(self.pid)
                 asked_s = self._clock.monotonic_s()
+                self._trouble = "" if self._has_served else await self.spec.trouble(self.pid)
+                if self._trouble:
+                    self._hopeless.set()
                 if done > before:
                     self._moved_s = asked_s
                     self._tell(PartEvent(self.spec.name, "note", self.pid, f"recovering, {shown_size(done)} done"))

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 PROBE_S: Final = 1.0
 DISK_FLOOR: Final = "DISK_FLOOR"
 """Reason of a store that serves everything but appends: it must be up for anybody to make room in it."""
+NATS_UNREACHABLE: Final = "NATS_UNREACHABLE"
+NATS_REFUSES: Final = "credentials"
+"""In the reason of an ingest whose credentials NATS does not take."""
+NATS_MS_MAX: Final = 10_000
+"""A server that takes connections lets a client in within a second; five times the longest try to connect."""
 PLAIN: Final = CallerAccess()
 """Roles that ask nobody who he is."""
 _GREETING: Final = b"INFO "
@@ -69,6 +74,18 @@ async def recovered_bytes(address: str, pid: int, *, access: CallerAccess = PLAI
         await channel.close()
     done = dict(status.figures).get("replayed_bytes", 0)
     return int(done) if status.pid == pid else 0
+
+
+async def nats_trouble(address: str, pid: int, *, access: CallerAccess = PLAIN) -> str:
+    """Why the ingest of process `pid` does not reach a NATS that takes connections; "" = it does, or has hardly begun."""
+    channel = access.open_channel(address, own_connection=True)
+    try:
+        status = await role_status(channel, "ingest", address)
+    finally:
+        await channel.close()
+    if status.pid != pid or NATS_UNREACHABLE not in status.reason:
+        return ""
+    return status.reason if NATS_REFUSES in status.reason or status.uptime_ms >= NATS_MS_MAX else ""
 
 
 def _name_in(greeting: bytes) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from eddyline.cli.cluster import DATA_DEFAULT, in_order
 from eddyline.cli.failure import EXIT_OK
 from eddyline.cli.folder import log_path
+from eddyline.cli.nats.given import add_nats_arguments, check_answers, given_nats
 from eddyline.cli.verb import add_verb
 from eddyline.core.settings import STORE_SHARDS_MAX
 
@@ -32,11 +33,13 @@ def add(subparsers: Subparsers) -> None:
         subparsers,
         "up",
         what="Run a cluster on this machine: nats-server, store, ingest and delivery, until Ctrl-C.",
-        example="eddyline up\neddyline up --data /tmp/second --free-ports --shards 2 --delivery 2",
+        example="eddyline up\neddyline up --data /tmp/second --free-ports --shards 2 --delivery 2\n"
+        "eddyline up --nats tls://nats.example:4222 --nats-creds ingest.creds --nats-ca ca.pem",
         run=run,
         finds_cluster=False,
     )
     add_cluster_arguments(parser)
+    add_nats_arguments(parser)
     parser.add_argument(
         "--shards",
         type=part_count,
@@ -78,12 +81,16 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     # Here, because it asks the roles by gRPC.
     from eddyline.cli.local_cluster import LocalClusterPlan, local_cluster
 
+    nats = given_nats(arguments)
+    if nats is not None:
+        await check_answers(nats.addresses)
     plan = LocalClusterPlan(
         arguments.data,
         free_ports=arguments.free_ports,
         sources_file=arguments.sources,
         shards=arguments.shards,
         deliveries=arguments.delivery,
+        nats=nats,
     )
     output = context.output
     starting, up = asyncio.Event(), asyncio.Event()

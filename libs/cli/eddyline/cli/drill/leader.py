@@ -14,6 +14,7 @@ from eddyline.cli.drill.nats_trio import nats_trio
 from eddyline.cli.drill.scene import CONSUMERS_GONE_S, Verdict, opened_scene
 from eddyline.cli.local_cluster import LocalClusterPlan, local_cluster
 from eddyline.cli.nats.cluster import SIZE
+from eddyline.cli.nats.given import GivenNats
 from eddyline.core.clock import sleep
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ async def leader_drill(folder: Path, context: Context, *, kills: int, random_sou
     async with (
         nats_trio(folder / "servers", context) as trio,
         local_cluster(
-            LocalClusterPlan(folder / "roles", free_ports=True, nats_addresses=trio.addresses),
+            LocalClusterPlan(folder / "roles", free_ports=True, nats=GivenNats(trio.addresses, {})),
             environ=context.environ,
             clock=context.clock,
             host=context.host,

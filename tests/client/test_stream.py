@@ -140,6 +140,25 @@ async def test_a_read_of_a_whole_store_is_bounded_by_end_filter_and_head(tmp_pat
         assert event.position == Position(epoch, 31)
 
 
+async def test_records_say_where_an_append_ends(tmp_path: Path) -> None:
+    async with served_store(tmp_path) as store, client_of(store.address) as client:
+        sizes, ends, seq = (1, 400, 2), [], 0
+        for size in sizes:
+            records = [
+                Record(op=Op.PUT, key=b"%d" % row, data=bytes(8 << 10), tag="t" if row < 9 else None)
+                for row in range(size)
+            ]
+            await client.append("kv", records, create=Kind.KV)
+            seq += size
+            ends.append(seq)
+        for wanted, count in ((RecordFilter(), seq), (RecordFilter(tags=("t",)), 1 + 9 + 2)):
+            events = [event async for event in client.stream("kv", record_filter=wanted)]
+            read = [event for event in events if isinstance(event, Records)]
+            assert sum(len(event.records) for event in read) == count
+            assert {event.position.seq for event in read if event.batch_end} <= set(ends)
+            assert read[-1].batch_end
+
+
 async def test_a_stream_that_heals_brings_what_a_cap_took_from_the_fold(tmp_path: Path) -> None:
     async with served_store(tmp_path) as store, client_of(store.address) as client:
         await client.create_topic("kv", Kind.KV, TopicConfig(cap_records=1))

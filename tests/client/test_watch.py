@@ -239,6 +239,20 @@ async def test_signs_of_life_are_not_progress(signs: list[WatchTopicsResponse]) 
     assert len(delivery.requests) <= DEFECTS_MAX + 2
 
 
+async def test_records_say_where_an_append_ends_also_behind_a_filter() -> None:
+    part, whole, end = rows_frame("a", 1), rows_frame("a", 2), progress_frame("a", 4)
+    whole.batch_end = end.batch_end = True
+    script = WatchScript([part, whole, rows_frame("a", 3), end])
+    async with watching(script) as (client, _), client.watch("a", start="earliest") as events:
+        got = await take(events, 4)
+    assert [(len(event.records), event.batch_end) for event in got if isinstance(event, Records)] == [
+        (1, False),
+        (1, True),
+        (1, False),
+        (0, True),
+    ]
+
+
 async def test_progress_forgives_defects() -> None:
     scripts = [WatchScript([rows_frame("a", seq)], Internal("defect", id="x")) for seq in range(1, 3 * DEFECTS_MAX)]
     async with watching(*scripts) as (client, _), client.watch("a", start="earliest") as events:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.example_client_checks import (
     check_access,
+    check_batch_end,
     check_calls_and_errors,
     check_kills,
     check_script,
@@ -38,3 +39,7 @@ async def test_node_shows_its_key_over_tls(tmp_path: Path) -> None:
 
 async def test_node_gives_up_where_only_heartbeats_come() -> None:
     await check_signs_of_life("node")
+
+
+async def test_node_says_where_an_append_ends() -> None:
+    await check_batch_end("node")

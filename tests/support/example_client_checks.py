@@ -26,6 +26,7 @@ from tests.support.scripted_roles import (
     cursor,
     deleted_frame,
     heartbeat_frame,
+    progress_frame,
     rows_frame,
     scripted_server,
     snapshot_begin_frame,
@@ -200,6 +201,25 @@ async def check_signs_of_life(language: str) -> None:
     assert (done.status, _reasons(done.errors)) == (1, [("INTERNAL", "INTERNAL")]), done
     assert len(delivery.requests) == 1 + DEFECTS_MAX
     assert [line["seq"] for line in done.lines if "op" in line] == [1]
+
+
+async def check_batch_end(language: str) -> None:
+    """Lines say where no append is cut, also where a filter hid its end."""
+    command = await built(language)
+    whole, end = rows_frame("a", 2, 3), progress_frame("a", 5)
+    whole.batch_end = end.batch_end = True
+    frames = (rows_frame("a", 1), whole, rows_frame("a", 4), end, deleted_frame("a"))
+    async with scripted_server(delivery=ScriptedDelivery([WatchScript(frames, "end")])) as address:
+        done = await ExampleClient(command, free_address(), address).run("watch", "a")
+    assert done.status == 0, done
+    assert _picked(done.lines, "seq", "event", "batch_end") == [
+        (1, None, None),
+        (2, None, None),
+        (3, None, True),
+        (4, None, None),
+        (None, "batch_end", None),
+        (None, "topic_deleted", None),
+    ]
 
 
 async def check_access(language: str, directory: Path) -> None:

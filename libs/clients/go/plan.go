@@ -100,12 +100,21 @@ func (p *plan) saidOf(frame *pb.WatchTopicsResponse, at *place) []object {
 	switch kind := frame.Frame.(type) {
 	case *pb.WatchTopicsResponse_Rows:
 		said := make([]object, 0, len(kind.Rows.Records))
-		for _, record := range kind.Rows.Records {
+		for index, record := range kind.Rows.Records {
 			fields := recordFields(record)
 			fields["topic"], fields["epoch"], fields["in_snapshot"] = frame.Topic, frame.Cursor.GetEpoch(), at.inSnapshot
+			// Whoever applies appends as a whole holds records back up to the one that has batch_end.
+			if frame.BatchEnd && index == len(kind.Rows.Records)-1 {
+				fields["batch_end"] = true
+			}
 			said = append(said, fields)
 		}
 		return said
+	case *pb.WatchTopicsResponse_Progress:
+		if !frame.BatchEnd {
+			return nil
+		}
+		return []object{{"topic": frame.Topic, "event": "batch_end"}}
 	case *pb.WatchTopicsResponse_Gap:
 		fields := gapFields(kind.Gap)
 		fields["topic"] = frame.Topic

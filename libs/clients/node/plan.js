@@ -82,12 +82,16 @@ class Plan {
   #saidOf(frame, topic, place) {
     switch (frame.frame) {
       case "rows":
-        return frame.rows.records.map((record) => ({
+        // Whoever applies appends as a whole holds records back up to the one that has batch_end.
+        return frame.rows.records.map((record, index, all) => ({
           topic,
           ...recordFields(record),
           epoch: Number(frame.cursor?.epoch ?? 0),
           in_snapshot: place.inSnapshot,
+          ...(frame.batch_end && index === all.length - 1 ? { batch_end: true } : {}),
         }));
+      case "progress":
+        return frame.batch_end ? [{ topic, event: "batch_end" }] : [];
       case "gap":
         return [{ topic, ...gapFields(frame.gap) }];
       case "snapshot_begin":

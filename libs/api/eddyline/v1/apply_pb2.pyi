@@ -1074,10 +1074,13 @@ class FollowItem(_message.Message):
     NEXT_AFTER_SEQ_FIELD_NUMBER: _builtins.int
     HEAD_SEQ_FIELD_NUMBER: _builtins.int
     TRACES_FIELD_NUMBER: _builtins.int
+    BATCH_END_FIELD_NUMBER: _builtins.int
     next_after_seq: _builtins.int
     """Last `seq` examined: the cursor after this item."""
     head_seq: _builtins.int
     """Topic's head when it was sent."""
+    batch_end: _builtins.bool
+    """True = no append lies on both sides of `next_after_seq`. False = the last one goes on, or nobody knows."""
     @_builtins.property
     def item(self) -> _log_pb2.BatchItem:
         """The item; records always as columns."""
@@ -1093,10 +1096,11 @@ class FollowItem(_message.Message):
         next_after_seq: _builtins.int = ...,
         head_seq: _builtins.int = ...,
         traces: _abc.Iterable[Global___TracedCommit] | None = ...,
+        batch_end: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["item", b"item"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["head_seq", b"head_seq", "item", b"item", "next_after_seq", b"next_after_seq", "traces", b"traces"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_end", b"batch_end", "head_seq", b"head_seq", "item", b"item", "next_after_seq", b"next_after_seq", "traces", b"traces"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

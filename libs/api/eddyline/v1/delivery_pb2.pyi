@@ -300,6 +300,7 @@ class WatchTopicsResponse(_message.Message):
     SNAPSHOT_RESUME_FIELD_NUMBER: _builtins.int
     RESUME_TOKEN_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    BATCH_END_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic the frame is about. Empty for heartbeat, caught_up and going_away."""
     resume_token: _builtins.bytes
@@ -309,6 +310,12 @@ class WatchTopicsResponse(_message.Message):
     """
     traceparent: _builtins.str
     """W3C trace context of a commit in the frame that is traced, or of one that the filters hid; as a rule empty."""
+    batch_end: _builtins.bool
+    """True = no append lies on both sides of this frame's cursor: all that came of the topic up to here is whole appends.
+    False = the last append goes on, or nobody knows. To apply appends as a whole, hold records back until a frame has it:
+    rows, columns, gap, progress or snapshot_end. It comes at the head of a topic at the latest; where a filter hides the
+    end of an append, progress says it at once. A gap that comes while records are held back may have taken the rest.
+    """
     @_builtins.property
     def cursor(self) -> _types_pb2.Cursor:
         """Position in that topic after this frame: resume there. Within a snapshot it does not move."""
@@ -375,10 +382,11 @@ class WatchTopicsResponse(_message.Message):
         snapshot_resume: Global___SnapshotResume | None = ...,
         resume_token: _builtins.bytes = ...,
         traceparent: _builtins.str = ...,
+        batch_end: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "columns", b"columns", "cursor", b"cursor", "frame", b"frame", "gap", b"gap", "going_away", b"going_away", "heartbeat", b"heartbeat", "progress", b"progress", "rows", b"rows", "snapshot_begin", b"snapshot_begin", "snapshot_end", b"snapshot_end", "snapshot_resume", b"snapshot_resume", "topic_deleted", b"topic_deleted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "columns", b"columns", "cursor", b"cursor", "frame", b"frame", "gap", b"gap", "going_away", b"going_away", "heartbeat", b"heartbeat", "progress", b"progress", "resume_token", b"resume_token", "rows", b"rows", "snapshot_begin", b"snapshot_begin", "snapshot_end", b"snapshot_end", "snapshot_resume", b"snapshot_resume", "topic", b"topic", "topic_deleted", b"topic_deleted", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_end", b"batch_end", "caught_up", b"caught_up", "columns", b"columns", "cursor", b"cursor", "frame", b"frame", "gap", b"gap", "going_away", b"going_away", "heartbeat", b"heartbeat", "progress", b"progress", "resume_token", b"resume_token", "rows", b"rows", "snapshot_begin", b"snapshot_begin", "snapshot_end", b"snapshot_end", "snapshot_resume", b"snapshot_resume", "topic", b"topic", "topic_deleted", b"topic_deleted", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["rows", "columns", "gap", "snapshot_begin", "snapshot_end", "caught_up", "heartbeat", "topic_deleted", "progress", "going_away", "snapshot_resume"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015

@@ -60,7 +60,7 @@ class DeliveryServiceServicer(object):
         not been sent before it or in it. caught_up comes once, after everything up to the heads of the start; progress and
         heartbeat come behind all that their cursors and tokens cover.
         Batches: a frame has records of one topic, of whatever appends, at most 64 KiB of them or one record. Its bounds say
-        nothing: an append may be cut to several frames, and several may come in one.
+        nothing: an append may be cut to several frames, and several may come in one. `batch_end` says where none is cut.
         End: going_away is the last frame of a stream that the replica ends, with status OK; another replica takes it on by
         its token at once. A stream ends with OK too when all of its topics were deleted.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV (a snapshot of a topic without fold),

@@ -530,6 +530,7 @@ class ReadRecordsResponse(_message.Message):
     CAUGHT_UP_FIELD_NUMBER: _builtins.int
     LAG_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    BATCH_END_FIELD_NUMBER: _builtins.int
     next_after_seq: _builtins.int
     """Last `seq` examined: the next read's `after_seq`."""
     head_seq: _builtins.int
@@ -542,6 +543,8 @@ class ReadRecordsResponse(_message.Message):
     """`head_seq` - `next_after_seq`."""
     epoch: _builtins.int
     """Epoch of the topic."""
+    batch_end: _builtins.bool
+    """True = no append lies on both sides of `next_after_seq`. False = the last one goes on, or nobody knows. True at the head."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchItem]:
         """Batches and gaps, in order; a batch ends where a gap lies."""
@@ -556,10 +559,11 @@ class ReadRecordsResponse(_message.Message):
         caught_up: _builtins.bool = ...,
         lag: _builtins.int = ...,
         epoch: _builtins.int = ...,
+        batch_end: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "earliest_seq", b"earliest_seq", "epoch", b"epoch", "head_seq", b"head_seq", "items", b"items", "lag", b"lag", "next_after_seq", b"next_after_seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_end", b"batch_end", "caught_up", b"caught_up", "earliest_seq", b"earliest_seq", "epoch", b"epoch", "head_seq", b"head_seq", "items", b"items", "lag", b"lag", "next_after_seq", b"next_after_seq"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -735,10 +739,15 @@ class StreamRecordsResponse(_message.Message):
     SNAPSHOT_BEGIN_FIELD_NUMBER: _builtins.int
     SNAPSHOT_END_FIELD_NUMBER: _builtins.int
     CAUGHT_UP_FIELD_NUMBER: _builtins.int
+    BATCH_END_FIELD_NUMBER: _builtins.int
     next_after_seq: _builtins.int
     """Last `seq` that this frame settles: resume there, with `epoch`."""
     epoch: _builtins.int
     """Epoch that `next_after_seq` belongs to."""
+    batch_end: _builtins.bool
+    """True = no append lies on both sides of `next_after_seq`: all that came up to here is whole appends. False = the last
+    one goes on, or nobody knows. True at the head; where a filter hides the end of an append, a frame without records has it.
+    """
     @_builtins.property
     def rows(self) -> _types_pb2.RecordBatch:
         """Records as rows; in a snapshot entries, in byte order of their keys."""
@@ -774,10 +783,11 @@ class StreamRecordsResponse(_message.Message):
         snapshot_begin: Global___StreamRecordsResponse.SnapshotBegin | None = ...,
         snapshot_end: Global___StreamRecordsResponse.SnapshotEnd | None = ...,
         caught_up: Global___StreamRecordsResponse.CaughtUp | None = ...,
+        batch_end: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "columns", b"columns", "frame", b"frame", "gap", b"gap", "rows", b"rows", "snapshot_begin", b"snapshot_begin", "snapshot_end", b"snapshot_end"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "columns", b"columns", "epoch", b"epoch", "frame", b"frame", "gap", b"gap", "next_after_seq", b"next_after_seq", "rows", b"rows", "snapshot_begin", b"snapshot_begin", "snapshot_end", b"snapshot_end"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_end", b"batch_end", "caught_up", b"caught_up", "columns", b"columns", "epoch", b"epoch", "frame", b"frame", "gap", b"gap", "next_after_seq", b"next_after_seq", "rows", b"rows", "snapshot_begin", b"snapshot_begin", "snapshot_end", b"snapshot_end"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["rows", "columns", "gap", "snapshot_begin", "snapshot_end", "caught_up"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015

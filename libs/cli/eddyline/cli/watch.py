@@ -29,7 +29,8 @@ eddyline watch access --at-time 2026-11-28T09:30:00Z --metadata-only"""
 _MORE: Final = """
 
 JSON (-o json): a record as `eddyline read` has it, with topic and in_snapshot (and data_bytes in place of data with
---metadata-only); a gap likewise, with topic; or an event:
+--metadata-only), and batch_end: true where no append lies on both sides of it; a gap likewise, with topic; or an event:
+  {"topic", "event": "batch_end"}                    the records before it are whole appends; the filters hid their end
   {"topic", "event": "snapshot_begin", "fold_seq"}   current values follow: forget what you have of the topic
   {"topic", "event": "snapshot_resume", "fold_seq", "after_key"}   it broke off and goes on: forget its keys above
                      after_key; records in it that are no PUT take a key away

@@ -26,7 +26,10 @@ def say_event(event: WatchEvent, output: Output) -> None:
     match event:
         case Records():
             sizes = event.data_bytes or (None,) * len(event.records)
-            for record, size in zip(event.records, sizes, strict=True):
+            if not event.records and event.batch_end:
+                output.say(f"-- {event.topic}: the append ends", {"topic": event.topic, "event": "batch_end"})
+            last = len(event.records) - 1
+            for index, (record, size) in enumerate(zip(event.records, sizes, strict=True)):
                 output.say(
                     f"{event.topic}  {record_line(record)}{'' if size is None else f'  ({size} bytes)'}",
                     {
@@ -34,6 +37,7 @@ def say_event(event: WatchEvent, output: Output) -> None:
                         **record_fields(record),
                         **({} if size is None else {"data_bytes": size}),
                         "in_snapshot": event.in_snapshot,
+                        **({"batch_end": True} if event.batch_end and index == last else {}),
                     },
                 )
         case Lost():

@@ -288,4 +288,4 @@ def _pieces(event: WatchEvent, records_max: int) -> Iterator[WatchEvent]:
         last = at + records_max >= len(event.records)
         place = event.position if last or event.in_snapshot else event.position._replace(seq=part[-1].seq)
         sizes = event.data_bytes[at : at + records_max]
-        yield replace(event, records=part, position=place, data_bytes=sizes)
+        yield replace(event, records=part, position=place, data_bytes=sizes, batch_end=event.batch_end and last)

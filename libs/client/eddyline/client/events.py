@@ -41,6 +41,9 @@ class Records:
 
     `data_bytes`: where the watch is of metadata alone, how large each record's data is, None = it has none.
     `traceparent`: W3C trace context to begin a span of one's own from, where one of the records is traced as it comes.
+    `batch_end`: no append lies on both sides of `position`: what came of the topic up to here is whole appends. False = the
+    last append goes on, or nobody knows; within a snapshot always. Where a filter hides the end of an append that is held
+    back, an event without records says it.
     """
 
     topic: str
@@ -49,6 +52,7 @@ class Records:
     in_snapshot: bool
     data_bytes: tuple[int | None, ...] = ()
     traceparent: str | None = None
+    batch_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)

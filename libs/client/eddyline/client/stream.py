@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from eddyline.client.call import Retry
+    from eddyline.core.record import Record
     from eddyline.v1.log_pb2_grpc import LogServiceStub
 
 FOLLOW_PATIENCE_S: Final = 86_400.0
@@ -125,6 +126,7 @@ class StreamPlace:
         self._end_seq = plan.end_seq
         self._snapshot_seq = 0
         self._in_snapshot = False
+        self._holds = False
 
     def place_request(self) -> log_pb2.ReadRecordsRequest:
         """One record behind its place."""
@@ -153,7 +155,7 @@ class StreamPlace:
         match frame.WhichOneof("frame"):
             case "rows":
                 records = tuple(record_from_pb(record) for record in frame.rows.records)
-                return Records(name, records, here, self._in_snapshot)
+                return self._records(records, here, batch_end=frame.batch_end)
             case "gap":
                 gap = gap_from_pb(frame.gap)
                 if gap.new_epoch:
@@ -167,5 +169,11 @@ class StreamPlace:
                 return SnapshotEnded(name, self._snapshot_seq, frame.snapshot_end.count, here)
             case "caught_up":
                 return CaughtUp()
+            case None if frame.batch_end and self._holds:
+                return self._records((), here, batch_end=True)
             case _:
                 return None  # columns were not asked for; a newer store's frame moves the place
+
+    def _records(self, records: tuple[Record, ...], here: Position, *, batch_end: bool) -> Records:
+        self._holds = not (batch_end or self._in_snapshot)
+        return Records(self.plan.topic, records, here, self._in_snapshot, batch_end=batch_end)

@@ -320,7 +320,8 @@ class WatchPlan:
                 if place.wanted.metadata_only:
                     sizes = tuple(row.data_bytes if row.HasField("data_bytes") else None for row in rows)
                 records = tuple(map(record_from_pb, rows))
-                return Records(name, records, here, place.in_snapshot, sizes, frame.traceparent or None)
+                parent = frame.traceparent or None
+                return Records(name, records, here, place.in_snapshot, sizes, parent, frame.batch_end)
             case "gap":
                 place.position = here
                 return Lost(name, gap_from_pb(frame.gap), here)
@@ -333,7 +334,7 @@ class WatchPlan:
             case "progress":
                 if not place.in_snapshot:
                     place.position = here
-                return None
+                return Records(name, (), here, place.in_snapshot, batch_end=True) if frame.batch_end else None
             case "snapshot_end":
                 place.in_snapshot = False
                 place.position = here

@@ -229,6 +229,14 @@ class Batch:
             return self.ts_ms
         return int.from_bytes(memoryview(self.ts_ms_each)[-8:], "little", signed=True)
 
+    def ends_append(self, index: int) -> bool:
+        """True = the row before `index` is of another append than the one at it: an append has one commit time. False = of
+        the same, or nobody knows. `index` is above 0 and below `count`."""
+        if self.ts_ms_each is None:
+            return False
+        times = memoryview(self.ts_ms_each)
+        return times[index * 8 - 8 : index * 8] != times[index * 8 : index * 8 + 8]
+
     def index_after(self, seq: int) -> int:
         """First index whose seq is greater than `seq`; `count` where none is. Seqs must be ascending."""
         if self.seqs is None:

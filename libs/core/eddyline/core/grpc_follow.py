@@ -101,7 +101,8 @@ def event_from_pb(answer: apply_pb2.FollowTopicsResponse) -> FollowEvent | None:
         case "item":
             found = answer.item
             traces = tuple(SeqTrace(traced.seq, traced.traceparent) for traced in found.traces) if found.traces else ()
-            return FollowItem(follow_id, item_from_pb(found.item), found.next_after_seq, found.head_seq, traces)
+            item = item_from_pb(found.item)
+            return FollowItem(follow_id, item, found.next_after_seq, found.head_seq, traces, found.batch_end)
         case "level":
             return FollowLevel(follow_id, answer.level.head_seq)
         case "ended":

@@ -220,6 +220,7 @@ class GrpcLink:
             head_seq=answer.head_seq,
             earliest_seq=answer.earliest_seq,
             epoch=answer.epoch,
+            batch_end=answer.batch_end,
         )
 
     async def find_seq(

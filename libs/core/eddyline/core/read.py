@@ -39,7 +39,8 @@ ALL_RECORDS: Final = RecordFilter()
 class ReadResult:
     """Items in order (a batch ends where a gap lies), and where the reader and the topic stand.
 
-    `next_after_seq` is the last seq examined; `caught_up` = it is the head; `lag` = head - next.
+    `next_after_seq` is the last seq examined; `caught_up` = it is the head; `lag` = head - next. `batch_end` = no append
+    lies on both sides of it; False = the last one goes on, or nobody knows.
     """
 
     items: tuple[Batch | Gap, ...]
@@ -47,6 +48,7 @@ class ReadResult:
     head_seq: int
     earliest_seq: int
     epoch: int
+    batch_end: bool = False
 
     @property
     def caught_up(self) -> bool:

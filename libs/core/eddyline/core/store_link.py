@@ -46,13 +46,15 @@ class FollowStarted:
 
 @dataclass(frozen=True, slots=True)
 class FollowItem:
-    """Records or a gap; `next_after_seq` is the cursor after it. `traces` = commits among the records that are traced."""
+    """Records or a gap; `next_after_seq` is the cursor after it. `traces` = commits among the records that are traced.
+    `batch_end` = no append lies on both sides of the cursor; False = the last one goes on, or nobody knows."""
 
     follow_id: int
     item: Batch | Gap
     next_after_seq: int
     head_seq: int
     traces: tuple[SeqTrace, ...] = ()
+    batch_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,11 +42,12 @@ class View:
 
 
 class Place(NamedTuple):
-    """Where a frame leaves its reader."""
+    """Where a frame leaves its reader. `batch_end` = no append lies on both sides of it, as far as is known."""
 
     topic: str
     epoch: int
     seq: int
+    batch_end: bool = False
 
 
 class Frame(NamedTuple):
@@ -191,6 +192,7 @@ def _answer(
 ) -> pb.WatchTopicsResponse:
     return pb.WatchTopicsResponse(
         topic=place.topic,
+        batch_end=place.batch_end,
         cursor=types_pb2.Cursor(topic=place.topic, epoch=place.epoch, seq=place.seq),
         gap=gap,
         snapshot_begin=snapshot_begin,

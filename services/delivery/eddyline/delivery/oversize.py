@@ -46,7 +46,7 @@ def fitted(
     if item.count > 1:
         half = item.count // 2
         parts = item.slice(0, half), item.slice(half, item.count)
-        places = place if in_snapshot else place._replace(seq=parts[0].last_seq), place
+        places = place if in_snapshot else place._replace(seq=parts[0].last_seq, batch_end=False), place
         return tuple(
             one
             for part, at in zip(parts, places, strict=True)

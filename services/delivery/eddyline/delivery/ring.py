@@ -63,14 +63,23 @@ class RingBudget:
 
 
 class RingFrame:
-    """Records or a gap, and their encodings. Covers seqs above `after_seq` up to `next_after_seq`."""
+    """Records or a gap, and their encodings. Covers seqs above `after_seq` up to `next_after_seq`.
 
-    __slots__ = ("after_seq", "encoded", "item", "nbytes", "next_after_seq", "traces")
+    `batch_end` = no append lies on both sides of `next_after_seq`, as far as is known."""
+
+    __slots__ = ("after_seq", "batch_end", "encoded", "item", "nbytes", "next_after_seq", "traces")
 
     def __init__(
-        self, item: Batch | Gap, after_seq: int, next_after_seq: int, traces: tuple[CommitTrace, ...] = ()
+        self,
+        item: Batch | Gap,
+        after_seq: int,
+        next_after_seq: int,
+        traces: tuple[CommitTrace, ...] = (),
+        *,
+        batch_end: bool = False,
     ) -> None:
         self.item = item
+        self.batch_end = batch_end
         self.after_seq = after_seq
         self.next_after_seq = next_after_seq
         self.nbytes = item_bytes(item) + FRAME_OVERHEAD_BYTES
@@ -113,10 +122,17 @@ class Ring:
         while self._start < len(self._frames):
             self.drop_oldest()
 
-    def push(self, item: Batch | Gap, next_after_seq: int, traces: tuple[CommitTrace, ...] = ()) -> None:
+    def push(
+        self,
+        item: Batch | Gap,
+        next_after_seq: int,
+        traces: tuple[CommitTrace, ...] = (),
+        *,
+        batch_end: bool = False,
+    ) -> None:
         """Take what follows `end_seq`, up to `next_after_seq`."""
         assert next_after_seq > self.end_seq, "a ring never goes back"
-        frame = RingFrame(item, self.end_seq, next_after_seq, traces)
+        frame = RingFrame(item, self.end_seq, next_after_seq, traces, batch_end=batch_end)
         self._frames.append(frame)
         self.end_seq = next_after_seq
         self.nbytes += frame.nbytes
@@ -166,7 +182,7 @@ class Ring:
         """The frame as `view` wants it: encoded the first time, kept for the others."""
         found = frame.encoded.get(view)
         if found is None:
-            place = Place(self._topic, self.epoch, frame.next_after_seq)
+            place = Place(self._topic, self.epoch, frame.next_after_seq, frame.batch_end)
             found = item_frame(place, frame.item, view, traceparent(frame.traces))
             self._budget.encoded_count += 1
             frame.encoded[view] = found
@@ -212,7 +228,7 @@ class Ring:
             self._budget.release(frame)
         gained = sum([frame.nbytes - FRAME_OVERHEAD_BYTES for frame in rest])
         first.item = Batch.concat(parts)
-        first.next_after_seq = rest[-1].next_after_seq
+        first.next_after_seq, first.batch_end = rest[-1].next_after_seq, rest[-1].batch_end
         first.traces = tuple(chain(first.traces, *[frame.traces for frame in rest]))
         first.nbytes += gained
         self.nbytes -= FRAME_OVERHEAD_BYTES * len(rest)

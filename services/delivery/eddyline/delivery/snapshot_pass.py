@@ -216,7 +216,7 @@ class SnapshotPass:
             self._keep(part.values)
         if part.ends:
             self._scan = None
-            place = Place(self._topic, part.epoch, part.fold_seq)
+            place = Place(self._topic, part.epoch, part.fold_seq, batch_end=True)
             frames.append(snapshot_end_frame(place, part.fold_seq, self._count))
         return PassStep(tuple(frame for frame in frames if frame.data), part.ends)
 

@@ -129,6 +129,8 @@ class Subscription:
         self._old_epoch = 0
         self._farewell = False
         self._told_seq = 0
+        self._holds = False
+        """Its reader has a part of an append, as far as it was told."""
         self._fetching = Fetching(feeds.fetcher_of(topic), wheel=feeds.wheel, random=feeds.random, wake=self.wake)
         self._fetched: ReadResult | None = None
         self._pass: SnapshotPass | None = None
@@ -251,7 +253,7 @@ class Subscription:
     def _deliver_ring(self, frame: RingFrame) -> Step:
         if isinstance(frame.item, Gap) and self._begin.heals:
             return Step((self._heal(frame.item, frame.next_after_seq),), more=True)
-        place, item = Place(self.topic, self.epoch, frame.next_after_seq), frame.item
+        place, item = Place(self.topic, self.epoch, frame.next_after_seq, frame.batch_end), frame.item
         if frame.after_seq == self.seq or isinstance(item, Gap):
             found = self._tail.ring.encoded(frame, self.view)
         else:
@@ -261,11 +263,20 @@ class Subscription:
         frames = fitted(found, place, item, self.view, self._room)
         self.seq = frame.next_after_seq
         if not frames:
-            return _MORE
+            return self._hidden(place)
         if frame.traces:
             self._sends = sends(frame.traces)
         self._told_seq = self.seq
+        self._holds = not place.batch_end
         return Step(frames, more=True)
+
+    def _hidden(self, place: Place) -> Step:
+        """All of what leads to `place` was hidden: said where it ends an append of which the reader has a part."""
+        if not (self._holds and place.batch_end):
+            return _MORE
+        self._holds = False
+        self._told_seq = place.seq
+        return Step((progress_frame(place),), more=True)
 
     def _deliver_read(self, result: ReadResult) -> Step:
         """Frames of a read below the ring. What its end hides by the filter, the last frame's cursor passes."""
@@ -277,13 +288,16 @@ class Subscription:
                 frames.append(self._heal(item, own_seq))
                 return Step(tuple(frames), more=True)
             seq = result.next_after_seq if index == last else own_seq
-            place = Place(self.topic, self.epoch, seq)
+            place = Place(self.topic, self.epoch, seq, index == last and result.batch_end)
             made = fitted(item_frame(place, item, self.view), place, item, self.view, self._room)
             self.seq = seq
             if made:
                 frames += made
                 self._told_seq = seq
+                self._holds = not place.batch_end
         self.seq = result.next_after_seq
+        if not frames:
+            return self._hidden(Place(self.topic, self.epoch, self.seq, result.batch_end))
         return Step(tuple(frames), more=True)
 
     def _fetch_read(self) -> None:
@@ -331,6 +345,7 @@ class Subscription:
             return self._ended() if self._tail.ended is not None else _IDLE
         self.epoch = under_way.epoch
         if step.ended:
+            self._holds = False
             self.seq = self._told_seq = under_way.seq
             self._pass = None
             self.phase = Phase.LOG
@@ -375,7 +390,8 @@ class Subscription:
         self._told_seq = 0
         if self._pass is not None:
             self._pass = self._new_pass(None)
-        return Step((item_frame(Place(self.topic, new_epoch, 0), gap, self.view),), more=True)
+        self._holds = False
+        return Step((item_frame(Place(self.topic, new_epoch, 0, batch_end=True), gap, self.view),), more=True)
 
     def _ended(self) -> Step:
         """The tail ended, and all it had is delivered or out of reach."""

@@ -132,20 +132,24 @@ class TopicTail:
             # whatever range a gap tells: past the head nothing would ever be new again
             end_seq = min(item.own_seq or end_seq, event.head_seq)
             if end_seq > self.ring.end_seq:
-                self.ring.push(item, end_seq)
+                self.ring.push(item, end_seq, batch_end=event.batch_end or end_seq == event.head_seq)
             return
         if end_seq <= self.ring.end_seq:
             return
         if item.seq_at(0) <= self.ring.end_seq:
             item = item.slice(item.index_after(self.ring.end_seq), item.count)
+        whole, taken = event.batch_end or end_seq == event.head_seq, 0
         for piece in pieces(item):
+            taken += piece.count
+            ends = whole if taken == item.count else item.ends_append(taken)
             within = traces and tuple(trace for trace in traces if piece.first_seq <= trace.seq <= piece.last_seq)
-            self.ring.push(piece, end_seq if piece.last_seq == item.last_seq else piece.last_seq, within)
+            next_after_seq = end_seq if piece.last_seq == item.last_seq else piece.last_seq
+            self.ring.push(piece, next_after_seq, within, batch_end=ends)
 
     def level(self, head_seq: int) -> None:
         """There is nothing more up to the head: what had the seqs below it was deleted."""
         if self.info is not None and head_seq > self.ring.end_seq:
-            self.ring.push(Batch.from_rows([]), head_seq)
+            self.ring.push(Batch.from_rows([]), head_seq, batch_end=True)
 
     def end(self, ended: FollowEnded) -> None:
         """No more of it."""

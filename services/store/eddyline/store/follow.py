@@ -191,13 +191,15 @@ class LocalFollow:
         told_seq = followed.after_seq
         followed.after_seq = result.next_after_seq
         events: list[FollowEvent] = []
-        for item in result.items:
+        for number, item in enumerate(result.items, start=1):
             self._credit -= item_bytes(item)
             cursor = item.own_seq if isinstance(item, Gap) else item.last_seq
             traces: tuple[SeqTrace, ...] = ()
             if self._traces and not isinstance(item, Gap):
                 traces = self._traces.within(topic.id, item.first_seq, item.last_seq)
-            events.append(FollowItem(followed.follow_id, item, cursor, result.head_seq, traces))
+            # what lies between the last item and the cursor was deleted
+            whole = result.batch_end and number == len(result.items)
+            events.append(FollowItem(followed.follow_id, item, cursor, result.head_seq, traces, whole))
             told_seq = cursor
         events += self._tell_change(followed)
         if told_seq < followed.after_seq:

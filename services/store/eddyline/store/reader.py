@@ -59,6 +59,14 @@ class _Bounds(NamedTuple):
     record_filter: RecordFilter
 
 
+class _Collected(NamedTuple):
+    """Batches, the last seq examined, and whether no append lies on both sides of it, as far as is known."""
+
+    batches: list[Batch]
+    last_seq: int
+    whole: bool
+
+
 class LogReader:
     """Reads any topic of a shard."""
 
@@ -113,18 +121,19 @@ class LogReader:
         if record_filter.exclude_nodes and not topic.config.dedupe_node:
             record_filter = replace(record_filter, exclude_nodes=())
         bounds = _Bounds(limit, max_bytes, record_filter)
-        found, next_after_seq = await self._collect(topic, after_seq, bounds)
+        found, next_after_seq, whole = await self._collect(topic, after_seq, bounds)
         if found:
             items.extend(split_gaps(found[0] if len(found) == 1 else Batch.concat(found)))
         head_seq = max(topic.head_seq, next_after_seq)
-        return ReadResult(tuple(items), next_after_seq, head_seq, topic.earliest_seq, topic.id)
+        return ReadResult(tuple(items), next_after_seq, head_seq, topic.earliest_seq, topic.id, whole)
 
-    async def _collect(self, topic: Topic, after_seq: int, bounds: _Bounds) -> tuple[list[Batch], int]:
-        """Batches up to the bounds and the head, and the last seq examined."""
+    async def _collect(self, topic: Topic, after_seq: int, bounds: _Bounds) -> _Collected:
+        """Batches up to the bounds and the head."""
         head_seq = topic.head_seq
         limit, max_bytes, record_filter = bounds
         examined_records = examined_bytes = count = size = 0
         found: list[Batch] = []
+        whole = False
         may_hold = may_hold_any(record_filter)
         cursor = after_seq
         while cursor < head_seq and topic.floors.evict <= cursor:
@@ -139,7 +148,7 @@ class LogReader:
                 cursor = head_seq
                 break
             if piece.batch is None:
-                cursor = min(piece.last_seq, head_seq)
+                cursor, whole = min(piece.last_seq, head_seq), piece.ends
                 continue
             batch = visible(piece.batch, topic.floors, topic.deleted_seqs)
             batch = batch.slice(batch.index_after(cursor), batch.index_after(head_seq))
@@ -158,11 +167,13 @@ class LogReader:
                     found.append(part.select(np.arange(taken)) if batch.nbytes > OWN_BYTES_MIN else part)
                 # up to the record before the first that no longer fits: what a filter hid is examined
                 cursor = selected.seq_at(taken) - 1
+                index = batch.index_after(cursor)
+                whole = batch.ends_append(index) if index else whole
                 break
             if taken:
                 found.append(selected)
                 size += batch_bytes(selected)
-            cursor = min(piece.last_seq, head_seq)
+            cursor, whole = min(piece.last_seq, head_seq), piece.ends
             if (
                 count >= limit
                 or size >= max_bytes
@@ -170,7 +181,8 @@ class LogReader:
                 or examined_bytes >= EXAMINED_BYTES_MAX
             ):
                 break
-        return found, cursor
+        # appends are published as a whole
+        return _Collected(found, cursor, whole or cursor == head_seq)
 
 
 def may_hold_any(record_filter: RecordFilter) -> Callable[[Footer], bool] | None:

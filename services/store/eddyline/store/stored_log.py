@@ -39,10 +39,14 @@ and a search through a million single appends is a million of them, some 10 us e
 
 
 class Piece(NamedTuple):
-    """A stored batch, whole; `last_seq` is the last seq that is looked at with it: a skipped segment has no batch."""
+    """A stored batch, whole; `last_seq` is the last seq that is looked at with it: a skipped segment has no batch.
+
+    `ends` = no append lies on both sides of `last_seq`; False = one may: a record batch of a segment may end in a large one.
+    """
 
     last_seq: int
     batch: Batch | None
+    ends: bool = True
 
 
 class PieceBack(NamedTuple):
@@ -65,6 +69,13 @@ def unless_deleted(topic: Topic) -> Iterator[None]:
         if topic.deleted:
             raise _deleted(topic) from error
         raise
+
+
+def _ends_append(footer: Footer, position: int) -> bool:
+    """Whether a record batch ends where an append does. A segment is made of whole frames, these of whole appends, and an
+    append has one commit time."""
+    entries = footer.batches
+    return position + 1 == len(entries) or entries[position].last_ts_ms != entries[position + 1].first_ts_ms
 
 
 def _deleted(topic: Topic) -> TopicNotFound:
@@ -187,12 +198,13 @@ class StoredLog:
                 return Piece(segment.summary.last_seq, None)
             position = footer.batch_after(seq)
             entry = footer.batches[position]
+            ends = _ends_append(footer, position)
             if wanted is not None and not wanted(entry):
-                return Piece(entry.last_seq, None)
+                return Piece(entry.last_seq, None, ends)
             if seq < entry.first_seq:
                 for following in footer.batches[position + 1 : position + 1 + AHEAD]:
                     self._read_ahead(segment, following, wanted)
-            return Piece(entry.last_seq, await self.batch(segment, entry))
+            return Piece(entry.last_seq, await self.batch(segment, entry), ends)
         finally:
             segment.let_go()
 

@@ -78,6 +78,7 @@ def event_to_pb(event: FollowEvent) -> apply_pb2.FollowTopicsResponse:
             item = answer.item
             item.next_after_seq = event.next_after_seq
             item.head_seq = event.head_seq
+            item.batch_end = event.batch_end
             wire.fill_item(item.item, event.item, as_columns=True)
             for traced in event.traces:
                 item.traces.add(seq=traced.seq, traceparent=traced.traceparent)

@@ -117,6 +117,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
             caught_up=result.caught_up,
             lag=result.lag,
             epoch=result.epoch,
+            batch_end=result.batch_end,
         )
         for item in result.items:
             wire.fill_item(answer.items.add(), item, as_columns=as_columns)

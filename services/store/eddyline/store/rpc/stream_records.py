@@ -129,12 +129,16 @@ class StreamRecordsCall:
                         yield frame
                 return
             own_seq = item.own_seq if isinstance(item, Gap) else item.last_seq
-            self._cursor, self._epoch = settled if number == len(items) else min(last, own_seq), result.epoch
-            yield self._frame(_item_frame(item, as_columns=self._asked.as_columns))
+            is_last = number == len(items)
+            self._cursor, self._epoch = settled if is_last else min(last, own_seq), result.epoch
+            frame = _item_frame(item, as_columns=self._asked.as_columns)
+            frame.batch_end = is_last and result.batch_end and settled == result.next_after_seq
+            yield self._frame(frame)
         self._epoch = result.epoch
         if settled > self._cursor:
             self._cursor = settled
-            yield self._frame(log_pb2.StreamRecordsResponse())
+            whole = result.batch_end and settled == result.next_after_seq
+            yield self._frame(log_pb2.StreamRecordsResponse(batch_end=whole))
 
     async def _snapshot(self) -> Frames:
         """The fold at one point; the cursor is at that point then."""
@@ -159,7 +163,7 @@ class StreamRecordsCall:
         assert state is not None  # a range has at least one page
         self._cursor, self._epoch = state.fold_seq, state.epoch
         end = log_pb2.StreamRecordsResponse.SnapshotEnd(count=count)
-        yield self._frame(log_pb2.StreamRecordsResponse(snapshot_end=end))
+        yield self._frame(log_pb2.StreamRecordsResponse(snapshot_end=end, batch_end=True))
 
     def _frame(self, frame: log_pb2.StreamRecordsResponse) -> log_pb2.StreamRecordsResponse:
         frame.next_after_seq, frame.epoch = self._cursor, self._epoch

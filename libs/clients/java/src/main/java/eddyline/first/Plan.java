@@ -124,7 +124,17 @@ final class Plan {
           one.put("in_snapshot", place.inSnapshot);
           records.add(one);
         }
+        // Whoever applies appends as a whole holds records back up to the one that has batch_end.
+        if (frame.getBatchEnd() && !records.isEmpty()) {
+          records.get(records.size() - 1).put("batch_end", true);
+        }
         return records;
+      }
+      case PROGRESS -> {
+        if (!frame.getBatchEnd()) {
+          return List.of();
+        }
+        fields.put("event", "batch_end");
       }
       case GAP -> Output.putGap(fields, frame.getGap());
       case SNAPSHOT_BEGIN -> {

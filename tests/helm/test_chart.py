@@ -226,7 +226,7 @@ def test_secrets_are_named_and_never_made() -> None:
         leaf
         for _, leaf in everything(".secret.secretName", ".secretKeyRef.name", ".credentials.name", ".ca.secret.name")
     }
-    assert secrets == {"eddyline-access", "keys", "certificates", "nats-creds", "nats-tls", "s3"}
+    assert secrets == {"eddyline-access", "keys", "certificates", "nats-creds", "nats-nkey", "nats-tls", "s3"}
 
 
 @pytest.mark.parametrize(
@@ -249,6 +249,8 @@ def test_secrets_are_named_and_never_made() -> None:
         ("access.tls.mutual=true", r"access\.tls\.secret"),
         ("access.tls.bundle=authorities", r"access\.tls\.secret"),
         ("nats.tls.clientCertificate=true", r"nats\.tls\.secret"),
+        ("nats.nkeySecret=a,nats.credsSecret=b", "nkeySecret"),
+        ("nats.inboxPrefix=_INBOX.>", "inboxPrefix"),
         ("ingest.autoscaling.enabled=true,ingest.autoscaling.minReplicas=9", "minReplicas"),
     ],
 )

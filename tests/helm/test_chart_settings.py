@@ -39,6 +39,8 @@ OF_THE_CHART: Final = {
         "nats_domain",
         "nats_creds",
         "nats_creds_file",
+        "nats_nkey_file",
+        "nats_inbox_prefix",
         "nats_tls_ca",
         "nats_tls_cert",
         "nats_tls_key",
@@ -129,10 +131,15 @@ def test_default_of_every_setting_fits_the_schema(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_setting_of_the_charts_own_is_set_by_it_or_by_values(role: str) -> None:
-    full = rendered(values=[CHART / "ci/everything.yaml"])
-    (pod,) = [pod for component, pod in pods(full) if component == role]
     prefix = f"EDDYLINE_{role.upper()}_"
-    assert OF_THE_CHART[role] - {"nats_creds"} <= {name.removeprefix(prefix).lower() for name in environ(pod)}
+    found = {
+        name.removeprefix(prefix).lower()
+        for values in ("everything", "monitored")
+        for component, pod in pods(rendered(values=[CHART / f"ci/{values}.yaml"]))
+        if component == role
+        for name in environ(pod)
+    }
+    assert OF_THE_CHART[role] - {"nats_creds"} <= found
 
 
 @pytest.mark.parametrize(

@@ -450,6 +450,9 @@ claim: {{ toJson (index $found.spec.volumeClaimTemplates 0).spec }}
 {{- if and .Values.access.tls.bundle (not .Values.access.tls.secret) -}}
 {{- fail "access.tls.bundle needs access.tls.secret: without a certificate nothing is encrypted" -}}
 {{- end -}}
+{{- if and .Values.nats.nkeySecret .Values.nats.credsSecret -}}
+{{- fail "nats.nkeySecret and nats.credsSecret are two ways in: set one of them" -}}
+{{- end -}}
 {{- if and .Values.nats.tls.clientCertificate (not .Values.nats.tls.secret) -}}
 {{- fail "nats.tls.clientCertificate needs nats.tls.secret, where the certificate is" -}}
 {{- end -}}

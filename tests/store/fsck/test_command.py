@@ -348,6 +348,20 @@ def test_torn_tail_of_a_stop_that_was_not_clean_is_a_note(data_dir: Path, capsys
     assert not [found for found in checked.found if found[0] == "error"]
 
 
+@pytest.mark.parametrize(
+    ("stdout", "said"),
+    [
+        ("> /dev/full", "standard output cannot be written: No space left on device"),
+        (">&-", "standard output is closed"),
+    ],
+)
+def test_output_that_cannot_be_written_is_one_line_and_no_finding(data_dir: Path, stdout: str, said: str) -> None:
+    words = ("sh", "-c", f'"$0" -m eddyline.store fsck "$1" {stdout}', sys.executable, str(data_dir))
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (2, f"eddyline fsck: {said}")
+    assert "Traceback" not in ended.stderr
+
+
 def test_directory_in_use_or_none_cannot_be_checked(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lock = RealFs().lock(Layout(data_dir).lock, b"pid 1")
     assert fsck([str(data_dir)]) == 2

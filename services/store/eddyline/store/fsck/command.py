@@ -1,13 +1,14 @@
 """`python -m eddyline.store fsck DIR [-o json]`: words, lines and exit codes.
 
 A line a finding and one summary line on standard output, with `-o json` an object each; progress on stderr. Exit codes:
-0 nothing but notes, 1 errors or warnings, 2 it cannot be checked.
+0 nothing but notes, 1 errors or warnings, 2 it cannot be checked, or what was found cannot be written.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.clock import SystemClock
 from eddyline.core.fs import Locked
+from eddyline.core.shown import escaped
 from eddyline.store.fold.fold import FoldFailed
 from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.fsck.check import DirectoryCheck, NoDirectory
@@ -54,11 +56,13 @@ def fsck(words: Sequence[str]) -> int:
                 open_scratch=lambda: RocksFold(Path(scratch) / "fold"),
             )
             summary = check.run()
+        _say(json.dumps({"summary": summary._asdict()}) if as_json else _line(arguments.directory, summary))
     except NoDirectory as error:
         return _cannot(str(error))
+    except _UnsaidError as error:
+        return _cannot(str(error)) if str(error) else EXIT_UNCHECKED
     except (Locked, OSError, FoldFailed) as error:
         return _cannot(why_refused(error, arguments.directory))
-    _say(json.dumps({"summary": summary._asdict()}) if as_json else _line(arguments.directory, summary))
     return EXIT_FINDINGS if summary.errors or summary.warnings else EXIT_CLEAN
 
 
@@ -84,9 +88,23 @@ def _line(directory: Path, summary: Summary) -> str:
     )
 
 
+class _UnsaidError(Exception):
+    """Standard output does not take what is said; the reason in words, empty = nobody reads it any more."""
+
+
 def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    if sys.stdout is None:
+        raise _UnsaidError("standard output is closed")
+    try:
+        sys.stdout.write(escaped(line) + "\n")
+        sys.stdout.flush()
+    except OSError as error:
+        # What is left of it goes nowhere: Python would fail on it again at exit, with a code of its own.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        is_gone = isinstance(error, BrokenPipeError)
+        raise _UnsaidError("" if is_gone else f"standard output cannot be written: {error.strerror}") from None
 
 
 def _cannot(why: str) -> int:

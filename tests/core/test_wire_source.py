@@ -17,10 +17,10 @@ INFO = SourceInfo(SourceDefinition("s", "t", "b"), AT_7, 3, "h", 400, SourceRepo
 
 def test_places_are_those_of_ingests_positions() -> None:
     assert place_of(b"") is None
-    for position in (Position(5, 7), Position(5, 7, resync_serial=3), Position(-1, (1 << 64) - 1).after_changes()):
+    timed = Position(5, 7, resync_serial=3, time_ns=9)
+    plain, asked = Position(5, 7), Position(5, 7, resync_serial=3)
+    for position in (plain, asked, timed, Position(-1, (1 << 64) - 1).after_changes()):
         assert place_of(position.encode()) == Place(position.revision, position.resync_serial)
-    later = b"\x03" + Position(5, 7, resync_serial=3).encode()[1:] + bytes(8)  # the third format: the second and a time
-    assert place_of(later) == Place(7, 3)
     for unreadable in (b"\x09" + AT_7[1:], AT_7[:-1], b"\x01"):
         assert place_of(unreadable) is None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from itertools import groupby
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -72,7 +73,8 @@ async def test_progress_comes_before_the_verdict_and_the_status_counts(sources: 
         steps = [step async for step in client.verify("s", settle_ms=100, repair=True)]
         progress, verdict = steps[:-1], steps[-1]
         assert all(isinstance(step, SourceProgress) for step in progress)
-        stages = [step.stage for step in progress if isinstance(step, SourceProgress)]
+        # A stage that takes long is told again.
+        stages = [stage for stage, _ in groupby(step.stage for step in progress if isinstance(step, SourceProgress))]
         assert stages == ["COUNTS", "HASHES", "KEYS", "REPAIR", "COUNTS", "HASHES"]
         assert isinstance(verdict, SourceVerdict)
         (difference,) = verdict.differences
@@ -148,10 +150,10 @@ async def test_command_says_each_finding_and_repairs(
         code, said = await command.text("verify", "s", *SETTLE)
         assert code == 1
         assert said.splitlines() == [
-            "s: VALUE    a.k03  bucket 4, fold 1",
-            "s: MISSING  a.k04  bucket 5, fold 0",
+            "s: 2 keys differ: 1 only in the bucket, 1 with another value (bucket 10 keys, fold 9 keys, at revision 10)",
+            "  differs             a.k03  bucket revision 4, fold revision 1",
+            "  only in the bucket  a.k04  bucket revision 5",
             "s: below a.: 2 differ, bucket 10 of 10 keys, fold 9 of 9",
-            "s: 2 keys differ (bucket 10 keys, fold 9 keys, at revision 10)",
         ]
         code, objects = await command.run("verify", "s", "--repair", "--limit", "1", *SETTLE)
         assert code == 0
@@ -169,7 +171,11 @@ async def test_command_says_each_finding_and_repairs(
             "bucket_count": 10,
             "fold_count": 9,
             "difference_count": 2,
+            "missing_count": 1,
+            "surplus_count": 0,
+            "value_count": 1,
             "left_count": 0,
+            "dry_run": False,
             "repaired": True,
             "repair_trouble": "",
             "unsettled_count": 0,
@@ -185,13 +191,42 @@ async def test_command_says_each_finding_and_repairs(
         assert len(objects) == 3
         corrupt_row(sources.link, "t", b"surplus", b"x")
         code, said = await command.text("verify", "s", "--repair", *SETTLE)
-        assert (code, said.splitlines()[1:]) == (
+        assert (code, said.splitlines()) == (
             0,
             [
-                "s: keys without a prefix: 1 differ, bucket 0 of 10 keys, fold 1 of 11",
                 "s: 1 key differed (bucket 10 keys, fold 11 keys, at revision 10); repaired: bucket 10 keys, fold 10 keys",
+                "  only in the fold    surplus  fold revision 1",
+                "s: keys without a prefix: 1 differ, bucket 0 of 10 keys, fold 1 of 11",
             ],
         )
+
+
+async def test_a_dry_run_says_what_a_repair_would_do_and_does_nothing(
+    sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(sources) as (address, role):
+        await copied(sources, role, bucket_name, 10)
+        command = command_at("127.0.0.1:1", monkeypatch, ingest=address)
+        dry = ("verify", "s", "--repair", "--dry-run", *SETTLE)
+        code, said = await command.text(*dry)
+        assert (code, said.rstrip().rpartition("; ")[2]) == (0, "a repair would change nothing")
+        for key, value in ((b"a.k03", b"x"), (b"a.k04", None), (b"surplus", b"x")):
+            corrupt_row(sources.link, "t", key, value)
+        before = (await sources.link.get_source("s")).orders
+        for _ in range(2):  # the second one finds what the first one left
+            code, said = await command.text(*dry, "--limit", "1")
+            lines = said.splitlines()
+            assert (code, lines[0].endswith("; a repair would write 2 keys and delete 1; nothing was changed")) == (
+                1,
+                True,
+            )
+            assert lines[1:3] == [
+                "  differs             a.k03  bucket revision 4, fold revision 1",
+                "  and 2 more: `--limit N` lists N of them",
+            ]
+        code, objects = await command.run(*dry)
+        assert (code, objects[-1]["dry_run"], objects[-1]["left_count"]) == (1, True, 3)
+        assert (await sources.link.get_source("s")).orders == before
 
 
 async def test_all_sources_are_verified_and_one_that_cannot_be_is_named(
@@ -228,11 +263,14 @@ async def test_many_prefixes_are_cut_for_people_and_no_sources_said(
         code, said = await command.text("verify", "s", "--limit", "1", *SETTLE)
         assert code == 1
         lines = said.splitlines()
-        assert lines[0] == "s: SURPLUS  p00.k  bucket 0, fold 1"
-        assert lines[1] == "s: below p00.: 1 differ, bucket 0 of 1 key, fold 1 of 26"
-        assert lines[21:] == [
-            "s: and 5 prefixes more",
-            "s: 25 keys differ (bucket 1 key, fold 26 keys, at revision 1)",
+        assert lines[:3] == [
+            "s: 25 keys differ: 25 only in the fold (bucket 1 key, fold 26 keys, at revision 1)",
+            "  only in the fold    p00.k  fold revision 1",
+            "  and 24 more: `--limit N` lists N of them",
         ]
+        assert lines[3] == "s: below p00.: 1 differ, bucket 0 of 1 key, fold 1 of 26"
+        assert lines[23:] == ["s: and 5 prefixes more"]
+        code, said = await command.text("verify", "s", *SETTLE)
+        assert said.count("only in the fold  ") == 10
         _, objects = await command.run("verify", "s", "--limit", "1", *SETTLE)
         assert len(objects) == 27

@@ -880,6 +880,9 @@ class SourceVerdict(_message.Message):
     DEAD_LETTER_COUNT_FIELD_NUMBER: _builtins.int
     LEFT_BUCKET_COUNT_FIELD_NUMBER: _builtins.int
     LEFT_FOLD_COUNT_FIELD_NUMBER: _builtins.int
+    MISSING_COUNT_FIELD_NUMBER: _builtins.int
+    SURPLUS_COUNT_FIELD_NUMBER: _builtins.int
+    VALUE_COUNT_FIELD_NUMBER: _builtins.int
     bucket_count: _builtins.int
     """Live keys of the bucket that the source copies."""
     fold_count: _builtins.int
@@ -917,6 +920,12 @@ class SourceVerdict(_message.Message):
     """Live keys of the bucket that the source copies, after the repair. 0 where none was done."""
     left_fold_count: _builtins.int
     """Live keys of the fold, after the repair. 0 where none was done."""
+    missing_count: _builtins.int
+    """Of `difference_count`, keys that are live in the bucket alone: a repair writes them."""
+    surplus_count: _builtins.int
+    """Of it, keys that are live in the fold alone: a repair deletes them."""
+    value_count: _builtins.int
+    """Of it, keys with other values: a repair writes them again."""
     @_builtins.property
     def differences(self) -> _containers.RepeatedCompositeFieldContainer[Global___Difference]:
         """The first differences, by key. Of the first 100 000 keys that were seen to differ; others are counted only."""
@@ -950,10 +959,13 @@ class SourceVerdict(_message.Message):
         dead_letter_count: _builtins.int = ...,
         left_bucket_count: _builtins.int = ...,
         left_fold_count: _builtins.int = ...,
+        missing_count: _builtins.int = ...,
+        surplus_count: _builtins.int = ...,
+        value_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_count", b"bucket_count", "dead_letter_count", b"dead_letter_count", "difference_count", b"difference_count", "differences", b"differences", "fold_count", b"fold_count", "left", b"left", "left_bucket_count", b"left_bucket_count", "left_count", b"left_count", "left_fold_count", b"left_fold_count", "position_revision", b"position_revision", "prefixes", b"prefixes", "repair_trouble", b"repair_trouble", "repaired", b"repaired", "source_reason", b"source_reason", "source_status", b"source_status", "unconfirmed_count", b"unconfirmed_count", "unexamined_count", b"unexamined_count", "unsettled_count", b"unsettled_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_count", b"bucket_count", "dead_letter_count", b"dead_letter_count", "difference_count", b"difference_count", "differences", b"differences", "fold_count", b"fold_count", "left", b"left", "left_bucket_count", b"left_bucket_count", "left_count", b"left_count", "left_fold_count", b"left_fold_count", "missing_count", b"missing_count", "position_revision", b"position_revision", "prefixes", b"prefixes", "repair_trouble", b"repair_trouble", "repaired", b"repaired", "source_reason", b"source_reason", "source_status", b"source_status", "surplus_count", b"surplus_count", "unconfirmed_count", b"unconfirmed_count", "unexamined_count", b"unexamined_count", "unsettled_count", b"unsettled_count", "value_count", b"value_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.cli import source_update
 from eddyline.cli.confirm import add_yes, confirm
+from eddyline.cli.difference import example_lines, listed
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK
 from eddyline.cli.output import Json, put_bytes, tell
 from eddyline.cli.quantity import counted
@@ -17,7 +18,6 @@ from eddyline.cli.source_page import note_text, page, state_text
 from eddyline.cli.verb import add_group, add_verb, connected, whole_number
 from eddyline.core.clock import sleep
 from eddyline.core.errors import EddylineError, SourceNotFound
-from eddyline.core.shown import shown_bytes
 
 if TYPE_CHECKING:
     import argparse
@@ -104,7 +104,7 @@ def add(subparsers: Subparsers) -> None:
         "--settle-ms", type=_settle_ms, default=0, metavar="MS", help="time for changes under way (default: 5000)"
     )
     parser.add_argument(
-        "--limit", type=_differences, default=0, metavar="N", help="most differences to list (default: 100)"
+        "--limit", type=_differences, default=0, metavar="N", help="most differences to list (default: 10, of JSON 100)"
     )
 
 
@@ -259,7 +259,8 @@ async def delete(arguments: argparse.Namespace, context: Context) -> int:
 async def compare(arguments: argparse.Namespace, context: Context) -> int:
     """Compare fold and bucket."""
     async with connected(arguments, context) as client:
-        result = await client.sources.compare(arguments.name, settle_ms=arguments.settle_ms, limit=arguments.limit)
+        limit = listed(arguments.limit, is_json=context.output.is_json)
+        result = await client.sources.compare(arguments.name, settle_ms=arguments.settle_ms, limit=limit)
     context.output.say(comparison_text(arguments.name, result), _comparison_fields(arguments.name, result))
     return EXIT_OK if result.equal else EXIT_FAILED
 
@@ -282,9 +283,7 @@ def comparison_text(name: str, result: Comparison) -> str:
     if result.dead_letter_count:
         verdict += f", {result.dead_letter_count} more are dead letters"
     lines = [f"{name}: {verdict} ({counts})"]
-    for difference in result.differences:
-        revisions = f"bucket {difference.bucket_revision}, fold {difference.fold_revision}"
-        lines.append(f"  {difference.kind:<8} {shown_bytes(difference.key)}  {revisions}")
+    lines += example_lines(result.differences, result.difference_count + result.dead_letter_count)
     return "\n".join(lines)
 
 

@@ -73,6 +73,9 @@ class SourceVerdict:
     source_status: str = ""
     source_reason: str = ""
     dead_letter_count: int = 0
+    missing_count: int = 0
+    surplus_count: int = 0
+    value_count: int = 0
 
     @property
     def is_right(self) -> bool:
@@ -146,6 +149,9 @@ def _verdict(verdict: source_pb2.SourceVerdict) -> SourceVerdict:
         dead_letter_count=verdict.dead_letter_count,
         left_bucket_count=verdict.left_bucket_count,
         left_fold_count=verdict.left_fold_count,
+        missing_count=verdict.missing_count,
+        surplus_count=verdict.surplus_count,
+        value_count=verdict.value_count,
     )
 
 

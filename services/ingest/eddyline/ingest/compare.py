@@ -100,6 +100,9 @@ class Comparison:
     unexamined_count: int = 0
     unconfirmed_count: int = 0
     dead_letter_count: int = 0
+    missing_count: int = 0
+    surplus_count: int = 0
+    value_count: int = 0
 
     @property
     def is_right(self) -> bool:
@@ -318,6 +321,9 @@ class _Run:
             unexamined_count=self._unexamined_count,
             unconfirmed_count=self._unconfirmed.total(),
             dead_letter_count=len(dead_letters),
+            missing_count=kinds[Kind.MISSING],
+            surplus_count=kinds[Kind.SURPLUS],
+            value_count=kinds[Kind.VALUE],
         )
 
     def _difference(self, key: bytes) -> Difference:

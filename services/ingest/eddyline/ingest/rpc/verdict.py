@@ -57,6 +57,9 @@ def step_to_pb(step: VerifyProgress | Verdict) -> source_pb2.VerifySourceRespons
             dead_letter_count=(step.left or found).dead_letter_count,
             left_bucket_count=step.left.bucket_count if step.left is not None else 0,
             left_fold_count=step.left.fold_count if step.left is not None else 0,
+            missing_count=found.missing_count,
+            surplus_count=found.surplus_count,
+            value_count=found.value_count,
         )
     )
 

@@ -12,7 +12,7 @@ import pytest
 from eddyline.core.clock import SystemClock
 from eddyline.ingest.config import IngestSettings
 from eddyline.ingest.connection import Connection
-from eddyline.ingest.jetstream import Json, has_majority
+from eddyline.ingest.jetstream import Json, has_majority, peer_troubles
 from eddyline.ingest.nats_access import nats_access
 from tests.support.nats_server import NatsServer
 
@@ -101,3 +101,23 @@ def replica(active_ms: int, *, current: bool = False, offline: bool = False) -> 
 )
 def test_stream_is_taken_from_a_leader_with_a_majority_only(cluster: Json | None, believed: bool) -> None:
     assert has_majority({"cluster": cluster} if cluster is not None else {}) is believed
+
+
+@pytest.mark.parametrize(
+    ("replica", "told"),
+    [
+        ({"name": "n2", "current": True, "active": 5}, []),
+        ({"name": "n2", "current": True, "lag": 1_000}, []),
+        ({"name": "n2", "current": True, "lag": 1_001}, ["NATS server n2 lags behind the leader, by 1001 operations"]),
+        ({"name": "n2", "current": False, "lag": 7}, ["NATS server n2 lags behind the leader, by 7 operations"]),
+        ({"name": "n2", "current": False, "offline": True, "lag": 7}, ["NATS server n2 is offline"]),
+    ],
+)
+def test_a_server_that_lags_is_named(replica: Json, told: list[str]) -> None:
+    fine: Json = {"name": "n3", "current": True}
+    assert peer_troubles({"cluster": {"leader": "n1", "replicas": [fine, replica]}}) == told
+
+
+def test_a_server_alone_has_no_others() -> None:
+    answers: list[Json] = [{}, {"cluster": {"leader": "n1"}}, {"cluster": {"replicas": [3]}}, {"cluster": None}]
+    assert [peer_troubles(answer) for answer in answers] == [[], [], [], []]

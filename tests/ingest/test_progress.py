@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from dataclasses import replace
+from typing import Final, get_args
 
 import pytest
 
 from eddyline.ingest.progress import STOPPED, Progress, State
+from eddyline.ingest.stream import Stream
 from eddyline.v1 import source_pb2
 from tests.support.manual_clock import ManualClock
 
+STREAM: Final = Stream(
+    name="KV_b",
+    bucket="b",
+    prefix=b"$KV.b.",
+    created_ns=1,
+    server_ns=1,
+    first_revision=1,
+    first_ns=1,
+    last_revision=1,
+    plain=True,
+    history=64,
+    discard_new=True,
+    max_age_ns=0,
+    msg_ttl=False,
+    expiry_markers=False,
+    limited=False,
+    message_count=1,
+    subject_count=1,
+)
 STATES: tuple[State, ...] = get_args(State)
 COPYING: set[State] = {"SNAPSHOT", "RESYNCING", "CATCHING_UP", "LIVE"}
 
@@ -120,9 +141,27 @@ def test_the_last_decision_stays_through_what_goes_on_by_itself() -> None:
 
 def test_what_is_reported_fits_the_contract() -> None:
     progress = Progress(ManualClock(), "s")
-    progress.cautions = tuple("ä" * 2_000 for _ in range(40))
+    progress.looked_at(replace(STREAM, history=1, peer_troubles=tuple("ä" * 2_000 for _ in range(40))))
     progress.in_file("ö" * 2_000, "ü" * 2_000)
     detail = progress.look().detail
     assert detail is not None
     assert len(detail.warnings) == 16
     assert max(len(text.encode()) for text in (*detail.warnings, detail.file_drift)) == 1024
+
+
+def test_a_look_that_shows_another_setting_or_server_is_reported_at_once() -> None:
+    progress = Progress(ManualClock(), "s")
+    progress.looked_at(STREAM)
+    assert not progress.changed.is_set()
+    for look in (replace(STREAM, history=5), replace(STREAM, history=5, peer_troubles=("NATS server n2 is offline",))):
+        progress.looked_at(look)
+        assert progress.changed.is_set()
+        progress.changed.clear()
+        progress.looked_at(look)
+        assert not progress.changed.is_set()
+    detail = progress.look().detail
+    assert detail is not None
+    assert detail.warnings == (
+        "may miss revisions: it keeps 5 revisions of a key, 64 are the most",
+        "NATS server n2 is offline",
+    )

@@ -19,7 +19,7 @@ from tests.support.ingest_kit import kit
 from tests.support.nats_cluster import eventually, nats_cluster, stream_leader, wait_current
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable
     from pathlib import Path
 
     from eddyline.ingest.role import IngestRole
@@ -122,6 +122,31 @@ async def _consumers(at: Kit, count: int) -> bool:
 async def _made(at: Kit) -> bool:
     await at.make_bucket(replicas=3)
     return True
+
+
+async def test_a_server_that_is_away_is_named_in_the_sources_warnings(cluster: NatsCluster, tmp_path: Path) -> None:
+    async with kit(cluster.url, tmp_path, BUCKET) as at:
+        await eventually(lambda: _made(at), "the bucket was not made")
+        await wait_current(at.js, STREAM)
+        await at.make_source()
+        async with at.ingest(look_s=0.2):
+            await at.is_state("LIVE", seconds=HEALED_S)
+            leader = await stream_leader(at.js, STREAM)
+            other = next(node.name for node in cluster.nodes if node.name != leader)
+
+            async def warned() -> bool:
+                detail = (await at.source()).report.detail
+                return detail is not None and any(f"NATS server {other} " in text for text in detail.warnings)
+
+            assert not await warned()
+            cluster.node(other).kill()
+            await at.until(warned, seconds=HEALED_S)
+            await cluster.restart(other)
+            await at.until(lambda: _not(warned()), seconds=HEALED_S)
+
+
+async def _not(holds: Awaitable[bool]) -> bool:
+    return not await holds
 
 
 async def test_stream_leader_killed_under_load(cluster: NatsCluster, tmp_path: Path) -> None:

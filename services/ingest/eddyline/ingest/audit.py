@@ -104,6 +104,10 @@ class Pace:
         self._doubt_at_s = now_s + max(self._doubt_s, SHARE_DOUBT * (now_s - started_s))
 
 
+def _nothing(_: Stream) -> None:
+    """Nobody hears of looks."""
+
+
 class Audit:
     """The looks of one attempt at a source. `base` is the stream as the resume found it; `resyncs` as for resyncs.
 
@@ -123,8 +127,11 @@ class Audit:
         changed: Callable[[Stream, int], Awaitable[int]],
         resumed: bool = False,
         look_s: float = LOOK_S,
+        on_look: Callable[[Stream], None] = _nothing,
     ) -> None:
+        """`on_look` hears of each look."""
         assert look_s > 0
+        self._on_look = on_look
         self._base = base
         self._jetstream = jetstream
         self._link = link
@@ -161,6 +168,7 @@ class Audit:
             if self._look is None:
                 self._postpone()
                 look = self._look = await self._jetstream.again(self._base)
+                self._on_look(look)
                 if look.created_ns != self._base.created_ns or look.last_revision < at_revision:
                     return "the stream is another one"
                 if look.settings != self._base.settings:

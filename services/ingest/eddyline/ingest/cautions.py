@@ -30,7 +30,7 @@ class Cautions:
     def tell(self, stream: Stream) -> None:
         """Warn of a stream, unless it is the one that was told of last and may lose no more than then."""
         cautions = stream.cautions
-        self._progress.cautions = tuple(cautions)
+        self._progress.looked_at(stream)
         if (stream.identity, cautions) == self._told:
             return
         self._told = stream.identity, cautions

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from eddyline.core.source import SourceDefinition
     from eddyline.ingest.connection import Connection
 
+PEER_LAG_MAX: Final = 1_000
+"""Operations: below it a server that is current is as near to its leader as the network lets it be."""
 TIMEOUT_S: Final = 5.0
 """Elsewhere 0.5 s (nats-py's request) or 5 s (its JetStream calls). A leader election takes up to 4 s."""
 LISTING_TIMEOUT_S: Final = 15.0
@@ -387,6 +389,24 @@ def _is_heard(replica: Json) -> bool:
     return not replica.get("offline") and (replica.get("current") is True or lately)
 
 
+def peer_troubles(answer: Json) -> list[str]:
+    """Which servers of a replicated stream lag behind its leader or are away, in words: with one more of them gone there may
+    be no majority, and what the others acknowledged is on fewer disks than its replicas say."""
+    cluster = answer.get("cluster")
+    replicas = cluster.get("replicas") if isinstance(cluster, dict) else None
+    told = []
+    for replica in replicas if isinstance(replicas, list) else []:
+        if not isinstance(replica, dict):
+            continue
+        lag = replica.get("lag")
+        behind = lag if isinstance(lag, int) else 0
+        if replica.get("offline") is True:
+            told.append(f"NATS server {replica.get('name')} is offline")
+        elif replica.get("current") is not True or behind > PEER_LAG_MAX:
+            told.append(f"NATS server {replica.get('name')} lags behind the leader, by {behind} operations")
+    return told
+
+
 def _stream_of(answer: Json, *, bucket: str, rule: KeyRule) -> Stream:
     config, state = _object(answer, "config"), _object(answer, "state")
     try:
@@ -416,6 +436,7 @@ def _stream_of(answer: Json, *, bucket: str, rule: KeyRule) -> Stream:
         unfit=_unfit(config, own_rule(bucket).prefix.decode() if bucket else ""),
         rule_name=rule.name,
         inactive_ns_max=_inactive_ns_max(config),
+        peer_troubles=tuple(peer_troubles(answer)),
     )
 
 

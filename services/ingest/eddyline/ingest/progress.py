@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eddyline.core.clock import Clock
+    from eddyline.ingest.stream import Stream
 
 State = Literal[
     "CONNECTING",
@@ -114,6 +115,7 @@ class Progress:
         self._decision = ""
         self._decision_s = self._since_s
         self._cautions: tuple[str, ...] = ()
+        self._peers: tuple[str, ...] = ()
         self._file_drift = self._file_note = ""
         self._rate = Rate()
         self.changed = asyncio.Event()
@@ -138,18 +140,18 @@ class Progress:
         """What of its bucket's or stream's settings may lose revisions, as last seen, each for people."""
         return self._cautions
 
-    @cautions.setter
-    def cautions(self, cautions: Sequence[str]) -> None:
-        taken = tuple(cautions[: WARNINGS_MAX - 1])
-        if taken != self._cautions:
-            self._cautions = taken
+    def looked_at(self, stream: Stream) -> None:
+        """The stream was asked for: its settings, and its servers."""
+        cautions, peers = tuple(stream.cautions), stream.peer_troubles
+        if (cautions, peers) != (self._cautions, self._peers):
+            self._cautions, self._peers = cautions, peers
             self.changed.set()
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """All that there is to warn of, each for people."""
-        told = (*warnings_of(self._cautions), *filter(None, (self._file_note,)))
-        return tuple(_cut(warning) for warning in told)
+        told = (*filter(None, (self._file_note,)), *warnings_of(self._cautions), *self._peers)
+        return tuple(_cut(warning) for warning in told[:WARNINGS_MAX])
 
     def in_file(self, drift: str, note: str) -> None:
         """How it differs from the sources file, and what else the next report tells of that; "" = nothing."""

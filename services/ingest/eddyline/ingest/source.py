@@ -373,6 +373,7 @@ class SourceRun:
             changed=lambda look, through: count_changed(self._acceptance(Verdict(look), name, 0), through),
             resumed=position is not None,
             look_s=self._around.look_s,
+            on_look=self._cautions.tell,
         )
         while True:
             if not (level or consumer.failed):

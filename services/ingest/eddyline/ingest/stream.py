@@ -56,6 +56,7 @@ class Stream:
     message_count: int
     subject_count: int
     unfit: str = ""
+    peer_troubles: tuple[str, ...] = ()
     rule_name: str = ""
     inactive_ns_max: int = 0
 

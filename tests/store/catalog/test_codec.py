@@ -52,6 +52,14 @@ STOPPED_TOPIC = replace(
 )
 
 
+REPLAYING_HEAD = replace(HEAD, wal=(WalPosition(0, 5, 2, -1, 8192), WalPosition(1, 1, 1, -1)))
+
+
+def test_head_of_a_replay_that_was_cut_off_has_the_golden_bytes() -> None:
+    assert encode_head(REPLAYING_HEAD) == golden("catalog-head-2.bin")
+    assert decode_head(golden("catalog-head-2.bin"), "file") == REPLAYING_HEAD
+
+
 def as_stored(topics: tuple[TopicEntry, ...]) -> list[KeyValue]:
     """All keys of a catalog, in order."""
     encoded = [encode_topic(topic) for topic in topics]
@@ -245,8 +253,8 @@ def test_later_format_is_told_as_such() -> None:
     later = sealed(encoded.key, b"\x04" + encoded.record[1:-8])
     with pytest.raises(NewerFormat, match="has format 4"):
         decode_topic(encoded.key, later, {}, "file")
-    body = json.loads(encode_head(HEAD)[:-8]) | {"format": 2}
-    with pytest.raises(NewerFormat, match="has format 2"):
+    body = json.loads(encode_head(HEAD)[:-8]) | {"format": 3}
+    with pytest.raises(NewerFormat, match="has format 3"):
         decode_head(sealed(HEAD_KEY, json.dumps(body).encode()), "file")
 
 

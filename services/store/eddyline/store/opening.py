@@ -1,7 +1,7 @@
 """Opening a store's parts in the order that keeps them right: catalog, WAL shards, fold; nothing is served meanwhile.
 
 The catalog is part of the truth: where it is missing, or older than what the WAL's marks say of it, the start is refused
-(`CatalogLost`) and nothing is changed. A replay takes the catalog along at the ends of files, so that a kill half-way does
+(`CatalogLost`) and nothing is changed. A replay takes the catalog along, between two frames, so that a kill half-way does
 not begin it anew.
 Threading: but for `recover` the functions are blocking, and run on the threads that own what they open.
 """
@@ -49,8 +49,12 @@ if TYPE_CHECKING:
     from eddyline.store.storage.wal import Location
 
 _HOUR_MS: Final = 3_600_000
-REPLAYED_BYTES_MAX: Final = 256 << 20
-"""Bytes replayed between two checkpoints of a replay: a second of it, and what the next start repeats at most."""
+REPLAYED_BYTES_MAX: Final = 64 << 20
+REPLAYED_S_MAX: Final = 5.0
+"""Bytes and seconds of a replay between two times that the catalog takes down how far it is: what the next start repeats at
+most, where this one is killed. A step of 100 topics takes some ms, one of 100 000 seconds."""
+STEP_SHARE_MAX: Final = 4
+"""So many times as long as such a step took the replay goes on at least before the next: they take a fifth of it at most."""
 NO_CHECKPOINT: Final = CatalogHead(0, "", 1, (), ())
 
 
@@ -103,8 +107,10 @@ class WalOpening:
         fold: Fold,
         tell: Callable[[RecoveryProgress], None],
         file_bytes: int,
+        clock: Clock,
     ) -> None:
         self._fs = fs
+        self._clock = clock
         self._layout = layout
         self._catalog = catalog
         self._head = head
@@ -114,7 +120,10 @@ class WalOpening:
         self._tell = tell
         self._file_bytes = file_bytes
         self._total_bytes = 0
-        self._checkpoint_bytes = 0
+        self._known_bytes = 0
+        self._step_bytes = 0
+        self._step_s = clock.monotonic_s()
+        self._step_took_s = 0.0
 
     def run(self, positions: Sequence[WalPosition], before: Identity | None) -> list[Wal]:
         """Recover all; what was opened is closed where one fails.
@@ -126,14 +135,17 @@ class WalOpening:
         for position in positions:
             self._layout.make_directories(self._fs, shard=position.shard)
         name_files(self._fs, self._layout, positions)
-        self._total_bytes = sum(map(self._bytes_of, positions))
-        self._tell(RecoveryProgress(0, self._total_bytes))
+        self._total_bytes = sum(self._bytes_of(position, position.data_number) for position in positions)
+        self._known_bytes = self._total_bytes - sum(
+            self._bytes_of(position, position.state_number) - position.state_offset for position in positions
+        )
+        self._tell_progress()
         wals = list[Wal]()
         try:
             for index, position in enumerate(positions):
                 wals.append(self._recover(position, before, done))
                 end = wals[-1].end
-                done[index] = position._replace(state_number=end.file_number, previous_bytes=-1)
+                done[index] = position._replace(state_number=end.file_number, previous_bytes=-1, state_offset=0)
         except BaseException:
             for wal in wals:
                 wal.close()
@@ -141,7 +153,7 @@ class WalOpening:
         return wals
 
     def _recover(self, position: WalPosition, before: Identity | None, done: list[WalPosition]) -> Wal:
-        shard, state_number, data_number, previous_bytes = position
+        shard, state_number, data_number, previous_bytes, state_offset = position
         directory = self._layout.wal_shard(shard)
         if not self._head.checkpoint:
             self._check_complete(shard)
@@ -149,13 +161,15 @@ class WalOpening:
         left = None
         if before is not None and shard == 0 and before.wal_number >= data_number:
             left = WalEnd(before.wal_number, before.wal_bytes)
-        take = self._replay.shard(state_number)
-        at = [data_number]
+        take = self._replay.shard(state_number, state_offset)
+        state, at = (state_number, state_offset), [data_number]
 
         def on_frame(frame: Frame, location: Location) -> None:
             if location.file_number != at[0]:
-                self._file_ends(shard, location.file_number, done)
+                self._tell_progress()
                 at[0] = location.file_number
+            if location[:2] > state and self._step_is_due():
+                self._step(shard, location, done)
             try:
                 take(frame, location)
             except (BadBody, KeyError, ValueError) as error:
@@ -174,6 +188,7 @@ class WalOpening:
             first_number=data_number,
             settled=WalEnd(state_number - 1, previous_bytes) if previous_bytes >= 0 else None,
             expected=left,
+            replayed=WalEnd(state_number, state_offset),
             checkpoint=self._head.checkpoint,
             on_mark=self._mark,
         )
@@ -208,15 +223,29 @@ class WalOpening:
                 path=str(self._layout.catalog),
             )
 
-    def _file_ends(self, shard: int, number: int, done: list[WalPosition]) -> None:
-        """All files below `number` are replayed: say so, and take the catalog along where that is worth it."""
-        self._tell(RecoveryProgress(min(self._replay.bytes, self._total_bytes), self._total_bytes))
-        if number <= done[shard].state_number or self._replay.bytes - self._checkpoint_bytes < REPLAYED_BYTES_MAX:
-            return
-        self._checkpoint_bytes = self._replay.bytes
+    def _step_is_due(self) -> bool:
+        passed_s = self._clock.monotonic_s() - self._step_s
+        if passed_s < self._step_took_s * STEP_SHARE_MAX:
+            return False
+        return (
+            self._replay.bytes - self._known_bytes - self._step_bytes >= REPLAYED_BYTES_MAX
+            or passed_s >= REPLAYED_S_MAX
+        )
+
+    def _step(self, shard: int, location: Location, done: list[WalPosition]) -> None:
+        """All frames before `location` are replayed: take that down. The file's frames need not be durable yet."""
+        began_s = self._clock.monotonic_s()
+        self._tell_progress()
         self._replay.flush()
         self._fold.sync()
-        done[shard] = done[shard]._replace(state_number=number, previous_bytes=-1)
+        file = self._fs.open(wal_file(self._layout.wal_shard(shard), location.file_number))
+        try:
+            file.fsync()
+        finally:
+            file.close()
+        done[shard] = done[shard]._replace(
+            state_number=location.file_number, previous_bytes=-1, state_offset=location.offset
+        )
         sources = self._replay.sources
         entries = [entry_of(topic, _source_of(sources.get(topic.id))) for topic in self._table.dirty]
         known = with_garbage(self._head, self._replay, self._layout)
@@ -224,11 +253,20 @@ class WalOpening:
         self._catalog.write(self._head, entries, sorted(self._table.gone))
         self._table.dirty.clear()
         self._table.gone.clear()
+        self._step_bytes = self._replay.bytes - self._known_bytes
+        self._step_s = self._clock.monotonic_s()
+        self._step_took_s = self._step_s - began_s
 
-    def _bytes_of(self, position: WalPosition) -> int:
+    def _tell_progress(self) -> None:
+        """Of what the catalog does not know: what it knows is only read."""
+        total_bytes = max(self._total_bytes - self._known_bytes, 0)
+        done_bytes = min(max(self._replay.bytes - self._known_bytes, 0), total_bytes)
+        self._tell(RecoveryProgress(done_bytes, total_bytes))
+
+    def _bytes_of(self, position: WalPosition, first_number: int) -> int:
         directory, total = self._layout.wal_shard(position.shard), 0
         for number in wal_numbers(self._fs.listdir(directory)):
-            if number >= position.data_number:
+            if number >= first_number:
                 file = self._fs.open(wal_file(directory, number))
                 try:
                     total += file.size()
@@ -313,6 +351,7 @@ async def recover(
         fold=fold,
         tell=machine.tell,
         file_bytes=settings.wal_file_bytes,
+        clock=machine.clock,
     )
     positions = positions_of(head, fs, layout, wal_shards=settings.wal_shards)
     wals = await workers.wals[0].submit(partial(opening.run, positions, before))

@@ -1,6 +1,7 @@
 """Recovery: from the catalog and the WAL's frames to topics, sources and fold, before anything is served.
 
-The catalog says how everything was at a checkpoint: at the beginning of file `state_number` of each WAL shard. Frames
+The catalog says how everything was at a checkpoint: at the beginning of file `state_number` of each WAL shard, or at
+a frame in it, where a replay was cut off. Frames
 before it, kept because no segment has their records yet, and frames that were carried are only indexed; frames behind it
 are applied. Replay decides nothing: it applies frames in order and reads no clock. What depends on the machine (were bytes
 lost?) is decided after it, and logged (`losses.py`).
@@ -82,9 +83,9 @@ class Replay:
         self.bytes = 0
         self.fold_is_ahead = False
 
-    def shard(self, state_number: int) -> Callable[[Frame, Location], None]:
-        """Where the frames of one shard go; `state_number` is the first file whose frames the catalog does not know."""
-        return partial(self._frame, state_number)
+    def shard(self, state_number: int, state_offset: int = 0) -> Callable[[Frame, Location], None]:
+        """Where the frames of one shard go; the catalog knows those before `state_offset` of file `state_number`."""
+        return partial(self._frame, (state_number, state_offset))
 
     def begin(self, fold: Fold) -> None:
         """The catalog's topics are in the table: see which folds do not reach the catalog's moment."""
@@ -93,13 +94,14 @@ class Replay:
             if topic.kind is Kind.KV and self._applied.get(topic.id, 0) < topic.head_seq:
                 self.behind.add(topic.id)
 
-    def _frame(self, state_number: int, frame: Frame, location: Location) -> None:
+    def _frame(self, state: tuple[int, int], frame: Frame, location: Location) -> None:
         """Apply one frame. A frame of a topic that a later frame deletes is applied too, and goes with it."""
         self.frame_count += 1
         self.bytes += frame.frame_len
-        if frame.type == FrameType.APPEND and (location.file_number < state_number or frame.flags & CARRIED):
+        is_known = location[:2] < state
+        if frame.type == FrameType.APPEND and (is_known or frame.flags & CARRIED):
             self._index(frame, location)
-        elif location.file_number >= state_number:
+        elif not is_known:
             self._apply(frame, location)
 
     def _index(self, frame: Frame, location: Location) -> None:

@@ -108,7 +108,7 @@ def reshard(
 
 def name_files(fs: Fs, layout: Layout, positions: Sequence[WalPosition]) -> None:
     """Give the files that the catalog names, and that wait for their names, those names. Blocking."""
-    for shard, state_number, data_number, _ in positions:
+    for shard, state_number, data_number, *_ in positions:
         directory = layout.wal_shard(shard)
         names = fs.listdir(directory)
         waiting = [number for name in names if (number := parse_wal_temporary(name)) is not None]
@@ -193,7 +193,7 @@ def _open(
     due = {topic.id: len(topic.index) for topic in table.with_frames()}
     wals = list[Wal]()
     try:
-        for shard, state_number, data_number, previous_bytes in positions:
+        for shard, state_number, data_number, previous_bytes, _ in positions:
             settled = WalEnd(state_number - 1, previous_bytes) if previous_bytes >= 0 else None
             wals.append(
                 Wal.recover(

@@ -33,7 +33,8 @@ class CatalogFailed(Exception):
 
 
 class WalPosition(NamedTuple):
-    """Where one WAL shard is read from. All files below `state_number` are reflected in the catalog: replay begins there.
+    """Where one WAL shard is read from. All files below `state_number`, and that one's frames below `state_offset`, are
+    reflected in the catalog: replay begins there. An offset is left by a replay that was cut off.
 
     Files from `data_number` on hold frames that no segment has yet; those below `state_number` are only indexed.
     `previous_bytes` is the bytes of frames of file `state_number` - 1; -1 = there is none.
@@ -43,6 +44,7 @@ class WalPosition(NamedTuple):
     state_number: int
     data_number: int
     previous_bytes: int
+    state_offset: int = 0
 
 
 class ErasingEntry(NamedTuple):

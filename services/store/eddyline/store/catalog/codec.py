@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 LATER_FORMAT: Final = 2
-"""That of a topic's record whose source has settings or orders, or that was imported. Every other one is of `FORMAT`, and
-the head."""
+"""That of a topic's record whose source has settings or orders, or that was imported, and of a head whose replay was cut
+off. Every other one is of `FORMAT`."""
 STOP_FORMAT: Final = 3
 """That of a topic's record whose source has a stop that only a resync ends."""
 HEAD_KEY: Final = b"H"
@@ -125,11 +125,11 @@ def encode_head(head: CatalogHead) -> bytes:
     """The value of `HEAD_KEY`."""
     body = {
         "checkpoint": head.checkpoint,
-        "format": FORMAT,
+        "format": LATER_FORMAT if any(position.state_offset for position in head.wal) else FORMAT,
         "garbage": list(head.garbage),
         "next_topic_id": head.next_topic_id,
         "store_id": head.store_id,
-        "wal": [position._asdict() for position in head.wal],
+        "wal": [{key: n for key, n in one._asdict().items() if n or key != "state_offset"} for one in head.wal],
     }
     if head.erasing:
         body["erasing"] = [entry._asdict() for entry in head.erasing]
@@ -144,14 +144,13 @@ def decode_head(value: bytes, file: str) -> CatalogHead:
     """
     try:
         body = json.loads(_unsealed(HEAD_KEY, value, file))
-        _check_format(HEAD_KEY, body["format"], file)
+        _check_format(HEAD_KEY, body["format"], file, newest=LATER_FORMAT)
         return CatalogHead(
             checkpoint=body["checkpoint"],
             store_id=body["store_id"],
             next_topic_id=body["next_topic_id"],
             wal=tuple(
-                WalPosition(wal["shard"], wal["state_number"], wal["data_number"], wal["previous_bytes"])
-                for wal in body["wal"]
+                WalPosition(**{name: wal[name] for name in WalPosition._fields if name in wal}) for wal in body["wal"]
             ),
             garbage=tuple(body["garbage"]),
             erasing=tuple(

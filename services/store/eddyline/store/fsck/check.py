@@ -191,7 +191,7 @@ class DirectoryCheck:
             self._progress(f"WAL shard {position.shard}")
             directory = self._layout.wal_shard(position.shard)
             check = ShardCheck(self._fs, directory, position, self._findings, before=before, checkpoint=head.checkpoint)
-            check.run(_taking(self._replay.shard(position.state_number), directory))
+            check.run(_taking(self._replay.shard(position.state_number, position.state_offset), directory))
             self._files += check.file_count
             self._bytes += check.byte_count
             whole = whole and check.whole

@@ -84,7 +84,7 @@ class ShardCheck:
     def _numbers(self) -> list[int]:
         names = self._fs.listdir(self._directory) if self._fs.exists(self._directory) else []
         present = set(wal_numbers(names))
-        shard, state_number, data_number, previous_bytes = self._position
+        shard, state_number, data_number, previous_bytes, _ = self._position
         for name in names:
             number = parse_wal_temporary(name)
             if number is not None and number not in present and data_number <= number < state_number:
@@ -121,6 +121,7 @@ class ShardCheck:
             complete=complete,
             before=previous,
             on_mark=self._mark,
+            synced_to=self._position.state_offset if number == self._position.state_number else 0,
         )
         try:
             end = replay.replay(on_frame)
@@ -144,7 +145,7 @@ class ShardCheck:
 
     def _is_settled(self, found: WalEnd) -> bool:
         """Whether a file ends where a checkpoint closed it, if one did."""
-        _, state_number, _, previous_bytes = self._position
+        _, state_number, _, previous_bytes, _ = self._position
         return found.file_number != state_number - 1 or previous_bytes in (-1, found.file_bytes)
 
     def _check_settled(self, found: WalEnd) -> None:

@@ -74,7 +74,9 @@ class FileReplay:
         complete: bool,
         before: WalEnd | None,
         on_mark: Callable[[int], None],
+        synced_to: int = 0,
     ) -> None:
+        """`synced_to` = what the catalog knows to be durable of the file: a bad frame below it is corruption."""
         self._fs = fs
         self._directory = directory
         self._shard = shard
@@ -82,6 +84,7 @@ class FileReplay:
         self._complete = complete
         self._before = before
         self._on_mark = on_mark
+        self._synced_to = synced_to
         self._data = b""
 
     def replay(self, on_frame: Callable[[Frame, Location], None]) -> WalEnd:
@@ -100,8 +103,16 @@ class FileReplay:
                 on_frame(frame, location)
 
         end = scan(
-            self._data, path, shard=self._shard, file_number=self._number, complete=self._complete, on_frame=take
+            self._data,
+            path,
+            shard=self._shard,
+            file_number=self._number,
+            complete=self._complete,
+            on_frame=take,
+            synced_to=self._synced_to,
         )
+        if end < self._synced_to:
+            raise corrupt(path, end, f"it ends there, the catalog knows {self._synced_to} bytes of it")
         return WalEnd(self._number, end)
 
     def tail(self, end: WalEnd) -> Tail:
@@ -164,14 +175,16 @@ def scan(
     file_number: int,
     complete: bool,
     on_frame: Callable[[Frame, Location], None],
+    synced_to: int = 0,
 ) -> int:
-    """Give each frame of a file to `on_frame`; the offset where they end. `complete` = the file has a successor.
+    """Give each frame of a file to `on_frame`; the offset where they end. `complete` = the file has a successor;
+    `synced_to` = where it has none, what is known to be durable.
 
     Raises:
         DataCorrupt: a bad frame below S. NewerFormat: one that a later version wrote.
     """
     view = memoryview(data)
-    synced_to = len(data) if complete else 0
+    synced_to = len(data) if complete else synced_to
     offset = 0
     while offset < len(data):
         try:

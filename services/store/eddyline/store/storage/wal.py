@@ -139,16 +139,18 @@ class Wal:
         first_number: int = 1,
         settled: WalEnd | None = None,
         expected: WalEnd | None = None,
+        replayed: WalEnd | None = None,
         checkpoint: int = 0,
         on_mark: Callable[[int], None] = lambda number: None,
     ) -> Wal:
         """Replay every frame in order, cut the newest file at its end, and open the next number.
 
         `directory` exists; its files are those from `first_number` on, and older ones that a checkpoint has left: those
-        go. `settled` = where a file ended that a checkpoint has closed. `on_mark` gets the number of the checkpoint that
-        was the last one when each file was opened. `expected` = where a clean stop left the log: any
-        other end is corruption, and nothing is cut; a file number alone (0 bytes) = a file there must be, at least that.
-        Files without a frame do not move the end: a start that went no further than opening one leaves them. Blocking.
+        go. `replayed` = how far a replay that was cut off has come: it is durable. `settled` = where a file ended that a
+        checkpoint has closed. `on_mark` gets the number of the checkpoint that was the last one when each file was opened.
+        `expected` = where a clean stop left the log: any other end is corruption, and nothing is cut; a file number alone
+        (0 bytes) = a file there must be, at least that. Files without a frame do not move the end: a start that went no
+        further than opening one leaves them. Blocking.
 
         Raises:
             DataCorrupt: by the cut-or-corruption rule, or where a file is missing. Whatever `on_mark` raises.
@@ -161,7 +163,14 @@ class Wal:
         for number in numbers:
             is_newest = number == numbers[-1]
             scanned = FileReplay(
-                fs, directory, shard, number=number, complete=not is_newest, before=before, on_mark=on_mark
+                fs,
+                directory,
+                shard,
+                number=number,
+                complete=not is_newest,
+                before=before,
+                on_mark=on_mark,
+                synced_to=replayed.file_bytes if replayed is not None and replayed.file_number == number else 0,
             )
             before = scanned.replay(on_frame)
             ends[number] = before.file_bytes
@@ -173,12 +182,7 @@ class Wal:
                 )
             end = before if before.file_bytes else end
             if is_newest:
-                if expected is not None and expected.file_bytes and end != expected:
-                    raise corrupt(
-                        wal_file(directory, max(end.file_number, expected.file_number)),
-                        end.file_bytes if end.file_number >= expected.file_number else 0,
-                        f"a clean stop left the log at {expected.file_bytes} bytes of file {expected.file_number:016x}",
-                    )
+                _check_end(directory, end, expected)
                 tail = scanned.cut(before)
         for number in found:
             if number < first_number:
@@ -417,6 +421,16 @@ def _check_all_there(
         raise corrupt(wal_file(directory, settled.file_number), 0, "the file is missing")
     if expected is not None and (not numbers or numbers[-1] < expected.file_number):
         raise corrupt(wal_file(directory, expected.file_number), 0, "the file is missing")
+
+
+def _check_end(directory: Path, end: WalEnd, expected: WalEnd | None) -> None:
+    """Raises DataCorrupt where a clean stop left the log at another end."""
+    if expected is not None and expected.file_bytes and end != expected:
+        raise corrupt(
+            wal_file(directory, max(end.file_number, expected.file_number)),
+            end.file_bytes if end.file_number >= expected.file_number else 0,
+            f"a clean stop left the log at {expected.file_bytes} bytes of file {expected.file_number:016x}",
+        )
 
 
 def read_frame(fs: Fs, directory: Path, shard: int, location: Location) -> Frame:

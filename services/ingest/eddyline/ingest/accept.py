@@ -29,7 +29,7 @@ from eddyline.core.record import Gap, GapReason, Op, Record
 from eddyline.ingest.batch import VERSION_BYTES, gap_record
 from eddyline.ingest.consumer import Consumer, ConsumerLost
 from eddyline.ingest.filters import Filter
-from eddyline.ingest.holes import reason_of_loss, source_gap
+from eddyline.ingest.holes import source_gap, why_lost
 from eddyline.ingest.pieces import apply_cut
 from eddyline.ingest.position import Position
 from eddyline.ingest.resync import Resynced, apply_changes, resync, vanished
@@ -87,7 +87,8 @@ async def accept(given: Acceptance, position: Position) -> Resynced:
     rows = [gap_record(gap) for gap in _unread(position, given.lost_to)]
     rows += [Record(op=Op.DELETE, key=key, version=version) for key in gone]
     if at.revision and stream.created_ns != position.created_ns:
-        rows.append(gap_record(source_gap(stream, 1, at.revision, reason_of_loss(stream))))
+        reason = await why_lost(given.jetstream, stream)
+        rows.append(gap_record(source_gap(stream, 1, at.revision, reason)))
     await apply_changes(given.forward, rows, position, end=at)
     told = max(given.lost_to, position.revision)
     lost = f", gap {position.revision + 1}-{told}" if told > position.revision else ""

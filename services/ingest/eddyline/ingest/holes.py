@@ -2,6 +2,7 @@
 
 * With a limit of messages a subject (every bucket) an old revision goes when its key is written again: a hole is
   superseded, and silent.
+* Unless it was purged: a hole that reaches below the first revision, and that newer writes do not explain (`why_lost`).
 * Where the stream may also evict, a hole that reaches below its first revision is overrun: it left before we read it. Not
   so where the message before the hole is younger than the shortest life a message has there: then only a newer write
   of the same key can have removed what followed it, which keeps hot keys of buckets with a time to live silent.
@@ -42,9 +43,22 @@ def source_gap(stream: Stream, first: int, last: int, reason: GapReason = GapRea
     return Gap(0, 0, reason, source_identity=stream.identity, source_first=first, source_last=last)
 
 
-def reason_of_loss(stream: Stream) -> GapReason:
-    """Why revisions before the stream's first one are missing."""
-    return GapReason.SOURCE_GAP if stream.may_evict else GapReason.SUPERSEDED
+async def why_lost(jetstream: JetStream, stream: Stream, *, gone: bool = False) -> GapReason:
+    """Why revisions before the stream's first one are missing: SUPERSEDED where newer writes of the same keys can have
+    removed all of them, else SOURCE_GAP. `gone` = keys are known to have left, the newest message of each with them.
+
+    The settings do not tell a purge. What does: nothing is left, or no key has as many messages as the stream keeps of one,
+    so that none of its own can have been in the way. A purge of a bucket that keeps one, whose keys were all written again,
+    looks like those writes alone, and is told as them.
+
+    Raises:
+        BucketNotFound, NatsUnreachable.
+    """
+    if gone or stream.may_evict or stream.history == 0 or stream.message_count == 0:
+        return GapReason.SOURCE_GAP
+    if stream.history > 1 and (await jetstream.subjects(stream)).most < stream.history:
+        return GapReason.SOURCE_GAP
+    return GapReason.SUPERSEDED
 
 
 def with_misfits(stream: Stream, chunk: Chunk, gaps: Sequence[PlacedGap]) -> Sequence[PlacedGap]:
@@ -63,17 +77,20 @@ def tail_gap(stream: Stream, at_revision: int, target: int) -> Batch | None:
 
 
 async def find_holes(jetstream: JetStream, stream: Stream, chunk: Chunk) -> Holes:
-    """Judge the holes of a chunk; asks for the stream's state at most once, and only where that decides.
+    """Judge the holes of a chunk; asks for the stream's state at most once, for its subjects too, and only where that
+    decides.
 
     Raises:
         BucketNotFound, NatsUnreachable.
     """
     if not chunk.jumps or not (stream.plain or stream.may_evict):
         return NO_HOLES
-    if not stream.may_evict:
-        return Holes(_told(stream, chunk.jumps), overrun=False) if stream.history == 0 else NO_HOLES
+    if not stream.may_evict and stream.history == 0:
+        return Holes(_told(stream, chunk.jumps), overrun=False)
     now = await jetstream.again(stream)
     lost = [jump for jump in chunk.jumps if _is_overrun(jump, now)]
+    if lost and await why_lost(jetstream, now, gone=now.subject_count < stream.subject_count) is GapReason.SUPERSEDED:
+        return NO_HOLES
     evicted = [jump._replace(revision=min(jump.revision, now.first_revision)) for jump in lost]
     first = evicted[0] if evicted else None
     if stream.plain and stream.history == 0:
@@ -88,4 +105,5 @@ def _told(stream: Stream, jumps: Sequence[Jump]) -> tuple[PlacedGap, ...]:
 def _is_overrun(jump: Jump, stream: Stream) -> bool:
     if stream.first_revision <= jump.after_revision + 1:
         return False
-    return stream.lifetime_ns_min == 0 or stream.server_ns - jump.after_ns >= stream.lifetime_ns_min
+    is_bounded = stream.may_evict and stream.lifetime_ns_min > 0
+    return not is_bounded or stream.server_ns - jump.after_ns >= stream.lifetime_ns_min

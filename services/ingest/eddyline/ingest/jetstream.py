@@ -82,10 +82,12 @@ class MadeConsumer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Subjects:
-    """All subjects of a bucket that have a message. `paged` = not read at one moment."""
+    """All subjects of a bucket that have a message. `paged` = not read at one moment; `most` = messages of the subject that
+    has most."""
 
     names: frozenset[bytes]
     paged: bool
+    most: int = 0
 
 
 class JetStream:
@@ -157,7 +159,7 @@ class JetStream:
             BucketNotFound, NatsUnreachable: nothing is known then.
         """
         names: set[bytes] = set()
-        offset = 0
+        offset = most = 0
         for page in range(PAGES_MAX):
             body: Json = {"subjects_filter": stream.filter_subject, "offset": offset}
             path = f"STREAM.INFO.{stream.name}"
@@ -165,11 +167,13 @@ class JetStream:
             if time_ns(_text(answer, "created")) != stream.created_ns:
                 raise NatsUnreachable(f"stream {stream.name} was made anew while its subjects were listed")
             found = _object(answer, "state").get("subjects")
-            listed = [name.encode() for name in found] if isinstance(found, dict) else []
+            held = found if isinstance(found, dict) else {}
+            listed = [name.encode() for name in held]
             names.update(listed)
+            most = max([most, *held.values()])
             offset += len(listed)
             if not listed or offset >= _number(answer, "total"):
-                return Subjects(frozenset(names), paged=page > 0)
+                return Subjects(frozenset(names), page > 0, most)
         raise NatsUnreachable(f"the subjects of {stream.name} did not end after {PAGES_MAX} pages")
 
     async def stray_subjects(self, stream: Stream) -> StraySubjects | None:

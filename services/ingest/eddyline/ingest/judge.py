@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal
 
+from eddyline.core.record import GapReason
 from eddyline.core.source import KEPT_STOP
+from eddyline.ingest.holes import why_lost
 from eddyline.ingest.jetstream import nameable
 from eddyline.ingest.position import NO_TIME, decode_position, sample_of
 
@@ -89,7 +91,7 @@ async def judge(
         if (held := held_stop(stop, position)) is not None:
             raise held
         await _compare(jetstream, stream, position)
-        _check_expiry(definition, stream, position)
+        await _check_expiry(jetstream, definition, stream, position)
     except SourceStopped as stopped:
         if resync_serial > position.resync_serial:
             is_other = stopped.state != "CURSOR_EXPIRED"
@@ -146,8 +148,10 @@ def oversize(source: str, why: str, place: str) -> SourceStopped:
     return SourceStopped("OVERSIZE", f"{why}; {way_out}: {place}")
 
 
-def _check_expiry(definition: SourceDefinition, stream: Stream, position: Position) -> None:
-    if stream.first_revision > position.revision + 1 and stream.may_evict and definition.on_expired == "STOP":
+async def _check_expiry(jetstream: JetStream, definition: SourceDefinition, stream: Stream, position: Position) -> None:
+    if definition.on_expired != "STOP" or stream.first_revision <= position.revision + 1:
+        return
+    if await why_lost(jetstream, stream) is GapReason.SOURCE_GAP:
         raise expired(stream, position.revision + 1, stream.first_revision - 1)
 
 

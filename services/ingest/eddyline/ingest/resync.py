@@ -23,7 +23,7 @@ from eddyline.core.batch import Batch
 from eddyline.core.errors import EddylineError
 from eddyline.core.record import Op, Record
 from eddyline.ingest.batch import CHANGES_RECORDS_MAX, VERSION_BYTES, gap_record
-from eddyline.ingest.holes import reason_of_loss, source_gap
+from eddyline.ingest.holes import source_gap, why_lost
 from eddyline.ingest.jetstream import nameable
 from eddyline.ingest.pieces import apply_cut
 from eddyline.ingest.position import Position, revision_of
@@ -73,7 +73,8 @@ async def resync(
     version = resume.to_bytes(VERSION_BYTES, "big")
     rows = [Record(op=Op.DELETE, key=key, version=version) for key in gone]
     if lost:
-        rows.insert(0, gap_record(source_gap(stream, at + 1, resume, reason_of_loss(stream))))
+        reason = await why_lost(jetstream, stream, gone=bool(gone))
+        rows.insert(0, gap_record(source_gap(stream, at + 1, resume, reason)))
     if rows:
         here = position or Position(stream.created_ns, 0, resync_serial=resync_serial, time_ns=stream.server_ns)
         end = here.passed(resume, stream.server_ns) if lost else None

@@ -383,7 +383,7 @@ class SourceRun:
                 if reason:
                     self._values_due = reason if audit.values_differ else ""
                     self._resync_for(reason, consumer)
-            chunk = await (self._taken(consumer, audit.wait_s) if level else consumer.take())
+            chunk = await self._taken(consumer, audit.wait_s if level else self._around.look_s)
             if chunk is None:
                 continue
             self.progress.saw(max(chunk.last_revision, consumer.last_seen_revision))
@@ -443,9 +443,9 @@ class SourceRun:
             if not consumer.drained:
                 return False
             following = await self._around.jetstream.next_message(stream, at + 1)
-            if following is not None and following["seq"] <= target:
-                return False
-            if following is None and (await self._around.jetstream.again(stream)).first_revision > at + 1:
+            if following is not None:
+                return False  # it comes, and what is missing before it is judged then
+            if (await self._around.jetstream.again(stream)).first_revision > at + 1:
                 self._resync_for(f"{stream.origin} was purged before it was read", consumer)
                 return False
             if consumer.drained:  # nothing came while we asked

@@ -15,6 +15,7 @@ from eddyline.cli.confirm import confirm
 from eddyline.cli.failure import CommandError
 from eddyline.core.batch import Batch
 from eddyline.core.deletion import DeleteResult
+from eddyline.core.errors import InvalidArgument
 from eddyline.core.match import Match, MatchField, MatchKind
 from eddyline.core.record import Op, Record
 from eddyline.core.topic import Kind, TopicConfig, TopicInfo
@@ -99,6 +100,55 @@ async def test_a_delete_by_key_says_that_live_values_went_which_are_not_counted(
             "deleted 1 record of t; its log is empty now, its head is 2\n",
         )
         assert (await command.text("get", "t", "k3"))[0] == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--key", "k2"),
+        ("--key-prefix", "k"),
+        ("--key-prefix", ""),
+        ("--tag", "a:1"),
+        ("--tag-prefix", "a:"),
+        ("--key", "k", "--before", "4"),
+        ("--tag-prefix", "", "--before", "99"),
+        ("--before", "99"),
+        ("--key", "nobody"),
+    ],
+)
+async def test_a_dry_run_counts_what_the_delete_then_takes(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served_store(tmp_path / "store") as store:
+        command = command_at(store.address, monkeypatch)
+        await store.link.create_topic("t", Kind.LOG, TopicConfig())
+        rows = [Record(key=key, tag=tag, data=b"v") for key in (b"k", b"k2", b"x", None) for tag in ("a:1", "b", None)]
+        await append(store.link, "t", Batch.from_rows(rows))
+        await store.link.delete_records("t", before_seq=3, match=None)
+        code, (dry,) = await command.run("delete", "t", *words, "--dry-run")
+        assert (code, dry["dry_run"], dry["is_exact"], dry["earliest_seq"]) == (0, True, True, 3)
+        assert (await store.link.get_topic("t")).record_count == 10
+        _, (done,) = await command.run("delete", "t", *words, "--yes")
+        assert dry["would_delete_count"] == done["deleted_count"]
+
+
+async def test_a_dry_run_reads_nothing_for_a_bound_and_refuses_what_the_delete_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served_store(tmp_path / "store") as store:
+        command = command_at(store.address, monkeypatch)
+        await store.link.create_topic("t", Kind.KV, TopicConfig())
+        assert (await command.text("delete", "t", "--key", "k", "--dry-run"))[1] == (
+            "would delete 0 records of t, and what live values match; nothing was deleted\n"
+        )
+        for _ in range(3):
+            await append(store.link, "t", Batch.from_rows([Record(op=Op.PUT, key=b"k", data=b"v")]))
+        assert (await command.text("delete", "t", "--before", "3", "--dry-run"))[1] == (
+            "would delete at most 2 records of t; nothing was deleted\n"
+        )
+        for words in (("--dry-run",), ("--yes",)):
+            with pytest.raises(InvalidArgument):
+                await command.run("delete", "t", "--tag", "a", *words)
 
 
 async def test_a_person_is_asked_and_may_say_no(

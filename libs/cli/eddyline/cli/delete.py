@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.confirm import add_yes, confirm
 from eddyline.cli.failure import EXIT_OK
+from eddyline.cli.progress import Progress
 from eddyline.cli.quantity import counted
 from eddyline.cli.verb import add_verb, connected, limit
+from eddyline.core.errors import InvalidArgument
 from eddyline.core.shown import shown_bytes
 from eddyline.core.topic import Kind
 
@@ -16,12 +19,15 @@ if TYPE_CHECKING:
     import argparse
 
     from eddyline.cli.verb import Context, Subparsers
+    from eddyline.client.connect import Client
     from eddyline.core.match import Match
+    from eddyline.core.record import Record
+    from eddyline.core.topic import TopicInfo
 
 _EXAMPLE: Final = """
 eddyline delete access --before 5000
 eddyline delete prices --key BTC --yes
-eddyline delete access --tag-prefix user:17: --before 9000"""
+eddyline delete access --tag-prefix user:17: --before 9000 --dry-run"""
 _MORE: Final = """
 
 Deletes records for good, and tells no gap; with a bound and a match, those of which both is true. Records that come later
@@ -29,7 +35,11 @@ are not touched. On a KV topic --before alone trims the log and leaves the live 
 keys' revisions with their live values, also those whose records were evicted, which are not counted; tags are matched on
 logs only. The bytes leave the disk within the store's erase_within_h, or at once by `eddyline topic erase TOPIC`.
 
-JSON (-o json): topic, deleted_count, earliest_seq, head_seq, epoch."""
+--dry-run deletes nothing and counts what the same delete would take now: it reads the records that match, or the whole topic
+for --tag-prefix. For --before alone it says the bound without reading.
+
+JSON (-o json): topic, deleted_count, earliest_seq, head_seq, epoch; of --dry-run topic, dry_run, would_delete_count,
+is_exact (false = at most so many), earliest_seq, head_seq, epoch."""
 _MATCHES: Final = {
     "key": ("KEY", "EQ"),
     "key_prefix": ("KEY", "PREFIX"),
@@ -59,6 +69,7 @@ def add(subparsers: Subparsers) -> None:
     match.add_argument("--key-prefix", metavar="PREFIX", help="only of keys that start so; '' = any key")
     match.add_argument("--tag", help="only with this tag")
     match.add_argument("--tag-prefix", metavar="PREFIX", help="only with tags that start so; '' = any tag")
+    parser.add_argument("--dry-run", action="store_true", help="delete nothing, say how many records would be")
     add_yes(parser)
 
 
@@ -76,6 +87,8 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     name, match = arguments.topic, _match_of(arguments)
     async with connected(arguments, context, topic=arguments.topic) as client:
         topic = await client.get_topic(name)
+        if arguments.dry_run:
+            return await _dry_run(client, topic, arguments.before, match, context)
         question = (
             f"delete {_what(arguments.before, match)} from {name}, {topic.kind.name}, "
             f"{counted(topic.record_count, 'record')}, {topic.earliest_seq} to {topic.head_seq}?"
@@ -101,6 +114,66 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         },
     )
     return EXIT_OK
+
+
+async def _dry_run(client: Client, topic: TopicInfo, before: int, match: Match | None, context: Context) -> int:
+    """Say what a delete would take; nothing is changed, whatever the store's version."""
+    end_seq = min(before or topic.head_seq + 1, topic.head_seq + 1)
+    is_exact = match is not None or end_seq > topic.head_seq
+    count = min(topic.record_count, max(end_seq - topic.earliest_seq, 0))
+    if match is not None:
+        count = await _count(client, topic, end_seq, match, Progress(context.clock))
+    records = f"{'' if is_exact else 'at most '}{counted(count, 'record')} of {topic.name}"
+    if topic.kind is Kind.KV and match is not None:
+        records += ", and what live values match"
+    context.output.say(
+        f"would delete {records}; nothing was deleted",
+        {
+            "topic": topic.name,
+            "dry_run": True,
+            "would_delete_count": count,
+            "is_exact": is_exact,
+            "earliest_seq": topic.earliest_seq,
+            "head_seq": topic.head_seq,
+            "epoch": topic.epoch,
+        },
+    )
+    return EXIT_OK
+
+
+async def _count(client: Client, topic: TopicInfo, end_seq: int, match: Match, progress: Progress) -> int:
+    """How many live records below `end_seq` match.
+
+    Raises:
+        InvalidArgument: tags on a KV topic, which the delete refuses too.
+    """
+    from eddyline.client.events import Position, Records
+    from eddyline.core.read import RecordFilter
+
+    by_key = match.field.name == "KEY"
+    if topic.kind is Kind.KV and not by_key:
+        raise InvalidArgument("tags are matched on LOG topics only", field="match.field")
+    if not topic.record_count or end_seq <= topic.earliest_seq:
+        return 0
+    keys = (match.value,) if by_key and match.value else ()
+    tags = () if by_key or match.kind.name == "PREFIX" else (match.value.decode(errors="replace"),)
+    stream = client.stream(
+        topic.name,
+        after=Position(topic.epoch, topic.earliest_seq - 1),
+        end_seq=end_seq,
+        record_filter=RecordFilter(key_prefixes=keys, tags=tags),
+    )
+    count = 0
+    async with aclosing(stream) as events:
+        async for event in events:
+            if isinstance(event, Records):
+                count += sum(match.covers(record.key if by_key else _tag_bytes(record)) for record in event.records)
+                progress.tell(f"counting: {counted(count, 'record')} so far")
+    return count
+
+
+def _tag_bytes(record: Record) -> bytes | None:
+    return None if record.tag is None else record.tag.encode()
 
 
 def _match_of(arguments: argparse.Namespace) -> Match | None:

@@ -93,18 +93,20 @@ clients: ## Example clients in Node, Go and Java into build/clients, each where 
 	@libs/clients/build.sh || test $$? = 77
 
 IMAGE_ROLES := store ingest delivery spark
+# the command's is called tools
+dockerfile = $(if $(filter tools,$(1)),libs/cli,services/$(1))/Dockerfile
 IMAGE_TAG ?= 0.1.0
 SPARK_BASE ?= $(BASE)
 IMAGE_BUILD := docker build --quiet $(if $(OFFLINE),--build-arg PIP_ARGS="--no-index --find-links=/src/wheels")
 
 # where a build reaches no packages, they come along as wheels of this machine's Python
 build/wheels/.all: $(VENV)/.run constraints.txt | build
-	@$(BIN)/python -m pip wheel --quiet --wheel-dir build/wheels -c constraints.txt hatchling libs/api libs/core libs/client libs/export $(addprefix services/,$(IMAGE_ROLES))
+	@$(BIN)/python -m pip wheel --quiet --wheel-dir build/wheels -c constraints.txt hatchling libs/api libs/core libs/client libs/export libs/cli $(addprefix services/,$(IMAGE_ROLES))
 	@rm -f build/wheels/eddyline_*.whl && touch $@
 
-images: $(if $(OFFLINE),build/wheels/.all) ## An image a role, and their sizes (BASE=, SPARK_BASE=, IMAGE_TAG=; OFFLINE=1: a build reaches no packages)
-	@for role in $(IMAGE_ROLES); do base="$(BASE)"; test $$role = spark && base="$(SPARK_BASE)"; \
-	  $(IMAGE_BUILD) $${base:+--build-arg BASE=$$base} --file services/$$role/Dockerfile --tag eddyline-$$role:$(IMAGE_TAG) . > /dev/null || exit 1; done
+images: $(if $(OFFLINE),build/wheels/.all) ## An image a role and one of the command, and their sizes (BASE=, SPARK_BASE=, IMAGE_TAG=; OFFLINE=1: a build reaches no packages)
+	@$(foreach image,$(IMAGE_ROLES) tools,$(IMAGE_BUILD) $(addprefix --build-arg BASE=,$(if $(filter spark,$(image)),$(SPARK_BASE),$(BASE))) \
+	  --file $(call dockerfile,$(image)) --tag eddyline-$(image):$(IMAGE_TAG) . > /dev/null &&) true
 	@docker images --filter 'reference=eddyline-*:$(IMAGE_TAG)' --format '{{.Repository}}:{{.Tag}}  {{.Size}}'
 .PHONY: images
 

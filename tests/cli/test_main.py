@@ -78,6 +78,8 @@ def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFi
         "status --cluster localhost",
         "status --cluster 127.0.0.1:7701,",
         "watch a b --after 1",
+        "watch a --epoch 1",
+        "read t --after 1 --epoch -1",
         "watch a --after 1 --start tail",
         "watch a --at-time 1 --from-revision 1",
         "watch a --at-time 1 --start earliest",

@@ -14,7 +14,7 @@ from eddyline.cli import watch_event
 from eddyline.client.events import CaughtUp
 from eddyline.core.batch import Batch
 from eddyline.core.clock import SystemClock, SystemHost
-from eddyline.core.errors import InvalidArgument, NotReady
+from eddyline.core.errors import EpochMismatch, InvalidArgument, NotReady
 from eddyline.core.grpc_link import GrpcLink
 from eddyline.core.record import Op, Record
 from eddyline.core.server import make_server
@@ -127,6 +127,24 @@ def seqs(lines: list[dict[str, object]]) -> list[object]:
 )
 async def test_options_say_what_comes(watching: Watching, words: str, expected: list[int]) -> None:
     assert seqs(await watching.said(*words.split())) == expected
+
+
+@pytest.mark.parametrize("verb", ["watch", "read"])
+async def test_a_place_with_its_epoch_loses_nothing_of_a_topic_made_again(watching: Watching, verb: str) -> None:
+    link = watching.store.link
+    old = (await link.get_topic("t")).epoch
+    await link.delete_topic("t")
+    new = (await link.create_topic("t", Kind.KV, TopicConfig())).epoch
+    await append(link, "t", Batch.from_rows(RECORDS))
+    place = ("--after", "2", "--epoch", f"{old}")
+    lines = await watching.said(*place) if verb == "watch" else (await watching.command.run("read", "t", *place))[1]
+    assert (lines[0]["gap"], lines[0]["old_epoch"], lines[0]["new_epoch"]) == ("RECREATED", old, new)
+    assert seqs(lines) == [1, 2, 3, 4]
+
+
+async def test_a_history_with_another_epoch_is_refused(watching: Watching) -> None:
+    with pytest.raises(EpochMismatch):
+        await watching.command.run("history", "t", "a", "--epoch", "99")
 
 
 async def test_updates_alone_begin_with_what_comes(watching: Watching) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,20 @@ def test_run_that_broke_off_is_begun_anew(tmp_path: Path, monkeypatch: pytest.Mo
     assert parse_keys(made["keys.toml"]).of_secret(made["role.key"].strip()) is not None
 
 
-@pytest.mark.parametrize("arguments", [[], ["a", "b"], ["--help"]])
+def test_secret_for_kubernetes_has_the_same_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--secret", "eddyline-access"]) == 0
+    manifest = json.loads(capsys.readouterr().out)
+    assert (manifest["kind"], manifest["metadata"]) == ("Secret", {"name": "eddyline-access"})
+    make_keys(tmp_path)
+    made = {name: base64.b64decode(content).decode() for name, content in manifest["data"].items()}
+    assert set(made) == set(contents(tmp_path))
+    ring = parse_keys(made["keys.toml"])
+    assert {ring.of_secret(made[f"{name}.key"].strip()).name for name in module.SCOPES} == set(module.SCOPES)  # type: ignore[union-attr]
+    assert made["owner.key"] != contents(tmp_path)["owner.key"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["a", "b"], ["--help"], ["--secret"], ["--secret", "Not A Name"], ["--secret", "a", "b"]]
+)
 def test_other_arguments_are_refused(arguments: list[str]) -> None:
     assert main(arguments) == 2

@@ -86,6 +86,52 @@ async def test_revision_past_the_newest_is_refused_and_never_older(cluster: Serv
     assert await seqs_until_level(cluster, pb.WatchTopic(topic="log", revision=1)) == []
 
 
+async def two_streams(cluster: ServedDelivery, old: list[int], new: list[int]) -> int:
+    """A log that a stream filled, and behind it one that was made again; the seq of the gap between them."""
+    await log_topic(cluster.store)
+    await cluster.store.put_source(SourceDefinition("source", "log", "", stream="stream"))
+    lease = await cluster.store.acquire_lease("source", holder="me", lease_ms=5000)
+    unknown = Gap(0, 0, GapReason.SOURCE_GAP, source_identity=b"id", source_first=max(old) + 1)
+    position = b""
+    for number, revision in enumerate([*old, 0, *new]):
+        record = Record(data=b"x", key=b"k", version=revision.to_bytes(8, "big"))
+        if not revision:
+            record = Record(op=Op.GAP, data=encode_gap(unknown))
+        place = b"%d" % (number + 1)
+        await cluster.store.apply_batch(
+            "source", fence=lease.fence, previous=position, new=place, batch=Batch.from_rows([record])
+        )
+        position = place
+    return len(old) + 1
+
+
+@pytest.mark.parametrize("revision", [1, 2, 3, 7, 8, 20, 21])
+async def test_a_revision_is_of_the_newest_of_several_streams(cluster: ServedDelivery, revision: int) -> None:
+    new = list(range(1, 21))
+    gap_seq = await two_streams(cluster, list(range(1, 201)), new)
+    expected = [gap_seq + number for number in new if number >= revision]
+    async with cluster.watch(pb.WatchTopic(topic="log", revision=revision)) as watch:
+        await watch.until_kind("caught_up")
+        assert [record.seq for frame in watch.frames for record in frame.rows.records] == expected
+        gaps = [frame.gap.seq for frame in watch.frames if frame.HasField("gap")]
+    assert gaps == ([gap_seq] if revision == 1 else [])
+
+
+async def test_a_revision_of_the_old_stream_that_the_newest_has_not_reached_is_refused(cluster: ServedDelivery) -> None:
+    await two_streams(cluster, list(range(1, 201)), [1, 2, 3])
+    for revision in (5, 150, 201):
+        error = unwrap(await cluster.refusal(pb.WatchTopic(topic="log", revision=revision)))
+        assert (error.reason, error.metadata["newestRevision"]) == ("CURSOR_AHEAD", "3")
+
+
+async def test_a_newest_stream_without_a_record_yet_begins_behind_its_gap(cluster: ServedDelivery) -> None:
+    gap_seq = await two_streams(cluster, [7, 8, 9], [])
+    async with cluster.watch(pb.WatchTopic(topic="log", revision=1)) as watch:
+        assert (await watch.kind("gap")).gap.seq == gap_seq
+        await watch.kind("caught_up")
+    assert unwrap(await cluster.refusal(pb.WatchTopic(topic="log", revision=9))).reason == "CURSOR_AHEAD"
+
+
 async def test_revision_of_a_topic_without_source_is_its_seq(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     for number in range(9):

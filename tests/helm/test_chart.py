@@ -36,6 +36,8 @@ KUBERNETES = ("1.27", "1.37")
 """The oldest that the chart's kubeVersion takes, and the newest whose schemas there are."""
 OPERATOR_KINDS = ("ServiceMonitor", "PrometheusRule")
 """Of the Prometheus operator: Kubernetes itself has no schema for them."""
+CLIENTS = ("spark", "tools")
+"""Pods that call the cluster and serve nothing."""
 OF_PARENTS = {"global", "enabled"}
 """Values that come from a parent chart alone."""
 
@@ -124,7 +126,7 @@ def test_addresses_that_roles_are_told_are_those_of_the_services(values: str) ->
     (stateful,) = of_kind(chart(values), "StatefulSet")
     for component, pod in pods(chart(values)):
         variables = environ(pod)
-        if component == "spark":
+        if component in CLIENTS:
             stores = variables["EDDYLINE_ADDRESS"].split(",")
             assert len(stores) == stateful["spec"]["replicas"]
             assert {address.split(".")[1] for address in stores} <= set(services)
@@ -190,7 +192,7 @@ def test_no_container_may_more_than_it_needs(values: str) -> None:
 def test_liveness_asks_nothing_but_whether_the_process_answers(values: str) -> None:
     for role, pod in pods(chart(values)):
         (container,) = pod["containers"]
-        if role == "spark":
+        if role in CLIENTS:
             assert "livenessProbe" not in container
             continue
         probes = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
@@ -204,7 +206,7 @@ def test_liveness_asks_nothing_but_whether_the_process_answers(values: str) -> N
 @pytest.mark.parametrize("values", VALUE_SETS)
 def test_pod_has_time_to_drain_before_it_is_killed(values: str) -> None:
     for role, pod in pods(chart(values)):
-        if role == "spark":
+        if role in CLIENTS:
             continue
         (container,) = pod["containers"]
         command, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
@@ -293,7 +295,7 @@ def test_replicas_are_the_autoscalers_where_there_is_one() -> None:
         manifest["spec"]["scaleTargetRef"]["name"]
         for manifest in of_kind(chart("everything"), "HorizontalPodAutoscaler")
     }
-    deployments = of_kind(chart("everything"), "Deployment")
+    deployments = [one for one in of_kind(chart("everything"), "Deployment") if "-tools" not in one["metadata"]["name"]]
     assert {one["metadata"]["name"] for one in deployments} == scaled
     assert not [one for one in deployments if "replicas" in one["spec"]]
     assert all("replicas" in one["spec"] for one in of_kind(chart("default"), "Deployment"))
@@ -305,13 +307,18 @@ def test_network_lets_in_who_is_named_and_out_to_what_is_needed(shards: int) -> 
     policies = {
         one["metadata"]["labels"]["app.kubernetes.io/component"]: one["spec"] for one in of_kind(made, "NetworkPolicy")
     }
-    assert set(policies) == {"store", "ingest", "delivery", "spark"}
+    assert set(policies) == {"store", "ingest", "delivery", "spark", "tools"}
     for role, policy in policies.items():
         assert policy["policyTypes"] == ["Ingress", "Egress"]
         assert all("from" in rule for rule in policy["ingress"]), "a rule without from lets everybody in"
         out = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
+        if role not in CLIENTS:
+            callers = [
+                peer["podSelector"]["matchLabels"] for peer in policy["ingress"][0]["from"] if "podSelector" in peer
+            ]
+            assert "tools" in [labels["app.kubernetes.io/component"] for labels in callers]
         stores = {7701} if role != "store" or shards > 1 else set()
-        of_role = {"ingest": {4222, 4317}, "spark": set()}.get(role, {4317})
+        of_role = {"ingest": {4222, 4317}, "spark": set(), "tools": {7702, 7703}}.get(role, {4317})
         assert out == {53, 443} | stores | of_role
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import subprocess
 import tomllib
+from fnmatch import fnmatch
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
+from eddyline.cli.cluster import ADDRESS_VARIABLE
+from eddyline.client.access import ENVIRONMENT
+from eddyline.core.make_keys import new_files
 from eddyline.core.settings import COMMON_PREFIX, CommonSettings, load
 from eddyline.delivery.config import DeliverySettings
 from eddyline.ingest.config import IngestSettings
@@ -24,11 +29,27 @@ SERVERS: dict[str, type[SettingsClass]] = {
     "ingest": IngestSettings,
     "delivery": DeliverySettings,
 }
-ROLES = (*SERVERS, "spark")
+MEMBERS = {role: f"services/{role}" for role in (*SERVERS, "spark")} | {"tools": "libs/cli"}
+"""What is in an image, by its name."""
 
 
-def dockerfile(role: str) -> str:
-    return (ROOT / f"services/{role}/Dockerfile").read_text(encoding="utf-8")
+def dockerfile(image: str) -> str:
+    return (ROOT / MEMBERS[image] / "Dockerfile").read_text(encoding="utf-8")
+
+
+def is_sent(path: str) -> bool:
+    """Whether .dockerignore lets a build have it: the last pattern that covers a path holds."""
+    sent = True
+    for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines():
+        pattern = line.removeprefix("!")
+        if not pattern or pattern.startswith("#"):
+            continue
+        anywhere = pattern.startswith("**/")
+        parts = path.split("/") if anywhere else [path]
+        name = pattern.removeprefix("**/")
+        if pattern == "*" or any(fnmatch(part, name) or part.startswith(f"{name}/") for part in parts):
+            sent = line.startswith("!")
+    return sent
 
 
 def compose() -> Manifest:
@@ -51,16 +72,27 @@ def own_dependencies(member: str) -> set[str]:
     return {name.removeprefix("eddyline-") for name in names if name.startswith("eddyline-")}
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_image_is_made_of_its_roles_own_parts_and_of_pinned_packages(role: str) -> None:
-    text = dockerfile(role)
-    copied = set(re.findall(r"^COPY libs/(\w+) /src/libs/\1$", text, re.MULTILINE))
-    assert copied == own_dependencies(f"services/{role}")
-    assert f"COPY services/{role} /src/services/{role}" in text
+@pytest.mark.parametrize("image", MEMBERS)
+def test_image_is_made_of_its_own_parts_and_of_pinned_packages(image: str) -> None:
+    text, member = dockerfile(image), MEMBERS[image]
+    copied = set(re.findall(r"^COPY ((?:libs|services)/\w+) /src/\1$", text, re.MULTILINE))
+    assert copied == {member, *(f"libs/{name}" for name in own_dependencies(member))}
     assert "-c /src/wheels/constraints.txt" in text
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("image", MEMBERS)
+def test_build_is_sent_what_it_copies_and_what_its_packages_name(image: str) -> None:
+    for member in re.findall(r"^COPY ((?:libs|services)/\w+) ", dockerfile(image), re.MULTILINE):
+        project = tomllib.loads((ROOT / member / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        readme = project.get("readme", "pyproject.toml")
+        named = ["pyproject.toml", "eddyline", readme if isinstance(readme, str) else readme["file"]]
+        assert not [name for name in named if not is_sent(f"{member}/{name}")], member
+        assert not is_sent(f"{member}/Dockerfile")
+    assert is_sent("constraints.txt")
+    assert not is_sent("tests/conftest.py")
+
+
+@pytest.mark.parametrize("role", MEMBERS)
 def test_image_has_two_stages_of_one_base_and_runs_as_nobody(role: str) -> None:
     text = dockerfile(role)
     assert re.findall(r"^FROM (.*)$", text, re.MULTILINE) == ["${BASE} AS build", "${BASE}"]
@@ -82,8 +114,42 @@ def test_images_settings_are_the_roles_and_its_ports_the_charts(role: str) -> No
     assert environ[f"EDDYLINE_{role.upper()}_METRICS_LISTEN"] == f"127.0.0.1:{port + 10}"
 
 
-def test_every_role_has_a_dockerfile_and_no_other_folder_has_one() -> None:
-    assert {path.parent.name for path in ROOT.glob("services/*/Dockerfile")} == set(ROLES)
+def test_every_dockerfile_is_of_an_image_that_is_tested_here() -> None:
+    found = {str(path.parent.relative_to(ROOT)) for path in ROOT.glob("[ls]*s/*/Dockerfile")}
+    assert found == set(MEMBERS.values())
+
+
+def test_make_builds_each_image_from_its_dockerfile() -> None:
+    done = subprocess.run(
+        ["make", "--dry-run", "--no-print-directory", "images", "BASE=base:1", "SPARK_BASE=java:1"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    text = done.stdout.replace("\\\n", " ")
+    built = {
+        found[3]: (found[1], found[2])
+        for found in re.finditer(r"BASE=(\S+)\s+--file (\S+) --tag eddyline-(\w+):", text)
+    }
+    assert built == {
+        image: ("java:1" if image == "spark" else "base:1", f"{member}/Dockerfile") for image, member in MEMBERS.items()
+    }
+
+
+def test_composed_command_finds_the_cluster_and_shows_a_key_that_is_made() -> None:
+    service = compose()["services"]["tools"]
+    environ = {name: str(value) for name, value in service["environment"].items()}
+    roles = {address.rpartition(":")[0]: address for address in environ[ADDRESS_VARIABLE].split(",")}
+    common = load(CommonSettings, prefix=COMMON_PREFIX, environ=composed_environ("store"))
+    own = (*common.store_addresses, *common.ingest_addresses, *common.delivery_addresses)
+    assert set(roles.values()) == set(own), "names of the network: it is told names of the network"
+    assert set(environ) <= {ADDRESS_VARIABLE, *ENVIRONMENT.values()}
+    folder, _, file = environ[ENVIRONMENT["key_file"]].rpartition("/")
+    assert f"keys:{folder}:ro" in service["volumes"]
+    assert file in new_files()
+    assert service["profiles"] == ["tools"]
 
 
 @pytest.mark.parametrize("role", SERVERS)
@@ -118,7 +184,7 @@ def test_clients_of_the_host_are_told_the_ports_that_are_published(role: str, va
 
 
 def test_composed_roles_may_no_more_than_they_need() -> None:
-    for role in (*SERVERS, "keys"):
+    for role in (*SERVERS, "keys", "tools"):
         service = compose()["services"][role]
         assert service["read_only"] is True, role
         assert service["cap_drop"] == ["ALL"]

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import subprocess
+import sys
+from itertools import takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import kubernetes_validate
 import pytest
 import yaml
 
+from eddyline.cli.command import parse
 from tests.support.helm import CHART, NAMESPACE, RELEASE, HelmFailed, environ, of_kind, pods, rendered, run
 from tests.support.kube_api import kube_api
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 FULL = f"{RELEASE}-eddyline"
 ROLES = ("store", "ingest", "delivery")
@@ -163,6 +167,108 @@ def test_notes_say_the_names_that_clients_are_told() -> None:
     assert all(address in said for addresses in OUTSIDE.values() for address in addresses)
     assert "Clients outside" not in said
     assert "spark.key" in said
+
+
+KEYS_KUBECTL = """#!/bin/bash
+printf '%s\\n' "$*" >> "$CALLS"
+case "$3" in
+  create) cat >> "$CALLS.created" ;;
+  exec) shift 5; [[ $1 == python ]] && shift && exec "$PYTHON" "$@" ;;
+  get) printf 'c2VjcmV0' ;;
+esac
+"""
+"""As KUBECTL, but that it keeps what is created, and runs what a pod is asked to run."""
+
+
+def test_commands_of_the_notes_make_the_keys_that_pods_wait_for(commands: Path, tmp_path: Path) -> None:
+    (commands / "kubectl").write_text(KEYS_KUBECTL, encoding="utf-8")
+    said = notes("access.secret=keys", "image.registry=registry.example.com/team")
+    after = said.split("make it, here in a pod")[1].splitlines()[2:]
+    script = "\n".join(["set -euo pipefail", *after[: after.index("")]])
+    calls = tmp_path / "calls"
+    subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env={"PATH": f"{commands}:{os.environ['PATH']}", "CALLS": str(calls), "PYTHON": sys.executable},
+        capture_output=True,
+        timeout=30,
+        check=True,
+    )
+    created = [json.loads(line) for line in Path(f"{calls}.created").read_text(encoding="utf-8").splitlines()]
+    pod, secret = created
+    for one in created:
+        kubernetes_validate.validate(one, "1.37", strict=True)
+    (store,) = [spec for role, spec in pods(rendered()) if role == "store"]
+    assert pod["spec"]["securityContext"] == store["securityContext"]
+    assert pod["spec"]["containers"][0]["image"] == "registry.example.com/team/eddyline-store:0.1.0"
+    assert secret["metadata"]["name"] == "keys"
+    named = {
+        item["key"]
+        for _, spec in pods(rendered(values=[CHART / "ci/everything.yaml"]))
+        for volume in spec["volumes"]
+        if volume["name"] == "access"
+        for item in volume["secret"]["items"]
+    }
+    assert named <= set(secret["data"]), "all that a pod mounts of it"
+    assert (tmp_path / "owner.key").read_text(encoding="utf-8") == "secret"
+    lines = calls.read_text(encoding="utf-8").splitlines()
+    assert all(line.startswith(f"-n {NAMESPACE} ") for line in lines)
+    assert f"-n {NAMESPACE} delete pod {pod['metadata']['name']} --now" in lines
+
+
+def test_command_in_the_cluster_shows_its_own_key_to_names_of_the_cluster() -> None:
+    assert not [role for role, _ in pods(rendered()) if role == "tools"]
+    made = rendered(sets=["tools.enabled=true", "tools.key=ops.key", *ADVERTISED])
+    (pod,) = [spec for role, spec in pods(made) if role == "tools"]
+    variables = environ(pod)
+    assert variables["EDDYLINE_ADDRESS"].split(",") == told()["store"]
+    assert variables["EDDYLINE_KEY_FILE"] == "/etc/eddyline/access/ops.key"
+    (access,) = [volume for volume in pod["volumes"] if volume["name"] == "access"]
+    assert [item["key"] for item in access["secret"]["items"]] == ["ops.key"]
+    assert f"exec deploy/{FULL}-tools -- eddyline status" in notes("tools.enabled=true")
+
+
+def test_way_in_runs_the_command_in_the_pod_that_the_chart_makes(commands: Path, tmp_path: Path) -> None:
+    text = (CHART / "runbooks/README.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^    (eddyline\(\) \{.*\})$", text, re.MULTILINE)
+    calls = tmp_path / "calls"
+    subprocess.run(
+        ["bash", "-c", f"NS={NAMESPACE} E={FULL}\n{line}\neddyline source get 'a b' < /dev/null"],
+        env={"PATH": f"{commands}:{os.environ['PATH']}", "CALLS": str(calls)},
+        capture_output=True,
+        timeout=30,
+        check=True,
+    )
+    (deployment,) = [
+        one["metadata"]["name"]
+        for one in of_kind(rendered(sets=["tools.enabled=true"]), "Deployment")
+        if "tools" in one["metadata"]["name"]
+    ]
+    expected = f"-n {NAMESPACE} exec -i deploy/{deployment} -- eddyline source get a b"
+    assert calls.read_text(encoding="utf-8").splitlines() == [expected]
+
+
+def told_commands() -> list[tuple[str, list[str]]]:
+    """Every command of a runbook, with its place."""
+    found = []
+    for path in sorted((CHART / "runbooks").glob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        lines = re.findall(r"^    (eddyline [^#|\n]*)", text, re.MULTILINE)
+        found += [(path.name, words.split()[1:]) for words in (*lines, *re.findall(r"`(eddyline [a-z][^`]*)`", text))]
+    return found
+
+
+@pytest.mark.parametrize(("book", "words"), told_commands(), ids=lambda value: value if isinstance(value, str) else "")
+def test_command_of_a_runbook_is_one_that_there_is(
+    book: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    verbs = list(takewhile(lambda word: re.fullmatch(r"[a-z][a-z-]*", word), words))
+    options = [word.split("=")[0] for word in words if word.startswith("--")]
+    with pytest.raises(SystemExit) as ended:
+        parse([*verbs, "--help"])
+    usage = capsys.readouterr().out
+    assert ended.value.code == 0, book
+    assert all(option in usage for option in options), f"{book}: {options}"
 
 
 def test_store_answers_from_outside_too_while_it_serves_only_reads() -> None:

@@ -196,6 +196,15 @@ async def test_client_of_the_host_goes_on_by_published_ports(
         await client.append("from-outside", [Record(data=b"1")], create=Kind.LOG)
 
 
+async def test_command_runs_in_the_network_with_the_owners_key(cluster: Composed) -> None:
+    cluster.compose("--profile", "tools", "up", "--detach", "--build", "tools")
+    code, said = cluster.inside("tools", "eddyline", "status", "-o", "json")
+    assert code == 0, said
+    assert "store:7701" in said
+    code, said = cluster.inside("tools", "eddyline", "topic", "create", "made-inside", "--kind", "log")
+    assert code == 0, said
+
+
 async def test_acknowledged_records_are_there_after_the_store_was_killed(cluster: Composed) -> None:
     access = owner(cluster)
     async with access.open_channel(cluster.address("store")) as channel:

@@ -122,7 +122,15 @@ def _make_wheels() -> None:
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     if done.exists() and done.read_text(encoding="utf-8") == constraints:
         return
-    members = ["libs/api", "libs/core", "services/store", "services/ingest", "services/delivery"]
+    members = [
+        "libs/api",
+        "libs/core",
+        "libs/client",
+        "libs/cli",
+        "services/store",
+        "services/ingest",
+        "services/delivery",
+    ]
     arguments = ["wheel", "--quiet", "--wheel-dir", str(WHEELS), "-c", "constraints.txt", "hatchling", *members]
     _run(sys.executable, "-m", "pip", *arguments)
     for own in WHEELS.glob("eddyline_*.whl"):

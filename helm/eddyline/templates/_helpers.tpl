@@ -242,17 +242,27 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end -}}
 
-{{/* A job is a client: what a client reads of the environment. Any store tells where all are; one may be away. */}}
+{{/* Of a client: what it reads of the environment. Any store tells where all are; one may be away. */}}
 {{- define "eddyline.clientEnv" -}}
-- {name: EDDYLINE_ADDRESS, value: {{ include "eddyline.storeAddresses" . | quote }}}
-- {name: EDDYLINE_KEY_FILE, value: /etc/eddyline/access/spark.key}
-{{- if .Values.access.tls.secret }}
-- {name: EDDYLINE_TLS_CA, value: {{ include "eddyline.authorities" . }}}
-{{- if .Values.access.tls.mutual }}
+- {name: EDDYLINE_ADDRESS, value: {{ include "eddyline.storeAddresses" .root | quote }}}
+- {name: EDDYLINE_KEY_FILE, value: {{ printf "/etc/eddyline/access/%s" .key | quote }}}
+{{- if .root.Values.access.tls.secret }}
+- {name: EDDYLINE_TLS_CA, value: {{ include "eddyline.authorities" .root }}}
+{{- if .root.Values.access.tls.mutual }}
 - {name: EDDYLINE_TLS_CERT, value: /etc/eddyline/tls/tls.crt}
 - {name: EDDYLINE_TLS_KEY, value: /etc/eddyline/tls/tls.key}
 {{- end }}
 {{- end }}
+{{- end -}}
+
+{{/* A pod in which keys are made: asleep, with nothing but the store's image. */}}
+{{- define "eddyline.keysPod" -}}
+{{- $container := dict "name" "keys" "image" (include "eddyline.image" (dict "root" . "role" "store")) "command" (list "sleep" "600") "securityContext" (include "eddyline.containerSecurity" . | fromYaml) -}}
+{{- $spec := dict "restartPolicy" "Never" "automountServiceAccountToken" false "securityContext" (include "eddyline.podSecurity" . | fromYaml) "containers" (list $container) -}}
+{{- with .Values.image.pullSecrets -}}
+{{- $_ := set $spec "imagePullSecrets" . -}}
+{{- end -}}
+{{- dict "apiVersion" "v1" "kind" "Pod" "metadata" (dict "name" (printf "%s-keys" (include "eddyline.fullname" .))) "spec" $spec | toJson -}}
 {{- end -}}
 
 {{- define "eddyline.podSecurity" -}}

@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from eddyline.core.errors import DataCorrupt
+from eddyline.core.errors import DataCorrupt, Throttled
 from eddyline.core.fs import RealFs, write_all
 from eddyline.core.telemetry import PlainFormatter
 from eddyline.store.storage.frame import FrameType, parse
@@ -215,7 +215,7 @@ def test_read_error_of_the_disk_is_corruption_and_others_are_not() -> None:
     with pytest.raises(DataCorrupt, match="EIO"):
         wal.read(location)
     fs.next_fault("open", error=errno.EMFILE)
-    with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
+    with pytest.raises(Throttled, match=os.strerror(errno.EMFILE)):
         wal.read(location)
     assert payload_of(wal.read(location)) == b"1"
     fs.next_fault("open", error=errno.ENOENT)

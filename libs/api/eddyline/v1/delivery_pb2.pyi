@@ -220,6 +220,8 @@ class WatchTopic(_message.Message):
     """At a revision, 1 or above: the first live record whose `version`, as a number, is at or above it (of a source:
     NATS's revision; elsewhere the `seq`). It is looked up once, when the stream starts. One above the newest =
     TAIL, more is CURSOR_AHEAD. Where it is the topic's first live record, what was lost before it is told.
+    Of a source whose stream was made again, or rolled back, and copied on, it is of the newest stream: where that
+    one's first record is meant, the gap before it is told.
     """
     ignore_deletes: _builtins.bool
     """True = no records of ops DELETE and PURGE."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import EXIT_OK
 from eddyline.cli.output import gap_fields, gap_line, record_fields, record_line
-from eddyline.cli.verb import add_verb, connected, count, limit
+from eddyline.cli.verb import add_epoch, add_verb, connected, count, limit
 from eddyline.core.record import Gap
 
 if TYPE_CHECKING:
@@ -37,14 +37,20 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("key", metavar="KEY")
     parser.add_argument("--after", type=count, default=0, metavar="SEQ", help="start behind it (default: 0)")
+    add_epoch(parser, otherwise="is refused")
     parser.add_argument("--limit", type=limit, default=0, metavar="N", help="most revisions (default: all)")
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Show the history."""
+    from eddyline.client.events import Position
+
     async with connected(arguments, context, topic=arguments.topic) as client:
         revisions = client.history(
-            arguments.topic, os.fsencode(arguments.key), after=arguments.after, limit=arguments.limit
+            arguments.topic,
+            os.fsencode(arguments.key),
+            after=Position(arguments.epoch, arguments.after),
+            limit=arguments.limit,
         )
         async with aclosing(revisions) as items:
             async for item in items:

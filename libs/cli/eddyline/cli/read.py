@@ -10,7 +10,7 @@ from eddyline.cli.away import described
 from eddyline.cli.failure import EXIT_OK
 from eddyline.cli.outage import Outage
 from eddyline.cli.output import gap_fields, gap_line, record_fields, record_line, tell
-from eddyline.cli.verb import add_verb, connected, count, limit
+from eddyline.cli.verb import add_epoch, add_verb, connected, count, limit
 from eddyline.core.read import RecordFilter
 from eddyline.core.record import Gap
 
@@ -45,6 +45,7 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("--after", type=count, default=0, metavar="SEQ", help="start behind it (default: 0)")
+    add_epoch(parser)
     parser.add_argument("--limit", type=limit, default=0, metavar="N", help="most records (default: all)")
     parser.add_argument("--follow", action="store_true", help="go on with what comes, until Ctrl-C")
     parser.add_argument("--key-prefix", action="append", default=[], metavar="PREFIX", help="repeatable")
@@ -59,13 +60,15 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         tags=tuple(arguments.tag),
         exclude_nodes=tuple(arguments.exclude_node),
     )
+    from eddyline.client.events import Position
+
     # On stderr for programs too: standard output is what `eddyline append --json` takes.
     outage = Outage(lambda text, _fields: tell(text))
     async with connected(arguments, context, topic=arguments.topic) as client:
         outage.describe = partial(described, topology=client.topology)
         async for item in client.read(
             arguments.topic,
-            after=arguments.after,
+            after=Position(arguments.epoch, arguments.after),
             limit=arguments.limit,
             follow=arguments.follow,
             record_filter=wanted,

@@ -155,6 +155,19 @@ def addresses(text: str) -> str:
     return text
 
 
+def add_epoch(
+    parser: argparse.ArgumentParser, *, otherwise: str = "is told as a gap RECREATED, and read from its first record"
+) -> None:
+    """Add the option that says of which topic the seq of --after is."""
+    parser.add_argument(
+        "--epoch",
+        type=count,
+        default=0,
+        metavar="EPOCH",
+        help=f"of the topic that the seq is of (`eddyline topic get`): another topic of the name {otherwise}",
+    )
+
+
 def limit(text: str) -> int:
     """An argument that is a whole number from 1."""
     return whole_number(text, 1)

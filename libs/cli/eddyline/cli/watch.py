@@ -10,7 +10,7 @@ from eddyline.cli.away import described
 from eddyline.cli.failure import EXIT_OK, CommandError
 from eddyline.cli.outage import Outage
 from eddyline.cli.quantity import commit_time_ns
-from eddyline.cli.verb import add_verb, connected, count, limit
+from eddyline.cli.verb import add_epoch, add_verb, connected, count, limit
 from eddyline.core.topic import Kind
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _EXAMPLE: Final = """
 eddyline watch certs routes
 eddyline watch access --start earliest -o json
 eddyline watch certs --key-prefix eu/ --on-gap heal --exclude-node me
-eddyline watch access --after 1200 --explain
+eddyline watch access --after 1200 --epoch 3 --explain
 eddyline watch access --at-time 2026-11-28T09:30:00Z --metadata-only"""
 _MORE: Final = """
 
@@ -62,6 +62,7 @@ def add(subparsers: Subparsers) -> None:
         help="where to begin (default: snapshot for KV topics, tail for logs)",
     )
     parser.add_argument("--after", type=count, metavar="SEQ", help="begin behind this seq instead (of one topic)")
+    add_epoch(parser)
     parser.add_argument(
         "--at-time",
         type=commit_time_ns,
@@ -106,6 +107,8 @@ def contradiction(arguments: argparse.Namespace) -> str:
     given = [name for name, value in starts.items() if value is not None]
     if len(given) > 1:
         return f"{given[0]} and {given[1]} both say where to begin"
+    if arguments.epoch and arguments.after is None:
+        return "--epoch says of which topic the seq of --after is; give both"
     if arguments.updates_only and given and arguments.start not in ("tail", "snapshot"):
         return f"--updates-only begins with what comes from now on, {given[0]} somewhere else"
     for name in ("--after", "--from-revision"):
@@ -154,7 +157,8 @@ async def _start_of(client: Client, name: str, arguments: argparse.Namespace, ou
     from eddyline.client.watch_plan import AtRevision, AtTime
 
     if arguments.after is not None:
-        return Position((await client.get_topic(name, on_retry=outage.failed)).epoch, arguments.after)
+        epoch = arguments.epoch or (await client.get_topic(name, on_retry=outage.failed)).epoch
+        return Position(epoch, arguments.after)
     if arguments.at_time is not None:
         # Up to the next whole millisecond: a record of the one before is older than the time.
         return AtTime(-(-arguments.at_time // 1_000_000))

@@ -32,6 +32,21 @@ _UNKNOWN_FLAG: Final = frozenset((errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
 """What kernels and file systems say of a flag that they do not know; nothing was written then."""
 
 
+SHORTAGES: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN))
+"""What the system says where it is short of descriptors, memory or threads: of the disk it says nothing, and the same call
+may be made again. Of an fsync or fdatasync even these are failures: a second one would lie."""
+
+
+def is_shortage(error: OSError) -> bool:
+    """Whether a call failed for want of a resource, and not by the disk."""
+    return error.errno in SHORTAGES
+
+
+def tells_shortage(words: str) -> bool:
+    """The same of an engine's own error, which has the system's words in it."""
+    return any(os.strerror(code) in words for code in SHORTAGES)
+
+
 class Locked(Exception):
     """Somebody else holds the lock; `holder` is the text he left in it, empty where he had not come to that.
 

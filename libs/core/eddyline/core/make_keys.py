@@ -1,4 +1,7 @@
-"""The keys of a new cluster, in a directory: `python -m eddyline.core.make_keys DIRECTORY`.
+"""The keys of a new cluster, in a directory or as a Kubernetes Secret:
+
+    python -m eddyline.core.make_keys DIRECTORY
+    python -m eddyline.core.make_keys --secret NAME     # the Secret's manifest to standard output, and nothing to disk
 
     keys.toml      who may call: the roles, an owner of everything, Spark's jobs (EDDYLINE_COMMON_KEYS_FILE)
     role.key       what the roles show each other (EDDYLINE_COMMON_KEY_FILE)
@@ -6,14 +9,17 @@
     owner.key      what the owner shows: every scope of a caller, all names
     spark.key      what jobs show: read and write
 
-For docker-compose, which runs it before the roles, and for a Kubernetes Secret. More keys are made by `eddyline key new`.
+For docker-compose, which runs it before the roles, and for Kubernetes. More keys are made by `eddyline key new`.
 Invariant (I1): a directory that has keys.toml is left as it is; it is written last, so a broken-off run is begun anew.
-Secrets are in these files alone, which only their owner reads; Prometheus's own user reads its key.
+Secrets are in these files alone, which only their owner reads (Prometheus's own user reads its key), or in that manifest.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,6 +38,8 @@ SCOPES: Final = {
 METRICS_KEY: Final = "metrics.key"
 OWNER_READS: Final = 0o400
 ALL_READ: Final = 0o444
+_SECRET_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+_USAGE: Final = "usage: python -m eddyline.core.make_keys DIRECTORY | --secret NAME\n"
 
 
 def make_keys(directory: Path) -> bool:
@@ -44,6 +52,13 @@ def make_keys(directory: Path) -> bool:
     if keys.exists():
         return False
     directory.mkdir(parents=True, exist_ok=True)
+    for name, content in new_files().items():
+        _write(directory / name, content, ALL_READ if name == METRICS_KEY else OWNER_READS)
+    return True
+
+
+def new_files() -> dict[str, str]:
+    """Content by file name, the keys file last."""
     secrets = {name: new_secret() for name in SCOPES}
     tables = [
         f'[[key]]\nname = "{name}"\nsha256 = "{digest_of(secrets[name]).hex()}"\nscopes = {list(scopes)}\n'
@@ -51,11 +66,16 @@ def make_keys(directory: Path) -> bool:
     ]
     content = "\n".join(tables)
     parse_keys(content)
-    for name, secret in secrets.items():
-        _write(directory / f"{name}.key", secret, OWNER_READS)
-    _write(directory / METRICS_KEY, new_secret(), ALL_READ)
-    _write(keys, content.rstrip("\n"), OWNER_READS)
-    return True
+    files = {f"{name}.key": secret for name, secret in secrets.items()}
+    return files | {METRICS_KEY: new_secret(), KEYS_FILE: content.rstrip("\n")}
+
+
+def secret_manifest(name: str) -> str:
+    """A Secret with new keys, as JSON, which `kubectl create -f -` takes."""
+    data = {file: base64.b64encode(f"{content}\n".encode()).decode() for file, content in new_files().items()}
+    return json.dumps(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": "Opaque", "data": data}
+    )
 
 
 def _write(path: Path, content: str, mode: int) -> None:
@@ -72,15 +92,24 @@ def _write(path: Path, content: str, mode: int) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Make them; the exit code."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        sys.stderr.write("usage: python -m eddyline.core.make_keys DIRECTORY\n")
-        return 2
+    match list(arguments):
+        case ["--secret", name] if _SECRET_NAME.fullmatch(name):
+            sys.stdout.write(secret_manifest(name) + "\n")
+            return 0
+        case [directory] if not directory.startswith("-"):
+            return _make_directory(directory)
+        case _:
+            sys.stderr.write(_USAGE)
+            return 2
+
+
+def _make_directory(directory: str) -> int:
     try:
-        made = make_keys(Path(arguments[0]))
+        made = make_keys(Path(directory))
     except OSError as error:
-        sys.stderr.write(f"{arguments[0]}: {error.strerror or error}\n")
+        sys.stderr.write(f"{directory}: {error.strerror or error}\n")
         return 1
-    sys.stdout.write(f"keys {'made' if made else 'are there'} in {arguments[0]}\n")
+    sys.stdout.write(f"keys {'made' if made else 'are there'} in {directory}\n")
     return 0
 
 

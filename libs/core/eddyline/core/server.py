@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 CALLS_MAX: Final = 16_384
 """Elsewhere unbounded: a client that forgets its streams takes the process down. 10 000 watch streams and what else
 runs beside them; an idle stream costs 23 KiB. Above it calls are RESOURCE_EXHAUSTED at once."""
+HANDSHAKE_MS_MAX: Final = 20_000
+"""Elsewhere two minutes: whoever has connected and says nothing keeps a descriptor so long, without any key. A client that
+is 20 s late with its first frame is not coming."""
 PING_INTERVAL_MS_MIN: Final = 5_000
 """Elsewhere 5 minutes: clients that ping each 10 to 30 s, as ours and most others do, are sent away. Half of the shortest
 of these, so that a late ping close to the next is no offence. Costs 40 bytes a connection each 5 s at worst."""
@@ -50,6 +53,7 @@ SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MS_MIN),
     ("grpc.http2.max_frame_size", FRAME_BYTES),
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS_MAX),
     # Elsewhere 1 000 that wait to be taken up, and from there on calls are cancelled by chance: a thousand subscribers
     # that come back at one moment would meet it. What is too much is refused by its number, with a reason.
     ("grpc.server.max_pending_requests", CALLS_MAX),
@@ -83,6 +87,7 @@ class RoleServer:
         cluster_id: str = "",
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
         connection_age_ms_max: int = 0,
+        connections_max: int = CALLS_MAX,
         access: RoleAccess | None = None,
     ) -> None:
         self._access = access if access is not None else RoleAccess()
@@ -94,7 +99,11 @@ class RoleServer:
         self.grpc = TableServer(
             grpc.aio.server(
                 interceptors=(ErrorInterceptor(new_id=new_id), self._access.gate, *gates, *interceptors),
-                options=(*SERVER_OPTIONS, *_age_options(connection_age_ms_max)),
+                options=(
+                    *SERVER_OPTIONS,
+                    *_age_options(connection_age_ms_max),
+                    ("grpc.max_allowed_incoming_connections", connections_max),
+                ),
                 maximum_concurrent_rpcs=CALLS_MAX,
             )
         )
@@ -144,13 +153,16 @@ def make_server(
     cluster_id: str = "",
     interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
     connection_age_ms_max: int = 0,
+    connections_max: int = CALLS_MAX,
     access: RoleAccess | None = None,
 ) -> RoleServer:
     """Make a server for `host:port` (port 0 = a free one). Needs a running loop; binds at `start`.
 
     `cluster_id` = refuse roles of other clusters; "" = take every caller. `interceptors` = the role's own, innermost last.
     `connection_age_ms_max` = a connection that has become so old (a tenth more or less) takes no new calls, so that its
-    client opens another, wherever the name leads then; 0 = never. `access` None = everybody, on loopback alone.
+    client opens another, wherever the name leads then; 0 = never. `connections_max` = one more is closed as it comes, so
+    that callers leave the role the descriptors that it needs itself (`open_files.py`). `access` None = everybody, on
+    loopback alone.
 
     Raises:
         SettingsError: the host is not loopback, and nobody need say who he is.
@@ -161,6 +173,7 @@ def make_server(
         cluster_id=cluster_id,
         interceptors=interceptors,
         connection_age_ms_max=connection_age_ms_max,
+        connections_max=connections_max,
         access=access,
     )
 

@@ -22,6 +22,7 @@ import uvloop
 
 from eddyline.core.clock import SystemClock, SystemHost
 from eddyline.core.metrics_export import MetricsExport
+from eddyline.core.open_files import connections_within, raise_open_files
 from eddyline.core.open_link import open_link, stores_text
 from eddyline.core.probes import Probes
 from eddyline.core.role_access import RoleAccess
@@ -83,6 +84,7 @@ async def serve(settings: DeliverySettings, common: CommonSettings) -> None:
             settings.listen,
             interceptors=gates_of(shards),
             connection_age_ms_max=settings.stream_age_ms_max,
+            connections_max=connections_within(raise_open_files()),
             access=access,
         )
         metrics = MetricsExport(

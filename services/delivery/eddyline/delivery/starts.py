@@ -2,7 +2,8 @@
 
 A token's place wins over the start that was asked for, unless that is a newer cursor of the same epoch. A time or a revision
 is looked up once, and is a position from then on. Revisions grow with the seq within one stream identity, so the place is
-found by halving, with about one short read a bit of the topic's length.
+found by halving, with about one short read a bit of the topic's length. A log may hold several streams, one behind the
+other, whose revisions begin again: one is looked up in the newest, behind the last gap that says so.
 A topic that a token or a cursor with an epoch shows to have existed, and that is gone, is told as deleted in the stream;
 any other missing topic refuses the stream. No start is ever before what was asked for: a position above the head is refused.
 Threading: event loop only.
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, Final, assert_never
 from eddyline.core.batch import Batch
 from eddyline.core.cursor import Cursor, Resume, ResumeState
 from eddyline.core.errors import CursorAhead, EddylineError, NotKv, TopicNotFound
-from eddyline.core.record import effective_version
+from eddyline.core.read import READ_LIMIT_MAX, RecordFilter
+from eddyline.core.record import KEY_BYTES_MAX, Gap, GapReason, effective_version
 from eddyline.core.topic import Kind
 from eddyline.delivery.subscription import Begin, Phase
 from eddyline.delivery.wanted import AtRevision, AtTime, Point
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 LOOK_UPS_AT_ONCE: Final = 16
 _PROBE_RECORDS: Final = 16
 """A read for one record's version brings a few: those of op GAP have none."""
+
+_GAPS_ALONE: Final = RecordFilter(key_prefixes=(b"\xff" * KEY_BYTES_MAX,))
+"""Gaps always pass a filter, and no key begins so: none that is text."""
 
 Start = Cursor | Resume | AtTime | AtRevision | Point
 
@@ -125,8 +130,10 @@ class Starts:
         return Cursor(found.name, found.epoch, 0 if place.seq <= place.earliest_seq else place.seq - 1)
 
     async def _at_revision(self, revision: int, found: TopicInfo) -> Cursor:
-        """Before the first live record whose version is at or above a revision."""
-        low, high = 0, found.head_seq  # the cursor is in [low, high]: below low all are older, above high none is
+        """Before the first live record of the topic's newest stream whose version is at or above a revision."""
+        begin = await self._newest_stream(found)
+        # the cursor is in [low, high]: below low all are older, or of another stream, above high none is
+        low, high = begin, found.head_seq
         newest: int | None = None  # of those seen that are older
         while low < high:
             middle = (low + high) // 2
@@ -140,7 +147,7 @@ class Starts:
             else:
                 newest = max(newest or 0, version)
                 low = min(record.seq, high)
-        if low == found.head_seq and (newest is not None or not low) and revision > (newest or 0) + 1:
+        if low == found.head_seq and (newest is not None or low == begin) and revision > (newest or 0) + 1:
             raise CursorAhead(
                 f"the newest revision of topic {found.name} is {newest or 0}, below {revision}",
                 topic=found.name,
@@ -148,8 +155,30 @@ class Starts:
                 newestRevision=newest or 0,
                 revision=revision,
             )
+        if begin and low == begin:
+            return Cursor(found.name, found.epoch, begin - 1)  # what was lost between the streams is told
         first = await self._first_after(0, found) if low else None
         return Cursor(found.name, found.epoch, 0 if first is not None and low < first.seq else low)
+
+    async def _newest_stream(self, found: TopicInfo) -> int:
+        """Seq of the gap record behind which the topic's newest stream begins; 0 = it holds one alone.
+
+        Reads the gap records: segments without any are passed over by their footers."""
+        begin = after_seq = 0
+        while True:
+            result = await self._link.read_records(
+                found.name,
+                after_seq=after_seq,
+                epoch=found.epoch,
+                limit=READ_LIMIT_MAX,
+                record_filter=_GAPS_ALONE,
+            )
+            for item in result.items:
+                if isinstance(item, Gap) and item.reason == GapReason.SOURCE_GAP and not item.source_last:
+                    begin = item.own_seq
+            if result.caught_up or result.epoch != found.epoch or result.next_after_seq <= after_seq:
+                return begin if begin <= found.head_seq else 0
+            after_seq = result.next_after_seq
 
     async def _first_after(self, after_seq: int, found: TopicInfo) -> Record | None:
         """The first live record above `after_seq`; None = none."""

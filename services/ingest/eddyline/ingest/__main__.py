@@ -24,6 +24,7 @@ import uvloop
 
 from eddyline.core.clock import SystemClock, SystemHost
 from eddyline.core.metrics_export import MetricsExport
+from eddyline.core.open_files import connections_within, raise_open_files
 from eddyline.core.open_link import open_link, stores_text
 from eddyline.core.probes import Probes
 from eddyline.core.role_access import RoleAccess
@@ -93,7 +94,10 @@ async def serve(settings: IngestSettings, common: CommonSettings, file: SourcesF
         await stack.enter_async_context(access.running(clock))
         link = await stack.enter_async_context(open_link(common, access.caller))
         shards = await stack.enter_async_context(configured_shards(common, access))
-        server = make_server(settings.listen, interceptors=gates_of(shards), access=access)
+        connections_max = connections_within(raise_open_files())
+        server = make_server(
+            settings.listen, interceptors=gates_of(shards), connections_max=connections_max, access=access
+        )
         tracer = Tracer(common.trace_ratio, clock=clock, rng=Random())
         role = IngestRole(
             link,

@@ -32,6 +32,7 @@ from eddyline.core.cluster_rpc import ClusterService
 from eddyline.core.errors import EddylineError
 from eddyline.core.fs import Locked, RealFs
 from eddyline.core.metrics_export import MetricsExport
+from eddyline.core.open_files import OWN_FILES, connections_within, raise_open_files
 from eddyline.core.probes import Probes, Recovered
 from eddyline.core.role_access import RoleAccess
 from eddyline.core.server import make_server
@@ -45,15 +46,18 @@ from eddyline.store.artifacts.local import LocalShelf
 from eddyline.store.artifacts.remote import open_remote
 from eddyline.store.artifacts.shelf import Place
 from eddyline.store.catalog.catalog import CatalogFailed
+from eddyline.store.catalog.rocksdb import OPEN_FILES_MAX as CATALOG_FILES_MAX
 from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import PREFIX, StoreSettings
 from eddyline.store.export import export
 from eddyline.store.fold.fold import FoldFailed
+from eddyline.store.fold.profile import PROFILES
 from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.fold.rocksdb_files import CHECKED_BYTES
 from eddyline.store.fold.scratch import ScratchFold
 from eddyline.store.fsck.command import fsck
 from eddyline.store.lifecycle import IdentityMismatch, open_store
+from eddyline.store.log_files import OPEN_FILES_MAX as SEGMENT_FILES_MAX
 from eddyline.store.machine import Machine, new_workers
 from eddyline.store.memory_plan import memory_plan
 from eddyline.store.metrics import StoreMetrics
@@ -181,6 +185,7 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
         settings.listen,
         cluster_id=common.cluster_id,
         interceptors=(room, *gates_of(doorway, shards, settings.shard)),
+        connections_max=connections_within(raise_open_files(), own_files(settings)),
         access=access,
     )
     export = _metrics_export(settings, common, server=server, doorway=doorway, access=access, clock=clock)
@@ -375,6 +380,12 @@ async def _keep_health(server: RoleServer, link: LocalLink, clock: Clock) -> Non
             said = ready
             await server.health.set_ready(ready)
         await sleep(clock, HEALTH_INTERVAL_S)
+
+
+def own_files(settings: StoreSettings) -> int:
+    """How many files the store keeps open itself, at most: tables of fold, catalog and a second fold, segments, the rest."""
+    tables = PROFILES[_profile(settings)].open_files_max + CATALOG_FILES_MAX
+    return tables + SEGMENT_FILES_MAX + OWN_FILES
 
 
 def temporary_path(settings: StoreSettings, what: str) -> Path:

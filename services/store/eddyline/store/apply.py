@@ -3,15 +3,17 @@
 A WriteBatch holds whole frames, as many as fit the bounds and never less than one: RocksDB's write holds the GIL for about
 1 µs an entry, so a batch stops the process for at most some milliseconds.
 
-I1: frames are published in the order they were added, each after the write that holds it. I2: where the fold stalls
-nothing is published and the write is tried again, with growing pauses; where it fails for good nothing of it, and nothing
-behind it, is applied or acknowledged any more: a restart applies it, and would take it for applied behind a later one.
+I1: frames are published in the order they were added, each after the write that holds it. I2: where the fold stalls, or the
+process is short of descriptors or memory, nothing is published and the write is tried again, with growing pauses; where it
+fails for good nothing of it, and nothing behind it, is applied or acknowledged any more: a restart applies it, and would
+take it for applied behind a later one.
 Threading: event loop; writes run on the fold's one thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from functools import partial
 from itertools import chain
@@ -19,8 +21,9 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.clock import sleep
 from eddyline.core.errors import DataCorrupt
+from eddyline.core.telemetry import fields
 from eddyline.store.fold.erase import erase_entries
-from eddyline.store.fold.fold import FoldFailed, FoldStalled, FoldWrite, WriterState
+from eddyline.store.fold.fold import FoldFailed, FoldShort, FoldStalled, FoldWrite, WriterState
 from eddyline.store.fold.project import entries_of
 from eddyline.store.storage.frame import FrameType
 
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from eddyline.store.fold.fold import Fold
     from eddyline.store.measures import Measures
     from eddyline.store.workers import Worker
+
+logger = logging.getLogger(__name__)
 
 WRITE_ENTRIES_MAX: Final = 4096
 WRITE_BYTES_MAX: Final = 1 << 20
@@ -125,6 +130,10 @@ class Applier:
                 self.stalled = True
                 await sleep(self._clock, pause_s)
                 pause_s = min(pause_s * 2, STALL_PAUSE_S_MAX)
+            except FoldShort as error:  # the next try opens the fold again, which is dear
+                self.stalled = True
+                logger.warning("fold_waits", extra=fields(error=str(error)))
+                await sleep(self._clock, STALL_PAUSE_S_MAX)
             except (FoldFailed, DataCorrupt) as error:
                 self._failure = error
                 break

@@ -24,7 +24,7 @@ from eddyline.store.log.floors import Floors
 from eddyline.store.log.visible import visible
 from eddyline.store.log_files import extent_of
 from eddyline.store.storage.layout import base_file
-from eddyline.store.storage.segment_read import read_batch, read_footer
+from eddyline.store.storage.segment_read import opened, read_batch, read_footer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -104,9 +104,9 @@ class FoldSource:
             return
         try:
             footer = read_footer(self._files.fs, self._base)
-            file = self._files.fs.open(self._base)
-        except (DataCorrupt, OSError) as error:
-            self._damaged(_named(error, self._base))
+            file = opened(self._files.fs, self._base)
+        except DataCorrupt as error:
+            self._damaged(error)
             return
         try:
             for entry in footer.batches:
@@ -193,9 +193,3 @@ class FoldSource:
     def _damaged(self, error: DataCorrupt) -> None:
         if not self._past_damage:
             raise error
-
-
-def _named(error: DataCorrupt | OSError, path: Path) -> DataCorrupt:
-    if isinstance(error, DataCorrupt):
-        return error
-    return DataCorrupt(f"{path} cannot be read: {error.strerror}", file=str(path), offset=0)

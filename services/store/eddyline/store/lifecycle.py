@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from eddyline.store.catalog.catalog import Catalog
     from eddyline.store.checkpoint import Checkpointer
     from eddyline.store.config import StoreSettings
+    from eddyline.store.engine import Engine
     from eddyline.store.link import LocalLink
     from eddyline.store.machine import Machine, Workers
     from eddyline.store.storage.wal import Wal
@@ -203,6 +204,7 @@ async def _serving(store: Store, link: LocalLink, workers: Workers, settings: St
         try:
             yield
             link.stop_writes()
+            give_up(engine)
             for task in writing:
                 await ended(task)
             await engine.drain()
@@ -213,10 +215,17 @@ async def _serving(store: Store, link: LocalLink, workers: Workers, settings: St
         except Exception as error:
             failure = error  # the user's own: raised as it is once our tasks have ended, not wrapped in their group
         finally:
+            give_up(engine)
             for task in (*running, *writing):
                 task.cancel()
     if failure is not None:
         raise failure
+
+
+def give_up(engine: Engine) -> None:
+    """No writer waits for descriptors or memory any more: the store ends."""
+    for committer in engine.committers:
+        committer.wal.give_up()
 
 
 async def _last_checkpoint(checkpointer: Checkpointer) -> None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Protocol
 
+from eddyline.core.fs import is_shortage
 from eddyline.store.storage.layout import temporary
 from eddyline.store.storage.segment_read import read_batch, read_footer, read_message, unreadable
 
@@ -166,12 +167,14 @@ class LogFiles:
 
     def _opened(self, path: Path) -> File:
         """A segment is named in the log a moment before its file is: until then it has its temporary name."""
-        for name in (path, temporary(path)):
-            with suppress(FileNotFoundError):
-                return self.fs.open(name)
         try:
+            for name in (path, temporary(path)):
+                with suppress(FileNotFoundError):
+                    return self.fs.open(name)
             return self.fs.open(path)
-        except FileNotFoundError as error:
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError) and not is_shortage(error):
+                raise
             raise unreadable(path, 0, error) from error
 
     def _give_back(self, path: Path, file: File) -> None:

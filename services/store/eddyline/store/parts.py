@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eddyline.store.figures import StoreFigures
-from eddyline.store.write_gate import DISK_FLOOR
+from eddyline.store.write_gate import DISK_FLOOR, SHORTAGE
 
 if TYPE_CHECKING:
     from eddyline.store.artifacts.artifacts import Artifacts
@@ -101,4 +101,5 @@ class StoreParts:
 
 def unserved_reason(engine: Engine) -> str:
     """Why not all is served; empty = it is."""
-    return engine.read_only_reason or (DISK_FLOOR if engine.gate.disk_is_low else "")
+    waits = any(committer.wal.short_of for committer in engine.committers)
+    return engine.read_only_reason or (SHORTAGE if waits else DISK_FLOOR if engine.gate.disk_is_low else "")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import DataCorrupt
 from eddyline.store.log.changes import base_of
-from eddyline.store.storage.segment_read import read_footer, read_message
+from eddyline.store.storage.segment_read import opened, read_footer, read_message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -137,11 +137,7 @@ def _verify(fs: Fs, path: Path, entry: BatchEntry) -> None:
     Raises:
         DataCorrupt.
     """
-    try:
-        file = fs.open(path)
-    except OSError as error:
-        message = f"{path} cannot be opened: {error.strerror}"
-        raise DataCorrupt(message, file=str(path), offset=entry.offset) from error
+    file = opened(fs, path)
     try:
         read_message(file, path, entry)
     finally:

@@ -20,7 +20,7 @@ from eddyline.store.split import ArrowMessage
 from eddyline.store.split_encode import Shown, encoded
 from eddyline.store.split_filter import may_hold, may_hold_of
 from eddyline.store.storage.layout import base_file
-from eddyline.store.storage.segment_read import read_footer, read_message, unreadable
+from eddyline.store.storage.segment_read import opened, read_footer, read_message
 from eddyline.store.stored_log import unless_deleted
 
 if TYPE_CHECKING:
@@ -166,10 +166,7 @@ def history_gone(topic: Topic) -> HistoryGone:
 
 
 def _message(fs: Fs, path: Path, entry: BatchEntry) -> bytes:
-    try:
-        file = fs.open(path)
-    except OSError as error:
-        raise unreadable(path, 0, error) from error
+    file = opened(fs, path)
     try:
         return read_message(file, path, entry)
     finally:

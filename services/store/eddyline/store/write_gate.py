@@ -29,6 +29,8 @@ APPLY_LAG_BYTES_MAX: Final = 64 << 20
 """Bounds of what waits for the disk and for the fold. 64 MiB is a second of a slow disk; two of them are what a store
 may hold of appends not yet acknowledged, whatever its clients do. With several WAL shards the bound is over all."""
 DISK_FLOOR: Final = "DISK_FLOOR"
+SHORTAGE: Final = "SHORTAGE"
+"""What the status says where the log's writer waits for descriptors or memory."""
 """What the status says where the disk has too little free."""
 RETRY_AFTER_MS: Final = 100
 UNSEEN_PART: Final = 4
@@ -86,6 +88,11 @@ class WriteGate:
                     retryAfterMs=FULL_RETRY_AFTER_MS,
                 )
             return
+        if committer.wal.short_of:
+            raise Throttled(
+                f"the log waits for a resource: {committer.wal.short_of}; appends go on by themselves",
+                retryAfterMs=FULL_RETRY_AFTER_MS,
+            )
         self.check_disk()
         self._check_pace(committer)
         if self.unsegmented_bytes >= self._unsegmented_bytes_max:

@@ -12,7 +12,7 @@ Threading: see `catalog.py`.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from rocksdict import (
@@ -29,7 +29,7 @@ from rocksdict import (
 )
 
 from eddyline.core.errors import CatalogLost, DataCorrupt
-from eddyline.core.fs import RealFs
+from eddyline.core.fs import RealFs, tells_shortage
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.catalog.codec import HEAD_KEY, decode_head
 from eddyline.store.catalog.ledger import KeyValue, Ledger
@@ -72,6 +72,7 @@ class RocksCatalog:
         """
         self._path = path
         self._ledger = Ledger(str(path))
+        self._is_short = False
         self._write_options = WriteOptions()
         # A stalled write fails at once where it would else sleep with the GIL held.
         self._write_options.no_slowdown = True
@@ -79,11 +80,8 @@ class RocksCatalog:
         if must_exist and not (path / "CURRENT").exists():
             raise _lost(path, "is missing")
         with self._translated():
-            self._database: Rdict | None = Rdict(
-                str(path),
-                _options(),
-                access_type=AccessType.read_only(False) if read_only else AccessType.read_write(),
-            )
+            access = AccessType.read_only(False) if read_only else AccessType.read_write()
+            self._database: Rdict | None = Rdict(str(path), _options(), access_type=access)
         if must_exist and self._head() is None:
             self.close()
             raise _lost(path, "is empty")
@@ -96,6 +94,7 @@ class RocksCatalog:
         return (None if head is None else decode_head(head, str(self._path))), self._ledger.read(self._stored())
 
     def write(self, head: CatalogHead, changed: Sequence[TopicEntry], gone: Sequence[int]) -> None:
+        self._reopen_after_shortage()
         database = self._opened()
         changes = self._ledger.changes(head, changed, gone)
         try:
@@ -103,9 +102,25 @@ class RocksCatalog:
                 self._write(database, changes)
                 database.flush_wal(True)
         except (DataCorrupt, CatalogFailed) as error:
-            self.close()
+            self._is_short = tells_shortage(str(error))
+            with suppress(CatalogFailed):
+                self.close()
             raise CatalogFailed(str(error)) from error
         self._ledger.settle(changes)
+
+    def _reopen_after_shortage(self) -> None:
+        """A write that failed for want of descriptors or memory is made again by the next checkpoint: on what lies there
+        then, which may have taken it."""
+        if not self._is_short:
+            return
+        with suppress(CatalogFailed):
+            self.close()
+        with self._translated():
+            self._database = Rdict(str(self._path), _options(), access_type=AccessType.read_write())
+        self._ledger = Ledger(str(self._path))
+        for _ in self.load()[1]:
+            pass  # the ledger takes down what is there
+        self._is_short = False
 
     def close(self) -> None:
         database, self._database = self._database, None

@@ -13,7 +13,8 @@ lost what a sync had made durable shows a number below its catalog's.
 Threading: all calls belong to one thread, the fold's, so that a view and the applied seq read after it are of one moment;
 but `get`, `erase`, and a view's pages and close, may run on any thread. Whoever closes the fold has stopped these first.
 Failure: a write stall is `FoldStalled`: nothing of the call was applied, try again. Any other failure of the engine below
-is `FoldFailed`, final until the fold is opened again. A checksum that is wrong on a read is `DataCorrupt`.
+is `FoldFailed`, final until the fold is opened again: by its owner, or, where it was but short of descriptors or memory
+(`FoldShort`), by its next write; a write may be made again either way. A checksum that is wrong on a read is `DataCorrupt`.
 Not promised: that an applied write survives power loss before `flush`. The log brings the fold up again.
 """
 
@@ -42,6 +43,10 @@ class FoldStalled(Exception):
 
 class FoldFailed(Exception):
     """The engine below is broken. Whether the write in hand was applied is known when the fold is opened again."""
+
+
+class FoldShort(FoldFailed):
+    """The process is short of descriptors or memory: the next write opens the engine below again, and goes on."""
 
 
 class Scratch(Protocol):

@@ -18,7 +18,7 @@ Threading: see `fold.py`.
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from itertools import islice
 from threading import Event
@@ -29,7 +29,15 @@ from rocksdict import BottommostLevelCompaction, CompactOptions, Rdict, WriteBat
 from eddyline.core.errors import DataCorrupt, TooManyScans
 from eddyline.core.fold_entry import decode_entry
 from eddyline.store.fold import profile as sizes
-from eddyline.store.fold.fold import RETRY_AFTER_MS, VIEWS_MAX, FoldFailed, key_after, prefix_end, until_taken
+from eddyline.store.fold.fold import (
+    RETRY_AFTER_MS,
+    VIEWS_MAX,
+    FoldFailed,
+    FoldShort,
+    key_after,
+    prefix_end,
+    until_taken,
+)
 from eddyline.store.fold.meta import (
     CHECKPOINT_KEY,
     STORE_KEY,
@@ -60,7 +68,7 @@ from eddyline.store.fold.rocksdb_tables import RocksTables, taken
 from eddyline.store.fold.rocksdb_view import RocksView, scan_of, translated
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from eddyline.core.record import Record
@@ -94,6 +102,7 @@ class RocksFold:
             DataCorrupt: what is there is damaged, or was found so before. FoldFailed: it is locked, or cannot be read.
         """
         self._path = path
+        self._is_short = False
         self._read_only = read_only
         self._views: set[RocksView] = set()
         self._own_views: set[RocksView] = set()
@@ -106,11 +115,10 @@ class RocksFold:
         self._profile = chosen
         self._database: Database | None = None
         try:
+            self._open()
             with translated(self._note_damage):
-                self._database = open_database(path, chosen, read_only=read_only)
-                meta = _read_meta(self._database.meta)
-                if table_bytes(self._database) <= checked_bytes:
-                    _read_all(self._database.data)
+                if table_bytes(self._opened()) <= checked_bytes:
+                    _read_all(self._opened().data)
         except DataCorrupt:
             self.close()
             raise
@@ -119,6 +127,11 @@ class RocksFold:
             if FILE_MISSING in str(error):
                 raise DataCorrupt(f"fold: {error}", file="fold", offset=0) from error
             raise
+
+    def _open(self) -> None:
+        with translated(self._note_damage):
+            self._database = open_database(self._path, self._profile, read_only=self._read_only)
+            meta = _read_meta(self._database.meta)
         self._store_id = meta.store_id
         self._checkpoint = meta.checkpoint
         # Two plain dicts, the second nearly empty: a tuple a topic would be half as much again, of 116 bytes.
@@ -128,7 +141,7 @@ class RocksFold:
     def apply(self, writes: Sequence[FoldWrite]) -> None:
         if not writes:
             return
-        database = self._opened()
+        database = self._writable()
         batch = WriteBatch(raw_mode=True)
         # A put that names no family is the cheaper one: entries go to the default, the few others name theirs.
         batch.set_default_column_family(database.data_family)
@@ -196,16 +209,16 @@ class RocksFold:
     def adopt(self, topic_id: int, tables: Tables, seq: int, writers: Sequence[tuple[str, WriterState]]) -> None:
         assert isinstance(tables, RocksTables)
         self.delete_topic(topic_id)
-        database = self._opened()
+        database = self._writable()
         self.set_base(topic_id, 0)  # a topic from here on, at applied seq 0
         if tables.paths:
-            with translated(self._note_damage):
+            with self._noted():
                 database.data.ingest_external_file(tables.paths, taken())
             tables.paths.clear()
         until_taken(self, partial(self._set_cursor, topic_id, seq, writers))
 
     def _set_cursor(self, topic_id: int, seq: int, writers: Sequence[tuple[str, WriterState]]) -> None:
-        database, prefix = self._opened(), TOPIC.pack(topic_id)
+        database, prefix = self._writable(), TOPIC.pack(topic_id)
         batch = WriteBatch(raw_mode=True)
         batch.put(prefix, encode_cursor(seq, seq), database.meta_family)
         for writer, state in writers:
@@ -239,7 +252,7 @@ class RocksFold:
         return view
 
     def delete_topic(self, topic_id: int) -> None:
-        database = self._opened()
+        database = self._writable()
         if topic_id not in self._applied:
             return
         begin = TOPIC.pack(topic_id)
@@ -254,10 +267,10 @@ class RocksFold:
     def erase(self, topic_id: int) -> bool:
         """Flush, so that memtables and the WAL's files go; rewrite every table that the topic reaches into, the bottom
         ones too; then roll the manifest, which names the first and last key of tables that are gone."""
-        database = self._opened()
+        database = self._writable()
         begin = TOPIC.pack(topic_id)
         end = prefix_end(begin)
-        with translated(self._note_damage):
+        with self._noted():
             old_files = self._files(".log")
             database.data.flush(True)
             database.meta.flush(True)
@@ -273,7 +286,7 @@ class RocksFold:
         batch = WriteBatch(raw_mode=True)
         batch.delete(_ROLLED_KEY, database.meta_family)
         self._write(database, batch)
-        with translated(self._note_damage):
+        with self._noted():
             database.meta.flush(True)
             if error_count(database) != errors:
                 return False
@@ -287,15 +300,15 @@ class RocksFold:
         return False
 
     def sync(self) -> None:
-        database = self._opened()
-        with translated(self._note_damage):
+        database = self._writable()
+        with self._noted():
             database.root.flush_wal(True)
 
     def flush(self) -> None:
         """Sync RocksDB's WAL, which is what makes it durable; then write memtables out, so that the next open replays
         nothing."""
-        database = self._opened()
-        with translated(self._note_damage):
+        database = self._writable()
+        with self._noted():
             database.root.flush_wal(True)
             database.data.flush(True)
             database.meta.flush(True)
@@ -312,6 +325,26 @@ class RocksFold:
         if self._database is None:
             raise FoldFailed(f"the fold {self._path} is closed")
         return self._database
+
+    def _writable(self) -> Database:
+        """The database for a write; opened again where a shortage has made RocksDB refuse all writes until then. Its own log
+        has what it took before; views of it are closed."""
+        if self._is_short:
+            with suppress(FoldFailed):  # it says again what it failed of
+                self.close()
+            self._open()
+            self._is_short = False
+        return self._opened()
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """RocksDB's errors as ours; a shortage is remembered."""
+        try:
+            with translated(self._note_damage):
+                yield
+        except FoldShort:
+            self._is_short = True
+            raise
 
     def _note_damage(self) -> None:
         """A damaged table stays so however often the fold is opened: leave word, so that the next open refuses it."""
@@ -331,14 +364,14 @@ class RocksFold:
             self._bases.pop(topic_id, None)
 
     def _put_meta(self, key: bytes, value: bytes) -> None:
-        database = self._opened()
+        database = self._writable()
         batch = WriteBatch(raw_mode=True)
         batch.put(key, value, database.meta_family)
         self._write(database, batch)
 
     def _write(self, database: Database, batch: WriteBatch) -> None:
         try:
-            with translated(self._note_damage):
+            with self._noted():
                 database.root.write(batch, self._write_options)
         except DataCorrupt as error:
             raise FoldFailed(error.message) from error

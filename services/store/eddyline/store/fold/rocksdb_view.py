@@ -17,7 +17,8 @@ from rocksdict import Rdict, RdictIter, ReadOptions
 
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.fold_entry import decode_entry
-from eddyline.store.fold.fold import FoldFailed, FoldStalled
+from eddyline.core.fs import tells_shortage
+from eddyline.store.fold.fold import FoldFailed, FoldShort, FoldStalled
 from eddyline.store.fold.gather import batch_of
 from eddyline.store.fold.meta import TOPIC_BYTES
 
@@ -171,4 +172,4 @@ def translated(on_damage: Callable[[], None]) -> Iterator[None]:
         if words.startswith("Corruption"):
             on_damage()
             raise DataCorrupt(f"fold: {words}", file="fold", offset=0) from error
-        raise FoldFailed(words) from error
+        raise (FoldShort if tells_shortage(words) else FoldFailed)(words) from error

@@ -15,7 +15,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eddyline.core.errors import DataCorrupt, NewerFormat
+from eddyline.core.errors import DataCorrupt, NewerFormat, Throttled
 from eddyline.core.telemetry import fields
 from eddyline.store.storage.frame import HEADER, MAGIC, BadFrame, FrameType, parse, verify
 from eddyline.store.storage.layout import wal_file
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ZEROS: Final = bytes(1 << 20)
+SHORTAGE_RETRY_AFTER_MS: Final = 1_000
+"""Descriptors come back when callers leave: not within a group commit."""
 
 MARK_BYTES_MAX: Final = 144
 """A mark: header, a body of at most 88 bytes, checksum."""
@@ -206,6 +208,14 @@ def scan(
 def corrupt(path: Path, offset: int, why: str) -> DataCorrupt:
     """The error that names the place."""
     return DataCorrupt(f"{path} is corrupt at offset {offset}: {why}", file=str(path), offset=offset)
+
+
+def short_of(error: OSError) -> Throttled:
+    """The refusal of work that the process is too short of descriptors or memory for, and not the disk too damaged."""
+    return Throttled(
+        f"the store is short of a resource: {error.strerror}. It goes on by itself once there is some",
+        retryAfterMs=SHORTAGE_RETRY_AFTER_MS,
+    )
 
 
 def _all_zero(data: bytes, start: int) -> bool:

@@ -21,6 +21,8 @@ from xxhash import xxh3_64_intdigest
 
 from eddyline.core.arrow import arrow_schema, from_arrow
 from eddyline.core.errors import DataCorrupt, NewerFormat
+from eddyline.core.fs import is_shortage
+from eddyline.store.storage.scan import short_of
 from eddyline.store.storage.segment_footer import (
     END_OF_MESSAGES,
     FOOTER_BYTES_MAX,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.batch import Batch
+    from eddyline.core.errors import Throttled
     from eddyline.core.fs import File, Fs
     from eddyline.store.storage.segment import BatchEntry, Footer
 
@@ -46,14 +49,23 @@ def read_footer(fs: Fs, path: Path) -> Footer:
         DataCorrupt: its head, tail or length is not what was written, or it cannot be read. NewerFormat: a later version
             wrote it.
     """
-    try:
-        file = fs.open(path)
-    except OSError as error:
-        raise unreadable(path, 0, error) from error
+    file = opened(fs, path)
     try:
         return _read_footer(file, path)
     finally:
         file.close()
+
+
+def opened(fs: Fs, path: Path) -> File:
+    """A segment's file, for the caller to close.
+
+    Raises:
+        DataCorrupt: it cannot be opened. Throttled: the process is short of descriptors.
+    """
+    try:
+        return fs.open(path)
+    except OSError as error:
+        raise unreadable(path, 0, error) from error
 
 
 def read_message(file: File, path: Path, entry: BatchEntry) -> bytes:
@@ -131,8 +143,10 @@ def _pread(file: File, path: Path, size: int, offset: int) -> bytes:
     return data
 
 
-def unreadable(path: Path, offset: int, error: OSError) -> DataCorrupt:
-    """The error where the disk, or its directory, does not give a file."""
+def unreadable(path: Path, offset: int, error: OSError) -> DataCorrupt | Throttled:
+    """The error where the disk, or its directory, does not give a file, or the process is too short of files for it."""
+    if is_shortage(error):
+        return short_of(error)
     return _corrupt(path, offset, f"it cannot be read: {error.strerror}")
 
 

@@ -4,24 +4,41 @@
 groups are large that costs more than the metadata it saves, so then a spare is a hole of the right length (`fills`).
 I1: a file gets its number only when all its bytes are zero and durable. I2: what a crash left as spare is never trusted:
 it is filled again.
+Failure: where the process is short of descriptors or memory `take` goes on as its caller has patience for (`Patience`).
 Threading: `prepare` on a background thread, `take` on the writer thread; one lock, a leaf, is held while a file is filled:
-the writer would have to fill one anyway.
+the writer would have to fill one anyway. `prepare` does not wait for it: what the writer takes then is not its own.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from eddyline.core.fs import write_all
 from eddyline.store.storage.layout import wal_file, wal_spare
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from eddyline.core.fs import File, Fs
 
+T = TypeVar("T")
+
 _ZEROS: Final = memoryview(bytes(1 << 20))
+
+
+class Patience(Protocol):
+    """Does a job, again and again where the process is short of something, for as long as its owner likes."""
+
+    def __call__(self, job: Callable[[], T], /) -> T:
+        """The job's result. Raises: OSError, the job's."""
+
+
+def at_once(job: Callable[[], T], /) -> T:
+    """No patience."""
+    return job()
 
 
 class Spare:
@@ -47,11 +64,14 @@ class Spare:
         Raises:
             OSError: it could not be filled; there is none then, and the next call begins anew.
         """
-        with self._lock:
-            if self._file is None:
-                self._file = self._filled(self._file_bytes)
+        if self._lock.acquire(blocking=False):
+            try:
+                if self._file is None:
+                    self._file = self._filled(self._file_bytes)
+            finally:
+                self._lock.release()
 
-    def take(self, number: int, size: int) -> File:
+    def take(self, number: int, size: int, patiently: Patience = at_once) -> File:
         """Give it its number, durably; it is at least `size` long, and the caller's to close.
 
         Raises:
@@ -62,11 +82,11 @@ class Spare:
             if file is not None and size > self._file_bytes:
                 file.close()
                 file = None
-            file = file or self._filled(max(size, self._file_bytes))
+            file = file or patiently(partial(self._filled, max(size, self._file_bytes)))
             named = False
             try:
                 self._fs.rename(wal_spare(self._directory), wal_file(self._directory, number))
-                self._fs.fsync_dir(self._directory)
+                patiently(partial(self._fs.fsync_dir, self._directory))
                 named = True
             finally:
                 if not named:

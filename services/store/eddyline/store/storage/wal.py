@@ -4,7 +4,8 @@ I1: a file gets its first frame only after its predecessor was fdatasynced, cut 
 name was made durable. So a numbered successor proves a file complete, and its first frame says how long that file was: a
 file that was shortened is noticed. I2: files are never reused: every start opens the
 next number. I3: after a failed write, fdatasync or rotation nothing is written any more (`failed`): what the kernel still
-holds of it is unknown, and a second fdatasync would lie. Reads go on.
+holds of it is unknown, and a second fdatasync would lie. Reads go on. A shortage of descriptors or memory is no such
+failure: what was not opened, or not written, is tried again until it is, or until `give_up`; meanwhile `short_of` says so.
 Threading: `place`, `unsynced_bytes` and `bytes_total` on the event loop, which owns positions; `write` and `sync` on one
 writer thread, which gets sealed, immutable buffers; `prepare_spare` on a background thread; `read` on any. The writer
 tells the loop what is synced by replacing one tuple.
@@ -13,13 +14,17 @@ tells the loop what is synced by replacing one tuple.
 from __future__ import annotations
 
 import errno
+import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import partial
+from threading import Event
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from eddyline.core.fs import BUFFERS_MAX, write_all
+from eddyline.core.fs import BUFFERS_MAX, is_shortage, write_all
+from eddyline.core.telemetry import fields
 from eddyline.store.storage.frame import BadFrame, FrameType, control_body, parse, sealed_parts
 from eddyline.store.storage.layout import wal_file, wal_numbers
-from eddyline.store.storage.scan import MARK_BYTES_MAX, NO_TAIL, FileReplay, Location, WalEnd, corrupt
+from eddyline.store.storage.scan import MARK_BYTES_MAX, NO_TAIL, FileReplay, Location, WalEnd, corrupt, short_of
 from eddyline.store.storage.spare import Spare
 from eddyline.store.storage.written_mark import Written
 
@@ -31,6 +36,10 @@ if TYPE_CHECKING:
     from eddyline.store.storage.frame import Frame, FrameBody
     from eddyline.store.storage.scan import Tail
 
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
 __all__ = ["Location", "Wal", "WalEnd", "WalFailed", "WriteGroup", "reason_of"]
 
 FILLED_GROUP_BYTES_MAX: Final = 64 << 10
@@ -41,6 +50,10 @@ of every byte costs more than it saves: at 800 KB a group holes brought +25 % of
 JOINED_FRAME_BYTES_MAX: Final = 16 << 10
 """Larger frames are written from where their columns are: of 100 KB that took the loop 19 us in place of 25
 (`tests/bench/README.md`)."""
+
+
+SHORTAGE_PAUSE_S: Final = 0.05
+"""Between two tries of what the process is too short of descriptors or memory for. 20 a second cost nothing."""
 
 
 class WalFailed(Exception):
@@ -126,6 +139,10 @@ class Wal:
         """What recovery cut from the log's end."""
         self.tell_written: Callable[[Written], None] | None = None
         """Called on the writer thread after each write and sync, before either counts."""
+
+        self.short_of = ""
+        """What the writer waits for, a shortage in the system's words; "" = nothing. The loop reads it."""
+        self._gives_up = Event()
 
     @classmethod
     def recover(
@@ -319,7 +336,7 @@ class Wal:
                 # What a durable write leaves out is what was written before it: there must be nothing of that.
                 durable = sync and piece is group.pieces[-1] and self._synced.total == self._written.total
                 durable = durable and len(piece.buffers) <= BUFFERS_MAX  # one call: each waits for the disk
-                write_all(self._file, piece.buffers, piece.offset, durable=durable)
+                self._patiently(partial(write_all, self._file, piece.buffers, piece.offset, durable=durable))
                 self._written = _Mark(piece.number, piece.offset + piece.bytes, self._written.total + piece.bytes)
                 if durable:
                     self._syncs += 1
@@ -362,9 +379,32 @@ class Wal:
         old.fsync()
         self._spare.fills = end.offset <= FILLED_GROUP_BYTES_MAX * max(self._syncs, 1)
         self._syncs = 0
-        self._file = self._spare.take(piece.number, piece.file_bytes)
+        self._file = self._spare.take(piece.number, piece.file_bytes, self._patiently)
         old.close()
         self._written = self._synced = _Mark(piece.number, 0, end.total)
+
+    def _patiently(self, job: Callable[[], T]) -> T:
+        """Do what may be done again, however often the process is short of something; see `short_of` and `give_up`."""
+        while True:
+            try:
+                result = job()
+            except OSError as error:
+                if not is_shortage(error):
+                    raise
+                if not self.short_of:
+                    logger.warning("wal_waits", extra=fields(shard=self._shard, error=str(error)))
+                self.short_of = error.strerror or "a resource"
+                if self._gives_up.wait(SHORTAGE_PAUSE_S):
+                    raise
+            else:
+                if self.short_of:
+                    logger.warning("wal_goes_on", extra=fields(shard=self._shard))
+                self.short_of = ""
+                return result
+
+    def give_up(self) -> None:
+        """From now on a shortage is a failure: the store ends, and waits for nothing. From any thread."""
+        self._gives_up.set()
 
     def _check(self) -> None:
         if self.failed:
@@ -437,7 +477,7 @@ def read_frame(fs: Fs, directory: Path, shard: int, location: Location) -> Frame
     """The frame at a place of a shard's directory, verified. Its batch keeps its own bytes only. Blocking.
 
     Raises:
-        DataCorrupt: it is not there, not right, or the disk cannot read it.
+        DataCorrupt: it is not there, not right, or the disk cannot read it. Throttled: the process is short of descriptors.
     """
     number, offset, length = location
     path = wal_file(directory, number)
@@ -453,6 +493,8 @@ def read_frame(fs: Fs, directory: Path, shard: int, location: Location) -> Frame
     except FileNotFoundError as error:
         raise corrupt(path, offset, "the file is missing") from error
     except OSError as error:
+        if is_shortage(error):
+            raise short_of(error) from error
         if error.errno != errno.EIO:
             raise
         raise corrupt(path, offset, "it cannot be read (EIO)") from error

@@ -289,3 +289,16 @@ async def test_write_into_a_rolled_back_bucket_is_not_told_as_applied(scene: Sce
         await scene.sources.link.control_source("s", paused=False, resync=True)
         await role.writer.put(target("b", wait=True, s=30), b"1")
     assert (await scene.sources.fold("t"))[b"k"] == b"1"
+
+
+@pytest.mark.parametrize("scene", ["bucket"], indirect=True)
+async def test_resync_after_a_rollback_leaves_no_version_that_the_stream_gives_again(scene: Scene) -> None:
+    await scene.copied_then_rolled_back()
+    await scene.stands_ahead()
+    # The value that the fold has of revision 10, at revision 8; and a deletion of one that it has of 9.
+    assert await scene.write("same") == SAVED + 1
+    await scene.js.publish("$KV.b.lost1", b"", headers={"KV-Operation": "DEL"})
+    await scene.equals_after_resync(OLD | {"same"})
+    versions = {key: int.from_bytes(row.version, "big") for key, row in (await scene.sources.entries("t")).items()}
+    assert versions[b"same"] == SAVED + 1
+    assert max(versions.values()) == SAVED + 3

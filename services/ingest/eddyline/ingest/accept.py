@@ -5,7 +5,8 @@ to have had, and, since nobody can know of more, one of an unknown end. Of a buc
 DELETE; what this stream had dropped already is a gap too; then the position is of this stream, before its first message,
 and all of it is read. Up to what was its last revision when this began, a message that says what the fold has already is
 not written again (`only_changes`): a bucket that was filled anew with the same values adds nothing, and every other
-revision is there.
+revision is there. Of a stream that was rolled back a key whose entry has a later version than its message is written all the
+same: who waits for a version, or writes with one, must not meet one that the stream gives again.
 Where it is the same stream, the newest message of every key is read up to the position and compared with the fold, what
 differs is written, and keys that are gone are deleted; all behind the position is read as ever.
 
@@ -203,21 +204,27 @@ async def _changed(given: Acceptance, chunk: Chunk, through: int) -> list[int]:
     return [row for row in changed if chunk.revisions[row] <= through]
 
 
-async def only_changes(link: StoreLink, topic: str, chunk: Chunk) -> list[int]:
-    """The rows of a chunk that say something else than the fold and the rows before them."""
+async def only_changes(link: StoreLink, topic: str, chunk: Chunk, *, later_too: bool = False) -> list[int]:
+    """The rows of a chunk that say something else than the fold and the rows before them. `later_too` = also those whose
+    entry has a later version, which only a stream that was rolled back since can have had."""
     if not chunk.count:
         return []
     keys = list(dict.fromkeys(chunk.keys))
+    last = dict(zip(chunk.keys, chunk.revisions, strict=True))
     live: dict[bytes, tuple[bytes | None, bytes]] = {}
+    stale: set[bytes] = set()
     for key, entry in zip(keys, await _entries(link, topic, keys), strict=True):
         if entry is not None:
+            if later_too and int.from_bytes(entry.version, "big") > last[key]:
+                stale.add(key)
             live[key] = entry.data, encode_meta(entry.meta) if entry.meta else b""
     changed: list[int] = []
     for row, key in enumerate(chunk.keys):
         said = (chunk.data[row], chunk.metas[row]) if chunk.ops[row] == Op.PUT else None
-        if live.get(key) == said:
+        if live.get(key) == said and key not in stale:
             continue
         changed.append(row)
+        stale.discard(key)
         if said is None:
             del live[key]
         else:

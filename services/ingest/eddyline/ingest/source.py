@@ -99,7 +99,7 @@ class SourceRun:
         self._compare_due = False
         self._values_due = ""
         """Why values are compared too, "" = they need not be."""
-        self._compared_to = 0
+        self._compared_to, self._was_rolled_back = 0, False
         """Up to this revision of the stream only what differs from the fold is written."""
         self._stream_name = f"KV_{definition.bucket}" if definition.bucket else definition.stream
         self._lost_to = lease.source.report.last_revision
@@ -340,6 +340,7 @@ class SourceRun:
         if verdict.is_other:
             self._lost_to = 0
             self._compared_to = verdict.stream.last_revision if verdict.stream.bucket else 0
+            self._was_rolled_back = verdict.stream.created_ns == position.created_ns
         self.progress.forget(revision_of(resynced.position), verdict.stream.last_revision)
         return resynced
 
@@ -415,7 +416,10 @@ class SourceRun:
     async def _batch(self, stream: Stream, chunk: Chunk, gaps: Sequence[PlacedGap]) -> Batch | None:
         """What of a chunk is written; of what a resync takes from another stream only what differs from the fold."""
         if chunk.revisions and chunk.revisions[0] <= self._compared_to:
-            chunk.keep(await only_changes(self._around.link, self._definition.topic, chunk), self._compared_to)
+            changed = await only_changes(
+                self._around.link, self._definition.topic, chunk, later_too=self._was_rolled_back
+            )
+            chunk.keep(changed, self._compared_to)
         return chunk.batch(with_misfits(stream, chunk, gaps))
 
     async def _taken(self, consumer: Consumer, wait_s: float) -> Chunk | None:

@@ -64,6 +64,10 @@ def test_a_stopped_source_says_since_when_and_why_first() -> None:
 def test_a_source_that_no_ingest_holds_is_not_shown_as_live() -> None:
     away = replace(LIVE, holder="", reported_ms=35_000, from_store=True)
     assert state_text(away) == "not copied (was LIVE)"
+    assert "  state      not copied (was LIVE): no ingest holds it, what follows is as it was last reported\n" in page(
+        away
+    )
+    assert note_text(away) == "no ingest holds it, reported 35 s ago"
     assert "copied by  nobody, reported 35 s ago; no ingest answers, this is what the store knows" in page(away)
     new = replace(away, status="UNSPECIFIED", reported_ms=-1, detail=SourceDetail(), from_store=False)
     assert state_text(new) == "not copied yet"

@@ -65,6 +65,10 @@ def pace_text(source: Source) -> str:
 def note_text(source: Source) -> str:
     """The one thing to know of it in a list; "" = all is well."""
     warnings = source.detail.warnings
+    if not source.holder and source.status != "UNSPECIFIED":
+        return (
+            f"no ingest holds it, reported {span(source.reported_ms)} ago" if source.reported_ms >= 0 else source.reason
+        )
     more = f" (and {len(warnings) - 1} more)" if len(warnings) > 1 else ""
     first = warnings[0] + more if warnings else ""
     return source.reason or pace_text(source) or source.detail.file_drift or first
@@ -81,7 +85,10 @@ def page(source: Source) -> str:
 def _lines(source: Source) -> Iterator[tuple[str, str]]:
     detail, definition = source.detail, source.definition
     since = f" for {span(detail.state_ms)}" if detail.state_ms and source.holder else ""
-    yield "state", f"{state_text(source)}{since}: {_WORDS.get(source.status, 'a state of a newer version')}"
+    words = _WORDS.get(source.status, "a state of a newer version")
+    if not source.holder and source.status not in ("UNSPECIFIED", *STANDING):
+        words = "no ingest holds it, what follows is as it was last reported"
+    yield "state", f"{state_text(source)}{since}: {words}"
     if source.reason:
         yield "reason", source.reason
     if source.paused and source.status != "PAUSED":

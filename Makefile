@@ -59,7 +59,8 @@ PROTOS := $(sort $(wildcard proto/eddyline/v1/*.proto))
 PROTOC := $(BIN)/python -m grpc_tools.protoc -Iproto --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc
 
 proto: $(VENV)/.dev ## Regenerate libs/api from proto/
-	@rm -f libs/api/eddyline/v1/*_pb2*.py*
+	@rm -f libs/api/eddyline/v1/*_pb2*.py* libs/api/eddyline/v1/*.proto
+	@cp $(PROTOS) libs/api/eddyline/v1
 	@$(PROTOC) --python_out=libs/api --grpc_python_out=libs/api --mypy_out=quiet:libs/api --mypy_grpc_out=quiet,only_async:libs/api $(PROTOS)
 	@touch libs/api/eddyline/v1/py.typed
 
@@ -70,6 +71,7 @@ proto-freeze: $(VENV)/.dev ## Write the image that breaking changes are judged a
 verify-proto: $(VENV)/.dev ## Fail if libs/api is not what proto/ gives, or the contract breaks
 	@rm -rf build/api && mkdir -p build/api
 	@$(PROTOC) --python_out=build/api --grpc_python_out=build/api --mypy_out=quiet:build/api --mypy_grpc_out=quiet,only_async:build/api $(PROTOS)
+	@cp $(PROTOS) build/api/eddyline/v1
 	@diff -r -x py.typed -x __pycache__ build/api/eddyline/v1 libs/api/eddyline/v1
 	@cd proto && ../$(BIN)/buf format --diff --exit-code && ../$(BIN)/buf lint
 	@cd proto && ../$(BIN)/buf breaking --against ../tests/golden/eddyline.v1.binpb
@@ -91,6 +93,14 @@ drill: $(VENV)/.run ## Kill every part in turn and look for loss (SHORT=1: withi
 
 clients: ## Example clients in Node, Go and Java into build/clients, each where its toolchain is
 	@libs/clients/build.sh || test $$? = 77
+
+DIST ?= dist
+# Built by what .venv has: no index is asked
+wheels: $(VENV)/.run ## Wheels of all packages but Spark's, into dist/: pip install --find-links dist eddyline-client
+	@rm -rf $(DIST)
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index --wheel-dir $(DIST) $(addprefix ./,$(MEMBERS))
+	@ls $(DIST)
+.PHONY: wheels
 
 IMAGE_ROLES := store ingest delivery spark
 # the command's is called tools
@@ -172,6 +182,6 @@ build:
 	@mkdir -p build
 
 clean: ## Remove the environment and everything made
-	@rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 .PHONY: run pipeline drill clients test test-crash test-sim test-sim-long test-explore test-integration test-spark test-all bench lint helm-lint verify
 .PHONY: fix fmt pins clean

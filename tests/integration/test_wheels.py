@@ -1,21 +1,19 @@
-"""What `make wheels` makes, installed where nothing of the repository is: with what is newest, and with the oldest that is asked for."""
+"""What `make wheels` makes, installed where nothing of the repository is, with the newest and the oldest of its bounds."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from tests.support.store_server import served_store
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -52,12 +50,20 @@ async def run(*words: str | Path, folder: Path) -> str:
     return out.decode()
 
 
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheels, made once."""
+    folder = tmp_path_factory.mktemp("wheels") / "dist"
+    subprocess.run(["make", "wheels", f"DIST={folder}"], cwd=ROOT, check=True, capture_output=True, timeout=SECONDS_MAX)
+    return folder
+
+
 @pytest.fixture
-async def folder(tmp_path: Path) -> AsyncIterator[Path]:
+async def folder(tmp_path: Path, dist: Path) -> Path:
     """Where a stranger works: the wheels, and an environment with nothing in it."""
-    await run("make", "--no-print-directory", "wheels", f"DIST={tmp_path / 'dist'}", folder=ROOT)
+    (tmp_path / "dist").symlink_to(dist)
     await run(sys.executable, "-m", "venv", tmp_path / "env", folder=tmp_path)
-    yield tmp_path
+    return tmp_path
 
 
 async def used(folder: Path) -> dict[str, str]:
@@ -81,28 +87,17 @@ async def test_the_line_of_the_readme_installs_a_client_that_works(folder: Path)
 
 async def test_it_works_with_the_oldest_protobuf_and_grpcio_that_it_asks_for(folder: Path) -> None:
     asked = (ROOT / "libs" / "api" / "pyproject.toml").read_text(encoding="utf-8")
-    oldest = {name: version for name, version in re.findall(r'"(grpcio|protobuf)>=([\d.]+),', asked)}
+    oldest: dict[str, str] = dict(re.findall(r'"(grpcio|protobuf)>=([\d.]+),', asked))
     python = folder / "env" / "bin" / "python"
     pins = [f"{name}=={version}" for name, version in oldest.items()]
-    await run(
-        UV,
-        "pip",
-        "install",
-        "--quiet",
-        "--python",
-        python,
-        "--find-links",
-        "dist",
-        "eddyline-client",
-        *pins,
-        folder=folder,
-    )
+    line = ("pip", "install", "--quiet", "--python", python, "--find-links", "dist", "eddyline-client")
+    await run(UV, *line, *pins, folder=folder)
     there = await used(folder)
     assert {name: there[name] for name in oldest} == oldest
 
 
-async def test_each_wheel_has_its_readme_its_licence_and_nothing_of_others(folder: Path) -> None:
-    wheels = sorted((folder / "dist").glob("*.whl"))
+def test_each_wheel_has_its_readme_its_licence_and_nothing_of_others(dist: Path) -> None:
+    wheels = sorted(dist.glob("*.whl"))
     files: dict[str, str] = {}
     assert len(wheels) > 6
     for wheel in wheels:

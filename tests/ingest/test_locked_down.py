@@ -86,8 +86,9 @@ async def test_an_inbox_that_is_refused_is_named_with_the_setting(tmp_path: Path
             await reason_has(
                 sources, "NATS does not permit us to subscribe to _INBOX.>; EDDYLINE_INGEST_NATS_INBOX_PREFIX"
             )
-            with pytest.raises(NatsUnreachable, match="_INBOX_PREFIX"):
+            with pytest.raises(NatsUnreachable, match="_INBOX_PREFIX") as refused:
                 await role.writer.put(Target(BUCKET, b"k", patience_s=5), b"2")
+            assert "prefix" in refused.value.advice
 
 
 @pytest.mark.parametrize("path", ["STREAM.INFO", "CONSUMER.CREATE", "CONSUMER.MSG.NEXT"])

@@ -41,6 +41,8 @@ _WHAT_TO_DO: Final = {
     "KEY_INVALID": "what others wrote is copied whatever it is called; only keys we write follow NATS's rule",
     "KEY_EXISTS": "change it with `eddyline kv update`, or `eddyline kv put` whatever it has",
     "REVISION_MISMATCH": "somebody else wrote it; read it again, then give the revision it has now",
+    "FOREIGN_SUBJECTS": "copy it as a stream (`eddyline source create NAME --stream KV_BUCKET`), which takes every "
+    "subject, or remove those messages from it",
     "BUCKET_NOT_COPIED": "copy it with `eddyline source create` that takes the key, or leave out --wait-applied",
     "BUCKET_FULL": "raise the bucket's limits, or delete keys",
     "WRITE_UNKNOWN": "it may be written: read the key before it is written again",
@@ -75,7 +77,9 @@ _BY_METADATA: Final = {
     },
     "NATS_UNREACHABLE": {
         "credentials": "put right what EDDYLINE_INGEST_NATS_CREDS_FILE names, which is read at each try, or the user in "
-        "EDDYLINE_INGEST_NATS_URL"
+        "EDDYLINE_INGEST_NATS_URL",
+        "deniedSubject": "permit it to ingest's user; services/ingest/README.md lists all that it needs",
+        "deniedInbox": "permit ingest's user to subscribe there, or set the prefix that it may subscribe to",
     },
     "NOT_KV": {
         "source": "a stream's topic is its history: read it with `eddyline read`; `eddyline source get` says how far it is"

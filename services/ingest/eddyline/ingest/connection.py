@@ -70,6 +70,10 @@ class Publishing:
         """Why no answer comes, in words."""
         return f"NATS does not permit us to publish to {self.subject}" if self.denied else "the connection broke"
 
+    def error(self) -> NatsUnreachable:
+        """The same, of a question."""
+        return NatsUnreachable(self.why(), **({"deniedSubject": self.subject} if self.denied else {}))
+
 
 class Connection:
     """See the module. `run` is its task; `on_change` is called whenever `connected` or `refused` changes."""
@@ -156,7 +160,7 @@ class Connection:
         prefix = self._access.inbox_prefix
         return NatsUnreachable(
             f"NATS does not permit us to subscribe to {prefix}.>; EDDYLINE_INGEST_NATS_INBOX_PREFIX says which inbox to use",
-            inbox="refused",
+            deniedInbox=prefix,
         )
 
     def answered(self) -> None:

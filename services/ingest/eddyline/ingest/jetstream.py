@@ -340,7 +340,7 @@ class JetStream:
             with self._connection.publishing(f"{self.prefix}.{path}") as publishing:
                 answered = await request(client, publishing, json.dumps(body).encode(), timeout_s=timeout_s)
             if answered is None:
-                raise NatsUnreachable(publishing.why())
+                raise publishing.error()
             answer = json.loads(answered)
         except (NatsError, OSError, TimeoutError) as error:
             self._connection.unanswered()

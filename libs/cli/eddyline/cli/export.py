@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from eddyline.cli.access import asked_access
 from eddyline.cli.cluster import cluster_address
 from eddyline.cli.failure import EXIT_FAILED, EXIT_OK, CommandError
+from eddyline.cli.output import tell
 from eddyline.cli.progress import Progress
 from eddyline.cli.quantity import counted, shown_size
 from eddyline.cli.verb import add_verb, limit
@@ -72,7 +72,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         context.output.say(_text(topic, arguments.out), asdict(topic))
     failed = [topic for topic in done if topic.error]
     for topic in failed:
-        sys.stderr.write(f"eddyline: {topic.error}: {' '.join(topic.message.split())}\n")
+        tell(f"{topic.error}: {topic.message}")
     return EXIT_FAILED if failed else EXIT_OK
 
 

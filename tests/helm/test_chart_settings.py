@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, get_type_hints
 import pytest
 import yaml
 
-from eddyline.core.settings import SettingsError
+from eddyline.core.settings import CommonSettings, SettingsError
 from eddyline.delivery.config import DeliverySettings
 from eddyline.ingest.config import IngestSettings
 from eddyline.ingest.sources_file import FIELDS, LISTS, parse_sources
@@ -25,12 +25,29 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCHEMA: Final = CHART / "values.schema.json"
-ROLES: Final[dict[str, type[StoreSettings | IngestSettings | DeliverySettings]]] = {
+ROLES: Final[dict[str, type[CommonSettings | StoreSettings | IngestSettings | DeliverySettings]]] = {
+    "common": CommonSettings,
     "store": StoreSettings,
     "ingest": IngestSettings,
     "delivery": DeliverySettings,
 }
 OF_THE_CHART: Final = {
+    "common": {
+        *(f"{role}_addresses" for role in ("store", "ingest", "delivery")),
+        *(f"{role}_advertised_addresses" for role in ("store", "ingest", "delivery")),
+        "cluster_id",
+        "log_level",
+        "log_format",
+        "metrics_key_file",
+        "otlp_url",
+        "trace_ratio",
+        "keys_file",
+        "key_file",
+        "tls_cert",
+        "tls_key",
+        "tls_ca",
+        "tls_client_ca",
+    },
     "store": {"listen", "metrics_listen", "shard_index", "data_dir", "memory_bytes"},
     "ingest": {
         "listen",
@@ -50,7 +67,8 @@ OF_THE_CHART: Final = {
     },
     "delivery": {"listen", "metrics_listen"},
 }
-"""What has a value of its own, or is the chart's to say: set twice it would be a matter of luck which one holds."""
+"""By the part of the values that has the settings: what has a value of its own, or is the chart's to say. Set twice it would
+be a matter of luck which one holds."""
 CHOICES: Final = {"compression": COMPRESSIONS, "fold_profile": FOLD_PROFILES}
 WITH: Final = {"unsegmented_bytes_max": {"wal_file_bytes": WAL_FILE_BYTES_MIN}}
 """What another setting has to be for all of a setting's range to be taken."""
@@ -125,8 +143,9 @@ def test_default_of_every_setting_fits_the_schema(tmp_path: Path) -> None:
     }
     path = tmp_path / "values.yaml"
     path.write_text(yaml.safe_dump(values), encoding="utf-8")
-    for role, pod in pods(rendered(values=[path])):
-        assert {f"EDDYLINE_{role.upper()}_{name}" for name in values[role]["settings"]} <= set(environ(pod))
+    for component, pod in pods(rendered(values=[path])):
+        for role in ("common", component):
+            assert {f"EDDYLINE_{role.upper()}_{name}" for name in values[role]["settings"]} <= set(environ(pod))
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -136,10 +155,11 @@ def test_setting_of_the_charts_own_is_set_by_it_or_by_values(role: str) -> None:
         name.removeprefix(prefix).lower()
         for values in ("everything", "monitored")
         for component, pod in pods(rendered(values=[CHART / f"ci/{values}.yaml"]))
-        if component == role
+        if component == role or (role == "common" and component in ROLES)
         for name in environ(pod)
     }
-    assert OF_THE_CHART[role] - {"nats_creds"} <= found
+    advertised = {name for name in OF_THE_CHART[role] if "advertised" in name}
+    assert OF_THE_CHART[role] - advertised - {"nats_creds"} <= found
 
 
 @pytest.mark.parametrize(
@@ -150,6 +170,8 @@ def test_setting_of_the_charts_own_is_set_by_it_or_by_values(role: str) -> None:
         "store.settings.WAL_SHARDS=17",
         "store.settings.COMPRESSION=gzip",
         "store.settings.CHECKPOINT_BYTES=many",
+        "common.settings.KEY_WATCHES_MAX=-1",
+        "common.settings.LOG_LEVEL=DEBUG",
         "ingest.settings.NATS_URL=nats://other:4222",
         "ingest.settings.VERIFY_INTERVAL_MS=10",
         "ingest.settings.VERIFY_REPAIR=maybe",

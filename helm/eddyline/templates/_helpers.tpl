@@ -193,6 +193,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- with $root.Values.metrics.traceRatio }}
 - {name: EDDYLINE_COMMON_TRACE_RATIO, value: {{ . | quote }}}
 {{- end }}
+{{- range $name, $value := $root.Values.common.settings }}
+- {name: EDDYLINE_COMMON_{{ $name }}, value: {{ include "eddyline.plain" $value | quote }}}
+{{- end }}
 {{- end -}}
 
 {{- define "eddyline.roleEnv" -}}

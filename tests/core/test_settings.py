@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from eddyline.core.settings import SettingsError, check_range, load, load_common, masked
+from eddyline.core.settings import CommonSettings, SettingsError, changed, check_range, load, load_common, masked
 
 PREFIX = "EDDYLINE_ROLE_"
 
@@ -161,3 +161,12 @@ def test_common_settings_have_the_house_s_addresses() -> None:
 def test_common_settings_refuse(name: str, value: str, words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         load_common({"EDDYLINE_COMMON_" + name: value})
+
+
+def test_what_a_role_says_at_its_start_is_what_was_changed() -> None:
+    assert changed(CommonSettings(), prefix="X_") == {}
+    assert changed(loaded(API_KEY="hush", NAMES="a,b"), prefix=PREFIX) == {
+        f"{PREFIX}API_KEY": "***",
+        f"{PREFIX}DATA_DIR": "/d",
+        f"{PREFIX}NAMES": "a,b",
+    }

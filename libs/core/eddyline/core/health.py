@@ -9,9 +9,12 @@ Threading: one event loop.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from grpc_health.v1 import health, health_pb2
+
+from eddyline.core.telemetry import fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +25,7 @@ NATS_LEG: Final = "nats"
 STORE_LEG: Final = "store"
 SOURCE_PREFIX: Final = "source/"
 
+_LOG: Final = logging.getLogger(__name__)
 _NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
 _SERVING: Final = health_pb2.HealthCheckResponse.SERVING
 _UNKNOWN: Final = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
@@ -46,7 +50,10 @@ class HealthBoard:
         await self.servicer.set(LIVE, _SERVING)
 
     async def set_ready(self, ready: bool) -> None:
-        """Whether the role serves."""
+        """Whether the role serves. What changes of it is a line of the log."""
+        if ready is not self.is_ready:
+            legs = self.missing_legs
+            _LOG.info("ready" if ready else "not ready", extra=fields(**({"away": ",".join(legs)} if legs else {})))
         self.is_ready = ready
         await self.servicer.set(READY, _SERVING if ready else _NOT_SERVING)
 

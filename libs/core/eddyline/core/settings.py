@@ -169,7 +169,7 @@ def load_common(environ: Mapping[str, str]) -> CommonSettings:
 
 
 def masked(settings: SettingsClass, *, prefix: str) -> dict[str, str]:
-    """The settings as they are printed at start, by their names; secrets and the user part of URLs as `***`."""
+    """The settings as they may be printed, by their names; secrets and the user part of URLs as `***`."""
     shown: dict[str, str] = {}
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
@@ -179,6 +179,13 @@ def masked(settings: SettingsClass, *, prefix: str) -> dict[str, str]:
             text = _USERINFO_BARE.sub("***@", text)
         shown[prefix + name] = "***" if text and _SECRET.fullmatch(name) else _USERINFO.sub("***@", text)
     return shown
+
+
+def changed(settings: SettingsClass, *, prefix: str) -> dict[str, str]:
+    """The settings that are not as they are by default, masked: what a role says of them at its start."""
+    defaults = {prefix + field.name.upper(): field.default for field in dataclasses.fields(settings)}
+    values = {prefix + field.name.upper(): getattr(settings, field.name) for field in dataclasses.fields(settings)}
+    return {name: text for name, text in masked(settings, prefix=prefix).items() if values[name] != defaults[name]}
 
 
 def check_address(name: str, address: str) -> None:

@@ -29,7 +29,7 @@ from eddyline.core.open_link import open_link, stores_text
 from eddyline.core.probes import Probes
 from eddyline.core.role_access import RoleAccess
 from eddyline.core.server import make_server
-from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
+from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, changed, load, load_common, masked
 from eddyline.core.shards import configured_shards
 from eddyline.core.telemetry import fields, set_up_logging
 from eddyline.core.trace_export import TraceExport
@@ -53,8 +53,8 @@ def main(environ: Mapping[str, str]) -> int:
         common = load_common(environ)
         settings = load(IngestSettings, prefix=PREFIX, environ=environ)
         set_up_logging(ROLE, level=common.log_level, log_format=common.log_format)
-        shown = masked(common, prefix=COMMON_PREFIX) | masked(settings, prefix=PREFIX)
-        _LOG.info("settings", extra=fields(**shown))
+        shown = changed(common, prefix=COMMON_PREFIX) | changed(settings, prefix=PREFIX)
+        _LOG.info("starting", extra=fields(**shown))
         file = read_sources(settings.sources_file)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings, common, file))

@@ -36,7 +36,7 @@ from eddyline.core.open_files import OWN_FILES, connections_within, raise_open_f
 from eddyline.core.probes import Probes, Recovered
 from eddyline.core.role_access import RoleAccess
 from eddyline.core.server import make_server
-from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, load, load_common, masked
+from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, changed, load, load_common
 from eddyline.core.shard_gate import ShardGate
 from eddyline.core.shards import configured_shards
 from eddyline.core.telemetry import fields, set_up_logging
@@ -135,8 +135,8 @@ def main(environ: Mapping[str, str], *, clock: Clock | None = None) -> int:
         settings = load(StoreSettings, prefix=PREFIX, environ=environ)
         check_among_others(settings, common)
         set_up_logging(ROLE, level=common.log_level, log_format=common.log_format)
-        shown = masked(common, prefix=COMMON_PREFIX) | masked(settings, prefix=PREFIX)
-        _LOG.info("settings", extra=fields(**shown))
+        shown = changed(common, prefix=COMMON_PREFIX) | changed(settings, prefix=PREFIX)
+        _LOG.info("starting", extra=fields(**shown))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings, common, clock or SystemClock()))
     except SettingsError as error:

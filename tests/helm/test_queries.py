@@ -293,7 +293,9 @@ def test_every_runbook_is_named_by_an_alert_and_by_the_table() -> None:
 @pytest.mark.parametrize("book", sorted(path.name for path in (CHART / "runbooks").glob("*-*.md")))
 def test_runbook_says_what_users_see_and_what_to_do(book: str) -> None:
     text = (CHART / "runbooks" / book).read_text(encoding="utf-8")
-    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["What users see", "Look at", "Do", "When it is over"]
+    titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    every = ["What users see", "Look at", "Do", "When it is over"]
+    assert [title for title in titles if title in every] == every, "more may stand between them"
     named = set(re.findall(r"`(Eddyline\w+)`", text))
     assert named == {name for name, rule in alerts().items() if rule["annotations"]["runbook"] == book}
 

@@ -44,7 +44,7 @@ def test_a_field_never_hides_the_event() -> None:
 
 def test_plain_is_one_line_and_quotes_what_needs_it() -> None:
     line = PlainFormatter("store").format(entry("lease won", source="orders", why="a b\nc", empty=""))
-    assert line == '2023-11-14T22:13:20.250Z INFO store lease won source=orders why="a b\\nc" empty=""'
+    assert line == 'store    | 2023-11-14T22:13:20.250Z INFO lease won source=orders why="a b\\nc" empty=""'
 
 
 @pytest.fixture

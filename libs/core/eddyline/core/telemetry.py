@@ -156,15 +156,21 @@ def set_up_logging(role: str, *, level: str, log_format: str, stream: TextIO | N
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
+ROLE_COLUMNS: Final = len("delivery")
+
+
 class PlainFormatter(logging.Formatter):
-    """`2026-01-31T12:00:00.000Z INFO store lease won source=orders fence=3`."""
+    """`store    | 2026-01-31T12:00:00.000Z INFO lease won source=orders fence=3`.
+
+    The role comes first, where several share a terminal.
+    """
 
     def __init__(self, role: str) -> None:
         super().__init__()
-        self._role = role
+        self._prefix = f"{role:<{ROLE_COLUMNS}} |"
 
     def format(self, record: logging.LogRecord) -> str:
-        parts = [_time_of(record), record.levelname, self._role, record.getMessage()]
+        parts = [self._prefix, _time_of(record), record.levelname, record.getMessage()]
         parts += (f"{key}={_shown(value)}" for key, value in _fields_of(record).items())
         line = " ".join(parts)
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line

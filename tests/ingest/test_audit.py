@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +12,7 @@ import pytest
 from nats.js.api import DiscardPolicy
 
 from eddyline.core.record import GapReason, Op
-from eddyline.ingest.audit import DOUBT_LOOKS, RETRY_S, Audit, Sign, read_sign
+from eddyline.ingest.audit import DOUBT_LOOKS, RETRY_S, SHARE, Audit, Pace, Sign, read_sign
 from eddyline.ingest.config import IngestSettings
 from eddyline.ingest.connection import Connection
 from eddyline.ingest.jetstream import JetStream
@@ -62,6 +63,13 @@ class Unanswered(JetStream):
     async def stream(self, bucket: str) -> Stream:
         self.asked += 1
         return await super().stream(bucket)
+
+
+class Still(JetStream):
+    """Of a stream in which nothing happens."""
+
+    async def again(self, stream: Stream) -> Stream:
+        return stream
 
 
 class Looks:
@@ -181,6 +189,7 @@ async def test_no_look_before_its_time_and_few_while_nats_is_away(at: Kit) -> No
         resyncs=asyncio.Semaphore(1),
         clock=clock,
         changed=changed,
+        values=Pace(0.0, 10.0),
         look_s=10.0,
     )
     clock.advance(9.9)
@@ -194,6 +203,40 @@ async def test_no_look_before_its_time_and_few_while_nats_is_away(at: Kit) -> No
     for _ in range(3):
         assert await audit.check(10, drained=True) == ""
     assert jetstream.asked == 2
+
+
+async def test_attempts_one_after_another_compare_values_no_more_than_their_share(at: Kit) -> None:
+    clock, took_s, look_s = ManualClock(), 3.0, 10.0
+    values = Pace(clock.monotonic_s(), look_s)
+    jetstream = Still(
+        Connection(
+            nats_access(IngestSettings(nats_url=at.url)), name="", clock=clock, rng=Random(1), on_change=lambda: None
+        )
+    )
+    compared_s: list[float] = []
+
+    async def changed(_look: Stream, _through: int) -> int:
+        clock.advance(took_s)
+        compared_s.append(clock.monotonic_s())
+        return 0
+
+    for _ in range(20):
+        audit = Audit(
+            BEFORE,
+            jetstream=jetstream,
+            link=at.link,
+            topic="b",
+            resyncs=asyncio.Semaphore(1),
+            clock=clock,
+            changed=changed,
+            values=values,
+            resumed=True,
+            look_s=look_s,
+        )
+        clock.advance(look_s)
+        assert await audit.check(BEFORE.last_revision, drained=True) == ""
+    assert len(compared_s) > 1
+    assert all(later - earlier >= SHARE * took_s for earlier, later in pairwise(compared_s))
 
 
 async def test_subject_purged_while_live_is_deleted_within_a_look(at: Kit, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,7 +112,8 @@ class Audit:
     """The looks of one attempt at a source. `base` is the stream as the resume found it; `resyncs` as for resyncs.
 
     `changed` compares values: given a look and the revision up to which all is applied, the number of keys whose newest
-    message says something else than the fold. `resumed` = the source had a position before.
+    message says something else than the fold; `values` is their pace, which outlives the attempt: each begins with a
+    comparison, and a NATS that comes and goes makes many. `resumed` = the source had a position before.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class Audit:
         resyncs: asyncio.Semaphore,
         clock: Clock,
         changed: Callable[[Stream, int], Awaitable[int]],
+        values: Pace,
         resumed: bool = False,
         look_s: float = LOOK_S,
         on_look: Callable[[Stream], None] = _nothing,
@@ -143,7 +145,9 @@ class Audit:
         self._look_at_s = now_s + look_s
         self._changed = changed
         self._keys = Pace(now_s, DOUBT_LOOKS * look_s)
-        self._values = Pace(now_s, look_s, Sign.LOSS if resumed else Sign.STILL)
+        self._values = values
+        if resumed:
+            values.sign = Sign.LOSS
         self._look: Stream | None = None
         self.values_differ = False
         """True = the reason to resync is a comparison of values."""

@@ -37,7 +37,7 @@ from eddyline.core.errors import (
 )
 from eddyline.core.telemetry import fields
 from eddyline.ingest.accept import Acceptance, accept, count_changed, only_changes
-from eddyline.ingest.audit import Audit
+from eddyline.ingest.audit import Audit, Pace
 from eddyline.ingest.bootstrap import bootstrap
 from eddyline.ingest.cautions import Cautions
 from eddyline.ingest.consumer import Consumer, ConsumerLost
@@ -96,9 +96,9 @@ class SourceRun:
         self._prefix = ""
         self._backoff = Backoff(surroundings.rng, cap_s=LOOK_AGAIN_S_MAX)
         self._attempt_number = 0
-        self._compare_due = False
-        self._values_due = ""
-        """Why values are compared too, "" = they need not be."""
+        self._compare_due, self._values_due = False, ""
+        """Whether key sets are compared before it is read on, and why values too, "" = they need not be."""
+        self._values_pace = Pace(surroundings.clock.monotonic_s(), surroundings.look_s)
         self._compared_to, self._was_rolled_back = 0, False
         """Up to this revision of the stream only what differs from the fold is written."""
         self._stream_name = f"KV_{definition.bucket}" if definition.bucket else definition.stream
@@ -372,6 +372,7 @@ class SourceRun:
             resyncs=self._around.resyncs,
             clock=self._around.clock,
             changed=lambda look, through: count_changed(self._acceptance(Verdict(look), name, 0), through),
+            values=self._values_pace,
             resumed=position is not None,
             look_s=self._around.look_s,
             on_look=self._cautions.tell,

@@ -171,6 +171,11 @@ async def test_stopped_store_is_exported_as_a_running_one(tmp_path: Path) -> Non
         assert (code, lines, err.count("\n")) == (2, [], 1), err
     code, (done,), _ = await run(*program, data, "orders", "--out", stopped)
     assert (code, done["rows"], seqs_in(stopped)) == (0, 3_000, seqs_in(running))
+    unsaid = tmp_path / "unsaid"
+    code, lines, err = await run("sh", "-c", 'exec "$@" > /dev/full', "sh", *program, data, "orders", "--out", unsaid)
+    assert (code, lines, seqs_in(unsaid)) == (1, [], seqs_in(running))
+    assert err.splitlines()[-1] == "eddyline export: standard output cannot be written: No space left on device"
+    assert "Traceback" not in err
     code, lines, err = await run(*program, tmp_path, "orders", "--out", stopped)
     assert (code, lines) == (2, [])
     assert "is no data directory" in err

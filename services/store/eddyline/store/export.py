@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from eddyline.core.errors import EddylineError
 from eddyline.core.fs import RealFs
 from eddyline.store.config import PREFIX
+from eddyline.store.program_output import UnsaidError, say
 from eddyline.store.storage.identity import read_identity
 from eddyline.store.storage.layout import Layout
 
@@ -62,6 +63,8 @@ def export(words: Sequence[str]) -> int:
         return EXIT_SIGNALLED + signal.SIGINT
     except _Terminated:
         return EXIT_SIGNALLED + signal.SIGTERM
+    except UnsaidError as error:  # each topic is exported, or told as failed, by then
+        return _refuse(str(error), EXIT_FAILED) if str(error) else EXIT_FAILED
     except (NotBegun, OSError) as error:
         return _refuse(str(error), EXIT_NOT_BEGUN)
     except EddylineError as error:
@@ -90,13 +93,12 @@ def _exported(arguments: argparse.Namespace) -> int:
             )
         except WorkRefused as error:
             return _refuse(f"{error.reason}: {error}", EXIT_NOT_BEGUN)
-    for topic in done:
-        text = f"{topic.topic}: {topic.rows} records in {topic.files} files, {topic.bytes} bytes, {topic.gaps} lost"
-        sys.stdout.write((json.dumps(asdict(topic)) if arguments.output == "json" else text) + "\n")
-    sys.stdout.flush()
     failed = [topic for topic in done if topic.error]
     for topic in failed:
         _refuse(f"{topic.error}: {topic.message}", EXIT_FAILED)
+    for topic in done:
+        text = f"{topic.topic}: {topic.rows} records in {topic.files} files, {topic.bytes} bytes, {topic.gaps} lost"
+        say(json.dumps(asdict(topic)) if arguments.output == "json" else text)
     return EXIT_FAILED if failed else EXIT_DONE
 
 
@@ -131,16 +133,21 @@ def _served(directory: Path) -> Iterator[tuple[str, ...]]:
             assert store.stdout is not None
             line = store.stdout.readline()
             if not line.startswith(_READY):
-                store.wait(STOP_S)
+                _end(store)
                 raise NotBegun(log.last_line())
             addresses[identity.shard_index] = line.removeprefix(_READY).partition(",")[0]
             yield tuple(addresses)
         finally:
             store.terminate()
-            try:
-                store.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                store.kill()
+            _end(store)
+
+
+def _end(store: subprocess.Popen[str]) -> None:
+    """Wait until the store has ended; kill it where that takes too long."""
+    try:
+        store.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        store.kill()
 
 
 class _Log:

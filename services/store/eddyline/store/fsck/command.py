@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -16,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.clock import SystemClock
 from eddyline.core.fs import Locked
-from eddyline.core.shown import escaped
 from eddyline.store.fold.fold import FoldFailed
 from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.fsck.check import DirectoryCheck, NoDirectory
+from eddyline.store.program_output import UnsaidError, say
 from eddyline.store.refusal import why_refused
 
 if TYPE_CHECKING:
@@ -50,16 +49,16 @@ def fsck(words: Sequence[str]) -> int:
             check = DirectoryCheck(
                 arguments.directory,
                 clock=SystemClock(),
-                tell=lambda finding: _say(finding.encoded() if as_json else finding.line()),
+                tell=lambda finding: say(finding.encoded() if as_json else finding.line()),
                 progress=progress.tell,
                 open_fold=lambda path: RocksFold(path, checked_bytes=_ALL_BYTES, read_only=True),
                 open_scratch=lambda: RocksFold(Path(scratch) / "fold"),
             )
             summary = check.run()
-        _say(json.dumps({"summary": summary._asdict()}) if as_json else _line(arguments.directory, summary))
+        say(json.dumps({"summary": summary._asdict()}) if as_json else _line(arguments.directory, summary))
     except NoDirectory as error:
         return _cannot(str(error))
-    except _UnsaidError as error:
+    except UnsaidError as error:
         return _cannot(str(error)) if str(error) else EXIT_UNCHECKED
     except (Locked, OSError, FoldFailed) as error:
         return _cannot(why_refused(error, arguments.directory))
@@ -86,25 +85,6 @@ def _line(directory: Path, summary: Summary) -> str:
         f"{verdict}: {directory}: {summary.topics} topics, {summary.files} files, {summary.bytes} bytes; {summary.errors} "
         f"errors, {summary.warnings} warnings, {summary.notes} notes; {summary.orphans} files in orphans"
     )
-
-
-class _UnsaidError(Exception):
-    """Standard output does not take what is said; the reason in words, empty = nobody reads it any more."""
-
-
-def _say(line: str) -> None:
-    if sys.stdout is None:
-        raise _UnsaidError("standard output is closed")
-    try:
-        sys.stdout.write(escaped(line) + "\n")
-        sys.stdout.flush()
-    except OSError as error:
-        # What is left of it goes nowhere: Python would fail on it again at exit, with a code of its own.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-        is_gone = isinstance(error, BrokenPipeError)
-        raise _UnsaidError("" if is_gone else f"standard output cannot be written: {error.strerror}") from None
 
 
 def _cannot(why: str) -> int:

@@ -174,10 +174,14 @@ class Starts:
                 record_filter=_GAPS_ALONE,
             )
             for item in result.items:
-                if isinstance(item, Gap) and item.reason == GapReason.SOURCE_GAP and not item.source_last:
+                if isinstance(item, Gap) and item.own_seq <= found.head_seq and _begins_stream(item):
                     begin = item.own_seq
-            if result.caught_up or result.epoch != found.epoch or result.next_after_seq <= after_seq:
-                return begin if begin <= found.head_seq else 0
+            if (
+                result.next_after_seq >= found.head_seq
+                or result.epoch != found.epoch
+                or result.next_after_seq <= after_seq
+            ):
+                return begin
             after_seq = result.next_after_seq
 
     async def _first_after(self, after_seq: int, found: TopicInfo) -> Record | None:
@@ -239,3 +243,8 @@ def _ahead(cursor: Cursor, found: TopicInfo) -> CursorAhead:
         headSeq=found.head_seq,
         cursorSeq=cursor.seq,
     )
+
+
+def _begins_stream(gap: Gap) -> bool:
+    """Whether a source's gap is the one of an unknown end, behind which a stream that took another's place is copied."""
+    return gap.reason == GapReason.SOURCE_GAP and not gap.source_last

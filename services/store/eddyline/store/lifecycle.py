@@ -124,6 +124,8 @@ async def _recovered(
                 offset=0,
             )
         fold = recovered.fold
+        if machine.written_mark is not None:
+            opened.callback(machine.written_mark.close)
         opened.callback(lambda: close_all(recovered.wals))
         opened.callback(partial(end_all, workers.wals))  # first: a job of theirs has its file
         lost = find_losses(before, boot_id, replay=recovered.replay, wals=recovered.wals, mark=machine.written_mark)
@@ -144,8 +146,6 @@ async def _recovered(
         await store.disk_guard.look()
         await store.checkpointer.run(light=True)
         instance = next_start(before)
-        if machine.written_mark is not None:
-            opened.callback(machine.written_mark.close)
         identity = Identity(
             **ours._asdict(),
             instance=instance,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from eddyline.core.source import OF_ANOTHER
 from eddyline.core.wire_state import source_definition_to_pb, source_detail_to_pb
 from eddyline.v1 import source_pb2
 
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from eddyline.core.source import SourceInfo
 
 _STATUS_PREFIX: Final = "SOURCE_STATUS_"
-_OF_ANOTHER: Final = ("STREAM_RECREATED", "CURSOR_AHEAD")
-"""States in which the position is not of the stream that is there: its last revision is what lags, all of it."""
 _PLACE: Final = Struct("<BqQ16s")
 _SERIAL: Final = Struct("<Q")
 _FORMATS: Final = (1, 2, 3)
@@ -48,7 +47,7 @@ def source_to_pb(info: SourceInfo) -> source_pb2.Source:
     # The position is never older than the report: the bucket had got at least so far.
     last_revision = max(report.last_revision, position_revision)
     lag = last_revision - position_revision
-    if report.state in _OF_ANOTHER:
+    if report.state in OF_ANOTHER:  # the position is not of the stream that is there, which lags, all of it
         last_revision = lag = report.lag
     return source_pb2.Source(
         definition=source_definition_to_pb(info.definition),

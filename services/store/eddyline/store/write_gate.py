@@ -29,9 +29,9 @@ APPLY_LAG_BYTES_MAX: Final = 64 << 20
 """Bounds of what waits for the disk and for the fold. 64 MiB is a second of a slow disk; two of them are what a store
 may hold of appends not yet acknowledged, whatever its clients do. With several WAL shards the bound is over all."""
 DISK_FLOOR: Final = "DISK_FLOOR"
+"""What the status says where the disk has too little free."""
 SHORTAGE: Final = "SHORTAGE"
 """What the status says where the log's writer waits for descriptors or memory."""
-"""What the status says where the disk has too little free."""
 RETRY_AFTER_MS: Final = 100
 UNSEEN_PART: Final = 4
 """What may be taken between two looks at the disk, of what is free above its floor: every byte is written to the log and

@@ -10,6 +10,8 @@ import pytest
 
 from eddyline.client.call import Retry
 from eddyline.client.source_reads import SourceReads
+from eddyline.client.sources import sources_of
+from eddyline.client.topology import Channels, Topology
 from eddyline.core.channel import open_channel
 from eddyline.core.clock import SystemClock
 from eddyline.core.errors import NotReady, SourceNotFound
@@ -59,6 +61,24 @@ async def test_stores_answer_while_no_ingest_does(tmp_path: Path) -> None:
         assert [source.definition.name for source in (await reads.list()).sources] == ["a", "b"]
         with pytest.raises(SourceNotFound):
             await reads.get("nobody")
+
+
+async def test_stores_that_share_an_address_are_not_asked_for_each_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eddyline.client.source_reads.CALL_TIMEOUT_S", 0.2)
+    async with served_store(tmp_path / "0") as one:
+        await hold(one, "b")
+        channels = Channels()
+        try:
+            topology = Topology(cluster_id="c", stores=(one.address, one.address), ingests=(NOBODY,), deliveries=())
+            sources = sources_of(channels, topology, retry=Retry(SystemClock(), random_source=Random(1)))
+            with pytest.raises(NotReady):
+                await sources.list()
+            with pytest.raises(NotReady):
+                await sources.get("a")
+        finally:
+            await channels.close()
 
 
 async def test_a_list_without_one_store_is_no_list_and_a_missing_source_may_be_there(

@@ -68,7 +68,8 @@ class SourceListing(NamedTuple):
 
 
 class SourceReads:
-    """Reads of the SourceService. `stores` = those of all shards; none = only ingests are asked."""
+    """Reads of the SourceService. `stores` = those of all shards, each by an address of its own; none = only ingests are
+    asked."""
 
     def __init__(
         self, ingests: Sequence[grpc.aio.Channel], *, retry: Retry, stores: Sequence[grpc.aio.Channel] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from eddyline.v1.cluster_pb2 import ROLE_STORE, GetStatusRequest, GetTopologyReq
 from eddyline.v1.fold_pb2 import GetEntryRequest, RangeEntriesRequest
 from eddyline.v1.log_pb2 import AppendRecordsRequest, AppendStreamRequest, ReadRecordsRequest
 from tests.store.rpc.requests import keyed, rows
+from tests.support.hang import HANG_S
 from tests.support.store_server import answers_of, is_serving, refused, served_store
 
 if TYPE_CHECKING:
@@ -39,6 +41,10 @@ async def test_status_tells_the_stores_figures(tmp_path: Path) -> None:
             await store.log.AppendRecords(rows("kv", keyed("a", "1"), keyed("b", "2")))
             store.clock.advance(3)
             status = await store.cluster.GetStatus(GetStatusRequest())
+            async with asyncio.timeout(HANG_S):
+                # a look at the disk is under way, on a thread
+                while not status.store.wal_bytes:
+                    status = await store.cluster.GetStatus(GetStatusRequest())
             assert (status.role, status.cluster_id, status.contract_version) == (ROLE_STORE, "local", CONTRACT_VERSION)
             assert (status.ready, status.reason, status.pid, status.uptime_ms) == (True, "", os.getpid(), 3_000)
             detail = status.store

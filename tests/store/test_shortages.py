@@ -12,6 +12,7 @@ import pytest
 
 from eddyline.core.errors import Throttled
 from eddyline.core.fold_entry import encode_entry
+from eddyline.core.fs import RealFs, is_shortage
 from eddyline.core.record import Op, Record
 from eddyline.core.topic import Durability
 from eddyline.store.catalog.catalog import CatalogFailed
@@ -87,6 +88,16 @@ async def test_a_failed_sync_stays_one_whatever_it_is_called() -> None:
         disk.next_fault("fdatasync", error=errno.ENOMEM)
         await link._engine.committers[0].sync()
         assert link.unserved_reason() == "SYNC_FAILED"
+
+
+def test_a_failed_sync_of_a_directory_is_no_shortage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(_fd: int) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr(os, "fsync", short)
+    with pytest.raises(OSError, match="Cannot allocate") as failed:
+        RealFs().fsync_dir(tmp_path)
+    assert not is_shortage(failed.value)
 
 
 async def test_a_store_that_ends_waits_for_nothing() -> None:

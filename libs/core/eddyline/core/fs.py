@@ -130,7 +130,7 @@ class Fs(Protocol):
         holes."""
 
     def fsync_dir(self, path: Path) -> None:
-        """Make the names in a directory durable."""
+        """Make the names in a directory durable. A shortage (`is_shortage`) is of opening it: of its fsync it is EIO."""
 
     def lock(self, path: Path, holder: bytes) -> Lock:
         """Take the lock file, leaving `holder` in it as text.
@@ -242,6 +242,10 @@ class RealFs:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        except OSError as error:
+            if is_shortage(error):  # may not be done again, as the open above may
+                raise OSError(errno.EIO, f"fsync: {error.strerror}", str(path)) from error
+            raise
         finally:
             os.close(fd)
 

@@ -7,7 +7,8 @@ newer writes leads to a comparison of key sets, and only where keys are really g
 Key sets do not show a message that left before an older one of its key (the stream API's MSG.DELETE, a time to live of one
 message): NATS then shows the older one. So of a bucket that keeps more than one revision of a key, what newer writes do not
 explain, and key sets do not either, leads to a comparison of values: the newest message of every key with the fold. The
-first look after a resume does so too, since nobody looked in between.
+first look of an attempt does so too, since nobody looked before it; attempts share one pace. The source copies nothing
+meanwhile: some 20 s where there are a million keys.
 
 What may lead to a comparison:
 * fewer subjects, or fewer messages than at the last look;

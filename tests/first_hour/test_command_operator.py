@@ -1,4 +1,4 @@
-"""The first hour of who looks after a cluster: status, a source without its bucket, a role that hangs, typing errors."""
+"""The first hour of who looks after a cluster: status, a role that hangs, typing errors."""
 
 from __future__ import annotations
 
@@ -10,19 +10,14 @@ import pytest
 from tests.support.terminal import Terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.integration
 PID_OF_INGEST = "$(python -c \"import json; print(json.load(open('eddyline-data/cluster.json'))['ingest']['pid'])\")"
 
 
-@pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
-    """A terminal beside a cluster that runs in the same folder."""
-    terminal = Terminal(tmp_path_factory.mktemp("operator"))
-    terminal.types("eddyline status", "eddyline up", code=1)
-    with terminal.runs("eddyline up --free-ports", until="eddyline status"):
-        yield terminal
+def test_status_without_a_cluster_says_how_to_start_one(tmp_path: Path) -> None:
+    Terminal(tmp_path).types("eddyline status", "eddyline up", code=1)
 
 
 def test_status_says_that_all_is_well_in_the_width_of_the_terminal(shell: Terminal) -> None:
@@ -32,16 +27,6 @@ def test_status_says_that_all_is_well_in_the_width_of_the_terminal(shell: Termin
     assert max(map(len, page.splitlines())) <= 80
     verdict = json.loads(shell.types("eddyline status -o json").splitlines()[-1])
     assert (verdict["well"], verdict["troubles"]) == (True, [])
-
-
-def test_source_without_its_bucket_is_the_first_thing_that_status_says(shell: Terminal) -> None:
-    shell.types("eddyline source create certs --bucket certs")
-    shell.types("until eddyline source get certs | grep -q SOURCE_LOST; do sleep 0.2; done")
-    page = shell.types("eddyline status", code=1)
-    assert page.splitlines()[1] == "  ! source certs is SOURCE_LOST: NATS has no bucket certs"
-    shell.types("eddyline kv get certs a.example.org", "SOURCE_LOST", "KEY_NOT_FOUND", code=1)
-    shell.types("eddyline source delete certs --yes")
-    shell.types("eddyline status", "all is well")
 
 
 def test_role_that_hangs_is_named(shell: Terminal) -> None:

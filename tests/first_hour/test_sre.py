@@ -1,4 +1,4 @@
-"""The first hour of an SRE: keys, probes, metrics, a role killed, and commands that say so by their exit codes."""
+"""The first hour of an SRE: keys, probes, metrics, and a role killed."""
 
 from __future__ import annotations
 
@@ -55,10 +55,3 @@ def test_killed_store_comes_back_with_all_that_was_acknowledged(shell: Terminal)
     shell.types("for i in $(seq 600); do eddyline status --key-file ops.key > last && exit 0; sleep 0.2; done; exit 1")
     assert part(shell, "store")["pid"] != pid
     assert shell.types("eddyline read numbers -o json --key-file ops.key | wc -l").strip() == "1000"
-
-
-def test_mistakes_of_the_command_line_are_exit_code_2_and_name_what_is_near(shell: Terminal) -> None:
-    for line in ("eddyline topics", "eddyline topic lst", "eddyline status --no-such-flag"):
-        shell.types(line, code=2)
-    shell.types("eddyline --version", "eddyline ")
-    shell.types("eddyline --help", "status", "verify")

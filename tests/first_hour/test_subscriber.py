@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.terminal import Terminal
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from tests.support.terminal import Terminal
 
 pytestmark = pytest.mark.integration
 
@@ -62,21 +60,13 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
-    """A terminal beside a cluster that runs in the same folder."""
-    terminal = Terminal(tmp_path_factory.mktemp("subscriber"))
-    with terminal.runs("eddyline up --free-ports", until="eddyline status"):
-        terminal.types("seq 1 3 | eddyline append trades --create log")
-        yield terminal
-
-
 def address_of(shell: Terminal) -> str:
     """The store's address, as the cluster in the folder has it."""
     return str(json.loads(shell.types("cat eddyline-data/cluster.json"))["store"]["address"])
 
 
 def test_follower_whose_wait_timed_out_has_the_next_record(shell: Terminal) -> None:
+    shell.types("seq 1 3 | eddyline append trades --create log")
     shell.writes("follow.py", FOLLOW)
     shown = shell.types(f"python follow.py {address_of(shell)}", "nothing new")
     assert shown.splitlines()[-1] == "got 4 b'4'"

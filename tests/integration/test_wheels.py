@@ -59,10 +59,9 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def folder(tmp_path: Path, dist: Path) -> Path:
-    """Where a stranger works: the wheels, and an environment with nothing in it."""
+def folder(tmp_path: Path, dist: Path) -> Path:
+    """Where a stranger works, with the wheels."""
     (tmp_path / "dist").symlink_to(dist)
-    await run(sys.executable, "-m", "venv", tmp_path / "env", folder=tmp_path)
     return tmp_path
 
 
@@ -81,6 +80,7 @@ async def used(folder: Path) -> dict[str, str]:
 async def test_the_line_of_the_readme_installs_a_client_that_works(folder: Path) -> None:
     (line,) = re.findall(r"`(pip install --find-links dist [^`]*)`", README)
     words = line.split()[1:]
+    await run(sys.executable, "-m", "venv", "env", folder=folder)
     await run(folder / "env" / "bin" / "python", "-m", "pip", "--quiet", *words, folder=folder)
     await used(folder)
 
@@ -89,6 +89,7 @@ async def test_it_works_with_the_oldest_protobuf_and_grpcio_that_it_asks_for(fol
     asked = (ROOT / "libs" / "api" / "pyproject.toml").read_text(encoding="utf-8")
     oldest: dict[str, str] = dict(re.findall(r'"(grpcio|protobuf)>=([\d.]+),', asked))
     python = folder / "env" / "bin" / "python"
+    await run(sys.executable, "-m", "venv", "--without-pip", "env", folder=folder)
     pins = [f"{name}=={version}" for name, version in oldest.items()]
     line = ("pip", "install", "--quiet", "--python", python, "--find-links", "dist", "eddyline-client")
     await run(UV, *line, *pins, folder=folder)

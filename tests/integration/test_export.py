@@ -10,6 +10,7 @@ import random
 import signal
 import sys
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -27,7 +28,6 @@ from tests.support.spark_data import StoreLife, append_all, plain_records, store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.integration
 
@@ -123,6 +123,29 @@ async def test_folder_that_holds_something_else_is_refused_and_left_as_it_is(tmp
                 await export(missing, tmp_path / "new", address)
     assert [path.name for path in out.iterdir()] == ["notes.txt"]
     assert not (tmp_path / "new").exists()
+
+
+async def test_folder_that_cannot_be_one_is_said_in_plain_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    async with store_and_client(tmp_path / "store") as (address, client):
+        await client.create_topic("orders", Kind.LOG)
+        await append_all(client, "orders", plain_records(3))
+        for out in (tmp_path / "notes.txt", Path("/dev/full")):
+            said = rf"^{out} cannot be written: Not a directory$"
+            with pytest.raises(CommandError, match=said) as refused:
+                await export("orders", out, address)
+            assert "--out" in refused.value.what_to_do
+        below = tmp_path / "notes.txt" / "lake"
+        code, (done,) = await export("orders", below, address)
+        assert (code, done["error"]) == (1, "NotADirectoryError")
+        told = capsys.readouterr().err.splitlines()[-1]
+        assert told.startswith("eddyline: orders: ")
+        assert "Not a directory" in told
+        assert "--out" in told
+        assert "Error" not in told
+    assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 async def test_topic_that_is_made_again_begins_anew_and_says_so(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -72,7 +73,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         context.output.say(_text(topic, arguments.out), asdict(topic))
     failed = [topic for topic in done if topic.error]
     for topic in failed:
-        tell(f"{topic.error}: {topic.message}")
+        tell(_failure_text(topic))
     return EXIT_FAILED if failed else EXIT_OK
 
 
@@ -103,6 +104,11 @@ def _work(arguments: argparse.Namespace, context: Context) -> Callable[[threadin
                 )
             except WorkRefused as error:
                 raise CommandError(f"{error.reason}: {error}") from None
+            except OSError as error:
+                why = os.strerror(error.errno) if error.errno else error
+                raise CommandError(
+                    f"{arguments.out} cannot be written: {why}", "give another folder with --out"
+                ) from None
 
     return work
 
@@ -140,6 +146,17 @@ async def _in_thread(work: Callable[[threading.Event], list[TopicExport]]) -> li
         except TimeoutError:
             pass
         raise
+
+
+def _failure_text(topic: TopicExport) -> str:
+    """The line for a topic that was not exported whole; an error of the system has the name of its class as reason."""
+    if topic.error == "DISK_FULL":
+        advice = "make room, then run it again: it goes on with the range that failed"
+    elif not topic.error.isupper():
+        return f"{topic.topic}: {topic.message} (look at the folder of --out, then run it again)"
+    else:
+        advice = ""
+    return f"{topic.error}: {topic.message}" + (f" ({advice})" if advice else "")
 
 
 def _text(topic: TopicExport, out: str) -> str:

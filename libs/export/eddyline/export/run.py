@@ -144,7 +144,7 @@ class ExportRun:
             done.error, done.message = error.reason, str(error)
         except OSError as error:
             reason = "DISK_FULL" if error.errno in (errno.ENOSPC, errno.EDQUOT) else type(error).__name__
-            done.error, done.message = reason, str(error)
+            done.error, done.message = reason, error.strerror or str(error)
         return done
 
     def _all_rounds(self, topic: topic_pb2.Topic, done: TopicExport) -> None:

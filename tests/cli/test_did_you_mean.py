@@ -30,6 +30,13 @@ from eddyline.core.record import Record
         ("status --xyzzy", "eddyline status: error: unrecognized arguments: --xyzzy\n"),
         ("topic create t --durability fsyn", "'fsyn' is none of disk, fsync, ephemeral; did you mean fsync?"),
         ("status -o jsn", "did you mean json?"),
+        ("", "eddyline: error: name a verb: `eddyline --help` says what each does"),
+        ("topic", "eddyline topic: error: name a verb: `eddyline topic --help` says what each does"),
+        ("append t -", "leave VALUE out to read standard input"),
+        ("append t --key k -", "leave VALUE out to read standard input"),
+        ("kv put b k -", "leave VALUE out to read standard input"),
+        ("kv update b k --revision 1 -", "leave VALUE out to read standard input"),
+        ("read t -", "eddyline read: error: unrecognized arguments: -\n"),
     ],
 )
 def test_misspelt_word_is_answered_with_what_was_meant(
@@ -39,6 +46,31 @@ def test_misspelt_word_is_answered_with_what_was_meant(
         parse(line.split())
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "given"),
+    [
+        ("kv put b k --wait-applied v", "value", "v"),
+        ("kv create b k --ttl 3s v", "value", "v"),
+        ("kv update b k --revision 1 v", "value", "v"),
+        ("ls t --data d p", "prefix", "p"),
+        ("edge range --file f p", "prefix", "p"),
+        ("topic list -o json p", "prefix", "p"),
+        ("verify --repair s", "source", "s"),
+        ("append t --key k v", "values", ["v"]),
+        ("append t v --key k w", "values", ["v", "w"]),
+    ],
+)
+def test_word_that_may_be_left_out_is_taken_behind_flags_too(line: str, name: str, given: object) -> None:
+    assert getattr(parse(line.split()), name) == given
+
+
+@pytest.mark.parametrize("line", ["kv put b k v --wait-applied w", "kv put b k --wait-applied v w", "ls t p -o json q"])
+def test_words_too_many_are_refused(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(line.split())
+    assert "unrecognized arguments: " in capsys.readouterr().err
 
 
 def test_misspelt_field_of_a_json_line_is_answered_likewise() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.failure import EXIT_OK, EXIT_USAGE, CommandError
 from eddyline.cli.json_record import OPS, record_from_json
-from eddyline.cli.stdin import value_of
+from eddyline.cli.stdin import DASH_REFUSED, value_of
 from eddyline.cli.verb import add_verb, connected, count
 from eddyline.core.errors import TopicNotFound
 from eddyline.core.record import DATA_META_BYTES_MAX, Op, Record
@@ -87,6 +87,8 @@ def contradiction(arguments: argparse.Namespace) -> str:
         given = [name for name, value in others.items() if value]
         if given:
             return f"{given[0]} or --file, not both"
+    if arguments.values == ["-"]:
+        return DASH_REFUSED
     if arguments.skip and arguments.values:
         return "--skip is for standard input, not for values"
     if arguments.op in _DELETING and (arguments.values or arguments.file is not None) and not arguments.json:

@@ -97,6 +97,8 @@ _MEANT: Final = {
     "topics": ("topic",),
 }
 """Verbs as other tools have them, and ours."""
+_NO_VERB: Final = "the following arguments are required: VERB"
+"""What argparse says of a line that ends before its verb."""
 _NEGATIVE: Final = re.compile(r"-\.?[0-9]")
 _DESCRIPTION: Final = "Eddyline keeps what the stream leaves behind."
 
@@ -122,6 +124,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2, and usage and message on stderr."""
+        if message == _NO_VERB:
+            message = f"name a verb: `{self.prog} --help` says what each does, and `{self.prog} VERB --help` how"
         tell_lines(f"{self.format_usage()}{self.prog}: error: {message}")
         self.exit(EXIT_USAGE)
 
@@ -144,12 +148,16 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Read one command line; wrong usage ends the process with exit code 2."""
     whole = parser()
     arguments, rest = whole.parse_known_args(argv)
-    # argparse (before 3.13) takes a repeatable positional once only: in `append TOPIC --key K VALUE` it is left with none.
+    # argparse (before 3.13) takes a positional that may be left out once only: in `append TOPIC --key K VALUE` and
+    # `kv put BUCKET KEY --wait-applied VALUE` it is left with none.
     repeatable = getattr(arguments, "repeatable", "")
-    if rest and repeatable and not any(word.startswith("-") for word in rest):
+    optional, not_given = getattr(arguments, "optional", ("", None))
+    flags = [word.partition("=")[0] for word in rest if word.startswith("-") and word != "-"]
+    if rest and repeatable and not flags:
         setattr(arguments, repeatable, [*getattr(arguments, repeatable), *rest])
+    elif len(rest) == 1 and optional and not flags and getattr(arguments, optional) == not_given:
+        setattr(arguments, optional, rest[0])
     elif rest:
-        flags = [word.partition("=")[0] for word in rest if word.startswith("-")]
         question = did_you_mean(flags[0], arguments.flags()) if flags else ""
         arguments.refuse(f"unrecognized arguments: {' '.join(rest)}{f'; {question}' if question else ''}")
     contradiction = arguments.contradiction(arguments) if "contradiction" in arguments else ""

@@ -82,6 +82,7 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.set_defaults(run=range_)
     parser.add_argument("prefix", metavar="PREFIX", nargs="?", default="", help="only keys that start so")
+    parser.set_defaults(optional=("prefix", ""))
     parser.add_argument("--after", default="", metavar="KEY", help="only keys behind it")
     parser.add_argument("--limit", type=limit, default=0, metavar="N", help="most keys (default: all)")
     parser.add_argument("--values", action="store_true", help="show the values too (JSON has them always)")

@@ -17,7 +17,7 @@ from eddyline.cli import kv_get
 from eddyline.cli.failure import EXIT_OK
 from eddyline.cli.output import Json, put_bytes, version_field
 from eddyline.cli.quantity import duration_ms
-from eddyline.cli.stdin import stdin_value, value_of
+from eddyline.cli.stdin import DASH_REFUSED, stdin_value, value_of
 from eddyline.cli.verb import add_group, add_verb, connected, limit
 from eddyline.core.kv_errors import ApplyPending, WriteUnknown
 from eddyline.core.record import SOURCE_DATA_META_BYTES_MAX
@@ -204,6 +204,8 @@ def contradiction(arguments: argparse.Namespace) -> str:
         return "--source says whom --wait-applied waits for: give both"
     if getattr(arguments, "value", None) is not None and arguments.file is not None:
         return "a VALUE or --file, not both"
+    if getattr(arguments, "value", None) == "-":
+        return DASH_REFUSED
     return ""
 
 
@@ -228,6 +230,7 @@ def _add(verbs: Subparsers, name: str, what: str, example: str, run: RunVerb) ->
 
 def _add_value(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("value", metavar="VALUE", nargs="?", help="default: --file, else all of standard input")
+    parser.set_defaults(optional=("value", None))
     parser.add_argument("--file", type=Path, metavar="FILE", help="the value is this file's bytes; - = standard input")
 
 

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 LINE_BYTES_MAX: Final = 4 << 20
 """A record of 1 MiB in base64 within a JSON line fits twice."""
 CHUNK_BYTES: Final = 1 << 16
+DASH_REFUSED: Final = (
+    "a VALUE of - is not taken: leave VALUE out to read standard input (a dash as value: printf - | … --file -)"
+)
+"""Most commands read standard input for `-`: who means that would find a dash stored and the input dropped."""
 
 
 async def stdin_lines() -> AsyncGenerator[bytes, None]:

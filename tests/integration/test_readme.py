@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import stat
 import sys
 from contextlib import asynccontextmanager
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
 
 from tests.support.contract_page import generated_go, passes, workspace
 from tests.support.example_clients import built
@@ -27,15 +27,13 @@ from tests.support.example_clients import built
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMAND = ".venv/bin/eddyline"
 START_SECONDS_MAX = 200
 STEP_SECONDS_MAX = 200
-INSTALL_SECONDS_MAX = 250
-BUILD_SECONDS_MAX = 280
 PROGRAM_LINES_MAX = {"python": 12, "javascript": 12, "java": 24, "go": 36}
 
 
@@ -93,9 +91,10 @@ async def said_until(process: asyncio.subprocess.Process, last: str, *, seconds:
     return said
 
 
-@asynccontextmanager
-async def cluster(folder: Path) -> AsyncIterator[dict[str, str]]:
-    """The README's cluster in a folder, with its topic and records; the addresses."""
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def addresses(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, str]]:
+    """The README's cluster in a folder, with its topic and records: the addresses. Its programs run beside it."""
+    folder = tmp_path_factory.mktemp("cluster")
     eddyline = Path(sys.executable).parent / "eddyline"
     up, *others = commands()
     assert up == ["up"]
@@ -115,56 +114,45 @@ async def cluster(folder: Path) -> AsyncIterator[dict[str, str]]:
         yield {name: part["address"] for name, part in parts.items()}
 
 
-async def test_python_program_appends_and_watches(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as addresses:
-        file = tmp_path / "first.py"
-        file.write_text(program("python", addresses), encoding="utf-8")
-        async with started(sys.executable, "-u", file, folder=tmp_path) as first:
-            said = await said_until(first, "CaughtUp")
+async def test_python_program_appends_and_watches(tmp_path: Path, addresses: dict[str, str]) -> None:
+    file = tmp_path / "first.py"
+    file.write_text(program("python", addresses), encoding="utf-8")
+    async with started(sys.executable, "-u", file, folder=tmp_path) as first:
+        said = await said_until(first, "CaughtUp")
     assert "b'paid'" in said
 
 
-async def test_javascript_program_appends_and_watches(tmp_path: Path) -> None:
-    shutil.copy(ROOT / "libs" / "clients" / "node" / "package.json", tmp_path)
+async def test_javascript_program_appends_and_watches(tmp_path: Path, addresses: dict[str, str]) -> None:
+    example = (await built("node")).parent
+    (tmp_path / "node_modules").symlink_to(example / "node_modules")
     (tmp_path / "proto").symlink_to(ROOT / "proto")
-    npm = ("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--silent")
-    async with asyncio.timeout(INSTALL_SECONDS_MAX), started(*npm, folder=tmp_path) as install:
-        said, _ = [(text or b"").decode() for text in await install.communicate()]
-        assert install.returncode == 0, said
-    async with cluster(tmp_path) as addresses:
-        file = tmp_path / "first.js"
-        file.write_text(program("javascript", addresses), encoding="utf-8")
-        async with started("node", file, folder=tmp_path) as first:
-            said = await said_until(first, "caughtUp")
+    file = tmp_path / "first.js"
+    file.write_text(program("javascript", addresses), encoding="utf-8")
+    async with started("node", file, folder=tmp_path) as first:
+        said = await said_until(first, "caughtUp")
     assert re.search(r"key: (<Buffer 31 37>|Buffer\(2\) \[Uint8Array\] \[ 49, 55 \])", said), said
 
 
-async def test_go_program_appends_and_watches(tmp_path: Path) -> None:
+async def test_go_program_appends_and_watches(tmp_path: Path, addresses: dict[str, str]) -> None:
     given = await generated_go(workspace(tmp_path))
     # The versions of the example: what is newest today may not be here, nor be tried.
     module = (ROOT / "libs/clients/go/go.mod").read_text(encoding="utf-8")
     (tmp_path / "go.mod").write_text(re.sub(r"(?m)^module .*", "module first", module), encoding="utf-8")
-    async with cluster(tmp_path) as addresses:
-        (tmp_path / "first.go").write_text(program("go", addresses), encoding="utf-8")
-        await passes("go mod tidy && go build -buildvcs=false -o first .", tmp_path, given)
-        async with started(tmp_path / "first", folder=tmp_path) as first:
-            said = await said_until(first, "caught_up")
+    (tmp_path / "first.go").write_text(program("go", addresses), encoding="utf-8")
+    await passes("go mod tidy && go build -buildvcs=false -o first .", tmp_path, given)
+    async with started(tmp_path / "first", folder=tmp_path) as first:
+        said = await said_until(first, "caught_up")
     assert 'data:"paid"' in said
 
 
-async def test_java_program_appends_and_watches(tmp_path: Path) -> None:
-    await built("java")
-    (tmp_path / "proto").symlink_to(ROOT / "proto")
-    folder = tmp_path / "libs" / "clients" / "java"
-    source = folder / "src" / "main" / "java" / "First.java"
-    source.parent.mkdir(parents=True)
-    shutil.copy(ROOT / "libs" / "clients" / "java" / "pom.xml", folder)
-    async with cluster(tmp_path) as addresses:
-        source.write_text(program("java", addresses), encoding="utf-8")
-        quick = {"MAVEN_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
-        await passes("mvn --batch-mode --quiet package", folder, {**os.environ, **quick})
-        async with started("java", "-cp", "target/client.jar:target/lib/*", "First", folder=folder) as first:
-            said = await said_until(first, "caught_up")
+async def test_java_program_appends_and_watches(tmp_path: Path, addresses: dict[str, str]) -> None:
+    """With what the example's pom.xml has made: it is built once for all tests."""
+    target = (await built("java")).parent / "target"
+    (tmp_path / "First.java").write_text(program("java", addresses), encoding="utf-8")
+    classes = f"{target}/client.jar:{target}/lib/*"
+    await passes(f"javac -cp '{classes}' -d . First.java", tmp_path, os.environ)
+    async with started("java", "-cp", f".:{classes}", "First", folder=tmp_path) as first:
+        said = await said_until(first, "caught_up")
     assert 'data: "paid"' in said
 
 

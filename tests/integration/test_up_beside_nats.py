@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import ssl
 import sys
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Final
@@ -14,6 +15,7 @@ import nats
 import pytest
 from nats.js.api import KeyValueConfig
 
+from eddyline.client import connect
 from tests.support.certificates import Authority
 from tests.support.nats_server import running
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nats.js.kv import KeyValue
+
+    from eddyline.client import Client
 
 pytestmark = pytest.mark.integration
 
@@ -71,10 +75,10 @@ async def up(data: Path, *words: str) -> AsyncIterator[tuple[asyncio.subprocess.
             await process.wait()
 
 
-async def has(data: Path, key: str, value: str) -> None:
+async def has(client: Client, value: bytes) -> None:
     """Wait until the topic has a value: other processes copy it."""
     async with asyncio.timeout(HANGS_S):
-        while (await run("get", "certs", key, "--data", str(data)))[1].strip().rpartition("  ")[2] != value:  # noqa: ASYNC110
+        while (record := await client.get("certs", b"k")) is None or record.data != value:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
@@ -91,10 +95,12 @@ async def test_a_cluster_beside_ones_own_nats_with_credentials_and_tls(tmp_path:
             assert f"yours, at {server.address}" in said
             code, _, err = await run("source", "create", "certs", "--bucket", "certs", "--data", str(data))
             assert code == 0, err
-            await has(data, "k", "1")
-            os.kill(pids["ingest"], signal.SIGKILL)
-            await bucket.put("k", b"2")
-            await has(data, "k", "2")
+            parts = json.loads((data / "cluster.json").read_text(encoding="utf-8"))
+            async with connect(parts["store"]["address"]) as client:
+                await has(client, b"1")
+                os.kill(pids["ingest"], signal.SIGKILL)
+                await bucket.put("k", b"2")
+                await has(client, b"2")
             assert (data / "logs" / "ingest.log").exists()
             assert not (data / "nats").exists()
             everything = said + "".join(
@@ -109,8 +115,6 @@ async def test_a_cluster_beside_ones_own_nats_with_credentials_and_tls(tmp_path:
 
 async def bucket_of(url: str, authority: Authority) -> KeyValue:
     """A bucket, as its owner has it."""
-    import ssl
-
     client = await nats.connect(url, tls=ssl.create_default_context(cafile=str(authority.own.certificate)))
     return await client.jetstream().create_key_value(KeyValueConfig(bucket="certs", history=64))
 

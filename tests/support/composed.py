@@ -130,13 +130,14 @@ class Composed(DockerCompose):
         found: list[dict[str, Any]] = []
         try:
             async with asyncio.timeout(HEALTHY_SECONDS_MAX):
-                while not found or any(one["value"][1] == "NaN" for one in found):
-                    await asyncio.sleep(1)
+                while True:
                     with suppress(URLError, OSError):  # it is not up yet
                         found = await self.queried(query)
+                    if found and not any(one["value"][1] == "NaN" for one in found):
+                        return found
+                    await asyncio.sleep(1)
         except TimeoutError:
             raise AssertionError(f"{query} has no data, or no numbers: {found}") from None
-        return found
 
 
 def _read(url: str) -> dict[str, Any]:

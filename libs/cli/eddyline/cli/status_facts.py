@@ -77,7 +77,7 @@ def troubles(facts: Facts) -> list[str]:
 
 
 def source_troubles(source: Source) -> Iterator[str]:
-    """What is wrong with one source: it is stopped, is nobody's, or drifts from its bucket or its file."""
+    """What is wrong with one source: it is stopped, has no ingest, or drifts from its bucket or its file."""
     name, detail = f"source {source.definition.name}", source.detail
     why = f": {source.reason}" if source.reason else ""
     if source.status in STANDING or source.paused:

@@ -19,6 +19,7 @@ from eddyline.cli.supervisor import supervised
 from eddyline.core.clock import SystemClock
 from eddyline.core.server import make_server
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
+from tests.support.hang import HANG_S
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -126,6 +127,28 @@ async def test_leaving_takes_all_down_against_the_flow(tmp_path: Path) -> None:
     async with running(tmp_path, told, [program(name, STAYS) for name in names]) as supervisor:
         pids = [part.pid for part in supervisor.parts.values()]
     assert [event.name for event in told.events if event.kind == "stopped"] == ["ingest", "delivery", "store", "nats"]
+    assert not any(is_alive(pid) for pid in pids)
+
+
+@pytest.mark.parametrize("kind", ["started", "ready", "died", "stopped"])
+async def test_who_cannot_be_told_ends_all_and_leaves_no_process(tmp_path: Path, kind: str) -> None:
+    class Full(Told):
+        def __call__(self, event: PartEvent) -> None:
+            super().__call__(event)
+            if event.kind == kind:
+                raise CommandError("standard output cannot be written")
+
+    told = Full()
+    async with asyncio.timeout(HANG_S) as bound:
+        with pytest.RaisesGroup(CommandError, flatten_subgroups=True, allow_unwrapped=True):
+            async with running(tmp_path, told, [program("a", STAYS)]) as supervisor:
+                if kind == "died":
+                    await supervisor.parts["a"].kill()
+                if kind != "stopped":
+                    await asyncio.Event().wait()
+    assert not bound.expired()
+    pids = {event.pid for event in told.events} - {0}
+    assert pids
     assert not any(is_alive(pid) for pid in pids)
 
 

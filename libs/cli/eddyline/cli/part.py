@@ -204,10 +204,11 @@ class Part:
         self.pid = process.pid
         self.start_count += 1
         self._ended.clear()
-        self._tell(PartEvent(self.spec.name, "started", process.pid))
-        if self._stopping.is_set():
-            self._signal(signal.SIGTERM)
         try:
+            # Within: where nobody can be told, the process ends all the same.
+            self._tell(PartEvent(self.spec.name, "started", process.pid))
+            if self._stopping.is_set():
+                self._signal(signal.SIGTERM)
             async with asyncio.TaskGroup() as group:
                 readiness = group.create_task(self._watch_readiness())
                 code = await process.wait()

@@ -125,3 +125,11 @@ def test_waits_of_tests_are_bounded_against_hangs_alone() -> None:
         if (match := short.search(line)) is not None and 1 <= float(match[1]) < HANG_S
     ]
     assert not waits, "a busy machine takes longer: tests.support.hang.HANG_S"
+
+
+def test_what_readme_has_people_write_here_is_not_committed_by_chance() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    written = set(re.findall(r"(?:--(?:keys-file|secret-file|out|file)|make_keys|key >) (?:\./)?([\w.]+)", text))
+    assert {"keys.toml", "billing.key", "owner.key", "lake", "orders.fold"} <= written
+    asked = subprocess.run(["git", "check-ignore", *written], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert set(asked.stdout.split()) == written

@@ -122,6 +122,27 @@ async def test_a_kill_is_no_loss_unless_the_mark_is_gone(is_there: bool) -> None
     assert first_seq > ACKNOWLEDGED
 
 
+@pytest.mark.parametrize(
+    ("kind", "is_marked", "word"), [("power", True, "anew"), ("detach", True, "ends before"), ("kill", False, "TMPDIR")]
+)
+async def test_a_start_says_what_proves_a_loss(
+    kind: str, is_marked: bool, word: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fs = await killed(six_appends(Durability.DISK))
+    if not is_marked:
+        fs.written_mark = None
+    said = []
+    for seed in range(16):  # of some nothing is lost
+        async with sim_store(fs.reboot(kind, seed=seed), SimFold(0), ManualClock()) as link:
+            gaps = (await read_all(link, "log"))[1]
+        found = [record for record in caplog.records if record.message == "acknowledged records may be lost"]
+        assert len(found) == len(gaps)
+        said += [str(vars(record)) for record in found]
+        caplog.clear()
+    assert said
+    assert all(word in line for line in said)
+
+
 async def test_a_start_that_is_cut_off_at_any_call_decides_alike() -> None:
     async def work(link: LocalLink) -> None:
         await kv_topic(link)

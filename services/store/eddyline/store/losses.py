@@ -16,7 +16,7 @@ Threading: synchronous; runs before the loop serves.
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.batch import Batch
 from eddyline.core.gap import encode_gap
@@ -41,14 +41,21 @@ if TYPE_CHECKING:
     from eddyline.store.storage.wal import Wal
     from eddyline.store.storage.written_mark import WrittenMark
 
+_AHEAD: Final = "the fold has records that the log has not"
+_MARK_IS_GONE: Final = (
+    "the last run was killed, and what it left in the directory of TMPDIR to tell what it had written is not there: let "
+    "that directory outlive the process"
+)
+
 
 class LostBytes(NamedTuple):
     """What may be gone of a WAL shard. `unsynced` = bytes that were handed to the kernel; `synced` = synced ones too.
-    `last_seqs` = by topic id, seqs that cut frames spoke of."""
+    `last_seqs` = by topic id, seqs that cut frames spoke of. `reason` = what proves it, for people; "" = nothing is gone."""
 
     unsynced: bool = False
     synced: bool = False
     last_seqs: Mapping[int, int] = {}
+    reason: str = ""
 
 
 def find_losses(
@@ -56,11 +63,13 @@ def find_losses(
 ) -> list[LostBytes]:
     """What may be gone of each WAL shard, as the last run's identity and all that was replayed tell."""
     if before is None:
-        return [LostBytes(unsynced=replay.frame_count > 0)] * len(wals)
+        reason = "the file identity is missing" if replay.frame_count else ""
+        return [LostBytes(unsynced=replay.frame_count > 0, reason=reason)] * len(wals)
     if before.clean and not replay.fold_is_ahead:
         return [LostBytes()] * len(wals)
     if before.clean or before.boot_id != boot_id:
-        return [LostBytes(unsynced=True, last_seqs=wal.tail.last_seqs) for wal in wals]
+        reason = _AHEAD if before.clean else "the machine started anew after a run that had no clean stop"
+        return [LostBytes(unsynced=True, last_seqs=wal.tail.last_seqs, reason=reason) for wal in wals]
     runs = (before.instance, before.instance + 1)  # a start that was cut off may have begun its own already
     marks = [mark.read(run_name(boot_id, run), len(wals)) for run in runs] if before.marked and mark is not None else []
     known = next((one for one in marks if one is not None), None)
@@ -71,7 +80,10 @@ def find_losses(
             number, file_bytes, synced_bytes = known[shard]
             unsynced = not wal.holds(WalEnd(number, file_bytes))
             synced = not wal.holds(WalEnd(number, synced_bytes))
-        losses.append(LostBytes(unsynced or replay.fold_is_ahead, synced, wal.tail.last_seqs))
+        reason = _AHEAD if replay.fold_is_ahead else ""
+        if unsynced:
+            reason = _MARK_IS_GONE if before.marked and known is None else "the log ends before what was written"
+        losses.append(LostBytes(unsynced or replay.fold_is_ahead, synced, wal.tail.last_seqs, reason))
     return losses
 
 

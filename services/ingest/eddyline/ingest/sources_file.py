@@ -60,7 +60,7 @@ def parse_sources(text: str, where: str) -> list[SourceDefinition]:
     if found:
         raise SettingsError(f"{where} has unknown {', '.join(sorted(found))}; it takes [[source]] tables")
     if not isinstance(entries, list):
-        raise SettingsError(f"{where}: write [[source]], a table a source")
+        raise SettingsError(f"{where}: write [[source]] in two brackets, a table a source")
     definitions = [_definition(entry, f"{where}, source {number}") for number, entry in enumerate(entries, 1)]
     for field in ("name", "topic"):
         values = [getattr(definition, field) for definition in definitions]
@@ -182,8 +182,14 @@ def _definition(entry: object, where: str) -> SourceDefinition:
     unknown = sorted(set(entry) - {*FIELDS, *LISTS})
     if unknown:
         raise SettingsError(f"{where} has unknown {', '.join(unknown)}; it takes {', '.join((*FIELDS, *LISTS))}")
-    if not all(isinstance(entry.get(field, ""), str) for field in FIELDS) or not {"name", "topic"} <= set(entry):
-        raise SettingsError(f"{where} needs name, topic, and bucket or stream, each a text")
+    missing = [field for field in ("name", "topic") if field not in entry]
+    if not {"bucket", "stream"} & set(entry):
+        missing.append("bucket or stream")
+    if missing:
+        raise SettingsError(f"{where} needs {', '.join(missing)}: name, topic, and bucket or stream are each a text")
+    for field in FIELDS:
+        if not isinstance(entry.get(field, ""), str):
+            raise SettingsError(f"{where}: {field} is a text in quotes, not {entry[field]!r}")
     for field in LISTS:
         values = entry.get(field, [])
         if not isinstance(values, list) or not all(isinstance(value, str) for value in values):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from eddyline.store.link import LocalLink
+    from tests.support.sim_fs import CrashKind
 
 LAYOUT = Layout(settings().directory)
 SYNCED, ACKNOWLEDGED = 5, 6
@@ -126,7 +127,7 @@ async def test_a_kill_is_no_loss_unless_the_mark_is_gone(is_there: bool) -> None
     ("kind", "is_marked", "word"), [("power", True, "anew"), ("detach", True, "ends before"), ("kill", False, "TMPDIR")]
 )
 async def test_a_start_says_what_proves_a_loss(
-    kind: str, is_marked: bool, word: str, caplog: pytest.LogCaptureFixture
+    kind: CrashKind, is_marked: bool, word: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fs = await killed(six_appends(Durability.DISK))
     if not is_marked:

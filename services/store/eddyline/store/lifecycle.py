@@ -129,10 +129,7 @@ async def _recovered(
         opened.callback(lambda: close_all(recovered.wals))
         opened.callback(partial(end_all, workers.wals))  # first: a job of theirs has its file
         lost = find_losses(before, boot_id, replay=recovered.replay, wals=recovered.wals, mark=machine.written_mark)
-        gaps = settle_losses(table=recovered.table, fold=fold, wals=recovered.wals, lost=lost, now_ms=clock.now_ms())
-        if gaps:
-            reason = "; ".join(sorted({one.reason for one in lost if one.reason}))
-            logger.warning("acknowledged records may be lost", extra=fields(gaps=gaps, reason=reason))
+        settle_losses(table=recovered.table, fold=fold, wals=recovered.wals, lost=lost, now_ms=clock.now_ms())
         if len(recovered.wals) != settings.wal_shards:
             change = partial(
                 reshard,

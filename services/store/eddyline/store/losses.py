@@ -15,12 +15,14 @@ Threading: synchronous; runs before the loop serves.
 
 from __future__ import annotations
 
+import logging
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.batch import Batch
 from eddyline.core.gap import encode_gap
 from eddyline.core.record import Gap, GapReason, Op, Record
+from eddyline.core.telemetry import fields
 from eddyline.core.topic import Durability, Kind
 from eddyline.store.fold.fold import FoldWrite
 from eddyline.store.log.bodies import SegmentChange, segment_change_body
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from eddyline.store.storage.identity import Identity
     from eddyline.store.storage.wal import Wal
     from eddyline.store.storage.written_mark import WrittenMark
+
+logger = logging.getLogger(__name__)
 
 _AHEAD: Final = "the fold has records that the log has not"
 _MARK_IS_GONE: Final = (
@@ -130,7 +134,10 @@ def settle_losses(*, table: TopicTable, fold: Fold, wals: Sequence[Wal], lost: S
         table.dirty.add(topic)
     for start in range(0, len(writes), REPLAY_ENTRIES_MAX):
         fold.apply(writes[start : start + REPLAY_ENTRIES_MAX])
-    return sum(map(len, losses))
+    if gaps := sum(map(len, losses)):
+        reason = "; ".join(sorted({one.reason for one in lost if one.reason}))
+        logger.warning("acknowledged records may be lost", extra=fields(gaps=gaps, reason=reason))
+    return gaps
 
 
 def _last_seq(topic: Topic, lost: LostBytes) -> int:

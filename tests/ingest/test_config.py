@@ -70,7 +70,7 @@ def test_sources_file_that_is_missing_or_wrong_ends_the_start_with_one_line(
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("eddyline ingest: ")]
     assert len(lines) == 2
     assert "cannot be read" in lines[0]
-    assert "source 1 needs name, topic, and bucket or stream" in lines[1]
+    assert "source 1 needs topic, bucket or stream" in lines[1]
 
 
 @pytest.mark.usefixtures("logging_restored")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
+from eddyline.core.cursor import Cursor, Resume, ResumeState
 from eddyline.core.status import unwrap
 from eddyline.delivery.watches import Point, WantedTopic, WatchRequest
 from eddyline.v1 import cluster_pb2, types_pb2
@@ -320,6 +321,21 @@ async def test_cursor_of_an_older_topic_of_the_name_is_a_gap(cluster: ServedDeli
         assert (frame.gap.old_epoch, frame.gap.new_epoch) == (old, new)
         assert await watch.data(3) == [b"a", b"b", b"c"]
         await watch.kind("caught_up")
+
+
+async def test_token_before_the_gap_of_a_recreated_topic_is_not_behind_the_cursor(cluster: ServedDelivery) -> None:
+    old = await log_topic(cluster.store)
+    await append(cluster.store, "log", rows("1", "2", "3", "4"))
+    await cluster.store.delete_topic("log")
+    new = await log_topic(cluster.store)
+    request = WatchRequest((WantedTopic("log", Cursor("log", old, 4)),), heartbeat_s=1.0)
+    async with cluster.role.watches.open(request) as subscriber, asyncio.timeout(HANG_S):
+        (topic,) = subscriber.topics
+        assert topic.resume == Resume(Cursor("log", old, 4), ResumeState.LOG)
+        frames = subscriber.frames()
+        assert pb.WatchTopicsResponse.FromString(await anext(frames)).gap.reason == types_pb2.GAP_REASON_RECREATED
+        await frames.aclose()
+        assert topic.resume == Resume(Cursor("log", new, 0), ResumeState.LOG)
 
 
 async def test_newer_of_token_and_cursor_wins_by_topic(cluster: ServedDelivery) -> None:

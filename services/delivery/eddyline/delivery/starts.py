@@ -232,7 +232,8 @@ def _in_snapshot(resume: Resume, found: TopicInfo, *, heals: bool, resumes: bool
 
 def _at_cursor(cursor: Cursor, found: TopicInfo, *, heals: bool, resumes: bool) -> Begin:
     if cursor.epoch not in (0, found.epoch):
-        return Begin(Phase.LOG, found.epoch, 0, found.head_seq, old_epoch=cursor.epoch, heals=heals, resumes=resumes)
+        old = cursor.epoch, cursor.seq
+        return Begin(Phase.LOG, found.epoch, 0, found.head_seq, *old, heals=heals, resumes=resumes)
     return Begin(Phase.LOG, found.epoch, cursor.seq, found.head_seq, heals=heals, resumes=resumes)
 
 

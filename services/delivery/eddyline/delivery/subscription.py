@@ -79,9 +79,9 @@ class Phase(Enum):
 class Begin:
     """Where a subscription begins. `target_seq` is the head the topic had then: level = there. GONE = it is told so.
 
-    `old_epoch` is not 0 where the subscriber's cursor was of another topic of this name. `heals` = a gap leads to a
-    snapshot; `resumes` = one that broke off may go on. `after_key`: see `snapshot_pass.py`; with it `seq` is where the
-    keys stand.
+    `old_epoch` is not 0 where the subscriber's cursor, at `old_seq`, was of another topic of this name. `heals` = a gap
+    leads to a snapshot; `resumes` = one that broke off may go on. `after_key`: see `snapshot_pass.py`; with it `seq` is
+    where the keys stand.
     """
 
     phase: Phase
@@ -89,6 +89,7 @@ class Begin:
     seq: int
     target_seq: int
     old_epoch: int = 0
+    old_seq: int = 0
     heals: bool = False
     resumes: bool = False
     after_key: bytes = b""
@@ -175,7 +176,8 @@ class Subscription:
     def resume(self) -> Resume:
         """Where it goes on, for a token."""
         if self._old_epoch:
-            return Resume(Cursor(self.topic, self._old_epoch, 0), ResumeState.LOG)
+            # A token before the gap is not behind the cursor that was shown.
+            return Resume(Cursor(self.topic, self._old_epoch, self._begin.old_seq), ResumeState.LOG)
         if self._pass is None:
             return Resume(Cursor(self.topic, self.epoch, self.seq), ResumeState.LOG)
         if self._pass.after_key:

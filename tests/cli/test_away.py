@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from eddyline.cli import verb
 from eddyline.cli.away import at_store, described, nobody_at, plain_words
 from eddyline.cli.command import parse
 from eddyline.cli.failure import failure_line
+from eddyline.client import sources
 from eddyline.client.topology import Topology
 from eddyline.core import advice as table
 from eddyline.core.caller_channel import CallerAccess
@@ -40,6 +42,7 @@ def unanswered(message: str) -> NotReady:
 
 @pytest.mark.parametrize("line", ["verify s", "source pause s", "kv put b k v"])
 async def test_role_that_is_away_is_named(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "CALL_TIMEOUT_S", 1.0)
     async with served_store(tmp_path) as store:
         with pytest.raises(NotReady) as raised:
             await command_at(store.address, monkeypatch, ingest=AWAY, delivery="127.0.0.1:2").run(*line.split())
@@ -87,7 +90,10 @@ def test_start_is_advised_only_where_no_address_was_given(origin: str, message: 
     assert ("`eddyline up`" in line) == (origin == "data")
 
 
-def test_nothing_answers_at_an_address_that_was_given(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_answers_at_an_address_that_was_given(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verb, "CONNECT_S", 0.5)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and listens to nobody
         address = f"127.0.0.1:{taken.getsockname()[1]}"

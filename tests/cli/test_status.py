@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from eddyline.cli import status_facts
 from eddyline.cli.status_facts import Facts, role_state, stores_away, troubles
 from eddyline.cli.status_page import status_lines
 from eddyline.client.sources import Source
@@ -224,6 +225,7 @@ def test_role_is_called_what_it_does(role: RoleName, reason: str, state: str, aw
 
 
 async def test_programs_are_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_facts, "SOURCES_S", 0.2)  # nobody here answers for sources
     async with command_on_a_door(ScriptedDoor({"status": FIGURES}), monkeypatch) as command:
         code, said = await command.run("status")
         _, text = await command.text("status")

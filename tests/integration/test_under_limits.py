@@ -47,12 +47,12 @@ class Running(NamedTuple):
     address: str
     channel: grpc.aio.Channel
 
-    async def append(self, records: list[types_pb2.Record]) -> str:
+    async def append(self, records: list[types_pb2.Record], *, timeout_s: float | None = None) -> str:
         """Append to `kv`; why it was refused, empty where it was not."""
         rows = types_pb2.RecordBatch(records=records)
         try:
             await log_pb2_grpc.LogServiceStub(self.channel).AppendRecords(
-                log_pb2.AppendRecordsRequest(topic="kv", rows=rows)
+                log_pb2.AppendRecordsRequest(topic="kv", rows=rows), timeout=timeout_s
             )
         except grpc.aio.AioRpcError as error:
             return unwrap(error).reason
@@ -181,15 +181,17 @@ async def test_store_out_of_file_descriptors_serves_nothing_wrong_and_has_all_af
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 1, hard))
         taken: set[int] = set()
         for number in range(count, count + 60):
-            # Each of half a MiB: files of the log and tables of the fold are due meanwhile.
+            # Each of half a MiB: files of the log and tables of the fold are due meanwhile. Whoever waits for the fold waits
+            # until it can be opened again: callers' deadlines end that.
             records = [entry(number * 1_000 + i) for i in range(800)]
-            if not await store.append(records):
-                taken.add(number)
+            if await store.append(records, timeout_s=10):
+                break
+            taken.add(number)
         assert len(taken) < 60, "it came to the bound"
         keys = [b"%08d" % number for number in range(0, count, 97)]
         try:
             answer = await fold_pb2_grpc.FoldServiceStub(store.channel).BatchGetEntries(
-                fold_pb2.BatchGetEntriesRequest(topic="kv", keys=keys)
+                fold_pb2.BatchGetEntriesRequest(topic="kv", keys=keys), timeout=10
             )
             assert all(found.entry.data.startswith(found.entry.key) for found in answer.entries)
         except grpc.aio.AioRpcError as error:

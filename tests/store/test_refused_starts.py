@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,12 +98,12 @@ async def test_older_catalog_is_refused(tmp_path: Path) -> None:
 def test_catalog_of_a_later_format_is_refused(filled: Path) -> None:
     database = Rdict(str(filled / "catalog"), Options(raw_mode=True))
     head: bytes = database[HEAD_KEY]  # type: ignore[assignment]  # it is there
-    body = head[:-8].replace(b'"format":1', b'"format":2')
+    body = re.sub(rb'"format":\d+', b'"format":3', head[:-8])
     database[HEAD_KEY] = body + xxh3_64_intdigest(body, xxh3_64_intdigest(HEAD_KEY)).to_bytes(8, "little")
     database.close()
     said = refused(filled)
     assert "NEWER_FORMAT" in said
-    assert "has format 2, this version reads 1: start the version that wrote it, or a later one" in said
+    assert "has format 3, this version reads 2: start the version that wrote it, or a later one" in said
 
 
 def test_identity_of_a_later_format_is_refused(filled: Path) -> None:

@@ -69,7 +69,8 @@ def test_ctrl_c_ends_stats_without_a_traceback_of_any_process(killable_store: Ki
     told = errors.read_text()
     assert (running.returncode, said) == (128 + signal.SIGINT, "")
     assert "Traceback" not in told
-    assert told.splitlines()[-1] == "stats: stopped; a second run goes on with what is left"
+    # Ctrl-C reaches the workers too: on a busy machine the JVM's line about one that went may come behind ours.
+    assert told.splitlines().count("stats: stopped; a second run goes on with what is left") == 1
 
 
 def test_a_job_that_fails_says_why_in_its_last_line(killable_store: KillableStore, tmp_path: Path) -> None:

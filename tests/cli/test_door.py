@@ -102,6 +102,36 @@ def test_reader_that_went_away_ends_the_command_in_silence() -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+async def test_reader_that_leaves_ends_a_follower_that_has_nothing_to_write(tmp_path: Path) -> None:
+    async with served_store(tmp_path) as store:
+        await store.create("numbers")
+        words = ["-m", "eddyline.cli", "read", "numbers", "--follow", "--cluster", store.address]
+        reading, writing = os.pipe()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *words, stdout=writing, stderr=asyncio.subprocess.PIPE
+        )
+        os.close(writing)
+        os.close(reading)
+        _, said = await process.communicate()
+    assert (process.returncode, said) == (0, b"")
+
+
+async def test_reader_that_stays_and_output_that_is_no_pipe_end_nothing(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    try:
+        for stream in (os.fdopen(writing, "w"), (tmp_path / "said").open("w")):
+            with stream:
+                output = Output(stream=stream)
+                async with output.until_reader_leaves():
+                    output.say_text("a")
+                    await asyncio.sleep(0)
+                with pytest.raises(TimeoutError):
+                    async with output.until_reader_leaves():
+                        raise TimeoutError
+    finally:
+        os.close(reading)
+
+
 async def test_verb_that_asks_a_cluster_takes_the_same_way_out(tmp_path: Path) -> None:
     async with served_store(tmp_path) as store:
         words = ["-m", "eddyline.cli", "status", "-o", "json", "--cluster", store.address]

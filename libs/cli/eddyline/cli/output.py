@@ -10,13 +10,15 @@ write standard output (a full disk) is a `CommandError`. A line that stderr does
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
 import os
 import shutil
+import stat
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, TextIO
 
@@ -25,7 +27,7 @@ from eddyline.core.record import MARKER_REASON, GapReason, Op
 from eddyline.core.shown import escaped, shown_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
     from eddyline.core.record import Gap, Record
 
@@ -111,6 +113,42 @@ class Output:
                 self._stream.buffer.flush()
         else:  # of a test
             self._write(value.decode("utf-8", "surrogateescape"))
+
+    @asynccontextmanager
+    async def until_reader_leaves(self) -> AsyncIterator[None]:
+        """Raise ReaderGone within the block as soon as the reader of a pipe leaves, even while nothing is written.
+
+        Without it a verb that follows a topic would wait in `… | head -n 4` for a fifth line before it ends.
+        """
+        descriptor = self._pipe()
+        if descriptor is None:
+            yield
+            return
+        loop = asyncio.get_running_loop()
+
+        def leave() -> None:
+            loop.remove_reader(descriptor)
+            bound.reschedule(loop.time())
+
+        try:
+            async with asyncio.timeout(None) as bound:
+                # The writing end of a pipe becomes readable when the last reader closes the other end.
+                loop.add_reader(descriptor, leave)
+                try:
+                    yield
+                finally:
+                    loop.remove_reader(descriptor)
+        except TimeoutError:
+            if bound.expired():
+                raise ReaderGone from None
+            raise
+
+    def _pipe(self) -> int | None:
+        try:
+            descriptor = -1 if self._stream is None else self._stream.fileno()
+            return descriptor if stat.S_ISFIFO(os.fstat(descriptor).st_mode) else None
+        except (OSError, io.UnsupportedOperation):
+            return None
 
     def _write(self, text: str) -> None:
         if self._stream is None:  # closed by whoever started us

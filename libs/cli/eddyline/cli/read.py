@@ -64,7 +64,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
 
     # On stderr for programs too: standard output is what `eddyline append --json` takes.
     outage = Outage(lambda text, _fields: tell(text))
-    async with connected(arguments, context, topic=arguments.topic) as client:
+    async with context.output.until_reader_leaves(), connected(arguments, context, topic=arguments.topic) as client:
         outage.describe = partial(described, topology=client.topology)
         async for item in client.read(
             arguments.topic,

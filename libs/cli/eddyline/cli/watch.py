@@ -125,7 +125,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     from eddyline.client.watch_plan import WatchTopic
 
     outage = Outage(context.output.say_aside)
-    async with connected(arguments, context) as client:
+    async with context.output.until_reader_leaves(), connected(arguments, context) as client:
         outage.describe = partial(described, topology=client.topology)
         wanted = [
             WatchTopic(

@@ -66,7 +66,7 @@ proto: $(VENV)/.dev ## Regenerate libs/api from proto/
 
 proto-freeze: $(VENV)/.dev ## Write the image that breaking changes are judged against
 	@cd proto && ../$(BIN)/buf build -o ../tests/golden/eddyline.v1.binpb
-	@$(BIN)/python -c 'from eddyline.core.cluster_rpc import CONTRACT_VERSION as it; print(it)' > tests/golden/contract_version.txt
+	@$(BIN)/python -c 'from eddyline.core.server.cluster_service import CONTRACT_VERSION as it; print(it)' > tests/golden/contract_version.txt
 
 verify-proto: $(VENV)/.dev ## Fail if libs/api is not what proto/ gives, or the contract breaks
 	@rm -rf build/api && mkdir -p build/api

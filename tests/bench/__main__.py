@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from tests.bench import (
+from tests.bench.harness import machine
+from tests.bench.rows import (
     p1_append,
     p2_rows,
     p3_latency,
@@ -26,14 +27,12 @@ from tests.bench import (
     p8_fold,
     p9_recovery,
     p10_segments,
-    p11_spark_scan,
     p12_growth,
     p13_fairness,
     p14_isolation,
-    p15_spark_jobs,
     p16_access,
 )
-from tests.bench.harness import machine
+from tests.bench.spark import p11_spark_scan, p15_spark_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -15,14 +15,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eddyline.client.fold_follow import changes_of
-from eddyline.client.fold_frame import Place, Scope
-from eddyline.client.fold_keeper import FoldKeeper
-from eddyline.client.local_fold import open_fold, read_fold
-from eddyline.client.watch_plan import WatchPlan, WatchTopic
-from eddyline.core.fs import RealFs
+from eddyline.client.local_fold.follow import changes_of
+from eddyline.client.local_fold.frame import Place, Scope
+from eddyline.client.local_fold.local_fold import open_fold, read_fold
+from eddyline.client.local_fold.storage import FoldKeeper
+from eddyline.client.watch.plan import WatchPlan, WatchTopic
+from eddyline.core.runtime.fs import RealFs
 from eddyline.v1 import delivery_pb2, types_pb2
-from tests.support.process_figures import resident_bytes
+from tests.support.cluster.process_figures import resident_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

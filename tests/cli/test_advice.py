@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.cli.access import tls_cause
-from eddyline.cli.command import parse
-from eddyline.cli.failure import failure_line
-from eddyline.core.caller_channel import CallerAccess
+from eddyline.cli.errors import failure_line
+from eddyline.cli.main import parse
+from eddyline.core.auth.caller_channel import CallerAccess
 from eddyline.core.errors import BatchTooLarge, EddylineError, NotKv, NotReady, RecordTooLarge
-from eddyline.core.tls import Certificate, ClientTls
+from eddyline.core.tls.files import Certificate, ClientTls
 from tests.support.certificates import Authority
 from tests.support.command_line import command_on_a_store
-from tests.support.store_server import served_store
+from tests.support.store.served import served_store
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from eddyline.cli.command import parse
-from eddyline.cli.failure import CommandError
-from eddyline.cli.json_record import record_from_json
-from eddyline.core.nearest import did_you_mean
-from eddyline.core.record import Record
+from eddyline.cli.errors import CommandError
+from eddyline.cli.main import parse
+from eddyline.cli.terminal.json_record import record_from_json
+from eddyline.core.records.record import Record
+from eddyline.core.runtime.nearest import did_you_mean
 
 
 @pytest.mark.parametrize(

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import eddyline.cli
-from eddyline.cli.failure import CommandError
-from eddyline.cli.output import Output
+from eddyline.cli.errors import CommandError
+from eddyline.cli.terminal.output import Output
 from tests.support.command_line import command_on_a_store, main
-from tests.support.store_server import served_store
+from tests.support.store.served import served_store
 
 if TYPE_CHECKING:
     from typing import TextIO
 
-    from eddyline.cli.output import OutputFormat
+    from eddyline.cli.terminal.output import OutputFormat
 
 FULL: Final = Path("/dev/full")
 """A device on which every write fails as on a full disk."""
@@ -33,7 +33,7 @@ from eddyline.cli.__main__ import main
 
 class Interrupts:
     def find_spec(self, name, path=None, target=None):
-        if name == "eddyline.cli.append":
+        if name == "eddyline.cli.commands.data.append":
             os.kill(os.getpid(), {number})
 
 sys.meta_path.insert(0, Interrupts())

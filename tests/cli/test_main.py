@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from eddyline.cli import stdin
-from eddyline.cli.cluster import DATA_DEFAULT
-from eddyline.cli.command import parse
-from eddyline.cli.failure import CommandError, failure_line, known_cause
-from eddyline.cli.up import status_command
+from eddyline.cli.commands.cluster.up import status_command
+from eddyline.cli.errors import CommandError, failure_line, known_cause
+from eddyline.cli.local_cluster.find import DATA_DEFAULT
+from eddyline.cli.main import parse
+from eddyline.cli.terminal import stdin
 from eddyline.core.errors import KeyRequired, NotReady, TopicExists, TopicNotFound
 from tests.support.command_line import command_on_a_store, main
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.client.connect import Client, connect
-from eddyline.client.events import Position
-from eddyline.client.topology import Channels, Topology
-from eddyline.core.clock import SystemClock
+from eddyline.client.transport.topology import Channels, Topology
+from eddyline.client.watch.events import Position
 from eddyline.core.errors import (
     CursorAhead,
     HeadMismatch,
@@ -22,10 +21,11 @@ from eddyline.core.errors import (
     TopicNotFound,
     VersionMismatch,
 )
-from eddyline.core.read import RecordFilter
-from eddyline.core.record import Gap, GapReason, MetaEntry, Op, Record
-from eddyline.core.topic import ConfigChange, Discard, Durability, Kind, TopicConfig
-from tests.support.store_server import served_store
+from eddyline.core.model.read import RecordFilter
+from eddyline.core.model.topic import ConfigChange, Discard, Durability, Kind, TopicConfig
+from eddyline.core.records.record import Gap, GapReason, MetaEntry, Op, Record
+from eddyline.core.runtime.clock import SystemClock
+from tests.support.store.served import served_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

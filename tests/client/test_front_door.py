@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eddyline.client as face
-from eddyline.cli.failure import what_to_do
+from eddyline.cli.errors import what_to_do
 from eddyline.client import Kind, MetaEntry, Op, Record, connect, errors
-from tests.support.store_server import served_store
+from tests.support.store.served import served_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable
@@ -100,7 +100,7 @@ async def test_a_value_that_no_record_has_names_its_record(record: Record) -> No
 @asynccontextmanager
 async def client_of_nobody() -> AsyncIterator[Client]:
     """A client whose calls nobody would answer: what it refuses it refuses by itself."""
-    from tests.support.clients import client_of
+    from tests.support.clients.clients import client_of
 
     async with client_of("127.0.0.1:9") as client:
         yield client

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core import ask_probe
-from eddyline.core.health import HealthBoard
-from eddyline.core.probes import Probes
-from tests.core.test_probes import KEY, endpoint
+from eddyline.core.server.health import HealthBoard
+from eddyline.core.telemetry.probes import Probes
+from tests.core.telemetry.test_probes import KEY, endpoint
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from eddyline.core import make_keys as module
-from eddyline.core.access_grant import Scope
-from eddyline.core.access_keys import parse_keys, parse_secret
+from eddyline.core.auth.grant import Scope
+from eddyline.core.auth.keys_file import parse_keys, parse_secret
 from eddyline.core.make_keys import main, make_keys
-from eddyline.core.metrics_http import read_key
+from eddyline.core.telemetry.http_server import read_key
 
 
 def contents(directory: Path) -> dict[str, str]:

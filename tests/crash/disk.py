@@ -9,8 +9,8 @@ from eddyline.store.storage.layout import base_file, parse_topic_dir, wal_number
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eddyline.core.fs import Fs
-    from eddyline.store.link import LocalLink
+    from eddyline.core.runtime.fs import Fs
+    from eddyline.store.shard.shard import LocalLink
     from eddyline.store.storage.layout import Layout
 
 

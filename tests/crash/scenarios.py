@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core.match import Match, MatchField, MatchKind
-from eddyline.core.topic import ConfigChange, Discard, Durability, Kind, TopicConfig
-from tests.support.play import kv_rows, log_rows
+from eddyline.core.model.topic import ConfigChange, Discard, Durability, Kind, TopicConfig
+from eddyline.core.records.match import Match, MatchField, MatchKind
+from tests.support.models.recorded_store import kv_rows, log_rows
 
 if TYPE_CHECKING:
-    from tests.support.play import Play
+    from tests.support.models.recorded_store import Play
 
 FILLER: Final = "x" * 9_000
 

@@ -11,23 +11,23 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from eddyline.core.topic import Kind
+from eddyline.core.model.topic import Kind
 from eddyline.store.fold.memory import SimFold
 from eddyline.store.storage.layout import Layout
 from tests.crash.disk import check_files
-from tests.support.history import History, look
 from tests.support.manual_clock import ManualClock, settle
-from tests.support.play import Play, kv_rows, log_rows
-from tests.support.sim_fs import SimFs
-from tests.support.store import settings, sim_store
-from tests.support.topic_model import Moment
+from tests.support.models.history import History, look
+from tests.support.models.recorded_store import Play, kv_rows, log_rows
+from tests.support.models.topic_model import Moment
+from tests.support.sim.fs import SimFs
+from tests.support.store.simulated import settings, sim_store
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from eddyline.store.link import LocalLink
-    from tests.support.history import End
-    from tests.support.sim_fs import CrashKind
+    from eddyline.store.shard.shard import LocalLink
+    from tests.support.models.history import End
+    from tests.support.sim.fs import CrashKind
 
 PARTS: Final = 4
 """A sweep is cut in so many, which run beside each other."""

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from eddyline.core.fs import remove_tree, write_all
+from eddyline.core.runtime.fs import remove_tree, write_all
 from eddyline.store.artifacts.job import Job
-from eddyline.store.artifacts.local import LocalShelf
+from eddyline.store.artifacts.local_store import LocalShelf
 from eddyline.store.artifacts.manifest import ArtifactFile, Manifest, check_named, encode_manifest, hash_of, topic_key
-from eddyline.store.artifacts.shelf import GRACE_MS
+from eddyline.store.artifacts.store import GRACE_MS
 from tests.support.manual_clock import START_MS, ManualClock
-from tests.support.sim_fs import Crashed, SimFs
+from tests.support.sim.fs import Crashed, SimFs
 
 if TYPE_CHECKING:
     from eddyline.store.artifacts.manifest import Pointer
-    from tests.support.sim_fs import CrashKind
+    from tests.support.sim.fs import CrashKind
 
 pytestmark = pytest.mark.crash
 

@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.errors import DataCorrupt, EddylineError
-from eddyline.core.match import Match, MatchField, MatchKind
-from eddyline.core.record import Gap, GapReason
-from eddyline.core.source import SourceDefinition
-from eddyline.core.topic import ConfigChange, Durability, Kind, TopicConfig
-from eddyline.store.lifecycle import IdentityMismatch
+from eddyline.core.model.source import SourceDefinition
+from eddyline.core.model.topic import ConfigChange, Durability, Kind, TopicConfig
+from eddyline.core.records.match import Match, MatchField, MatchKind
+from eddyline.core.records.record import Gap, GapReason
+from eddyline.store.shard.lifecycle import IdentityMismatch
 from eddyline.store.storage.layout import Layout, wal_file
 from tests.crash.sweep import Life, Tuning
-from tests.support.history import Seen, look
 from tests.support.manual_clock import settle
-from tests.support.play import Play, kv_rows, log_rows
-from tests.support.store import CATALOG, settings, sim_store
+from tests.support.models.history import Seen, look
+from tests.support.models.recorded_store import Play, kv_rows, log_rows
+from tests.support.store.simulated import CATALOG, settings, sim_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from eddyline.store.link import LocalLink
+    from eddyline.store.shard.shard import LocalLink
 
 pytestmark = pytest.mark.crash
 

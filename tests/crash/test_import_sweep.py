@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from eddyline.core.batch import Batch
-from eddyline.core.record import Gap, GapReason, Op, Record
-from eddyline.core.source import SourceDefinition
-from eddyline.core.topic import Durability
+from eddyline.core.model.source import SourceDefinition
+from eddyline.core.model.topic import Durability
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.record import Gap, GapReason, Op, Record
 from eddyline.store.artifacts.manifest import Manifest
 from eddyline.store.artifacts.staged import Staged
 from eddyline.store.catalog.catalog import BaseEntry
+from eddyline.store.compaction.segment_swap import next_source
+from eddyline.store.fold.entries import entries_of
 from eddyline.store.fold.memory import SimFold
-from eddyline.store.fold.project import entries_of
-from eddyline.store.segment_swap import next_source
 from eddyline.store.storage.layout import Layout, base_file, temporary
-from eddyline.store.storage.segment_write import write_segment
+from eddyline.store.storage.segment.writer import write_segment
 from tests.support.manual_clock import ManualClock, settle
-from tests.support.sim_fs import SimFs
-from tests.support.store import append, kv_topic, puts, settings, sim_store
+from tests.support.sim.fs import SimFs
+from tests.support.store.simulated import append, kv_topic, puts, settings, sim_store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eddyline.store.link import LocalLink
-    from tests.support.sim_fs import CrashKind
+    from eddyline.store.shard.shard import LocalLink
+    from tests.support.sim.fs import CrashKind
 
 pytestmark = pytest.mark.crash
 

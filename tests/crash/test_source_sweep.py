@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from eddyline.core.source import SourceChange, SourceDefinition, changed_source
-from tests.store.test_recovery import Machine
-from tests.support.store import log_topic
+from eddyline.core.model.source import SourceChange, SourceDefinition, changed_source
+from tests.store.recovery.test_replay import Machine
+from tests.support.store.simulated import log_topic
 
 if TYPE_CHECKING:
-    from eddyline.store.link import LocalLink
-    from tests.support.sim_fs import CrashKind
+    from eddyline.store.shard.shard import LocalLink
+    from tests.support.sim.fs import CrashKind
 
 pytestmark = pytest.mark.crash
 

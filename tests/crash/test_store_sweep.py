@@ -12,7 +12,7 @@ from tests.crash.sweep import PARTS, Break, Plan, Tuning, sweep
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support.history import End
+    from tests.support.models.history import End
 
 pytestmark = pytest.mark.crash
 

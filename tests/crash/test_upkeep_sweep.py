@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from eddyline.core.batch import Batch
-from eddyline.core.match import Match, MatchField, MatchKind
-from eddyline.core.topic import Durability, Kind, TopicConfig
+from eddyline.core.model.topic import Durability, Kind, TopicConfig
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.store.fold.memory import SimFold
 from eddyline.store.storage.layout import Layout, base_file
 from tests.support.manual_clock import ManualClock, settle
-from tests.support.sim_fs import SimFs
-from tests.support.store import append, kv_topic, log_topic, puts, rows, settings, sim_store
+from tests.support.sim.fs import SimFs
+from tests.support.store.simulated import append, kv_topic, log_topic, puts, rows, settings, sim_store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from eddyline.store.link import LocalLink
-    from tests.support.sim_fs import CrashKind
+    from eddyline.store.shard.shard import LocalLink
+    from tests.support.sim.fs import CrashKind
 
 pytestmark = pytest.mark.crash
 

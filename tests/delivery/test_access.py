@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from eddyline.core.status import unwrap
+from eddyline.core.transport.status import unwrap
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import delivery_pb2_grpc
 from tests.support.access import Keys, calling
-from tests.support.delivery import Watch, earliest, served_delivery, tail
-from tests.support.store import append, log_topic, rows
+from tests.support.delivery.role import Watch, earliest, served_delivery, tail
+from tests.support.store.simulated import append, log_topic, rows
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,14 +10,14 @@ import pytest
 
 from eddyline.delivery.role import SERVICES
 from tests.support.access import methods
-from tests.support.delivery import served_delivery
+from tests.support.delivery.role import served_delivery
 from tests.support.fuzz import Caller, check_bytes, check_messages, on_a_thread
-from tests.support.store import kv_topic, log_topic
+from tests.support.store.simulated import kv_topic, log_topic
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from tests.support.delivery import ServedDelivery
+    from tests.support.delivery.role import ServedDelivery
 
 pytestmark = pytest.mark.sim
 

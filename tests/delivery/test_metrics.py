@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eddyline.core import telemetry
-from eddyline.core.forwarded_calls import ForwardedCalls
-from eddyline.core.health import STORE_LEG
+from eddyline.core.forwarding.stats import ForwardedCalls
+from eddyline.core.server.health import STORE_LEG
+from eddyline.core.telemetry import names as telemetry
 from eddyline.delivery.metrics import delivery_metrics
-from tests.support.delivery import earliest, served_delivery, snapshot, tail
-from tests.support.scrape import Scrape, check_complete, in_place
-from tests.support.store import append, kv_topic, log_topic, puts, rows
+from tests.support.delivery.role import earliest, served_delivery, snapshot, tail
+from tests.support.store.simulated import append, kv_topic, log_topic, puts, rows
+from tests.support.telemetry.scrape import Scrape, check_complete, in_place
 
 if TYPE_CHECKING:
-    from tests.support.delivery import ServedDelivery
+    from tests.support.delivery.role import ServedDelivery
 
 
 async def now(served: ServedDelivery) -> Scrape:

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.core.grpc_link import GrpcLink
+from eddyline.core.store_link.grpc import GrpcLink
 from eddyline.delivery.config import DeliverySettings
+from eddyline.delivery.feed.tail import CREDIT_BYTES, RECONNECT_S_MAX, REFUSED_S
 from eddyline.delivery.role import DeliveryRole
 from eddyline.delivery.rpc.status import delivery_status
-from eddyline.delivery.tail import CREDIT_BYTES, RECONNECT_S_MAX, REFUSED_S
-from eddyline.delivery.watches import Point, WantedTopic, WatchRequest
+from eddyline.delivery.watch.watches import Point, WantedTopic, WatchRequest
 from eddyline.v1 import delivery_pb2 as pb
 from tests.support.hang import HANG_S
-from tests.support.store import append, kv_topic, log_topic, puts, rows
-from tests.support.store_server import CLUSTER_ID, ServedStore, served_store
+from tests.support.store.served import CLUSTER_ID, ServedStore, served_store
+from tests.support.store.simulated import append, kv_topic, log_topic, puts, rows
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from eddyline.core.topic import TopicInfo
+    from eddyline.core.model.topic import TopicInfo
 
 
 @pytest.fixture(name="store")

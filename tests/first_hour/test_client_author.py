@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.contract_page import ROOT, page_lines
+from tests.support.clients.contract_page import ROOT, page_lines
 
 if TYPE_CHECKING:
     from tests.support.terminal import Terminal

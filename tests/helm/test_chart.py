@@ -11,20 +11,20 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from eddyline.cli.cluster import ADDRESS_VARIABLE
-from eddyline.client.access import ENVIRONMENT
-from eddyline.core.settings import COMMON_PREFIX, CommonSettings, load
+from eddyline.cli.local_cluster.find import ADDRESS_VARIABLE
+from eddyline.client.transport.access import ENVIRONMENT
+from eddyline.core.runtime.settings import COMMON_PREFIX, CommonSettings, load
 from eddyline.delivery.config import DeliverySettings
 from eddyline.ingest.config import IngestSettings
 from eddyline.ingest.sources_file import parse_sources
 from eddyline.store.config import MEMORY_BYTES, StoreSettings
-from tests.support.helm import CHART, PACKED, HelmFailed, Manifest, environ, of_kind, pods, rendered, run
+from tests.support.kubernetes.helm import CHART, PACKED, HelmFailed, Manifest, environ, of_kind, pods, rendered, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from eddyline.core.settings import SettingsClass
+    from eddyline.core.runtime.settings import SettingsClass
 
 SETTINGS: Mapping[str, type[SettingsClass]] = {
     "store": StoreSettings,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from tests.support.helm import CHART, PACKED, HelmFailed, Manifest, of_kind, rendered, run
+from tests.support.kubernetes.helm import CHART, PACKED, HelmFailed, Manifest, of_kind, rendered, run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

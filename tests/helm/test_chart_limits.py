@@ -9,8 +9,8 @@ import pytest
 from eddyline.delivery.config import BUFFER_BYTES, WATCHES_MAX, WATCHES_MAX_MAX
 from eddyline.ingest.config import STOP_GRACE_MS as INGEST_GRACE_MS
 from eddyline.store.config import DISK_FLOOR_BYTES, MEMORY_BYTES_MIN, STOP_GRACE_MS, WAL_FILE_BYTES
-from eddyline.store.memory_guard import PROCESS_BYTES
-from tests.support.helm import CHART, PACKED, HelmFailed, environ, pods, rendered
+from eddyline.store.limits.memory_guard import PROCESS_BYTES
+from tests.support.kubernetes.helm import CHART, PACKED, HelmFailed, environ, pods, rendered
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.helm import CHART, NAMESPACE, PACKED, Manifest, of_kind, rendered, run
-from tests.support.kube_api import CLAIMS, CRON_JOBS, STATEFUL_SETS, kube_api
+from tests.support.kubernetes.helm import CHART, NAMESPACE, PACKED, Manifest, of_kind, rendered, run
+from tests.support.kubernetes.kube_api import CLAIMS, CRON_JOBS, STATEFUL_SETS, kube_api
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

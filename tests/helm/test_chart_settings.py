@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final, get_type_hints
 import pytest
 import yaml
 
-from eddyline.core.settings import CommonSettings, SettingsError
+from eddyline.core.runtime.settings import CommonSettings, SettingsError
 from eddyline.delivery.config import DeliverySettings
 from eddyline.ingest.config import IngestSettings
 from eddyline.ingest.sources_file import FIELDS, LISTS, parse_sources
 from eddyline.store.config import COMPRESSIONS, FOLD_PROFILES, WAL_FILE_BYTES_MIN, StoreSettings
-from tests.support.helm import CHART, PACKED, HelmFailed, Manifest, environ, of_kind, pods, rendered
+from tests.support.kubernetes.helm import CHART, PACKED, HelmFailed, Manifest, environ, of_kind, pods, rendered
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,19 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from tests.support.helm import CHART, NAMESPACE, PACKED, RELEASE, ROOT, HelmFailed, Manifest, of_kind, rendered, run
-from tests.support.kube_api import STATEFUL_SETS, kube_api
+from tests.support.kubernetes.helm import (
+    CHART,
+    NAMESPACE,
+    PACKED,
+    RELEASE,
+    ROOT,
+    HelmFailed,
+    Manifest,
+    of_kind,
+    rendered,
+    run,
+)
+from tests.support.kubernetes.kube_api import STATEFUL_SETS, kube_api
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from eddyline.cli.cluster import ADDRESS_VARIABLE
-from eddyline.client.access import ENVIRONMENT
+from eddyline.cli.local_cluster.find import ADDRESS_VARIABLE
+from eddyline.client.transport.access import ENVIRONMENT
 from eddyline.core.make_keys import new_files
-from eddyline.core.settings import COMMON_PREFIX, CommonSettings, load
+from eddyline.core.runtime.settings import COMMON_PREFIX, CommonSettings, load
 from eddyline.delivery.config import DeliverySettings
 from eddyline.ingest.config import IngestSettings
 from eddyline.store.config import StoreSettings
-from tests.support.helm import CHART, ROOT, Manifest
+from tests.support.kubernetes.helm import CHART, ROOT, Manifest
 
 if TYPE_CHECKING:
-    from eddyline.core.settings import SettingsClass
+    from eddyline.core.runtime.settings import SettingsClass
 
 SERVERS: dict[str, type[SettingsClass]] = {
     "store": StoreSettings,

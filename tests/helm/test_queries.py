@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 import yaml
 
-from eddyline.core import telemetry
-from eddyline.core.clock import SystemHost
-from eddyline.core.forwarded_calls import ForwardedCalls
-from eddyline.core.health import HealthBoard
-from eddyline.core.metrics_text import metrics_text
-from eddyline.core.settings import CommonSettings
+from eddyline.core.forwarding.stats import ForwardedCalls
+from eddyline.core.runtime.clock import SystemHost
+from eddyline.core.runtime.settings import CommonSettings
+from eddyline.core.server.health import HealthBoard
+from eddyline.core.telemetry import names as telemetry
+from eddyline.core.telemetry.metrics_text import metrics_text
 from eddyline.delivery.config import WATCHES_MAX
 from eddyline.delivery.metrics import delivery_metrics
 from eddyline.ingest.config import IngestSettings
+from eddyline.ingest.copy.progress import STATES, STOPPED
 from eddyline.ingest.metrics import ingest_metrics
-from eddyline.ingest.progress import STATES, STOPPED
 from eddyline.ingest.role import IngestRole
 from eddyline.store.config import UNSEGMENTED_BYTES_MAX
-from eddyline.store.figures import RecoveryProgress
 from eddyline.store.metrics import StoreMetrics
-from eddyline.store.write_gate import APPLY_LAG_RECORDS_MAX
-from tests.support.delivery import served_delivery
-from tests.support.helm import CHART, Manifest, of_kind, rendered
+from eddyline.store.stats import RecoveryProgress
+from eddyline.store.write.admission import APPLY_LAG_RECORDS_MAX
+from tests.support.delivery.role import served_delivery
+from tests.support.kubernetes.helm import CHART, Manifest, of_kind, rendered
 from tests.support.manual_clock import ManualClock
-from tests.support.promql import Database, grouping_labels, selectors, series_of
-from tests.support.scrape import Scrape
+from tests.support.telemetry.promql import Database, grouping_labels, selectors, series_of
+from tests.support.telemetry.scrape import Scrape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

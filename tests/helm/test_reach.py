@@ -16,9 +16,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from eddyline.cli.command import parse
-from tests.support.helm import CHART, NAMESPACE, RELEASE, HelmFailed, environ, of_kind, pods, rendered, run
-from tests.support.kube_api import kube_api
+from eddyline.cli.main import parse
+from tests.support.kubernetes.helm import CHART, NAMESPACE, RELEASE, HelmFailed, environ, of_kind, pods, rendered, run
+from tests.support.kubernetes.kube_api import kube_api
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from tests.support.helm import CHART, NAMESPACE, Manifest, of_kind, rendered
-from tests.support.promql import Database, selectors, series_of
+from tests.support.kubernetes.helm import CHART, NAMESPACE, Manifest, of_kind, rendered
+from tests.support.telemetry.promql import Database, selectors, series_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -24,7 +24,7 @@ print(json.dumps([code, sorted(sys.modules)]))
 """
 ALL_HELP: Final = """
 import argparse, contextlib, io, json, sys
-from eddyline.cli.command import parse, parser
+from eddyline.cli.main import parse, parser
 
 def lines(at, words):
     below = [action for action in at._actions if isinstance(action, argparse._SubParsersAction)]

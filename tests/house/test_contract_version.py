@@ -8,7 +8,7 @@ from typing import Final
 
 from google.protobuf import descriptor_pb2
 
-from eddyline.core.cluster_rpc import CONTRACT_VERSION
+from eddyline.core.server.cluster_service import CONTRACT_VERSION
 
 ROOT: Final = Path(__file__).parents[2]
 GOLDEN: Final = ROOT / "tests" / "golden"

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from eddyline.cli.cluster import ADDRESS_VARIABLE
-from eddyline.cli.command import parse, parser
-from eddyline.client.access import ENVIRONMENT
-from eddyline.core.settings import COMMON_PREFIX, CommonSettings
+from eddyline.cli.local_cluster.find import ADDRESS_VARIABLE
+from eddyline.cli.main import parse, parser
+from eddyline.client.transport.access import ENVIRONMENT
+from eddyline.core.runtime.settings import COMMON_PREFIX, CommonSettings
 from eddyline.delivery import config as delivery_config
-from eddyline.delivery.watches import START_WAIT_S
+from eddyline.delivery.watch.watches import START_WAIT_S
 from eddyline.ingest import config as ingest_config
 from eddyline.store import config as store_config
 from eddyline.v1 import errors_pb2
@@ -27,7 +27,7 @@ from eddyline.v1 import errors_pb2
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eddyline.core.settings import SettingsClass
+    from eddyline.core.runtime.settings import SettingsClass
 
 ROOT = Path(__file__).parents[2]
 ROLES = ("store", "ingest", "delivery")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from eddyline.core import telemetry
+from eddyline.core.telemetry import names as telemetry
 from tests.house.test_tidy import ROOT, python_files
-from tests.support.scrape import constants, label_constants
+from tests.support.telemetry.scrape import constants, label_constants
 
 ROLES = ("store", "ingest", "delivery")
 UNITS = {"_seconds": "s", "_bytes": "bytes", "_bytes_total": "bytes", "_revisions": "revisions"}

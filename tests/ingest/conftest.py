@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 from xxhash import xxh32_hexdigest
 
-from tests.support.ingest_kit import Kit, kit
-from tests.support.nats_server import NatsServer, running
-from tests.support.source_kit import SourceKit, source_kit
+from tests.support.ingest.buckets import Kit, kit
+from tests.support.ingest.sources import SourceKit, source_kit
+from tests.support.nats.server import NatsServer, running
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.client.connect import Client
-from eddyline.client.topology import Channels, Topology
-from eddyline.core.clock import SystemClock
+from eddyline.client.transport.topology import Channels, Topology
 from eddyline.core.errors import NotKv, PermissionDenied, TopicNotFound, Unauthenticated
-from eddyline.core.topic import Kind
+from eddyline.core.model.topic import Kind
+from eddyline.core.runtime.clock import SystemClock
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
 from tests.support.access import Keys, secret_of
-from tests.support.clients import NoJitter
-from tests.support.kv_kit import served_ingest
-from tests.support.processes import store_process
+from tests.support.clients.clients import NoJitter
+from tests.support.cluster.processes import store_process
+from tests.support.ingest.kv import served_ingest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from eddyline.core.caller_channel import CallerAccess
-    from tests.support.nats_server import NatsServer
+    from eddyline.core.auth.caller_channel import CallerAccess
+    from tests.support.nats.server import NatsServer
 
 
 class Served:

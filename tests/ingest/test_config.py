@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.core.settings import SettingsError, load
+from eddyline.core.runtime.settings import SettingsError, load
 from eddyline.ingest.__main__ import main, masked_url, read_sources
 from eddyline.ingest.config import PREFIX, IngestSettings
 

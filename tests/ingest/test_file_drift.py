@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from nats.js.api import KeyValueConfig
 
-from eddyline.core.source import SourceDefinition
+from eddyline.core.model.source import SourceDefinition
 from eddyline.ingest.sources_file import SourcesFile
 from tests.support.command_line import command_at
 
 if TYPE_CHECKING:
     import pytest
 
-    from tests.support.source_kit import SourceKit
+    from tests.support.ingest.sources import SourceKit
 
 
 async def test_drift_is_shown_in_both_directions_and_ends_by_the_commands_it_names(

@@ -10,16 +10,16 @@ import pytest
 
 from eddyline.ingest.role import SERVICES
 from tests.support.access import methods
+from tests.support.cluster.processes import store_server
 from tests.support.fuzz import Caller, check_bytes, check_messages, on_a_thread
-from tests.support.kv_kit import served_ingest
-from tests.support.processes import store_server
+from tests.support.ingest.kv import served_ingest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from tests.support.kv_kit import ServedIngest
-    from tests.support.nats_server import NatsServer
+    from tests.support.ingest.kv import ServedIngest
+    from tests.support.nats.server import NatsServer
 
 pytestmark = pytest.mark.sim
 

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 import pytest
 from nats.js.api import KeyValueConfig
 
-from eddyline.core import telemetry
-from eddyline.core.forwarded_calls import ForwardedCalls
-from eddyline.core.source import SourceDefinition
+from eddyline.core.forwarding.stats import ForwardedCalls
+from eddyline.core.model.source import SourceDefinition
+from eddyline.core.telemetry import names as telemetry
 from eddyline.ingest import metrics as ingest_metrics_module
+from eddyline.ingest.copy.progress import STATES, Progress
 from eddyline.ingest.metrics import ingest_metrics
-from eddyline.ingest.progress import STATES, Progress
-from eddyline.ingest.verify import Order
+from eddyline.ingest.verify.verify import Order
 from tests.support.manual_clock import ManualClock
-from tests.support.scrape import Scrape, check_complete, in_place
+from tests.support.telemetry.scrape import Scrape, check_complete, in_place
 
 if TYPE_CHECKING:
     from eddyline.ingest.role import IngestRole
-    from tests.support.ingest_kit import Kit
-    from tests.support.source_kit import SourceKit
+    from tests.support.ingest.buckets import Kit
+    from tests.support.ingest.sources import SourceKit
 
 PER_SOURCE = {
     telemetry.INGEST_APPLIED_RECORDS,

@@ -7,12 +7,12 @@ import logging
 import pytest
 
 from eddyline.core.errors import StoreUnreachable
-from eddyline.core.settings import SettingsError
-from eddyline.core.source import SourceDefinition
-from eddyline.core.topic import Kind, TopicConfig
+from eddyline.core.model.source import SourceDefinition
+from eddyline.core.model.topic import Kind, TopicConfig
+from eddyline.core.runtime.settings import SettingsError
 from eddyline.ingest.sources_file import SourcesFile, parse_sources
-from tests.support.cut_link import CutLink
-from tests.support.store import sim_store
+from tests.support.sim.cut_link import CutLink
+from tests.support.store.simulated import sim_store
 
 TWO = """
 [[source]]

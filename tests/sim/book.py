@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from eddyline.core.errors import TopicNotFound
-from eddyline.core.record import Gap, GapReason, Op, Record
-from eddyline.core.topic import Durability, Kind
-from tests.support.history import read_all
+from eddyline.core.model.topic import Durability, Kind
+from eddyline.core.records.record import Gap, GapReason, Op, Record
+from tests.support.models.history import read_all
 
 if TYPE_CHECKING:
-    from eddyline.store.link import LocalLink
+    from eddyline.store.shard.shard import LocalLink
 
 
 @dataclass(eq=False)

@@ -12,26 +12,26 @@ from collections import deque
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from eddyline.delivery.tail import LINGER_S
+from eddyline.delivery.feed.tail import LINGER_S
 from eddyline.store.fold.memory import SimFold
 from tests.sim.cluster_writer import ClusterWriter
 from tests.sim.mortal_delivery import Delivery
 from tests.sim.subscriber import Cluster, Subscriber
-from tests.sim.weather import StormyWire
-from tests.support.faulty_fs import FaultyFs
-from tests.support.history import End, History
 from tests.support.manual_clock import ManualClock, settle
-from tests.support.play import Play
-from tests.support.sim_fs import Crashed, SimFs
-from tests.support.store import sim_store
-from tests.support.topic_model import Moment
-from tests.support.view import Head, Judge, Opened, Truth
-from tests.support.wanderer import PASSING
+from tests.support.models.history import End, History
+from tests.support.models.random_walk import PASSING
+from tests.support.models.recorded_store import Play
+from tests.support.models.subscriber_view import Head, Judge, Opened, Truth
+from tests.support.models.topic_model import Moment
+from tests.support.sim.faulty_fs import FaultyFs
+from tests.support.sim.fs import Crashed, SimFs
+from tests.support.sim.weather import StormyWire
+from tests.support.store.simulated import sim_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from eddyline.store.link import LocalLink
+    from eddyline.store.shard.shard import LocalLink
 
 LIVES: Final = 6
 STEPS_MIN: Final = 5

@@ -5,18 +5,18 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core.batch import Batch
 from eddyline.core.errors import CommitUnknown, EddylineError
-from eddyline.core.gap import encode_gap
-from eddyline.core.record import Gap, GapReason, Op, Record
-from eddyline.core.source import SourceDefinition
-from eddyline.core.topic import Durability, Kind, TopicConfig
-from tests.support.play import append_to
-from tests.support.wanderer import Wanderer
+from eddyline.core.model.source import SourceDefinition
+from eddyline.core.model.topic import Durability, Kind, TopicConfig
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.gap import encode_gap
+from eddyline.core.records.record import Gap, GapReason, Op, Record
+from tests.support.models.random_walk import Wanderer
+from tests.support.models.recorded_store import append_to
 
 if TYPE_CHECKING:
-    from tests.support.history import TopicHistory
-    from tests.support.play import Play, Rows
+    from tests.support.models.history import TopicHistory
+    from tests.support.models.recorded_store import Play, Rows
 
 SOURCE: Final = SourceDefinition("copy", "s", "bucket")
 TOPICS_MAX: Final = 4

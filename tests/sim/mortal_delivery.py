@@ -6,18 +6,18 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Protocol
 
-from eddyline.core.clock import sleep, wait_event
 from eddyline.core.errors import StoreUnreachable
+from eddyline.core.runtime.clock import sleep, wait_event
 from eddyline.delivery.config import DeliverySettings
-from eddyline.delivery.dispatch import SEND_BYTES_MAX
+from eddyline.delivery.feed.dispatcher import SEND_BYTES_MAX
 from eddyline.delivery.role import DeliveryRole
-from tests.sim.wire import cut_by
+from tests.support.sim.wire import cut_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from random import Random
 
-    from eddyline.core.store_link import StoreLink
+    from eddyline.core.store_link.protocol import StoreLink
     from tests.support.manual_clock import ManualClock
 
 SMALL_RING_BYTES = 20_000

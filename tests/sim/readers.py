@@ -8,18 +8,18 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from eddyline.core.batch import Batch
-from eddyline.core.clock import sleep
 from eddyline.core.errors import TopicNotFound
-from eddyline.core.follow_credit import item_bytes
-from eddyline.core.record import Gap, GapReason, Op
-from eddyline.core.store_link import FollowEnded, FollowItem, FollowStarted
-from eddyline.core.topic import Kind
+from eddyline.core.model.topic import Kind
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.follow_credit import item_bytes
+from eddyline.core.records.record import Gap, GapReason, Op
+from eddyline.core.runtime.clock import sleep
+from eddyline.core.store_link.protocol import FollowEnded, FollowItem, FollowStarted
 from tests.sim.writers import KEYS
-from tests.support.history import read_all
+from tests.support.models.history import read_all
 
 if TYPE_CHECKING:
-    from eddyline.store.link import LocalLink
+    from eddyline.store.shard.shard import LocalLink
     from tests.sim.world import World
 
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from eddyline.store.storage.identity import read_identity
 from eddyline.store.storage.layout import Layout
-from tests.support.store import settings
+from tests.support.store.simulated import settings
 
 if TYPE_CHECKING:
     from collections import Counter
 
-    from eddyline.core.fs import Fs
-    from tests.support.faulty_fs import FaultyFs
+    from eddyline.core.runtime.fs import Fs
+    from tests.support.sim.faulty_fs import FaultyFs
 
 
 def stop_is_untold(fs: Fs, disk: FaultyFs, calls: Counter[str]) -> bool:

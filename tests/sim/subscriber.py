@@ -11,15 +11,15 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-from eddyline.client.watch_plan import WatchPlan, WatchTopic
-from eddyline.core.clock import sleep
-from eddyline.core.cursor import ResumeState, ResumeTokens
+from eddyline.client.watch.plan import WatchPlan, WatchTopic
 from eddyline.core.errors import Code, EddylineError, NotKv, TopicNotFound
+from eddyline.core.runtime.clock import sleep
+from eddyline.delivery.resume_token import ResumeState, ResumeTokens
 from eddyline.delivery.rpc.watch import request_from_pb
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import types_pb2 as types
-from tests.support.view import Entry, Head, Level, Opened, Started, View
-from tests.support.wish import Wish
+from tests.support.models.filter_spec import Wish
+from tests.support.models.subscriber_view import Entry, Head, Level, Opened, Started, View
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.core.gap import encode_gap
-from eddyline.core.record import Op, Record
-from eddyline.core.topic import Durability, Kind, TopicConfig
+from eddyline.core.model.topic import Durability, Kind, TopicConfig
+from eddyline.core.records.gap import encode_gap
+from eddyline.core.records.record import Op, Record
 from tests.sim.mortal_delivery import Delivery
 from tests.sim.seeds import naming, seeds
 from tests.sim.subscriber import Cluster, Subscriber
-from tests.sim.wire import SimWire
 from tests.sim.world import World
 from tests.sim.writers import WINDOW_MS, Keyed, Mover, Plain
-from tests.support.topic_model import Past
-from tests.support.view import Head, Judge, Opened, Truth
+from tests.support.models.subscriber_view import Head, Judge, Opened, Truth
+from tests.support.models.topic_model import Past
+from tests.support.sim.wire import SimWire
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from eddyline.store.link import LocalLink
+    from eddyline.store.shard.shard import LocalLink
     from tests.sim.book import TopicBook
 
 pytestmark = pytest.mark.sim

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from eddyline.core.batch import Batch
-from eddyline.core.follow_credit import RECORD_OVERHEAD_BYTES
-from eddyline.core.store_link import FollowItem, FollowStarted
-from eddyline.core.topic import Kind, TopicConfig, TopicInfo
-from eddyline.delivery.dispatch import Dispatcher
-from eddyline.delivery.figures import Figures
-from eddyline.delivery.governor import LadderStep
-from eddyline.delivery.pieces import FRAME_BYTES
-from eddyline.delivery.ring import Ring, RingBudget
-from eddyline.delivery.scheduler import BANDS, SLOWED, TICK_S, WEIGHTS
-from eddyline.delivery.tail import TopicTail
-from eddyline.delivery.under_way import STILL_S, WORKERS, Waiter
+from eddyline.core.model.topic import Kind, TopicConfig, TopicInfo
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.follow_credit import RECORD_OVERHEAD_BYTES
+from eddyline.core.store_link.protocol import FollowItem, FollowStarted
+from eddyline.delivery.feed.dispatcher import Dispatcher
+from eddyline.delivery.feed.frame_split import FRAME_BYTES
+from eddyline.delivery.feed.ring import Ring, RingBudget
+from eddyline.delivery.feed.tail import TopicTail
+from eddyline.delivery.schedule.governor import LadderStep
+from eddyline.delivery.schedule.in_flight import STILL_S, WORKERS, Waiter
+from eddyline.delivery.schedule.scheduler import BANDS, SLOWED, TICK_S, WEIGHTS
+from eddyline.delivery.stats import Figures
 from tests.sim.seeds import naming, seeds
 from tests.support.manual_clock import ManualClock, settle
 

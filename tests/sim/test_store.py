@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.core.source import SourceDefinition
-from eddyline.core.topic import Durability, Kind, TopicConfig
+from eddyline.core.model.source import SourceDefinition
+from eddyline.core.model.topic import Durability, Kind, TopicConfig
 from tests.sim.readers import Auditor, Follower, Poller, Reader
 from tests.sim.seeds import naming, seeds
 from tests.sim.world import World
 from tests.sim.writers import WINDOW_MS, Churner, Compare, Keyed, Mover, Plain, Sourced
 
 if TYPE_CHECKING:
-    from eddyline.store.link import LocalLink
+    from eddyline.store.shard.shard import LocalLink
 
 pytestmark = pytest.mark.sim
 

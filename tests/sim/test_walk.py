@@ -16,14 +16,14 @@ import pytest
 from eddyline.store.fold.memory import SimFold
 from tests.sim.seeds import naming, seeds
 from tests.sim.stops import stop_is_untold
-from tests.support.faulty_fs import FaultyFs
-from tests.support.history import End, History, read_items
 from tests.support.manual_clock import ManualClock, settle
-from tests.support.play import Play
-from tests.support.sim_fs import Crashed, SimFs
-from tests.support.store import sim_store
-from tests.support.topic_model import Moment
-from tests.support.wanderer import PASSING, Wanderer
+from tests.support.models.history import End, History, read_items
+from tests.support.models.random_walk import PASSING, Wanderer
+from tests.support.models.recorded_store import Play
+from tests.support.models.topic_model import Moment
+from tests.support.sim.faulty_fs import FaultyFs
+from tests.support.sim.fs import Crashed, SimFs
+from tests.support.store.simulated import sim_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,22 +13,22 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
-from eddyline.core.clock import sleep
-from eddyline.core.topic import Durability
+from eddyline.core.model.topic import Durability
+from eddyline.core.runtime.clock import sleep
 from eddyline.store.fold.fold import FoldFailed
 from eddyline.store.fold.memory import SimFold
 from tests.sim.book import Book
 from tests.sim.stops import stop_is_untold
-from tests.support.faulty_fs import FaultyFs
 from tests.support.manual_clock import ManualClock, settle
-from tests.support.sim_fs import Crashed, SimFs
-from tests.support.store import LASTING, sim_store
+from tests.support.sim.faulty_fs import FaultyFs
+from tests.support.sim.fs import Crashed, SimFs
+from tests.support.store.simulated import LASTING, sim_store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from eddyline.core.store_link import AppendResult
-    from eddyline.store.link import LocalLink
+    from eddyline.core.store_link.protocol import AppendResult
+    from eddyline.store.shard.shard import LocalLink
 
 TICK_S = 0.01
 LIVES = 8

@@ -11,8 +11,6 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from eddyline.core.batch import Batch
-from eddyline.core.clock import sleep
 from eddyline.core.errors import (
     ApplyLag,
     CommitUnknown,
@@ -29,14 +27,16 @@ from eddyline.core.errors import (
     TopicNotFound,
     VersionMismatch,
 )
-from eddyline.core.record import Op, Record, effective_version
-from eddyline.core.topic import Durability, Kind, TopicConfig
-from eddyline.store.append import AppendRequest, WriterPosition
+from eddyline.core.model.topic import Durability, Kind, TopicConfig
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.record import Op, Record, effective_version
+from eddyline.core.runtime.clock import sleep
+from eddyline.store.log.append import AppendRequest, WriterPosition
 from tests.sim.book import Ask, TopicBook, number_of, position_of
 
 if TYPE_CHECKING:
-    from eddyline.core.store_link import AppendResult
-    from eddyline.store.link import LocalLink
+    from eddyline.core.store_link.protocol import AppendResult
+    from eddyline.store.shard.shard import LocalLink
     from tests.sim.world import World
 
 KEYS = tuple(f"k{i}".encode() for i in range(5))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.spark_target import KillableStore, TopicAt, store_for_many
+from tests.support.spark.target_store import KillableStore, TopicAt, store_for_many
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

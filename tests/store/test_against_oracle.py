@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from eddyline.core.batch import Batch
 from eddyline.core.errors import CommitUnknown, EddylineError, NotReady, ReadOnly, TopicNotFound
-from eddyline.core.record import Gap, Op, Record, effective_version
-from eddyline.core.topic import Durability, Kind, TopicConfig
-from eddyline.store.append import AppendRequest, WriterPosition
+from eddyline.core.model.topic import Durability, Kind, TopicConfig
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.record import Gap, Op, Record, effective_version
 from eddyline.store.fold.memory import SimFold
-from eddyline.store.workers import SimulatedStop
+from eddyline.store.log.append import AppendRequest, WriterPosition
+from eddyline.store.runtime.workers import SimulatedStop
 from tests.support.manual_clock import ManualClock
-from tests.support.oracle import Oracle, Seen, Staged, Topic
-from tests.support.sim_fs import SimFs
-from tests.support.store import sim_store
+from tests.support.models.oracle import Oracle, Seen, Staged, Topic
+from tests.support.sim.fs import SimFs
+from tests.support.store.simulated import sim_store
 
 if TYPE_CHECKING:
     import asyncio
 
-    from eddyline.core.store_link import AppendResult
-    from eddyline.store.link import LocalLink
-    from tests.support.sim_fs import CrashKind
+    from eddyline.core.store_link.protocol import AppendResult
+    from eddyline.store.shard.shard import LocalLink
+    from tests.support.sim.fs import CrashKind
 
 QUICK_SEEDS = 30
 LIVES = 5

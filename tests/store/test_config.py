@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eddyline.core.settings import SettingsError, load
+from eddyline.core.runtime.settings import SettingsError, load
 from eddyline.store.config import PREFIX, StoreSettings
 
 

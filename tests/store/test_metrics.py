@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.core import telemetry
 from eddyline.core.errors import CommitUnknown, ReadOnly, Throttled
-from eddyline.core.forwarded_calls import ForwardedCalls
-from eddyline.core.record_size import counted_total
-from eddyline.core.topic import Durability
-from eddyline.store.append import AppendRequest
-from eddyline.store.figures import RecoveryProgress, Stage
+from eddyline.core.forwarding.stats import ForwardedCalls
+from eddyline.core.model.topic import Durability
+from eddyline.core.records.size import counted_total
+from eddyline.core.telemetry import names as telemetry
 from eddyline.store.fold.fold import FoldStalled
 from eddyline.store.fold.memory import SimFold
+from eddyline.store.log.append import AppendRequest
 from eddyline.store.metrics import StoreMetrics
-from tests.support.faulty_fs import FaultyFs
+from eddyline.store.stats import RecoveryProgress, Stage
 from tests.support.manual_clock import ManualClock
-from tests.support.scrape import Scrape, check_complete, in_place
-from tests.support.sim_fs import SimFs
-from tests.support.store import append, kv_topic, log_topic, puts, rows, sim_store
+from tests.support.sim.faulty_fs import FaultyFs
+from tests.support.sim.fs import SimFs
+from tests.support.store.simulated import append, kv_topic, log_topic, puts, rows, sim_store
+from tests.support.telemetry.scrape import Scrape, check_complete, in_place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from eddyline.core.channel import open_channel
-from eddyline.core.fs import RealFs
+from eddyline.core.runtime.fs import RealFs
+from eddyline.core.transport.channel import open_channel
 from eddyline.store.__main__ import main
 from eddyline.store.storage.layout import Layout
 from eddyline.v1 import apply_pb2, apply_pb2_grpc, log_pb2, log_pb2_grpc, topic_pb2, types_pb2
 from eddyline.v1.types_pb2 import Record, RecordBatch
 from tests.support.access import Keys
-from tests.support.store_server import is_serving, served_store
+from tests.support.store.served import is_serving, served_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,11 +12,11 @@ import grpc
 from google.protobuf import message_factory
 
 import eddyline.v1.topic_pb2
-from eddyline.core.access_keys import digest_of
-from eddyline.core.caller_channel import CallerAccess, HeldKey
-from eddyline.core.role_access import RoleAccess
-from eddyline.core.settings import CommonSettings
-from eddyline.core.status import unwrap
+from eddyline.core.auth.caller_channel import CallerAccess, HeldKey
+from eddyline.core.auth.keys_file import digest_of
+from eddyline.core.auth.role import RoleAccess
+from eddyline.core.runtime.settings import CommonSettings
+from eddyline.core.transport.status import unwrap
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from eddyline.cli.command import parse, run_command
-from eddyline.cli.output import Output
-from eddyline.cli.verb import Context
+from eddyline.cli.command import Context
+from eddyline.cli.main import parse, run_command
+from eddyline.cli.terminal.output import Output
 from eddyline.client.connect import Client
-from eddyline.client.topology import Channels, Topology
-from eddyline.core.clock import SystemClock, SystemHost
-from tests.support.scripted_door import scripted_store
-from tests.support.store_server import served_store
+from eddyline.client.transport.topology import Channels, Topology
+from eddyline.core.runtime.clock import SystemClock, SystemHost
+from tests.support.store.scripted_shard import scripted_store
+from tests.support.store.served import served_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from eddyline.cli.output import OutputFormat
-    from tests.support.scripted_door import ScriptedDoor
+    from eddyline.cli.terminal.output import OutputFormat
+    from tests.support.store.scripted_shard import ScriptedDoor
 
 
 def main(words: list[str]) -> int:

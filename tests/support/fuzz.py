@@ -15,7 +15,7 @@ import grpc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eddyline.core.record import MESSAGE_BYTES_MAX
+from eddyline.core.records.record import MESSAGE_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

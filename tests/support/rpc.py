@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from eddyline.core.channel import open_channel
-from eddyline.core.server import RoleServer, make_server
+from eddyline.core.server.server import RoleServer, make_server
+from eddyline.core.transport.channel import open_channel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

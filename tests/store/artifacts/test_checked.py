@@ -6,20 +6,20 @@ import json
 import shutil
 from typing import TYPE_CHECKING
 
-from eddyline.core.fs import RealFs
-from eddyline.core.match import Match, MatchField, MatchKind
-from eddyline.store.artifacts.local import LocalShelf
+from eddyline.core.records.match import Match, MatchField, MatchKind
+from eddyline.core.runtime.fs import RealFs
+from eddyline.store.artifacts.local_store import LocalShelf
 from eddyline.store.fsck.command import fsck
-from tests.support.artifacts import exported, fold_of, imported
-from tests.support.real_store import real_store
-from tests.support.store import append, kv_topic, puts
+from tests.support.store.artifacts import exported, fold_of, imported
+from tests.support.store.real import real_store
+from tests.support.store.simulated import append, kv_topic, puts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
 
-    from eddyline.store.link import LocalLink
+    from eddyline.store.shard.shard import LocalLink
 
 
 async def _work(link: LocalLink) -> None:

@@ -17,22 +17,22 @@ from eddyline.core.errors import (
     TopicNotEmpty,
     TopicNotFound,
 )
-from eddyline.core.fs import RealFs
+from eddyline.core.runtime.fs import RealFs
 from eddyline.store.artifacts import job
 from eddyline.store.artifacts.job import Job
-from eddyline.store.artifacts.local import LocalShelf
+from eddyline.store.artifacts.local_store import LocalShelf
 from eddyline.store.artifacts.manifest import topic_key
 from eddyline.store.fold.fold import FoldFailed
-from tests.support.artifacts import exported, fold_of, imported
-from tests.support.faulty_fs import Fault, FaultyFs
-from tests.support.real_store import real_store, threaded
-from tests.support.store import append, kv_topic, puts
+from tests.support.sim.faulty_fs import Fault, FaultyFs
+from tests.support.store.artifacts import exported, fold_of, imported
+from tests.support.store.real import real_store, threaded
+from tests.support.store.simulated import append, kv_topic, puts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eddyline.core.artifact import Artifact
-    from eddyline.store.link import LocalLink
+    from eddyline.core.model.artifact import Artifact
+    from eddyline.store.shard.shard import LocalLink
 
 pytestmark = pytest.mark.crash
 

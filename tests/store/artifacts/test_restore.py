@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.errors import ArtifactMismatch, CommitUnknown, FoldLost
-from eddyline.core.fs import RealFs
-from eddyline.core.match import Match, MatchField, MatchKind
-from eddyline.store.artifacts.local import LocalShelf
+from eddyline.core.records.match import Match, MatchField, MatchKind
+from eddyline.core.runtime.fs import RealFs
+from eddyline.store.artifacts.local_store import LocalShelf
 from eddyline.store.fold.fold import FoldFailed
-from tests.support.artifacts import exported, fold_of, imported
 from tests.support.manual_clock import START_MS, ManualClock
-from tests.support.real_store import real_store
-from tests.support.store import append, kv_topic, puts
+from tests.support.store.artifacts import exported, fold_of, imported
+from tests.support.store.real import real_store
+from tests.support.store.simulated import append, kv_topic, puts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eddyline.core.record import Record
-    from eddyline.store.link import LocalLink
+    from eddyline.core.records.record import Record
+    from eddyline.store.shard.shard import LocalLink
 
 
 async def _seal(link: LocalLink) -> None:

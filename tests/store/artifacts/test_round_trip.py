@@ -9,8 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
-from eddyline.core.artifact import FoldExported, FoldImported
-from eddyline.core.batch import Batch
 from eddyline.core.errors import (
     ArtifactMismatch,
     ArtifactNotFound,
@@ -20,22 +18,24 @@ from eddyline.core.errors import (
     NotKv,
     TopicNotEmpty,
 )
-from eddyline.core.fold_check import FoldVerdict
-from eddyline.core.fs import RealFs
-from eddyline.core.record import Gap, GapReason, MetaEntry, Op, Record
-from eddyline.core.source import SourceDefinition
-from eddyline.store.artifacts.local import LocalShelf
-from eddyline.store.artifacts.remote import RemoteShelf
-from tests.support.artifacts import exported, fold_of, imported
+from eddyline.core.model.artifact import FoldExported, FoldImported
+from eddyline.core.model.fold_check import FoldVerdict
+from eddyline.core.model.source import SourceDefinition
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.record import Gap, GapReason, MetaEntry, Op, Record
+from eddyline.core.runtime.fs import RealFs
+from eddyline.store.artifacts.local_store import LocalShelf
+from eddyline.store.artifacts.object_store import RemoteShelf
 from tests.support.manual_clock import ManualClock
-from tests.support.real_store import real_store, threaded
-from tests.support.store import append, kv_topic, log_topic, puts
+from tests.support.store.artifacts import exported, fold_of, imported
+from tests.support.store.real import real_store, threaded
+from tests.support.store.simulated import append, kv_topic, log_topic, puts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eddyline.store.artifacts.shelf import Shelf
-    from eddyline.store.link import LocalLink
+    from eddyline.store.artifacts.store import Shelf
+    from eddyline.store.shard.shard import LocalLink
 
 
 @pytest.fixture(params=["local", "remote"])

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.errors import ArtifactInvalid, ArtifactNotFound
-from eddyline.core.fs import RealFs
-from eddyline.store.artifacts.local import LocalShelf
-from tests.support.artifacts import exported, fold_of, imported
-from tests.support.real_store import real_store
-from tests.support.store import append, kv_topic, puts
+from eddyline.core.runtime.fs import RealFs
+from eddyline.store.artifacts.local_store import LocalShelf
+from tests.support.store.artifacts import exported, fold_of, imported
+from tests.support.store.real import real_store
+from tests.support.store.simulated import append, kv_topic, puts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from eddyline.store.link import LocalLink
+    from eddyline.store.shard.shard import LocalLink
 
 
 def shelf_in(tmp_path: Path) -> LocalShelf:

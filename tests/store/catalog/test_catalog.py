@@ -18,8 +18,8 @@ from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.catalog.codec import topic_key
 from eddyline.store.catalog.memory import SimCatalog
 from eddyline.store.catalog.rocksdb import RocksCatalog
-from tests.support import catalog_entries as entries
-from tests.support.sim_fs import SimFs
+from tests.support.sim.fs import SimFs
+from tests.support.storage import catalog_entries as entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,13 +11,13 @@ from hypothesis import given
 from xxhash import xxh3_64_intdigest
 
 from eddyline.core.errors import DataCorrupt, NewerFormat
-from eddyline.core.source import SourceStop
+from eddyline.core.model.source import SourceStop
 from eddyline.store.catalog import codec
 from eddyline.store.catalog.catalog import CatalogHead, SourceEntry, TopicEntry, WalPosition
 from eddyline.store.catalog.codec import HEAD_KEY, decode_head, decode_topic, encode_head, encode_topic
-from eddyline.store.catalog.ledger import KeyValue, Ledger
-from tests.support import catalog_entries as entries
+from eddyline.store.catalog.diff import KeyValue, Ledger
 from tests.support.golden import golden
+from tests.support.storage import catalog_entries as entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,8 @@ import pytest
 from eddyline.core.errors import CatalogLost, DataCorrupt
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.catalog.rocksdb import RocksCatalog, open_read_only
-from tests.support import catalog_entries as entries
-from tests.support import catalog_writer
+from tests.support.storage import catalog_entries as entries
+from tests.support.storage import catalog_writer
 
 if TYPE_CHECKING:
     from eddyline.store.catalog.catalog import Catalog, TopicEntry

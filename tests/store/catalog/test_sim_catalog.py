@@ -8,8 +8,8 @@ import pytest
 
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.catalog.memory import SimCatalog
-from tests.support import catalog_entries as entries
-from tests.support.sim_fs import Crashed, CrashKind, SimFs
+from tests.support.sim.fs import Crashed, CrashKind, SimFs
+from tests.support.storage import catalog_entries as entries
 
 PATH = Path("/data/catalog")
 SEEDS = range(20)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddyline.core.batch import Batch
 from eddyline.core.errors import DataCorrupt
-from eddyline.core.record import MetaEntry, Op, Record
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.record import MetaEntry, Op, Record
 from eddyline.store.fold.dump import DUMP_ENTRIES, LOAD_BYTES, LOAD_ENTRIES, dump_batches, load_batches
+from eddyline.store.fold.entries import entries_of
 from eddyline.store.fold.fold import FoldFailed, FoldStalled, FoldWrite, WriterState
 from eddyline.store.fold.memory import SimFold
-from eddyline.store.fold.project import entries_of
 from eddyline.store.fold.rocksdb import RocksFold
 
 if TYPE_CHECKING:

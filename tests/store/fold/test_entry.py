@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from eddyline.core.errors import DataCorrupt
-from eddyline.core.fold_entry import HEAD_BYTES, decode_entry, encode_entry
-from eddyline.core.record import MetaEntry, Op, Record
+from eddyline.core.records.fold_entry import HEAD_BYTES, decode_entry, encode_entry
+from eddyline.core.records.record import MetaEntry, Op, Record
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "fold_entry.bin"
 """Entries one after the other, each behind its length as u32 little-endian."""

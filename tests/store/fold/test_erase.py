@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.core.fold_entry import encode_entry
-from eddyline.core.match import Match, MatchField, MatchKind
-from eddyline.core.record import Op, Record
+from eddyline.core.records.fold_entry import encode_entry
+from eddyline.core.records.match import Match, MatchField, MatchKind
+from eddyline.core.records.record import Op, Record
 from eddyline.store.fold.erase import PAGE_ENTRIES, erase_entries
 from eddyline.store.fold.fold import FoldStalled, FoldWrite, WriterState
 from eddyline.store.fold.memory import SimFold

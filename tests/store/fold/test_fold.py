@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.core.batch import Batch
 from eddyline.core.errors import TooManyScans
-from eddyline.core.fold_entry import encode_entry
-from eddyline.core.record import MetaEntry, Op, Record
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.fold_entry import encode_entry
+from eddyline.core.records.record import MetaEntry, Op, Record
+from eddyline.store.fold.entries import entries_of
 from eddyline.store.fold.fold import VIEWS_MAX, FoldFailed, FoldWrite, WriterState, sync_for
 from eddyline.store.fold.memory import SimFold
-from eddyline.store.fold.project import entries_of
 from eddyline.store.fold.rocksdb import RocksFold
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddyline.core.batch import Batch
 from eddyline.core.errors import DataCorrupt
-from eddyline.core.fold_entry import encode_entry
-from eddyline.core.record import MetaEntry, Op, Record
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.fold_entry import encode_entry
+from eddyline.core.records.record import MetaEntry, Op, Record
 from eddyline.store.fold.gather import batch_of
 
 SEQS = st.sampled_from([1, 2, 3, 1 << 63, (1 << 64) - 1])

@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from eddyline.core.fold_entry import encode_entry
-from eddyline.core.record import Op, Record
+from eddyline.core.records.fold_entry import encode_entry
+from eddyline.core.records.record import Op, Record
 from eddyline.store.fold.fold import FoldWrite, WriterState
 from eddyline.store.fold.memory import SimFold
 from eddyline.store.fold.rocksdb import RocksFold

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.errors import DataCorrupt
-from eddyline.core.fold_entry import encode_entry
-from eddyline.core.record import Op, Record
+from eddyline.core.records.fold_entry import encode_entry
+from eddyline.core.records.record import Op, Record
 from eddyline.store.fold.fold import FoldFailed, FoldStalled, FoldWrite, WriterState
-from eddyline.store.fold.profile import PROFILES, Profile
 from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.fold.rocksdb_files import CHECKED_BYTES
-from tests.support import fold_writer
+from eddyline.store.fold.rocksdb_options import PROFILES, Profile
+from tests.support.storage import fold_writer
 
 if TYPE_CHECKING:
     from eddyline.store.fold.fold import Fold
-    from eddyline.store.fold.profile import ProfileName
+    from eddyline.store.fold.rocksdb_options import ProfileName
 
 ROOT = Path(__file__).parents[3]
 ACKS_BEFORE_KILL = (1, 50, 173, 300)

@@ -11,7 +11,7 @@ import pytest
 from eddyline.core.errors import DataCorrupt
 from eddyline.store.fold.fold import WriterState
 from eddyline.store.fold.rocksdb import RocksFold
-from tests.support import fold_writer
+from tests.support.storage import fold_writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

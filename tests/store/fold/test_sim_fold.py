@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eddyline.core.fold_entry import encode_entry
-from eddyline.core.record import Op, Record
+from eddyline.core.records.fold_entry import encode_entry
+from eddyline.core.records.record import Op, Record
 from eddyline.store.fold.fold import FoldFailed, FoldStalled, FoldWrite, WriterState
 from eddyline.store.fold.memory import SimFold
 

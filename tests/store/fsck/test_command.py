@@ -15,34 +15,34 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from rocksdict import Options, Rdict
 
-from eddyline.core.clock import SystemHost
-from eddyline.core.fold_entry import decode_entry
-from eddyline.core.fs import RealFs
-from eddyline.core.match import Match, MatchField, MatchKind
-from eddyline.core.topic import Durability, Kind, TopicConfig
+from eddyline.core.model.topic import Durability, Kind, TopicConfig
+from eddyline.core.records.fold_entry import decode_entry
+from eddyline.core.records.match import Match, MatchField, MatchKind
+from eddyline.core.runtime.clock import SystemHost
+from eddyline.core.runtime.fs import RealFs
 from eddyline.store.catalog.catalog import BaseEntry
 from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import StoreSettings
+from eddyline.store.env import Machine, new_workers
 from eddyline.store.fold.dump import dump_batches
 from eddyline.store.fold.fold import FoldWrite
 from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.fsck.command import fsck
-from eddyline.store.lifecycle import open_store
-from eddyline.store.machine import Machine, new_workers
-from eddyline.store.memory_plan import memory_plan
+from eddyline.store.limits.memory_budget import memory_plan
+from eddyline.store.runtime.workers import InlineWorker
+from eddyline.store.shard.lifecycle import open_store
 from eddyline.store.storage.identity import read_identity, write_identity
 from eddyline.store.storage.layout import Layout, base_file, wal_numbers
-from eddyline.store.storage.segment import SegmentSource
-from eddyline.store.storage.segment_write import write_segment
-from eddyline.store.workers import InlineWorker
+from eddyline.store.storage.segment.footer import SegmentSource
+from eddyline.store.storage.segment.writer import write_segment
 from tests.support.manual_clock import ManualClock
-from tests.support.store import append, puts, rows
+from tests.support.store.simulated import append, puts, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from eddyline.store.link import LocalLink
+    from eddyline.store.shard.shard import LocalLink
 
 FLIPS = 60
 """Bits turned a file kind: each costs a whole check, 30 ms."""

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddyline.core.batch import Batch
-from eddyline.core.match import Match, MatchField, MatchKind
-from eddyline.core.record import Op, Record
-from eddyline.core.record_size import counted_bytes
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.match import Match, MatchField, MatchKind
+from eddyline.core.records.record import Op, Record
+from eddyline.core.records.size import counted_bytes
 from eddyline.store.log.deletion import (
     BadBody,
     DeleteBody,
@@ -23,9 +23,9 @@ from eddyline.store.log.deletion import (
     encode_evict,
     removed_rows,
 )
-from eddyline.store.log.seqset import SeqSet
-from tests.support.batches import gap_record, placed
-from tests.support.retained import counted_size
+from eddyline.store.log.seq_set import SeqSet
+from tests.support.models.batches import gap_record, placed
+from tests.support.models.retained_log import counted_size
 
 values = st.sampled_from((b"", b"a", b"long", b"\0"))
 matches = st.builds(Match, st.sampled_from(MatchField), st.sampled_from(MatchKind), values)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddyline.core.batch import Batch
-from eddyline.core.match import Match, MatchField, MatchKind
-from eddyline.core.record import Gap, GapReason, Record
-from eddyline.core.topic import TopicConfig
+from eddyline.core.model.topic import TopicConfig
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.match import Match, MatchField, MatchKind
+from eddyline.core.records.record import Gap, GapReason, Record
 from eddyline.store.log.deletion import Deletion
 from eddyline.store.log.floors import (
     Expired,
@@ -22,9 +22,9 @@ from eddyline.store.log.floors import (
     live_count,
     record_count,
 )
-from eddyline.store.log.seqset import SeqSet
-from tests.support.retained import Retained
-from tests.support.retaining import Retaining
+from eddyline.store.log.seq_set import SeqSet
+from tests.support.models.retained_log import Retained
+from tests.support.models.retaining_topic import Retaining
 
 TTL_MS = 100
 seqs = st.integers(0, 30)

@@ -7,13 +7,13 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddyline.core.batch import Batch
-from eddyline.core.record import Record
-from eddyline.core.record_size import counted_bytes
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.record import Record
+from eddyline.core.records.size import counted_bytes
 from eddyline.store.log.floors import Floors
 from eddyline.store.log.front import FrontWalk, Piece
-from eddyline.store.log.seqset import SeqSet
-from tests.support.batches import gap_record
+from eddyline.store.log.seq_set import SeqSet
+from tests.support.models.batches import gap_record
 
 SIZES = (0, 8, 68)
 

@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from eddyline.core.match import Match, MatchField, MatchKind
-from eddyline.core.record import MetaEntry, Record
-from eddyline.core.topic import Discard, TopicConfig
+from eddyline.core.model.topic import Discard, TopicConfig
+from eddyline.core.records.match import Match, MatchField, MatchKind
+from eddyline.core.records.record import MetaEntry, Record
 from eddyline.store.log.deletion import Deletion
-from tests.support.retained import Full, Retained
-from tests.support.retaining import Retaining
+from tests.support.models.retained_log import Full, Retained
+from tests.support.models.retaining_topic import Retaining
 
 SEEDS = 50
 STEPS = 40

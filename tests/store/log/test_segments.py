@@ -6,7 +6,7 @@ from pathlib import Path
 
 from eddyline.store.log.segments import Segment, SegmentSet
 from eddyline.store.storage.layout import SegmentId
-from eddyline.store.storage.segment import SegmentSummary
+from eddyline.store.storage.segment.footer import SegmentSummary
 
 
 def segment(first_seq: int, last_seq: int, generation: int) -> Segment:

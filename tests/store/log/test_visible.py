@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddyline.core.batch import Batch
-from eddyline.core.record import Record
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.record import Record
 from eddyline.store.log.floors import Floors
-from eddyline.store.log.seqset import SeqSet
+from eddyline.store.log.seq_set import SeqSet
 from eddyline.store.log.visible import visible
-from tests.support.batches import buffers_of, placed
+from tests.support.models.batches import buffers_of, placed
 
 
 @given(placed(), st.integers(-3, 30), st.sets(st.integers(-2, 30)))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eddyline.core.artifact import Artifact, ArtifactProgress, FoldExported, FoldImported
 from eddyline.core.errors import ArtifactInvalid
-from eddyline.core.read import FoldState
+from eddyline.core.model.artifact import Artifact, ArtifactProgress, FoldExported, FoldImported
+from eddyline.core.model.read import FoldState
 from eddyline.v1.fold_pb2 import ExportFoldRequest, ImportFoldRequest, ListArtifactsRequest
 from eddyline.v1.topic_pb2 import TOPIC_KIND_LOG
 from tests.store.rpc.requests import keyed, rows
-from tests.support.scripted_door import ScriptedDoor, scripted_store
-from tests.support.store_server import answers_of, refused, served_store, until
+from tests.support.store.scripted_shard import ScriptedDoor, scripted_store
+from tests.support.store.served import answers_of, refused, served_store, until
 
 if TYPE_CHECKING:
     from pathlib import Path

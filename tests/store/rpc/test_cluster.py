@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
-from eddyline.core.cluster_rpc import CONTRACT_VERSION
+from eddyline.core.server.cluster_service import CONTRACT_VERSION
 from eddyline.v1 import topic_pb2
 from eddyline.v1.apply_pb2 import (
     ApplyServiceListSourcesRequest,
@@ -22,12 +22,12 @@ from eddyline.v1.fold_pb2 import GetEntryRequest, RangeEntriesRequest
 from eddyline.v1.log_pb2 import AppendRecordsRequest, AppendStreamRequest, ReadRecordsRequest
 from tests.store.rpc.requests import keyed, rows
 from tests.support.hang import HANG_S
-from tests.support.store_server import answers_of, is_serving, refused, served_store
+from tests.support.store.served import answers_of, is_serving, refused, served_store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.store_server import ServedStore
+    from tests.support.store.served import ServedStore
 
 
 async def test_status_tells_the_stores_figures(tmp_path: Path) -> None:

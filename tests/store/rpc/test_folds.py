@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.core import record
-from eddyline.core.batch import Batch
-from eddyline.core.cluster_gate import cluster_metadata
 from eddyline.core.errors import FoldBehind
-from eddyline.core.source import SourceDefinition, SourceReport
+from eddyline.core.model.source import SourceDefinition, SourceReport
+from eddyline.core.records import record
+from eddyline.core.records.batch import Batch
+from eddyline.core.transport.cluster_check import cluster_metadata
 from eddyline.store.fold.fold import VIEWS_MAX
 from eddyline.store.rpc.scan_room import CLIENT_SCANS_MAX
 from eddyline.v1 import apply_pb2, topic_pb2
 from eddyline.v1.fold_pb2 import BatchGetEntriesRequest, GetEntryRequest, RangeEntriesRequest
 from eddyline.v1.types_pb2 import BATCH_FORMAT_COLUMNS, OP_DELETE, Record
 from tests.store.rpc.requests import keyed, keyless, rows
-from tests.support.store_server import CLUSTER_ID, answers_of, refused, served_store, until
+from tests.support.store.served import CLUSTER_ID, answers_of, refused, served_store, until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from tests.support.store_server import ServedStore
+    from tests.support.store.served import ServedStore
 
 LOG, KV = topic_pb2.TOPIC_KIND_LOG, topic_pb2.TOPIC_KIND_KV
 MIB = 1 << 20

@@ -11,16 +11,16 @@ from pyarrow import ipc
 from xxhash import xxh3_64_intdigest
 
 from eddyline.core.errors import HistoryGone, TooManyScans
-from eddyline.store.rpc.segment import STALL_S_MAX
-from eddyline.store.split import ArrowMessage, SchemaMessage, SplitCounts, SplitKind
-from eddyline.store.split_turns import STREAMS_AT_ONCE, WAITING_MAX
+from eddyline.store.rpc.segment_service import STALL_S_MAX
+from eddyline.store.splits.model import ArrowMessage, SchemaMessage, SplitCounts, SplitKind
+from eddyline.store.splits.slots import STREAMS_AT_ONCE, WAITING_MAX
 from eddyline.v1 import segment_pb2 as pb
 from eddyline.v1 import topic_pb2
 from eddyline.v1.log_pb2 import RecordFilter
 from tests.store.rpc.requests import keyed, rows
 from tests.support.manual_clock import settle
-from tests.support.scripted_door import ScriptedDoor, scripted_store
-from tests.support.store_server import ServedStore, answers_of, refused, served_store, until
+from tests.support.store.scripted_shard import ScriptedDoor, scripted_store
+from tests.support.store.served import ServedStore, answers_of, refused, served_store, until
 
 if TYPE_CHECKING:
     from pathlib import Path

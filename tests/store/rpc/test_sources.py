@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.core.gap import encode_gap
-from eddyline.core.record import Gap, GapReason
-from eddyline.ingest.position import Position
+from eddyline.core.records.gap import encode_gap
+from eddyline.core.records.record import Gap, GapReason
+from eddyline.ingest.copy.position import Position
 from eddyline.v1 import source_pb2, source_pb2_grpc, topic_pb2
 from eddyline.v1.apply_pb2 import (
     SOURCE_POLICY_RESYNC,
@@ -27,12 +27,12 @@ from eddyline.v1.apply_pb2 import (
 from eddyline.v1.log_pb2 import ReadRecordsRequest
 from eddyline.v1.types_pb2 import OP_GAP, OP_PUT, BinaryColumn, ColumnarBatch
 from tests.store.rpc.requests import column, columns, keyed, rows
-from tests.support.store_server import refused, served_store
+from tests.support.store.served import refused, served_store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.store_server import ServedStore
+    from tests.support.store.served import ServedStore
 
 AT_9 = Position(1, 9).encode()
 LOG, KV = topic_pb2.TOPIC_KIND_LOG, topic_pb2.TOPIC_KIND_KV

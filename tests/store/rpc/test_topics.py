@@ -17,12 +17,12 @@ from eddyline.v1.topic_pb2 import (
     TopicConfig,
 )
 from tests.store.rpc.requests import keyed, rows
-from tests.support.store_server import refused, served_store
+from tests.support.store.served import refused, served_store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.store_server import ServedStore
+    from tests.support.store.served import ServedStore
 
 LOG, KV = topic_pb2.TOPIC_KIND_LOG, topic_pb2.TOPIC_KIND_KV
 BAD_NAMES = ("", ".a", "a b", "a/b", "ä", "a\n", "a" * 256)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from eddyline.core.fs import BUFFERS_MAX, Locked, RealFs, remove_directory, remove_tree, write_all
+from eddyline.core.runtime.fs import BUFFERS_MAX, Locked, RealFs, remove_directory, remove_tree, write_all
 from eddyline.store.storage.layout import Layout, wal_file, wal_numbers
-from tests.support.faulty_fs import Fault, FaultyFs
-from tests.support.sim_fs import Crashed, SimFs
+from tests.support.sim.faulty_fs import Fault, FaultyFs
+from tests.support.sim.fs import Crashed, SimFs
 
 if TYPE_CHECKING:
-    from eddyline.core.fs import Fs
+    from eddyline.core.runtime.fs import Fs
 
 
 class Disk(NamedTuple):

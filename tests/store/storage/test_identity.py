@@ -9,7 +9,7 @@ import pytest
 from eddyline.core.errors import DataCorrupt
 from eddyline.store.storage.identity import Identity, decode_identity, encode_identity, read_identity, write_identity
 from eddyline.store.storage.layout import Layout
-from tests.support.sim_fs import Crashed, SimFs
+from tests.support.sim.fs import Crashed, SimFs
 
 LAYOUT = Layout(Path("/data"))
 FIRST = Identity("local", 0, 1, instance=1, boot_id="boot-1", clean=False)

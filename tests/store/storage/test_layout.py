@@ -19,7 +19,7 @@ from eddyline.store.storage.layout import (
     segment_file,
     temporary,
 )
-from tests.support.sim_fs import SimFs
+from tests.support.sim.fs import SimFs
 
 DIRECTORY = Path("/data/topics/000000000000000a")
 u64 = st.integers(0, (1 << 64) - 1)

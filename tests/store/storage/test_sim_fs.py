@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from eddyline.core.fs import write_all
-from tests.support.sim_fs import Crashed, SimFs
-from tests.support.sim_tree import SECTOR_BYTES
+from eddyline.core.runtime.fs import write_all
+from tests.support.sim.file_tree import SECTOR_BYTES
+from tests.support.sim.fs import Crashed, SimFs
 
 A, B = Path("/a"), Path("/b")
 SEEDS = range(200)

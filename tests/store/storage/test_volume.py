@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eddyline.store.storage.volume import MEMORY, NETWORK, type_in, volume_trouble, volume_type
-from tests.support.store import sim_store
+from tests.support.store.simulated import sim_store
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/root rw

@@ -1,7 +1,7 @@
 """The `eddyline` command's door: `python -m eddyline.cli`.
 
 It imports next to nothing before it has set what a signal does, since the rest takes half a second to load: a Ctrl-C in it
-ends the process with its exit code, and no traceback. The command itself is `eddyline.cli.command`.
+ends the process with its exit code, and no traceback. The command itself is `eddyline.cli.main`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main() -> int:
     # Here, behind the signals: see the module's docstring.
     import asyncio
 
-    from eddyline.cli.command import run_command
+    from eddyline.cli.main import run_command
 
     return run_command(sys.argv[1:], run_loop=asyncio.run)
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from eddyline.cli.failure import EXIT_USAGE, CommandError
+from eddyline.cli.errors import EXIT_USAGE, CommandError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from eddyline.core.caller_channel import CallerAccess
+    from eddyline.core.auth.caller_channel import CallerAccess
 
 _CLOSED: Final = ("Socket closed", "Connection reset", "Broken pipe", "_ALERT_")
 """What gRPC says, by chance, of a connection that was ended before any answer came: so does a role with TLS where the caller
@@ -41,7 +41,7 @@ def asked_access(arguments: argparse.Namespace, environ: Mapping[str, str]) -> C
     Raises:
         CommandError: it cannot be used.
     """
-    from eddyline.client.access import ENVIRONMENT, AccessInvalid, access_of_environment
+    from eddyline.client.transport.access import ENVIRONMENT, AccessInvalid, access_of_environment
 
     given = {name: str(getattr(arguments, name)) for name in ACCESS_FLAGS}
     try:

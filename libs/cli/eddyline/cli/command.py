@@ -1,232 +1,188 @@
-"""The command line: verbs, signals, exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted, 143 terminated.
-
-The only place that takes the real clock, host and randomness. SIGINT, SIGTERM and SIGHUP cancel the
-verb, whose `async with` blocks take down what it has; a failure is one line on stderr with its reason and what to do.
-"""
+"""What every verb is made of: its parser with an example, its context, its connection."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import os
-import random
 import re
-import signal
-from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from eddyline.cli import (
-    append,
-    delete,
-    edge,
-    export,
-    find,
-    fold,
-    fsck,
-    get,
-    history,
-    key,
-    kv,
-    ls,
-    read,
-    settle_fold,
-    source,
-    status,
-    topic,
-    up,
-    verify,
-    verify_fold,
-    watch,
-)
-from eddyline.cli.demo import verb as demo
-from eddyline.cli.drill import verb as drill
-from eddyline.cli.failure import EXIT_FAILED, EXIT_USAGE, CommandError, exit_code_of, failure_line, known_cause
-from eddyline.cli.output import Output, ReaderGone, settled, tell_lines
-from eddyline.cli.verb import Context
-from eddyline.core.clock import SystemClock, SystemHost
-from eddyline.core.errors import EddylineError
-from eddyline.core.nearest import asked, did_you_mean
+from eddyline.cli.access import add_access, asked_access
+from eddyline.cli.local_cluster.away import at_store, named_roles, nobody_at
+from eddyline.cli.local_cluster.find import ADDRESS_VARIABLE, DATA_DEFAULT, cluster_address
+from eddyline.cli.terminal.units import NUMBER_MAX
+from eddyline.core.errors import Deadline, NotReady
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    import random
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
-    RunLoop = Callable[[Coroutine[object, object, int]], int]
+    from eddyline.cli.terminal.output import Output
+    from eddyline.client.connect import Client
+    from eddyline.core.auth.caller_channel import CallerAccess
+    from eddyline.core.runtime.clock import Clock, Host
 
-VERBS: Final = (
-    up,
-    topic,
-    append,
-    read,
-    watch,
-    get,
-    ls,
-    history,
-    find,
-    delete,
-    source,
-    kv,
-    status,
-    verify,
-    verify_fold,
-    settle_fold,
-    fold,
-    export,
-    edge,
-    key,
-    fsck,
-    demo,
-    drill,
-)
-_MEANT: Final = {
-    "add": ("create",),
-    "cat": ("read",),
-    "consume": ("watch", "read"),
-    "describe": ("get",),
-    "info": ("get", "status"),
-    "make": ("create",),
-    "new": ("create",),
-    "produce": ("append",),
-    "publish": ("append",),
-    "put": ("append",),
-    "remove": ("delete",),
-    "rm": ("delete",),
-    "show": ("get",),
-    "start": ("up",),
-    "subscribe": ("watch",),
-    "tail": ("watch", "read"),
-    "topics": ("topic",),
-}
-"""Verbs as other tools have them, and ours."""
-_NO_VERB: Final = "the following arguments are required: VERB"
-"""What argparse says of a line that ends before its verb."""
-_NEGATIVE: Final = re.compile(r"-\.?[0-9]")
-_DESCRIPTION: Final = "Eddyline keeps what the stream leaves behind."
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+    RunVerb = Callable[[argparse.Namespace, "Context"], Awaitable[int]]
+
+CONNECT_S: Final = 5.0
+_ALIASES: Final = {"list": ("ls",)}
+"""Of the verbs of groups: `eddyline topic ls`. `eddyline ls` lists keys."""
+_ADDRESS: Final = re.compile(r"[^\s:/]+:[0-9]{1,5}|\[[0-9a-fA-F:]+\]:[0-9]{1,5}")
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser that takes `-5s` for a value, as argparse itself takes `-5`: no option of ours begins with a digit."""
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a verb may use of the world. `access` = what it shows to a cluster that it runs itself; None = nothing."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:  # what argparse takes
-        super().__init__(*args, **options)
-        self._negative_number_matcher = _NEGATIVE
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is None or value in action.choices:
-            return
-        names = [str(choice) for choice in action.choices]
-        if isinstance(action, argparse._SubParsersAction):
-            meant = [name for name in _MEANT.get(value, ()) if name in names]
-            question = asked(meant) if meant else did_you_mean(value, names)
-            raise argparse.ArgumentError(None, f"no verb {value!r}; {question or 'there are ' + ', '.join(names)}")
-        question = did_you_mean(str(value), names)
-        more = f"; {question}" if question else ""
-        raise argparse.ArgumentError(action, f"{value!r} is none of {', '.join(names)}{more}")
-
-    def error(self, message: str) -> NoReturn:
-        """End with exit code 2, and usage and message on stderr."""
-        if message == _NO_VERB:
-            message = f"name a verb: `{self.prog} --help` says what each does, and `{self.prog} VERB --help` how"
-        tell_lines(f"{self.format_usage()}{self.prog}: error: {message}")
-        self.exit(EXIT_USAGE)
-
-    def _print_message(self, message: str, file: object = None) -> None:
-        # Help and version. argparse itself would pass over a failure to write them.
-        Output().say_text(message.removesuffix("\n"))
+    output: Output
+    environ: Mapping[str, str]
+    clock: Clock
+    host: Host
+    random_source: random.Random
+    access: CallerAccess | None = None
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
-    whole = Parser(prog="eddyline", description=_DESCRIPTION, allow_abbrev=False)
-    whole.add_argument("--version", action="version", version=f"eddyline {version('eddyline-cli')}")
-    subparsers = whole.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for verb in VERBS:
-        verb.add(subparsers)
-    return whole
+def add_verb(
+    subparsers: Subparsers,
+    name: str,
+    *,
+    what: str,
+    example: str,
+    run: RunVerb,
+    finds_cluster: bool = True,
+    more: str = "",
+    data: str = DATA_DEFAULT,
+) -> argparse.ArgumentParser:
+    """Add a verb's parser.
+
+    `what` is its help in one sentence, `example` a command line or several, `more` comes last; `data` is where --data
+    points by itself.
+    """
+    parser = subparsers.add_parser(
+        name,
+        aliases=_ALIASES.get(name, ()),
+        help=what,
+        description=what,
+        epilog="example:\n" + "\n".join(f"  {line}" for line in example.strip().splitlines()) + more,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(
+        run=run,
+        verb=parser.prog.partition(" ")[2],
+        refuse=parser.error,
+        flags=lambda: list(parser._option_string_actions),
+    )
+    parser.add_argument(
+        "-o", "--output", choices=("text", "json"), default="text", help="json = one object a line (default: text)"
+    )
+    add_data(parser, data)
+    if finds_cluster:
+        parser.add_argument(
+            "--cluster",
+            type=addresses,
+            default="",
+            metavar="HOST:PORT",
+            help="address of any role (default: $EDDYLINE_ADDRESS, else what the folder of `eddyline up` says)",
+        )
+        add_access(parser)
+    return parser
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Read one command line; wrong usage ends the process with exit code 2."""
-    whole = parser()
-    arguments, rest = whole.parse_known_args(argv)
-    # argparse (before 3.13) takes a positional that may be left out once only: in `append TOPIC --key K VALUE` and
-    # `kv put BUCKET KEY --wait-applied VALUE` it is left with none.
-    repeatable = getattr(arguments, "repeatable", "")
-    optional, not_given = getattr(arguments, "optional", ("", None))
-    flags = [word.partition("=")[0] for word in rest if word.startswith("-") and word != "-"]
-    if rest and repeatable and not flags:
-        setattr(arguments, repeatable, [*getattr(arguments, repeatable), *rest])
-    elif len(rest) == 1 and optional and not flags and getattr(arguments, optional) == not_given:
-        setattr(arguments, optional, rest[0])
-    elif rest:
-        question = did_you_mean(flags[0], arguments.flags()) if flags else ""
-        arguments.refuse(f"unrecognized arguments: {' '.join(rest)}{f'; {question}' if question else ''}")
-    contradiction = arguments.contradiction(arguments) if "contradiction" in arguments else ""
-    if contradiction:
-        arguments.refuse(contradiction)
-    return arguments
+def add_data(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add --data."""
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=Path(default),
+        metavar="FOLDER",
+        help=f"folder of `eddyline up` (default: ./{default})",
+    )
 
 
-def run_command(argv: Sequence[str], *, run_loop: RunLoop) -> int:
-    """Run one command in a loop of its own; the exit code.
+def add_group(subparsers: Subparsers, name: str, *, what: str) -> Subparsers:
+    """Add a verb that has verbs of its own."""
+    parser = subparsers.add_parser(name, help=what, description=what, allow_abbrev=False)
+    return parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+
+@asynccontextmanager
+async def connected(
+    arguments: argparse.Namespace, context: Context, *, topic: str | None = None
+) -> AsyncIterator[Client]:
+    """Connect to the cluster that the arguments name. `topic` = what all calls within go to, at the store that it lives on.
 
     Raises:
-        SystemExit: with the exit code, after --help, --version and wrong usage.
+        CommandError: nothing names one. NotReady: nobody answers there. NotReady and Deadline of a call within name
+            the role that gave no answer.
     """
-    try:
-        arguments = parse(argv)
-    except SystemExit as ended:
-        raise SystemExit(settled(ended.code if isinstance(ended.code, int) else EXIT_FAILED)) from None
-    except CommandError as error:
-        return settled(_failed(error))
-    return settled(_run_verb(arguments, run_loop))
+    address = cluster_address(arguments.cluster, context.environ, arguments.data)
+    # Here, because gRPC and numpy take half a second to load, which `--help` and wrong usage need not wait for.
+    from eddyline.client.connect import connect
 
-
-def _run_verb(arguments: argparse.Namespace, run_loop: RunLoop) -> int:
-    context = Context(
-        output=Output(arguments.output),
-        environ=os.environ,
-        clock=SystemClock(),
-        host=SystemHost(),
-        random_source=random.Random(),
+    access = asked_access(arguments, context.environ)
+    connecting = connect(
+        address, access=access, timeout_s=CONNECT_S, clock=context.clock, random_source=context.random_source
     )
-    heard = _Heard()
-    try:
-        return run_loop(_run(arguments, context, heard))
-    except (CommandError, EddylineError, BaseExceptionGroup) as error:
-        cause = known_cause(error)
-        if cause is None:
-            raise
-        return _failed(cause, verb=arguments.verb)
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        return exit_code_of(heard.number)
+    async with AsyncExitStack() as stack:
+        try:
+            client = await stack.enter_async_context(connecting)
+        except NotReady as error:
+            raise nobody_at(address, _origin(arguments, context), error, access) from None
+        try:
+            yield client
+        except (NotReady, Deadline) as error:
+            if topic is not None:
+                raise at_store(error, topic, client.topology.stores, access) from None
+            raise await named_roles(error, client, access) from None
 
 
-def _failed(error: EddylineError | CommandError, *, verb: str = "") -> int:
-    """Say a failure; the exit code."""
-    if not isinstance(error, ReaderGone):
-        tell_lines(failure_line(error, verb=verb))
-    return error.exit_code if isinstance(error, CommandError) else EXIT_FAILED
+def _origin(arguments: argparse.Namespace, context: Context) -> str:
+    """What named the address."""
+    if arguments.cluster:
+        return "--cluster"
+    return ADDRESS_VARIABLE if context.environ.get(ADDRESS_VARIABLE) else str(arguments.data)
 
 
-class _Heard:
-    """Which signal ended the verb."""
+def addresses(text: str) -> str:
+    """An argument that is an address, or several with commas; empty = not given."""
+    for address in text.split(",") if text else ():
+        if not _ADDRESS.fullmatch(address.strip()):
+            raise argparse.ArgumentTypeError(f"{address!r} is not HOST:PORT")
+    return text
 
-    def __init__(self) -> None:
-        self.number = signal.SIGINT
+
+def add_epoch(
+    parser: argparse.ArgumentParser, *, otherwise: str = "is told as a gap RECREATED, and read from its first record"
+) -> None:
+    """Add the option that says of which topic the seq of --after is."""
+    parser.add_argument(
+        "--epoch",
+        type=count,
+        default=0,
+        metavar="EPOCH",
+        help=f"of the topic that the seq is of (`eddyline topic get`): another topic of the name {otherwise}",
+    )
 
 
-async def _run(arguments: argparse.Namespace, context: Context, heard: _Heard) -> int:
-    task = asyncio.current_task()
-    assert task is not None
-    loop = asyncio.get_running_loop()
+def limit(text: str) -> int:
+    """An argument that is a whole number from 1."""
+    return whole_number(text, 1)
 
-    def stop(number: signal.Signals) -> None:
-        heard.number = number
-        task.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # Under nohup a hang-up is ignored, and stays so.
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, stop, number)
-    code: int = await arguments.run(arguments, context)
-    return code
+def count(text: str) -> int:
+    """An argument that is a whole number from 0."""
+    return whole_number(text, 0)
+
+
+def whole_number(text: str, lowest: int, highest: int = NUMBER_MAX) -> int:
+    """An argument that is a whole number of a range."""
+    number = int(text)
+    if number < lowest:
+        raise argparse.ArgumentTypeError(f"{text} is below {lowest}")
+    if number > highest:
+        raise argparse.ArgumentTypeError(f"{text} is above {highest}")
+    return number

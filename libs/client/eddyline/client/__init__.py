@@ -14,11 +14,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from eddyline.client.access import access_of_environment, client_access
-    from eddyline.client.applied import WatchBatch, watch_applied
     from eddyline.client.connect import Client, connect
-    from eddyline.client.cursor_file import CursorFile
-    from eddyline.client.events import (
+    from eddyline.client.local_fold.local_fold import open_fold, read_fold
+    from eddyline.client.transport.access import access_of_environment, client_access
+    from eddyline.client.watch.applied import WatchBatch, watch_applied
+    from eddyline.client.watch.cursor_file import CursorFile
+    from eddyline.client.watch.events import (
         CaughtUp,
         Lost,
         Position,
@@ -28,14 +29,13 @@ if TYPE_CHECKING:
         SnapshotResumed,
         TopicGone,
     )
-    from eddyline.client.local_fold import open_fold, read_fold
-    from eddyline.client.watch_plan import AtRevision, AtTime, WatchTopic
+    from eddyline.client.watch.plan import AtRevision, AtTime, WatchTopic
     from eddyline.core import errors
     from eddyline.core.errors import EddylineError
-    from eddyline.core.read import RecordFilter
-    from eddyline.core.record import Gap, GapReason, MetaEntry, Op, Record
-    from eddyline.core.store_link import AppendResult
-    from eddyline.core.topic import ConfigChange, Discard, Durability, Kind, TopicConfig, TopicInfo
+    from eddyline.core.model.read import RecordFilter
+    from eddyline.core.model.topic import ConfigChange, Discard, Durability, Kind, TopicConfig, TopicInfo
+    from eddyline.core.records.record import Gap, GapReason, MetaEntry, Op, Record
+    from eddyline.core.store_link.protocol import AppendResult
 
     __version__: str
 
@@ -79,11 +79,11 @@ __all__ = [
 ]
 
 _PLACES: Final = {
-    "eddyline.client.access": (
+    "eddyline.client.transport.access": (
         "access_of_environment",
         "client_access",
     ),
-    "eddyline.client.applied": (
+    "eddyline.client.watch.applied": (
         "WatchBatch",
         "watch_applied",
     ),
@@ -91,8 +91,8 @@ _PLACES: Final = {
         "Client",
         "connect",
     ),
-    "eddyline.client.cursor_file": ("CursorFile",),
-    "eddyline.client.events": (
+    "eddyline.client.watch.cursor_file": ("CursorFile",),
+    "eddyline.client.watch.events": (
         "CaughtUp",
         "Lost",
         "Position",
@@ -102,26 +102,26 @@ _PLACES: Final = {
         "SnapshotResumed",
         "TopicGone",
     ),
-    "eddyline.client.local_fold": (
+    "eddyline.client.local_fold.local_fold": (
         "open_fold",
         "read_fold",
     ),
-    "eddyline.client.watch_plan": (
+    "eddyline.client.watch.plan": (
         "AtRevision",
         "AtTime",
         "WatchTopic",
     ),
     "eddyline.core.errors": ("EddylineError",),
-    "eddyline.core.read": ("RecordFilter",),
-    "eddyline.core.record": (
+    "eddyline.core.model.read": ("RecordFilter",),
+    "eddyline.core.records.record": (
         "Gap",
         "GapReason",
         "MetaEntry",
         "Op",
         "Record",
     ),
-    "eddyline.core.store_link": ("AppendResult",),
-    "eddyline.core.topic": (
+    "eddyline.core.store_link.protocol": ("AppendResult",),
+    "eddyline.core.model.topic": (
         "ConfigChange",
         "Discard",
         "Durability",

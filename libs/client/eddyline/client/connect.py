@@ -11,34 +11,34 @@ import random
 from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Final
 
-from eddyline.client import topics
-from eddyline.client.advice_note import advising
-from eddyline.client.append import append_records, append_request
-from eddyline.client.append_run import AppendRun
-from eddyline.client.append_stream import AppendStream
-from eddyline.client.call import CALL_TIMEOUT_S, Retry, call_once, traced
-from eddyline.client.checked import check_bytes, check_each_bytes
-from eddyline.client.cluster_map import ClusterMap, Deliveries
-from eddyline.client.events import Position, position_of
-from eddyline.client.fold import get_entries, get_entry_at, key_history, range_entries
-from eddyline.client.fold_artifact import export_fold, import_fold, list_artifacts
-from eddyline.client.fold_check import settle_fold, verify_fold
-from eddyline.client.items import Items
-from eddyline.client.key_writes import KeyWrites
-from eddyline.client.kv import Kv
-from eddyline.client.read import ReadPlan, find_seq, read_log
-from eddyline.client.sources import Sources, sources_of
-from eddyline.client.status import role_statuses
-from eddyline.client.stream import StreamPlan, stream_log
-from eddyline.client.topology import Channels, find_topology
-from eddyline.client.watch import HEARTBEAT_MS, Watch
-from eddyline.client.watch_plan import WatchPlan, wanted_topics
-from eddyline.core.clock import SystemClock
+from eddyline.client.admin import topics
+from eddyline.client.admin.artifacts import export_fold, import_fold, list_artifacts
+from eddyline.client.admin.fold_check import settle_fold, verify_fold
+from eddyline.client.admin.kv import Kv
+from eddyline.client.admin.sources import Sources, sources_of
+from eddyline.client.admin.status import role_statuses
+from eddyline.client.append.append import append_records, append_request
+from eddyline.client.append.append_run import AppendRun
+from eddyline.client.append.append_stream import AppendStream
+from eddyline.client.append.checked import check_bytes, check_each_bytes
+from eddyline.client.append.key_writes import KeyWrites
+from eddyline.client.read.fold import get_entries, get_entry_at, key_history, range_entries
+from eddyline.client.read.read import ReadPlan, find_seq, read_log
+from eddyline.client.read.stream import StreamPlan, stream_log
+from eddyline.client.transport.advice_note import advising
+from eddyline.client.transport.call import CALL_TIMEOUT_S, Retry, call_once, traced
+from eddyline.client.transport.cluster_map import ClusterMap, Deliveries
+from eddyline.client.transport.items import Items
+from eddyline.client.transport.topology import Channels, find_topology
+from eddyline.client.watch.events import Position, position_of
+from eddyline.client.watch.plan import WatchPlan, wanted_topics
+from eddyline.client.watch.watch import HEARTBEAT_MS, Watch
+from eddyline.core.codec.calls import delete_result_from_pb, match_to_pb
 from eddyline.core.errors import EddylineError
-from eddyline.core.read import ALL_RECORDS, RecordFilter
-from eddyline.core.routing import shard_of
-from eddyline.core.store_link import AppendResult
-from eddyline.core.wire_calls import delete_result_from_pb, match_to_pb
+from eddyline.core.model.read import ALL_RECORDS, RecordFilter
+from eddyline.core.model.sharding import shard_of
+from eddyline.core.runtime.clock import SystemClock
+from eddyline.core.store_link.protocol import AppendResult
 from eddyline.v1 import log_pb2
 from eddyline.v1.fold_pb2_grpc import FoldServiceStub
 from eddyline.v1.log_pb2_grpc import LogServiceStub
@@ -49,19 +49,19 @@ if TYPE_CHECKING:
 
     import grpc
 
-    from eddyline.client.status import RoleStatus
-    from eddyline.client.stream import StreamEvent
-    from eddyline.client.topology import Topology
-    from eddyline.client.watch_plan import Start, WatchTopic
-    from eddyline.core.artifact import Artifact, ArtifactProgress, FoldExported, FoldImported
-    from eddyline.core.caller_channel import CallerAccess
-    from eddyline.core.clock import Clock
-    from eddyline.core.deletion import DeleteResult, EraseProgress
-    from eddyline.core.fold_check import FoldSettled, FoldVerdict, VerifyProgress
-    from eddyline.core.match import Match
-    from eddyline.core.read import EntryPage, SeqFound
-    from eddyline.core.record import Gap, Record
-    from eddyline.core.topic import ConfigChange, Kind, TopicConfig, TopicInfo
+    from eddyline.client.admin.status import RoleStatus
+    from eddyline.client.read.stream import StreamEvent
+    from eddyline.client.transport.topology import Topology
+    from eddyline.client.watch.plan import Start, WatchTopic
+    from eddyline.core.auth.caller_channel import CallerAccess
+    from eddyline.core.model.artifact import Artifact, ArtifactProgress, FoldExported, FoldImported
+    from eddyline.core.model.deletion import DeleteResult, EraseProgress
+    from eddyline.core.model.fold_check import FoldSettled, FoldVerdict, VerifyProgress
+    from eddyline.core.model.read import EntryPage, SeqFound
+    from eddyline.core.model.topic import ConfigChange, Kind, TopicConfig, TopicInfo
+    from eddyline.core.records.match import Match
+    from eddyline.core.records.record import Gap, Record
+    from eddyline.core.runtime.clock import Clock
 
 START: Final = Position(epoch=0, seq=0)
 DELETE_TIMEOUT_S: Final = 300.0
@@ -83,7 +83,8 @@ async def connect(
 ) -> AsyncIterator[Client]:
     """Find the cluster at `address` (`host:port` of any role, or several with commas, asked in turn).
 
-    `access`: key and certificates (`eddyline.client.access`), renewed as their files are; None = without. Errors that leave
+    `access`: key and certificates (`eddyline.client.transport.access`), renewed as their files are; None = without. Errors
+    that leave
     it unhandled have their advice as a note, which a traceback shows.
 
     Raises:

@@ -41,7 +41,7 @@ class EddylineError(Exception):
         self.message = message
         self.metadata = {key: str(value) for key, value in metadata.items()}
         self.came_as: object = None
-        """As another role put it on the wire, where it is passed on; only `eddyline.core.status` looks inside."""
+        """As another role put it on the wire, where it is passed on; only `eddyline.core.transport.status` looks inside."""
         self.unanswered = False
         """True = the peer itself said nothing: the message is gRPC's, of a connection or a deadline."""
 

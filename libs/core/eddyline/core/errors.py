@@ -1,8 +1,8 @@
 """The error catalogue: one class per cause, each with its code and its stable reason.
 
 Those of writes into buckets are in `kv_errors.py`. The reasons are those of `errors.proto`; a test holds the lists
-equal. Only `eddyline.core.status` knows gRPC: it maps these classes to `google.rpc.Status` and back, so both sides of a
-call speak one vocabulary. Everything dynamic in a message is in `metadata` too (keys in lowerCamelCase with units), and
+equal. Only `eddyline.core.transport.status` knows gRPC: it maps these classes to `google.rpc.Status` and back, so both sides
+of a call speak one vocabulary. Everything dynamic in a message is in `metadata` too (keys in lowerCamelCase with units), and
 the typed attributes read it from there, so they are the same on both sides.
 """
 

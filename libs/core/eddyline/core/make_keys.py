@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core.access_keys import digest_of, new_secret, parse_keys
+from eddyline.core.auth.keys_file import digest_of, new_secret, parse_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

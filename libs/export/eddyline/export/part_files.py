@@ -21,7 +21,7 @@ from eddyline.export.split.arrow_rows import RowMaker
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from eddyline.core.record import Gap
+    from eddyline.core.records.record import Gap
     from eddyline.export.out_dir import OutDir
     from eddyline.export.split.pieces import Piece
 

@@ -22,9 +22,9 @@ import errno
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from eddyline.core.clock import SystemClock
 from eddyline.core.errors import CursorAhead, EddylineError, Internal
-from eddyline.core.read import ALL_RECORDS
+from eddyline.core.model.read import ALL_RECORDS
+from eddyline.core.runtime.clock import SystemClock
 from eddyline.export import manifest as files
 from eddyline.export.manifest import Lost, Manifest, PartFile, Plan, Span
 from eddyline.export.out_dir import OutDir

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from eddyline.core.read import ALL_RECORDS
-from eddyline.core.record import Gap, GapReason
+from eddyline.core.model.read import ALL_RECORDS
+from eddyline.core.records.record import Gap, GapReason
 from eddyline.export.manifest import LOST_LISTED_MAX, Lost
 from eddyline.export.part_files import PartFiles
 from eddyline.export.run import GAP_REFUSED, WorkRefused

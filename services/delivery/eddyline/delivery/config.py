@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from eddyline.core.settings import check_address, check_range
+from eddyline.core.runtime.settings import check_address, check_range
 
 PREFIX: Final = "EDDYLINE_DELIVERY_"
 

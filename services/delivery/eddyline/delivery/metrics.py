@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eddyline.core import telemetry
-from eddyline.core.metrics import Point, counter, counters, gauge, gauges, histogram, one_of
-from eddyline.delivery.governor import LadderStep
+from eddyline.core.telemetry import names as telemetry
+from eddyline.core.telemetry.metrics import Point, counter, counters, gauge, gauges, histogram, one_of
+from eddyline.delivery.schedule.governor import LadderStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eddyline.core.forwarded_calls import ForwardedCalls
-    from eddyline.core.metrics import Metric
-    from eddyline.delivery.figures import Figures
+    from eddyline.core.forwarding.stats import ForwardedCalls
+    from eddyline.core.telemetry.metrics import Metric
     from eddyline.delivery.role import DeliveryRole
+    from eddyline.delivery.stats import Figures
 
 
 async def delivery_metrics(

@@ -10,10 +10,8 @@ from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from eddyline.core.cluster_rpc import SERVICE as CLUSTER_SERVICE
-from eddyline.core.cluster_rpc import ClusterService
-from eddyline.core.forwarded import add_forwarded
-from eddyline.core.routes import (
+from eddyline.core.forwarding.interceptor import ShardGate
+from eddyline.core.forwarding.routes import (
     ENTRY_CALLS,
     FOLD_SERVICE,
     LOG_SERVICE,
@@ -22,25 +20,27 @@ from eddyline.core.routes import (
     TOPIC_SERVICE,
     methods_of,
 )
-from eddyline.core.routing import shard_of
-from eddyline.core.server import RawMethod
-from eddyline.core.shard_gate import ShardGate
-from eddyline.core.sharded_link import shards_of
-from eddyline.core.tracing import UNTRACED
-from eddyline.delivery.all_tails import AllTails
-from eddyline.delivery.dispatch import Dispatcher
-from eddyline.delivery.fetch import Fetcher
-from eddyline.delivery.figures import Figures
-from eddyline.delivery.lag import largest_lag
-from eddyline.delivery.ring import RingBudget
+from eddyline.core.forwarding.services import add_forwarded
+from eddyline.core.model.sharding import shard_of
+from eddyline.core.server.cluster_service import SERVICE as CLUSTER_SERVICE
+from eddyline.core.server.cluster_service import ClusterService
+from eddyline.core.server.server import RawMethod
+from eddyline.core.store_link.sharded import shards_of
+from eddyline.core.telemetry.tracing import UNTRACED
+from eddyline.delivery.feed.dispatcher import Dispatcher
+from eddyline.delivery.feed.ring import RingBudget
+from eddyline.delivery.feed.tail import Tails
+from eddyline.delivery.feed.tails import AllTails
+from eddyline.delivery.fetch.fetcher import Fetcher
+from eddyline.delivery.fetch.scan_slots import ScanSlots
 from eddyline.delivery.rpc.explain import DeliveryService
 from eddyline.delivery.rpc.status import delivery_status
 from eddyline.delivery.rpc.watch import SERVICE, WATCH_TOPICS, WatchMethod
-from eddyline.delivery.scan_slots import ScanSlots
-from eddyline.delivery.subscription import Feeds
-from eddyline.delivery.tail import Tails
-from eddyline.delivery.watches import Watches
-from eddyline.delivery.wheel import Wheel
+from eddyline.delivery.schedule.timer_wheel import Wheel
+from eddyline.delivery.stats import Figures
+from eddyline.delivery.watch.lag import largest_lag
+from eddyline.delivery.watch.subscription import Feeds
+from eddyline.delivery.watch.watches import Watches
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc, delivery_pb2, delivery_pb2_grpc
 
 if TYPE_CHECKING:
@@ -49,14 +49,14 @@ if TYPE_CHECKING:
 
     import grpc
 
-    from eddyline.core.clock import Clock, Host
-    from eddyline.core.server import RoleServer
-    from eddyline.core.settings import CommonSettings
-    from eddyline.core.shards import Shards
-    from eddyline.core.store_link import StoreLink
-    from eddyline.core.tracing import Tracer
+    from eddyline.core.forwarding.shards import Shards
+    from eddyline.core.runtime.clock import Clock, Host
+    from eddyline.core.runtime.settings import CommonSettings
+    from eddyline.core.server.server import RoleServer
+    from eddyline.core.store_link.protocol import StoreLink
+    from eddyline.core.telemetry.tracing import Tracer
     from eddyline.delivery.config import DeliverySettings
-    from eddyline.delivery.lag import Lag
+    from eddyline.delivery.watch.lag import Lag
 
 FORWARDED: Final = (
     methods_of(LOG_SERVICE, READ_CALLS) | methods_of(FOLD_SERVICE, ENTRY_CALLS) | methods_of(TOPIC_SERVICE, TOPIC_CALLS)

@@ -22,18 +22,26 @@ from typing import TYPE_CHECKING, Final
 
 import uvloop
 
-from eddyline.core.clock import SystemClock, SystemHost
-from eddyline.core.metrics_export import MetricsExport
-from eddyline.core.open_files import connections_within, raise_open_files
-from eddyline.core.open_link import open_link, stores_text
-from eddyline.core.probes import Probes
-from eddyline.core.role_access import RoleAccess
-from eddyline.core.server import make_server
-from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, changed, load, load_common, masked
-from eddyline.core.shards import configured_shards
-from eddyline.core.telemetry import fields, set_up_logging
-from eddyline.core.trace_export import TraceExport
-from eddyline.core.tracing import Tracer
+from eddyline.core.auth.role import RoleAccess
+from eddyline.core.forwarding.shards import configured_shards
+from eddyline.core.runtime.clock import SystemClock, SystemHost
+from eddyline.core.runtime.settings import (
+    COMMON_PREFIX,
+    CommonSettings,
+    SettingsError,
+    changed,
+    load,
+    load_common,
+    masked,
+)
+from eddyline.core.server.open_files import connections_within, raise_open_files
+from eddyline.core.server.server import make_server
+from eddyline.core.store_link.open import open_link, stores_text
+from eddyline.core.telemetry.metrics_export import MetricsExport
+from eddyline.core.telemetry.names import fields, set_up_logging
+from eddyline.core.telemetry.probes import Probes
+from eddyline.core.telemetry.trace_export import TraceExport
+from eddyline.core.telemetry.tracing import Tracer
 from eddyline.ingest.config import PREFIX, IngestSettings
 from eddyline.ingest.metrics import ingest_metrics
 from eddyline.ingest.role import SERVICES, IngestRole, add_services, gates_of

@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from eddyline.core.settings import SettingsError, check_address, check_range
-from eddyline.core.source import LEASE_MS_DEFAULT, LEASE_MS_MAX, LEASE_MS_MIN
+from eddyline.core.model.source import LEASE_MS_DEFAULT, LEASE_MS_MAX, LEASE_MS_MIN
+from eddyline.core.runtime.settings import SettingsError, check_address, check_range
 
 PREFIX: Final = "EDDYLINE_INGEST_"
 
@@ -45,7 +45,7 @@ class IngestSettings:
     """What an ingest replica is told. `metrics_listen` and `sources_file` empty = none; `holder` empty = host name and port;
     `verify_interval_ms` 0 = never.
 
-    What is at NATS's is judged where it is read: `eddyline.ingest.nats_access`.
+    What is at NATS's is judged where it is read: `eddyline.ingest.nats.login`.
     """
 
     listen: str = LISTEN

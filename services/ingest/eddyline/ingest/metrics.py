@@ -10,16 +10,16 @@ from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core import telemetry
-from eddyline.core.metrics import Point, counter, counters, gauge, gauges, histogram
-from eddyline.ingest.progress import STATES
+from eddyline.core.telemetry import names as telemetry
+from eddyline.core.telemetry.metrics import Point, counter, counters, gauge, gauges, histogram
+from eddyline.ingest.copy.progress import STATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eddyline.core.forwarded_calls import ForwardedCalls
-    from eddyline.core.metrics import Metric
-    from eddyline.ingest.progress import Progress, SourceCounts
+    from eddyline.core.forwarding.stats import ForwardedCalls
+    from eddyline.core.telemetry.metrics import Metric
+    from eddyline.ingest.copy.progress import Progress, SourceCounts
     from eddyline.ingest.role import IngestRole
 
 LISTED_SOURCES_MAX: Final = 1_000

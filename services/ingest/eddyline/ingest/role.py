@@ -11,35 +11,35 @@ from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from eddyline.core.append_room import AppendRoom
-from eddyline.core.backoff import Backoff
-from eddyline.core.clock import sleep
-from eddyline.core.cluster_rpc import SERVICE as CLUSTER_SERVICE
-from eddyline.core.cluster_rpc import ClusterService
 from eddyline.core.errors import EddylineError
-from eddyline.core.forwarded import add_forwarded
-from eddyline.core.health import NATS_LEG
-from eddyline.core.metrics import Histogram
-from eddyline.core.routes import APPEND_CALLS, LOG_SERVICE, TOPIC_CALLS, TOPIC_SERVICE, methods_of
-from eddyline.core.shard_gate import ShardGate
-from eddyline.core.sharded_link import shards_of
-from eddyline.core.tracing import UNTRACED
-from eddyline.ingest.audit import LOOK_S
-from eddyline.ingest.compare import Comparer
-from eddyline.ingest.connection import Connection
-from eddyline.ingest.jetstream import JetStream
-from eddyline.ingest.kv import KvWriter
-from eddyline.ingest.nats_access import nats_access
-from eddyline.ingest.ownership import Ownership
+from eddyline.core.forwarding.interceptor import ShardGate
+from eddyline.core.forwarding.routes import APPEND_CALLS, LOG_SERVICE, TOPIC_CALLS, TOPIC_SERVICE, methods_of
+from eddyline.core.forwarding.services import add_forwarded
+from eddyline.core.runtime.backoff import Backoff
+from eddyline.core.runtime.clock import sleep
+from eddyline.core.server.append_limiter import AppendRoom
+from eddyline.core.server.cluster_service import SERVICE as CLUSTER_SERVICE
+from eddyline.core.server.cluster_service import ClusterService
+from eddyline.core.server.health import NATS_LEG
+from eddyline.core.store_link.sharded import shards_of
+from eddyline.core.telemetry.metrics import Histogram
+from eddyline.core.telemetry.tracing import UNTRACED
+from eddyline.ingest.kv.writer import KvWriter
+from eddyline.ingest.nats.connection import Connection
+from eddyline.ingest.nats.jetstream import JetStream
+from eddyline.ingest.nats.login import nats_access
 from eddyline.ingest.readiness import Readiness
-from eddyline.ingest.rpc.kv import SERVICE as KV_SERVICE
-from eddyline.ingest.rpc.kv import KvServicer
-from eddyline.ingest.rpc.source import SERVICE, SourceServicer
+from eddyline.ingest.resync.stream_audit import LOOK_S
+from eddyline.ingest.rpc.kv_service import SERVICE as KV_SERVICE
+from eddyline.ingest.rpc.kv_service import KvServicer
+from eddyline.ingest.rpc.source_service import SERVICE, SourceServicer
 from eddyline.ingest.rpc.status import ingest_status
+from eddyline.ingest.sources.context import Surroundings
+from eddyline.ingest.sources.ownership import Ownership
 from eddyline.ingest.sources_file import RETRY_S, SourcesFile
-from eddyline.ingest.surroundings import Surroundings
-from eddyline.ingest.verify import Verifier
-from eddyline.ingest.verify_schedule import VerifySchedule
+from eddyline.ingest.verify.compare import Comparer
+from eddyline.ingest.verify.schedule import VerifySchedule
+from eddyline.ingest.verify.verify import Verifier
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc, kv_pb2_grpc, source_pb2_grpc
 
 if TYPE_CHECKING:
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 
     import grpc
 
-    from eddyline.core.clock import Clock, Host
-    from eddyline.core.health import HealthBoard
-    from eddyline.core.server import RoleServer
-    from eddyline.core.settings import CommonSettings
-    from eddyline.core.shards import Shards
-    from eddyline.core.store_link import StoreLink
-    from eddyline.core.tracing import Tracer
+    from eddyline.core.forwarding.shards import Shards
+    from eddyline.core.runtime.clock import Clock, Host
+    from eddyline.core.runtime.settings import CommonSettings
+    from eddyline.core.server.health import HealthBoard
+    from eddyline.core.server.server import RoleServer
+    from eddyline.core.store_link.protocol import StoreLink
+    from eddyline.core.telemetry.tracing import Tracer
     from eddyline.ingest.config import IngestSettings
 
 FORWARDED: Final = methods_of(LOG_SERVICE, APPEND_CALLS) | methods_of(TOPIC_SERVICE, TOPIC_CALLS)

@@ -23,19 +23,19 @@ import tomllib
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import EddylineError, SourceExists, SourceNotFound
-from eddyline.core.settings import SettingsError
-from eddyline.core.source import SourceDefinition
-from eddyline.core.source_words import changes_text, definition_text, differences, is_updatable
-from eddyline.core.telemetry import fields
-from eddyline.core.topic import TopicConfig
-from eddyline.ingest.creation import check_definition, create_source, update_source
-from eddyline.ingest.forward import retried
+from eddyline.core.model.source import SourceDefinition
+from eddyline.core.model.source_words import changes_text, definition_text, differences, is_updatable
+from eddyline.core.model.topic import TopicConfig
+from eddyline.core.runtime.settings import SettingsError
+from eddyline.core.telemetry.names import fields
+from eddyline.ingest.copy.forward import retried
+from eddyline.ingest.sources.creation import check_definition, create_source, update_source
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from eddyline.core.source import Policy
-    from eddyline.core.store_link import StoreLink
+    from eddyline.core.model.source import Policy
+    from eddyline.core.store_link.protocol import StoreLink
 
 log = logging.getLogger(__name__)
 

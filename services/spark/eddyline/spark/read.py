@@ -14,8 +14,8 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from eddyline.spark.access import NOT_ASKED
-from eddyline.spark.option_values import BINARY_PREFIX
+from eddyline.spark.options.access import NOT_ASKED
+from eddyline.spark.options.values import BINARY_PREFIX
 from eddyline.spark.source import register
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from eddyline.spark.access import AccessOptions
-    from eddyline.spark.options import OnGap, ReadKind, TimeBy
+    from eddyline.spark.options.access import AccessOptions
+    from eddyline.spark.options.read import OnGap, ReadKind, TimeBy
 
 Moment = datetime | int
 """With its zone, or milliseconds since 1970."""

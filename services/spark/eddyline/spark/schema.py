@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from eddyline.spark.option_values import refused
+from eddyline.spark.options.values import refused
 from eddyline.v1 import segment_pb2 as pb
 
 if TYPE_CHECKING:

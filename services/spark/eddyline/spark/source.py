@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from eddyline.export.split.calls import Cluster
-from eddyline.spark.batch import BatchReader
-from eddyline.spark.options import check_stream, parse_options, with_access
-from eddyline.spark.plan import pin
+from eddyline.spark.options.read import check_stream, parse_options, with_access
+from eddyline.spark.reader.batch import BatchReader
+from eddyline.spark.reader.plan import pin
+from eddyline.spark.reader.stream import StreamReader
 from eddyline.spark.schema import check_schema, schema_of
-from eddyline.spark.stream import StreamReader
-from eddyline.spark.write import batch_writer, stream_writer
+from eddyline.spark.writer.writer import batch_writer, stream_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from eddyline.spark.options import ReadOptions
-    from eddyline.spark.plan import Cut
+    from eddyline.spark.options.read import ReadOptions
+    from eddyline.spark.reader.plan import Cut
 
 
 def register(spark: SparkSession) -> None:

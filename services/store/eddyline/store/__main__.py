@@ -25,60 +25,60 @@ from typing import TYPE_CHECKING, Final
 import uvloop
 from xxhash import xxh3_64_hexdigest
 
-from eddyline.core.append_room import AppendRoom
-from eddyline.core.clock import SystemClock, SystemHost, sleep
-from eddyline.core.cluster_rpc import SERVICE as CLUSTER_SERVICE
-from eddyline.core.cluster_rpc import ClusterService
+from eddyline.core.auth.role import RoleAccess
 from eddyline.core.errors import EddylineError
-from eddyline.core.fs import Locked, RealFs
-from eddyline.core.metrics_export import MetricsExport
-from eddyline.core.open_files import OWN_FILES, connections_within, raise_open_files
-from eddyline.core.probes import Probes, Recovered
-from eddyline.core.role_access import RoleAccess
-from eddyline.core.server import make_server
-from eddyline.core.settings import COMMON_PREFIX, CommonSettings, SettingsError, changed, load, load_common
-from eddyline.core.shard_gate import ShardGate
-from eddyline.core.shards import configured_shards
-from eddyline.core.telemetry import fields, set_up_logging
-from eddyline.core.trace_export import TraceExport
-from eddyline.core.tracing import UNTRACED, Tracer
-from eddyline.store.artifacts.local import LocalShelf
-from eddyline.store.artifacts.remote import open_remote
-from eddyline.store.artifacts.shelf import Place
+from eddyline.core.forwarding.interceptor import ShardGate
+from eddyline.core.forwarding.shards import configured_shards
+from eddyline.core.runtime.clock import SystemClock, SystemHost, sleep
+from eddyline.core.runtime.fs import Locked, RealFs
+from eddyline.core.runtime.settings import COMMON_PREFIX, CommonSettings, SettingsError, changed, load, load_common
+from eddyline.core.server.append_limiter import AppendRoom
+from eddyline.core.server.cluster_service import SERVICE as CLUSTER_SERVICE
+from eddyline.core.server.cluster_service import ClusterService
+from eddyline.core.server.open_files import OWN_FILES, connections_within, raise_open_files
+from eddyline.core.server.server import make_server
+from eddyline.core.telemetry.metrics_export import MetricsExport
+from eddyline.core.telemetry.names import fields, set_up_logging
+from eddyline.core.telemetry.probes import Probes, Recovered
+from eddyline.core.telemetry.trace_export import TraceExport
+from eddyline.core.telemetry.tracing import UNTRACED, Tracer
+from eddyline.store.artifacts.local_store import LocalShelf
+from eddyline.store.artifacts.object_store import open_remote
+from eddyline.store.artifacts.store import Place
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.catalog.rocksdb import OPEN_FILES_MAX as CATALOG_FILES_MAX
 from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import PREFIX, StoreSettings
+from eddyline.store.env import Machine, new_workers
 from eddyline.store.export import export
 from eddyline.store.fold.fold import FoldFailed
-from eddyline.store.fold.profile import PROFILES
 from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.fold.rocksdb_files import CHECKED_BYTES
-from eddyline.store.fold.scratch import ScratchFold
+from eddyline.store.fold.rocksdb_options import PROFILES
+from eddyline.store.fold.temporary import ScratchFold
 from eddyline.store.fsck.command import fsck
-from eddyline.store.lifecycle import IdentityMismatch, open_store
-from eddyline.store.log_files import OPEN_FILES_MAX as SEGMENT_FILES_MAX
-from eddyline.store.machine import Machine, new_workers
-from eddyline.store.memory_plan import memory_plan
+from eddyline.store.limits.memory_budget import memory_plan
+from eddyline.store.limits.process_memory import ProcessMemory, hold_little
+from eddyline.store.log_io.files import OPEN_FILES_MAX as SEGMENT_FILES_MAX
 from eddyline.store.metrics import StoreMetrics
-from eddyline.store.orphans import ForeignFile
-from eddyline.store.process_memory import ProcessMemory, hold_little
-from eddyline.store.refusal import why_refused
-from eddyline.store.rpc.apply import ApplyServicer
-from eddyline.store.rpc.doorway import Doorway
-from eddyline.store.rpc.fold import FoldServicer
-from eddyline.store.rpc.log import LogServicer
+from eddyline.store.recovery.orphans import ForeignFile
+from eddyline.store.rpc.apply_service import ApplyServicer
+from eddyline.store.rpc.fold_service import FoldServicer
+from eddyline.store.rpc.log_service import LogServicer
 from eddyline.store.rpc.own_shard import OwnShard
 from eddyline.store.rpc.scan_room import ScanRoom
-from eddyline.store.rpc.segment import SegmentServicer
-from eddyline.store.rpc.source import SERVICE as SOURCE_SERVICE
-from eddyline.store.rpc.source import add_source_service
+from eddyline.store.rpc.segment_service import SegmentServicer
+from eddyline.store.rpc.shard_handle import Doorway
+from eddyline.store.rpc.source_service import SERVICE as SOURCE_SERVICE
+from eddyline.store.rpc.source_service import add_source_service
 from eddyline.store.rpc.status import store_status
-from eddyline.store.rpc.topic import TopicServicer
+from eddyline.store.rpc.topic_service import TopicServicer
+from eddyline.store.runtime.workers import ThreadWorker
+from eddyline.store.shard.lifecycle import IdentityMismatch, open_store
+from eddyline.store.shard.startup_errors import why_refused
 from eddyline.store.storage.layout import Layout
 from eddyline.store.storage.volume import volume_type
-from eddyline.store.storage.written_mark import MappedMark
-from eddyline.store.workers import ThreadWorker
+from eddyline.store.storage.wal.written_mark import MappedMark
 from eddyline.v1 import (
     apply_pb2_grpc,
     cluster_pb2,
@@ -93,12 +93,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
-    from eddyline.core.clock import Clock, Host
-    from eddyline.core.server import RoleServer
-    from eddyline.core.shards import Shards
-    from eddyline.store.artifacts.shelf import Shelf
-    from eddyline.store.fold.profile import ProfileName
-    from eddyline.store.link import LocalLink
+    from eddyline.core.forwarding.shards import Shards
+    from eddyline.core.runtime.clock import Clock, Host
+    from eddyline.core.server.server import RoleServer
+    from eddyline.store.artifacts.store import Shelf
+    from eddyline.store.fold.rocksdb_options import ProfileName
+    from eddyline.store.shard.shard import LocalLink
 
 ROLE: Final = "store"
 LOG_SERVICE: Final = "eddyline.v1.LogService"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from eddyline.core.settings import SettingsError, check_address, check_choice, check_range
+from eddyline.core.runtime.settings import SettingsError, check_address, check_choice, check_range
 
 PREFIX: Final = "EDDYLINE_STORE_"
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import EddylineError
-from eddyline.core.fs import RealFs
+from eddyline.core.runtime.fs import RealFs
 from eddyline.store.config import PREFIX
 from eddyline.store.program_output import UnsaidError, say
 from eddyline.store.storage.identity import read_identity

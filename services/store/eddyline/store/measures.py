@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.errors import ApplyLag, DiskFloor, MemoryFull, QuotaBytes, ReadOnly, Throttled
-from eddyline.core.metrics import COUNT_BOUNDS, Histogram
+from eddyline.core.telemetry.metrics import COUNT_BOUNDS, Histogram
 
 if TYPE_CHECKING:
-    from eddyline.store.figures import StoreFigures
+    from eddyline.store.stats import StoreFigures
 
 REFUSALS: Final = tuple(error.reason for error in (Throttled, ApplyLag, DiskFloor, MemoryFull, QuotaBytes, ReadOnly))
 """Reasons that an append is refused for whatever it says: by what the shard has room for, and by its state."""

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core import telemetry
-from eddyline.core.metrics import Point, counter, counters, gauge, histogram, one_of
-from eddyline.core.tracing import UNTRACED
-from eddyline.store.figures import Stage, StoreFigures
+from eddyline.core.telemetry import names as telemetry
+from eddyline.core.telemetry.metrics import Point, counter, counters, gauge, histogram, one_of
+from eddyline.core.telemetry.tracing import UNTRACED
 from eddyline.store.measures import Measured, Measures
+from eddyline.store.stats import Stage, StoreFigures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eddyline.core.forwarded_calls import ForwardedCalls
-    from eddyline.core.metrics import Metric
-    from eddyline.core.tracing import Tracer
-    from eddyline.store.figures import RecoveryProgress
-    from eddyline.store.link import LocalLink
+    from eddyline.core.forwarding.stats import ForwardedCalls
+    from eddyline.core.telemetry.metrics import Metric
+    from eddyline.core.telemetry.tracing import Tracer
+    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.stats import RecoveryProgress
 
 _STAGES: Final = tuple(stage.name for stage in Stage)
 _NOTHING: Final = Measured(StoreFigures(0, 0, 0, 0, 0, 0, 0, ""), Measures(), 0)

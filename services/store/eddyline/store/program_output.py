@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from eddyline.core.shown import escaped
+from eddyline.core.runtime.text import escaped
 
 
 class UnsaidError(Exception):

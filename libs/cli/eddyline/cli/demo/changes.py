@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from eddyline.cli.output import shown_time
-from eddyline.core.clock import wait_event
+from eddyline.cli.terminal.output import shown_time
 from eddyline.core.errors import NatsUnreachable
+from eddyline.core.runtime.clock import wait_event
 
 if TYPE_CHECKING:
     import asyncio
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from eddyline.cli.nats.bucket import Bucket
-    from eddyline.core.clock import Clock
+    from eddyline.core.runtime.clock import Clock
 
 STEP_S: Final = 0.05
 RETRY_S: Final = 0.5

@@ -10,27 +10,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.access import ACCESS_FLAGS
+from eddyline.cli.commands.cluster.up import ALL_STOPPED, own_command, part_event_text, say_what_runs
 from eddyline.cli.demo.changes import Changes
 from eddyline.cli.demo.real_data import certificates, suffix_rules
 from eddyline.cli.demo.subscriber import Subscriber
 from eddyline.cli.demo.verify import verify
 from eddyline.cli.demo.view import Moment, View
-from eddyline.cli.failure import EXIT_OK
-from eddyline.cli.local_cluster import LocalClusterPlan, local_cluster
+from eddyline.cli.errors import EXIT_OK
+from eddyline.cli.local_cluster.cluster import LocalClusterPlan, local_cluster
 from eddyline.cli.nats.bucket import nats_connection, open_bucket
-from eddyline.cli.up import ALL_STOPPED, own_command, part_event_text, say_what_runs
 from eddyline.client.connect import connect
-from eddyline.core.clock import sleep, wait_event
 from eddyline.core.errors import EddylineError
+from eddyline.core.runtime.clock import sleep, wait_event
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import AsyncIterator, Mapping
 
-    from eddyline.cli.local_cluster import LocalCluster
+    from eddyline.cli.command import Context
+    from eddyline.cli.local_cluster.cluster import LocalCluster
+    from eddyline.cli.local_cluster.process import PartEvent
     from eddyline.cli.nats.bucket import Bucket
-    from eddyline.cli.part import PartEvent
-    from eddyline.cli.verb import Context
     from eddyline.client.connect import Client
 
 ONCE_S: Final = 4.0

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eddyline.client.events import CaughtUp, Lost, Records, SnapshotBegan, SnapshotEnded
-from eddyline.core.record import Op
+from eddyline.client.watch.events import CaughtUp, Lost, Records, SnapshotBegan, SnapshotEnded
+from eddyline.core.records.record import Op
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Sequence
 
     from eddyline.client.connect import Client
-    from eddyline.core.record import Record
+    from eddyline.core.records.record import Record
 
 SAMPLE: Final = 8
 

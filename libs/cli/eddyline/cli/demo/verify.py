@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from eddyline.cli.failure import EXIT_FAILED, EXIT_OK
-from eddyline.cli.source import comparison_text
-from eddyline.core.clock import sleep
+from eddyline.cli.commands.sources.source import comparison_text
+from eddyline.cli.errors import EXIT_FAILED, EXIT_OK
+from eddyline.core.runtime.clock import sleep
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from eddyline.cli.command import Context
     from eddyline.cli.demo.subscriber import Subscriber
     from eddyline.cli.nats.bucket import Bucket
-    from eddyline.cli.verb import Context
     from eddyline.client.connect import Client
 
 LEVEL_S: Final = 60.0

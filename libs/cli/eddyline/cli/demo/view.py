@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eddyline.cli.output import aligned, op_name, shown_time
-from eddyline.core.shown import shown_bytes
+from eddyline.cli.terminal.output import aligned, op_name, shown_time
+from eddyline.core.runtime.text import shown_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eddyline.cli.demo.subscriber import Change, Subscriber
-    from eddyline.cli.output import Json, Output
-    from eddyline.client.sources import Source
+    from eddyline.cli.terminal.output import Json, Output
+    from eddyline.client.admin.sources import Source
 
 _HEADER = ("SOURCE", "STATE", "KEYS AT THE SUBSCRIBER", "POSITION", "LAST REVISION", "LAG")
 

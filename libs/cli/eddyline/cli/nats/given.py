@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from eddyline.cli.failure import EXIT_USAGE, CommandError
+from eddyline.cli.errors import EXIT_USAGE, CommandError
 
 if TYPE_CHECKING:
     import argparse

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddyline.core.errors import MalformedColumns
-from eddyline.core.record import Gap, GapReason, Op
+from eddyline.core.records.record import Gap, GapReason, Op
 from eddyline.export.split.columns import ROW_SCHEMA
 from eddyline.export.split.made_arrays import bool_array, int64_array, repeated_text, text_array
 from eddyline.export.split.meta_rows import meta_lists

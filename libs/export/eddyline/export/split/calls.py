@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import grpc
 
-from eddyline.client.call import CALL_TIMEOUT_S, RETRY_CAP_S, STREAM_RETRYABLE, retry_after_s
-from eddyline.client.topology import topology_from_pb
-from eddyline.core.backoff import Backoff
-from eddyline.core.clock import SystemClock
+from eddyline.client.transport.call import CALL_TIMEOUT_S, RETRY_CAP_S, STREAM_RETRYABLE, retry_after_s
+from eddyline.client.transport.topology import topology_from_pb
 from eddyline.core.errors import Code, NotReady
-from eddyline.core.routing import shard_of
+from eddyline.core.model.sharding import shard_of
+from eddyline.core.runtime.backoff import Backoff
+from eddyline.core.runtime.clock import SystemClock
 from eddyline.export.split.channels import NO_ACCESS, REFUSED, domain_error, how_dialled, open_channel
 from eddyline.v1 import cluster_pb2, log_pb2, segment_pb2, topic_pb2
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    from eddyline.core.caller_channel import CallerAccess
-    from eddyline.core.clock import Clock
+    from eddyline.core.auth.caller_channel import CallerAccess
     from eddyline.core.errors import EddylineError
+    from eddyline.core.runtime.clock import Clock
 
 ASK_TIMEOUT_S: Final = 5.0
 """Of each address that may say where the stores are: the next one is asked then."""

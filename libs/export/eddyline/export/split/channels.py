@@ -1,7 +1,7 @@
 """Synchronous channels to roles, and what their failures mean: the one place of Spark's that dials.
 
-A key goes into each call's metadata, by an interceptor, which costs a call nothing here; see `eddyline.core.caller_channel`
-for why the channels of a loop do without.
+A key goes into each call's metadata, by an interceptor, which costs a call nothing here; see
+`eddyline.core.auth.caller_channel` for why the channels of a loop do without.
 I1: a secret is in no text that we make. A refusal for want of a key names the option that gives it.
 Threading: a channel is used in the process that opened it.
 """
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import grpc
 
-from eddyline.core.caller_channel import CallerAccess
-from eddyline.core.channel import CHANNEL_OPTIONS
+from eddyline.core.auth.caller_channel import CallerAccess
 from eddyline.core.errors import Code, Unauthenticated
-from eddyline.core.status import unwrap
+from eddyline.core.transport.channel import CHANNEL_OPTIONS
+from eddyline.core.transport.status import unwrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eddyline.core.caller_channel import HeldKey
+    from eddyline.core.auth.caller_channel import HeldKey
     from eddyline.core.errors import EddylineError
 
     Metadata = tuple[tuple[str, str | bytes], ...]

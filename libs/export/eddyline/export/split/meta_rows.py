@@ -1,7 +1,8 @@
 """The store's meta cells as Spark's list of named values, a column at once.
 
 The cells' bytes are cut where the entries' parts begin and end, without copying them, and names and values are taken from
-those pieces: two copies of the bytes, and no work of Python's for an entry. The grammar is that of `eddyline.core.meta`.
+those pieces: two copies of the bytes, and no work of Python's for an entry. The grammar is that of
+`eddyline.core.records.meta`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eddyline.core.column import Column
-from eddyline.core.meta import entries_of_cells
+from eddyline.core.records.column import Column
+from eddyline.core.records.meta import entries_of_cells
 from eddyline.export.split.made_arrays import int64_array
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from eddyline.core.codec.records import filter_to_pb
 from eddyline.core.errors import EpochMismatch, HistoryGone, TopicNotFound
-from eddyline.core.wire import filter_to_pb
 from eddyline.v1 import segment_pb2 as pb
 
 if TYPE_CHECKING:
-    from eddyline.core.read import RecordFilter
+    from eddyline.core.model.read import RecordFilter
 
 
 @dataclass(frozen=True, slots=True)

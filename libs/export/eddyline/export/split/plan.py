@@ -17,7 +17,7 @@ from eddyline.v1 import segment_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eddyline.core.read import RecordFilter
+    from eddyline.core.model.read import RecordFilter
     from eddyline.export.split.calls import Cluster
     from eddyline.export.split.pieces import Piece
 

@@ -21,6 +21,7 @@ import xxhash
 from google.protobuf.message import DecodeError
 from pyarrow import ipc
 
+from eddyline.core.codec.records import gap_from_pb
 from eddyline.core.errors import (
     Code,
     DataCorrupt,
@@ -30,8 +31,7 @@ from eddyline.core.errors import (
     NotReady,
     TopicNotFound,
 )
-from eddyline.core.record import Gap
-from eddyline.core.wire import gap_from_pb
+from eddyline.core.records.record import Gap
 from eddyline.export.split.frames import Packed, frame_of
 from eddyline.export.split.pieces import Account, Piece, filter_of, gone, point_gone
 from eddyline.v1 import segment_pb2 as pb
@@ -39,7 +39,7 @@ from eddyline.v1 import segment_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from eddyline.core.read import RecordFilter
+    from eddyline.core.model.read import RecordFilter
     from eddyline.export.split.calls import Cluster
 
 _LOG_LIKE: Final = (pb.SPLIT_KIND_LOG, pb.SPLIT_KIND_HISTORY)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core.access_grant import caller
+from eddyline.core.auth.grant import caller
+from eddyline.core.codec.records import gap_to_pb
 from eddyline.core.errors import PageTokenInvalid
-from eddyline.core.paging import name_after, page_limit, token_after
-from eddyline.core.topic import check_name
-from eddyline.core.wire import gap_to_pb
-from eddyline.delivery.explain import Standing, cost_of, stands_of
+from eddyline.core.model.paging import name_after, page_limit, token_after
+from eddyline.core.model.topic import check_name
 from eddyline.delivery.rpc.watch import request_from_pb
+from eddyline.delivery.watch.explain import Standing, cost_of, stands_of
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import delivery_pb2_grpc, types_pb2
 
 if TYPE_CHECKING:
-    from eddyline.core.clock import Clock
-    from eddyline.core.store_link import StoreLink
-    from eddyline.delivery.dispatch import Dispatcher
-    from eddyline.delivery.explain import Cost, Stand
-    from eddyline.delivery.subscriber import Subscriber
-    from eddyline.delivery.watches import Watches
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.core.store_link.protocol import StoreLink
+    from eddyline.delivery.feed.dispatcher import Dispatcher
+    from eddyline.delivery.watch.explain import Cost, Stand
+    from eddyline.delivery.watch.subscriber import Subscriber
+    from eddyline.delivery.watch.watches import Watches
 
 _CALL: Final = "ExplainWatch"
 _STANDINGS: Final = {

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core.cluster_rpc import RoleStatus
 from eddyline.core.errors import Draining
-from eddyline.delivery.governor import LadderStep
+from eddyline.core.server.cluster_service import RoleStatus
+from eddyline.delivery.schedule.governor import LadderStep
 from eddyline.v1 import cluster_pb2
 
 if TYPE_CHECKING:
-    from eddyline.core.clock import Clock
-    from eddyline.delivery.all_tails import AllTails
-    from eddyline.delivery.figures import Figures
-    from eddyline.delivery.ring import RingBudget
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.delivery.feed.ring import RingBudget
+    from eddyline.delivery.feed.tails import AllTails
+    from eddyline.delivery.stats import Figures
 
 
 _STEPS: Final = {

@@ -1,7 +1,7 @@
 """WatchTopics: the request checked and turned into values, the answers passed through as bytes.
 
-Served as a raw method (`eddyline.core.server`): frames were encoded once for all streams that want the same, and go out as
-they are.
+Served as a raw method (`eddyline.core.server.server`): frames were encoded once for all streams that want the same, and go
+out as they are.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, assert_never
 
-from eddyline.core.cursor import Cursor
+from eddyline.core.codec.records import wants_columns
 from eddyline.core.errors import InvalidArgument
-from eddyline.core.record import (
+from eddyline.core.model.topic import check_name
+from eddyline.core.records.record import (
     KEY_BYTES_MAX,
     MESSAGE_BYTES_DEFAULT,
     MESSAGE_BYTES_MAX,
     NODE_BYTES_MAX,
     TAG_BYTES_MAX,
 )
-from eddyline.core.topic import check_name
-from eddyline.core.wire import wants_columns
-from eddyline.delivery.oversize import Room
-from eddyline.delivery.wanted import AtRevision, AtTime, Point, WantedTopic, WatchRequest
+from eddyline.delivery.feed.oversize import Room
+from eddyline.delivery.resume_token import Cursor
+from eddyline.delivery.watch.request import AtRevision, AtTime, Point, WantedTopic, WatchRequest
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import log_pb2
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import grpc
 
-    from eddyline.delivery.watches import Watches
+    from eddyline.delivery.watch.watches import Watches
 
     Context = grpc.aio.ServicerContext[pb.WatchTopicsRequest, bytes]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from eddyline.core.codec.state import policy_from_pb, source_definition_from_pb
 from eddyline.core.errors import InvalidArgument
-from eddyline.core.source import SourceChange
-from eddyline.core.source_words import shown
-from eddyline.core.wire_state import policy_from_pb, source_definition_from_pb
+from eddyline.core.model.source import SourceChange
+from eddyline.core.model.source_words import shown
 
 if TYPE_CHECKING:
-    from eddyline.core.source import SourceDefinition
+    from eddyline.core.model.source import SourceDefinition
     from eddyline.v1 import source_pb2
 
 SETTLED: Final = ("name", "topic", "bucket", "stream", "key_prefixes", "subjects")

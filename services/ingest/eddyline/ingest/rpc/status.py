@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eddyline.core.access_grant import caller
-from eddyline.core.cluster_rpc import RoleStatus
+from eddyline.core.auth.grant import caller
+from eddyline.core.server.cluster_service import RoleStatus
 from eddyline.v1 import cluster_pb2
 
 if TYPE_CHECKING:
-    from eddyline.ingest.ownership import Ownership
     from eddyline.ingest.readiness import Readiness
-    from eddyline.ingest.verify import Verifier
+    from eddyline.ingest.sources.ownership import Ownership
+    from eddyline.ingest.verify.verify import Verifier
 
 
 def ingest_status(readiness: Readiness, ownership: Ownership, verifier: Verifier) -> RoleStatus:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import EddylineError
 from eddyline.export.out_dir import absolute
-from eddyline.spark.access import AccessOptions
-from eddyline.spark.jobs.frame import JobError
-from eddyline.spark.option_values import whole_number
-from eddyline.spark.options import PATIENCE_S, SHARES_MAX, parse_options, with_access
-from eddyline.spark.write_options import PATIENCE_S_MAX
+from eddyline.spark.jobs.job import JobError
+from eddyline.spark.options.access import AccessOptions
+from eddyline.spark.options.read import PATIENCE_S, SHARES_MAX, parse_options, with_access
+from eddyline.spark.options.values import whole_number
+from eddyline.spark.options.write import PATIENCE_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eddyline.spark.options import ReadOptions
+    from eddyline.spark.options.read import ReadOptions
 
 _FILES: Final = {
     "key_file": "file with the key's secret ($EDDYLINE_KEY_FILE, else the secret in $EDDYLINE_KEY)",

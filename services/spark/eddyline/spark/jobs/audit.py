@@ -27,11 +27,11 @@ from eddyline.export.run import WorkRefused, count_in
 from eddyline.export.split.calls import Cluster
 from eddyline.spark.jobs.arguments import add_partitions, add_topics, read_options
 from eddyline.spark.jobs.fold_compare import FINDINGS_MAX, compare_fold
-from eddyline.spark.jobs.frame import SPARK_ERROR_CHARS_MAX, JobError, Teller, main, tell
+from eddyline.spark.jobs.job import SPARK_ERROR_CHARS_MAX, JobError, Teller, main, tell
 from eddyline.spark.jobs.log_check import LogCheck
 from eddyline.spark.jobs.tasks import run_waves, tasks_line
-from eddyline.spark.plan import Cut, find_topics, partitions_of, plan_log
 from eddyline.spark.read import read
+from eddyline.spark.reader.plan import Cut, find_topics, partitions_of, plan_log
 from eddyline.v1 import topic_pb2
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from eddyline.export.run import Line
-    from eddyline.spark.jobs.frame import Result
-    from eddyline.spark.options import ReadOptions
+    from eddyline.spark.jobs.job import Result
+    from eddyline.spark.options.read import ReadOptions
 
 
 ABOUT: Final = (__doc__ or "").replace("`", "")

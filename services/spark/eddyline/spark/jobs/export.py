@@ -22,9 +22,9 @@ from eddyline.export.run import RECORDS_PER_ROUND, ExportRun, ExportSizes, Topic
 from eddyline.export.split.calls import Cluster
 from eddyline.spark.jobs.arguments import add_out, add_topics, read_options
 from eddyline.spark.jobs.export_work import ExportWork
-from eddyline.spark.jobs.frame import SPARK_ERROR_CHARS_MAX, JobError, Teller, main, tell
+from eddyline.spark.jobs.job import SPARK_ERROR_CHARS_MAX, JobError, Teller, main, tell
 from eddyline.spark.jobs.tasks import run_waves, tasks_line
-from eddyline.spark.plan import find_topics, partitions_of
+from eddyline.spark.reader.plan import find_topics, partitions_of
 
 if TYPE_CHECKING:
     import argparse
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from eddyline.export.manifest import Plan
     from eddyline.export.run import Line
-    from eddyline.spark.jobs.frame import Result
-    from eddyline.spark.options import ReadOptions
+    from eddyline.spark.jobs.job import Result
+    from eddyline.spark.options.read import ReadOptions
 
 ABOUT: Final = (__doc__ or "").replace("`", "")
 

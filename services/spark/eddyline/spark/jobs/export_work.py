@@ -12,10 +12,10 @@ from eddyline.export.split_files import SplitFiles
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eddyline.core.caller_channel import CallerAccess
+    from eddyline.core.auth.caller_channel import CallerAccess
     from eddyline.export.run import Line, OnGap
     from eddyline.export.split.calls import Cluster
-    from eddyline.spark.plan import ReadPartition
+    from eddyline.spark.reader.plan import ReadPartition
 
 
 @dataclass(frozen=True, slots=True)

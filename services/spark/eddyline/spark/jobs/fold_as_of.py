@@ -27,12 +27,12 @@ from eddyline.export.manifest import FORMAT, STATE, topic_dir
 from eddyline.export.out_dir import OutDir
 from eddyline.export.run import WorkRefused, count_in
 from eddyline.export.split.calls import Cluster
-from eddyline.spark.fold import plan_fold
 from eddyline.spark.jobs.arguments import add_out, add_partitions, add_topics, read_options
 from eddyline.spark.jobs.fold_work import FoldWork
-from eddyline.spark.jobs.frame import SPARK_ERROR_CHARS_MAX, JobError, Teller, main, tell
+from eddyline.spark.jobs.job import SPARK_ERROR_CHARS_MAX, JobError, Teller, main, tell
 from eddyline.spark.jobs.tasks import run_waves, tasks_line
-from eddyline.spark.plan import pin
+from eddyline.spark.reader.fold import plan_fold
+from eddyline.spark.reader.plan import pin
 
 if TYPE_CHECKING:
     import argparse
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from eddyline.spark.jobs.frame import Result
-    from eddyline.spark.options import ReadOptions
-    from eddyline.spark.plan import Cut
+    from eddyline.spark.jobs.job import Result
+    from eddyline.spark.options.read import ReadOptions
+    from eddyline.spark.reader.plan import Cut
 
 MANIFEST: Final = "_manifest.json"
 ABOUT: Final = (__doc__ or "").replace("`", "")

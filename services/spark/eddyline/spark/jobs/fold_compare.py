@@ -18,14 +18,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from eddyline.export.split.calls import Cluster
-from eddyline.spark.jobs.aside import on_disk
+from eddyline.spark.jobs.spark_calls import on_disk
 from eddyline.spark.jobs.store_entries import FOLD_SEQ, entries_of, kept
 from eddyline.spark.read import read
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from eddyline.spark.options import ReadOptions
+    from eddyline.spark.options.read import ReadOptions
 
 FINDINGS_MAX: Final = 100
 """As VerifyFold."""

@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from eddyline.core.read import ALL_RECORDS
+from eddyline.core.model.read import ALL_RECORDS
 from eddyline.export.out_dir import OutDir
 from eddyline.export.parquet_file import ROWS_SCHEMA, with_epoch, write_file
 from eddyline.export.split.arrow_rows import RowMaker
 from eddyline.export.split.channels import NO_ACCESS
 from eddyline.export.split.pull import SplitPull
-from eddyline.spark.fold import live_rows
+from eddyline.spark.reader.fold import live_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
 
-    from eddyline.core.caller_channel import CallerAccess
+    from eddyline.core.auth.caller_channel import CallerAccess
     from eddyline.export.run import Line
     from eddyline.export.split.calls import Cluster
     from eddyline.export.split.pieces import Piece
-    from eddyline.spark.plan import ReadPartition
+    from eddyline.spark.reader.plan import ReadPartition
 
 
 @dataclass(frozen=True, slots=True)

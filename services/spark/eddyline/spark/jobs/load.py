@@ -5,10 +5,10 @@
 Each file is one task and one writer, named after the load's id and the file's name below its input, so a file's rows keep
 their order in the topic, and files are loaded side by side. What is stored with the rows says how far the file is: a second
 run, after any failure, goes on behind it, and passes over files that are done. A file is not loaded twice under one id.
-Columns and fields: those of `eddyline.spark.write_rows` and of `eddyline.spark.jobs.json_lines`.
+Columns and fields: those of `eddyline.spark.writer.rows` and of `eddyline.spark.jobs.files.json_lines`.
 
 Result: topic, files, files_done_before, files_failed, records (appended by this run), skipped (bad rows passed over by
-this run), first_seq and last_seq (of this run's appends; null = none). Exit codes: `eddyline.spark.jobs.frame`.
+this run), first_seq and last_seq (of this run's appends; null = none). Exit codes: `eddyline.spark.jobs.job`.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ import pyarrow as pa
 import xxhash
 from pyarrow import fs
 
-from eddyline.core.clock import SystemClock
 from eddyline.core.errors import EddylineError
-from eddyline.core.topic import Kind, check_name
-from eddyline.spark.access import asked_access, read_access
+from eddyline.core.model.topic import Kind, check_name
+from eddyline.core.runtime.clock import SystemClock
 from eddyline.spark.jobs.arguments import add_access, add_patience, asked_of
-from eddyline.spark.jobs.file_rows import file_system_of, open_rows
-from eddyline.spark.jobs.frame import JobError, Teller, main, tell
-from eddyline.spark.write import find_topic
-from eddyline.spark.write_link import open_link
-from eddyline.spark.write_options import WriteOptions
-from eddyline.spark.write_partition import PartitionWriter, Target
+from eddyline.spark.jobs.files.file_rows import file_system_of, open_rows
+from eddyline.spark.jobs.job import JobError, Teller, main, tell
+from eddyline.spark.options.access import asked_access, read_access
+from eddyline.spark.options.write import WriteOptions
+from eddyline.spark.writer.partition import PartitionWriter, Target
+from eddyline.spark.writer.store_channel import open_link
+from eddyline.spark.writer.writer import find_topic
 
 if TYPE_CHECKING:
     import argparse
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from eddyline.spark.jobs.frame import Result
+    from eddyline.spark.jobs.job import Result
 
 FILES_MAX: Final = 100_000
 """Tasks of one stage. More files are loaded folder by folder."""

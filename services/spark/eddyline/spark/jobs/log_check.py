@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddyline.core.errors import DataCorrupt
-from eddyline.core.read import ALL_RECORDS
-from eddyline.core.record import Gap
+from eddyline.core.model.read import ALL_RECORDS
+from eddyline.core.records.record import Gap
 from eddyline.export.split.channels import NO_ACCESS
 from eddyline.export.split.pull import SplitPull
 from eddyline.export.split_files import lost_of
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from eddyline.core.caller_channel import CallerAccess
+    from eddyline.core.auth.caller_channel import CallerAccess
     from eddyline.export.run import Line
     from eddyline.export.split.calls import Cluster
     from eddyline.export.split.pieces import Piece
-    from eddyline.spark.plan import ReadPartition
+    from eddyline.spark.reader.plan import ReadPartition
 
 LOST_MAX: Final = 100
 """Ranges that a split's line lists."""

@@ -27,11 +27,11 @@ from pyspark.sql.window import Window
 from eddyline.export.out_dir import OutDir
 from eddyline.export.split.calls import Cluster
 from eddyline.spark.jobs.arguments import add_out, add_topics, read_options
-from eddyline.spark.jobs.aside import on_disk
-from eddyline.spark.jobs.frame import JobError, Teller, main, tell
+from eddyline.spark.jobs.job import JobError, Teller, main, tell
+from eddyline.spark.jobs.spark_calls import on_disk
 from eddyline.spark.jobs.tasks import tasks_line
-from eddyline.spark.plan import find_topics
 from eddyline.spark.read import read
+from eddyline.spark.reader.plan import find_topics
 
 if TYPE_CHECKING:
     import argparse
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from eddyline.spark.jobs.frame import Result
-    from eddyline.spark.options import ReadOptions
+    from eddyline.spark.jobs.job import Result
+    from eddyline.spark.options.read import ReadOptions
 
 TOP: Final = 20
 TOP_MAX: Final = 10_000

@@ -15,12 +15,12 @@ import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql.types import LongType, StructField, StructType
 
-from eddyline.core.arrow import to_arrow
+from eddyline.core.codec.records import answer_from_columns
 from eddyline.core.errors import EpochMismatch, NotReady
-from eddyline.core.wire import answer_from_columns
+from eddyline.core.records.arrow import to_arrow
 from eddyline.export.split.arrow_rows import RowMaker
 from eddyline.export.split.channels import NO_ACCESS, domain_error, open_channel
-from eddyline.spark.batch_sizes import sized
+from eddyline.spark.reader.batch_sizes import sized
 from eddyline.spark.schema import SCHEMA, arrow_schema_of
 from eddyline.v1 import fold_pb2, types_pb2
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from eddyline.core.caller_channel import CallerAccess
+    from eddyline.core.auth.caller_channel import CallerAccess
     from eddyline.export.split.calls import Cluster
 
 RANGE_TIMEOUT_S: Final = 310.0

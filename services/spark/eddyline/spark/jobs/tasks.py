@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from eddyline.export.run import Line
-    from eddyline.spark.plan import ReadPartition
+    from eddyline.spark.reader.plan import ReadPartition
 
 WAVE_TASKS: Final = 128
 """Between two waves cores wait for the last task of the first: some 1 % of the time at 128 tasks and few cores."""

@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 
 from eddyline.spark.jobs.arguments import add_access, asked_of
 from eddyline.spark.jobs.export import ExportOptions, export
-from eddyline.spark.jobs.frame import tell
-from eddyline.spark.options import parse_options, with_access
+from eddyline.spark.jobs.job import tell
+from eddyline.spark.options.read import parse_options, with_access
 from eddyline.spark.pipeline import certificates, changes
 from eddyline.spark.pipeline.demo_cluster import DemoFailed, demo_cluster, is_level
 from eddyline.spark.pipeline.pictures import draw_changes, draw_expiry
@@ -32,7 +32,7 @@ from eddyline.spark.pipeline.pictures import draw_changes, draw_expiry
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from eddyline.spark.options import ReadOptions
+    from eddyline.spark.options.read import ReadOptions
     from eddyline.spark.pipeline.demo_cluster import DemoCluster
 
 LEVEL_S: Final = 120.0

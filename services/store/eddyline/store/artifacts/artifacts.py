@@ -9,17 +9,17 @@ import shutil
 from functools import partial
 from typing import TYPE_CHECKING
 
-from eddyline.core.artifact import ARTIFACTS_LISTED_MAX
 from eddyline.core.errors import ArtifactInvalid, ArtifactNotFound
+from eddyline.core.model.artifact import ARTIFACTS_LISTED_MAX
 from eddyline.store.artifacts.manifest import check_named, described
-from eddyline.store.artifacts.shelf import shelf_of
+from eddyline.store.artifacts.store import shelf_of
 
 if TYPE_CHECKING:
-    from eddyline.core.artifact import Artifact
+    from eddyline.core.model.artifact import Artifact
     from eddyline.store.artifacts.exporting import FoldExport
     from eddyline.store.artifacts.importing import FoldImport
-    from eddyline.store.artifacts.shelf import Place, Shelf
-    from eddyline.store.workers import Worker
+    from eddyline.store.artifacts.store import Place, Shelf
+    from eddyline.store.runtime.workers import Worker
 
 
 class Artifacts:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from eddyline.core.source import SourceDefinition
+    from eddyline.core.model.source import SourceDefinition
 
 _OWN: Final = ("name", "topic")
 """What a source may be called differently by, in another store."""

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from blake3 import blake3
 
-from eddyline.core.artifact import FoldExported
 from eddyline.core.errors import (
     ArtifactsUnreachable,
     DataCorrupt,
@@ -30,7 +29,8 @@ from eddyline.core.errors import (
     TooManyScans,
     TopicNotFound,
 )
-from eddyline.core.telemetry import fields
+from eddyline.core.model.artifact import FoldExported
+from eddyline.core.telemetry.names import fields
 from eddyline.store.artifacts.definition import source_body
 from eddyline.store.artifacts.job import watched
 from eddyline.store.artifacts.manifest import (
@@ -41,28 +41,28 @@ from eddyline.store.artifacts.manifest import (
     described,
     encode_manifest,
 )
-from eddyline.store.artifacts.shelf import CHUNK_BYTES, shelf_of
-from eddyline.store.entries import WAIT_S_MAX, Opening
+from eddyline.store.artifacts.store import CHUNK_BYTES, shelf_of
 from eddyline.store.fold.dump import dump_batches
+from eddyline.store.fold.entries import entries_of
 from eddyline.store.fold.fold import FoldFailed, WriterState
-from eddyline.store.fold.project import entries_of
-from eddyline.store.fold.rocksdb_tables import artifact_tables, read_tables
-from eddyline.store.staging import check_fold
+from eddyline.store.fold.rocksdb_sst import artifact_tables, read_tables
+from eddyline.store.read.fold_reader import WAIT_S_MAX, Opening
+from eddyline.store.write.validation import check_fold
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
     from pathlib import Path
 
-    from eddyline.core.artifact import ArtifactProgress
-    from eddyline.core.clock import Clock
-    from eddyline.core.fs import Fs
+    from eddyline.core.model.artifact import ArtifactProgress
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.core.runtime.fs import Fs
     from eddyline.store.artifacts.job import Job
-    from eddyline.store.artifacts.shelf import Place, Shelf
+    from eddyline.store.artifacts.store import Place, Shelf
     from eddyline.store.fold.fold import Fold, FoldView
+    from eddyline.store.log.sources import Sources
     from eddyline.store.log.topic import Topic
-    from eddyline.store.sources import Sources
-    from eddyline.store.workers import Worker
-    from eddyline.store.write_gate import WriteGate
+    from eddyline.store.runtime.workers import Worker
+    from eddyline.store.write.admission import WriteGate
 
 logger = logging.getLogger(__name__)
 

@@ -29,7 +29,6 @@ from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eddyline.core.artifact import FoldImported
 from eddyline.core.errors import (
     ArtifactMismatch,
     DiskFloor,
@@ -37,47 +36,48 @@ from eddyline.core.errors import (
     TopicNotEmpty,
     TopicNotFound,
 )
-from eddyline.core.telemetry import fields
+from eddyline.core.model.artifact import FoldImported
+from eddyline.core.telemetry.names import fields
 from eddyline.store.artifacts.definition import is_same_source
-from eddyline.store.artifacts.fetching import Found
+from eddyline.store.artifacts.download import Found
 from eddyline.store.artifacts.job import watched
 from eddyline.store.artifacts.manifest import DATA_NAME, described
-from eddyline.store.artifacts.shelf import shelf_of
 from eddyline.store.artifacts.staged import Staged
+from eddyline.store.artifacts.store import shelf_of
 from eddyline.store.catalog.catalog import BaseEntry
-from eddyline.store.engine import settled
+from eddyline.store.compaction.segment_swap import next_source, rename_temporary
+from eddyline.store.fold.entries import entries_of
 from eddyline.store.fold.fold import FoldFailed, FoldStalled, WriterState
-from eddyline.store.fold.project import entries_of
-from eddyline.store.log.bodies import Imported, SegmentChange, segment_change_body
 from eddyline.store.log.changes import apply_segment_change
-from eddyline.store.segment_swap import next_source, rename_temporary
-from eddyline.store.storage.frame import FrameType, control_body
+from eddyline.store.log.control import Imported, SegmentChange, segment_change_body
 from eddyline.store.storage.layout import base_file, temporary
-from eddyline.store.storage.segment_write import write_segment
+from eddyline.store.storage.segment.writer import write_segment
+from eddyline.store.storage.wal.frame import FrameType, control_body
+from eddyline.store.write.engine import settled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from eddyline.core.artifact import ArtifactProgress
-    from eddyline.core.batch import Batch
-    from eddyline.core.clock import Clock
-    from eddyline.core.fs import Fs
-    from eddyline.core.source import SourceDefinition
+    from eddyline.core.model.artifact import ArtifactProgress
+    from eddyline.core.model.source import SourceDefinition
+    from eddyline.core.records.batch import Batch
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.core.runtime.fs import Fs
     from eddyline.store.artifacts.exporting import Turn
     from eddyline.store.artifacts.job import Job
     from eddyline.store.artifacts.manifest import Manifest
-    from eddyline.store.artifacts.restoring import FoldRestore
-    from eddyline.store.artifacts.shelf import Place, Shelf
-    from eddyline.store.engine import Engine
-    from eddyline.store.entries import Entries
+    from eddyline.store.artifacts.restore import FoldRestore
+    from eddyline.store.artifacts.store import Place, Shelf
     from eddyline.store.fold.fold import Tables
+    from eddyline.store.log.sources import Sources
     from eddyline.store.log.topic import Topic
-    from eddyline.store.sources import Sources
+    from eddyline.store.read.fold_reader import Entries
+    from eddyline.store.runtime.workers import Worker
     from eddyline.store.storage.layout import Layout
-    from eddyline.store.storage.segment import Compression, SegmentSource
-    from eddyline.store.workers import Worker
+    from eddyline.store.storage.segment.footer import Compression, SegmentSource
+    from eddyline.store.write.engine import Engine
 
 logger = logging.getLogger(__name__)
 

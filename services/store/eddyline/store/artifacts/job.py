@@ -13,14 +13,14 @@ from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from eddyline.core.artifact import ArtifactProgress
-from eddyline.store.engine import settled
+from eddyline.core.model.artifact import ArtifactProgress
+from eddyline.store.write.engine import settled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from eddyline.core.clock import Clock
-    from eddyline.store.workers import Worker
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.store.runtime.workers import Worker
 
 T = TypeVar("T")
 

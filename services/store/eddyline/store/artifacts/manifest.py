@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from blake3 import blake3
 
-from eddyline.core.artifact import Artifact
 from eddyline.core.errors import ArtifactInvalid
+from eddyline.core.model.artifact import Artifact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from eddyline.core.source import SourceStop
-    from eddyline.core.topic import Kind, TopicConfig
-    from eddyline.store.storage.segment import SegmentSummary
+    from eddyline.core.model.source import SourceStop
+    from eddyline.core.model.topic import Kind, TopicConfig
+    from eddyline.store.storage.segment.footer import SegmentSummary
 
 
 class CatalogFailed(Exception):

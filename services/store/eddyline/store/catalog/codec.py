@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from eddyline.core.errors import DataCorrupt, NewerFormat
-from eddyline.core.source import SourceStop
-from eddyline.core.topic import Discard, Durability, Kind, TopicConfig
+from eddyline.core.model.source import SourceStop
+from eddyline.core.model.topic import Discard, Durability, Kind, TopicConfig
 from eddyline.store.catalog.catalog import (
     BaseEntry,
     CatalogHead,
@@ -42,7 +42,7 @@ from eddyline.store.catalog.catalog import (
     WalPosition,
     WriterEntry,
 )
-from eddyline.store.storage.segment import SegmentSummary
+from eddyline.store.storage.segment.footer import SegmentSummary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

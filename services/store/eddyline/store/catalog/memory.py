@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from eddyline.core.errors import CatalogLost
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.catalog.codec import HEAD_KEY, decode_head
-from eddyline.store.catalog.ledger import KeyValue, Ledger
+from eddyline.store.catalog.diff import KeyValue, Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

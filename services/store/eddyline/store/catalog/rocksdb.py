@@ -29,17 +29,17 @@ from rocksdict import (
 )
 
 from eddyline.core.errors import CatalogLost, DataCorrupt
-from eddyline.core.fs import RealFs, tells_shortage
+from eddyline.core.runtime.fs import RealFs, tells_shortage
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.catalog.codec import HEAD_KEY, decode_head
-from eddyline.store.catalog.ledger import KeyValue, Ledger
+from eddyline.store.catalog.diff import KeyValue, Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from eddyline.store.catalog.catalog import CatalogHead, TopicEntry
-    from eddyline.store.catalog.ledger import Changes
+    from eddyline.store.catalog.diff import Changes
 
 MEMTABLE_BYTES: Final = 8 << 20
 """[64 MiB] A checkpoint of 1 000 changed topics is half a megabyte, so a flush comes each 16 of them. A batch may be larger:

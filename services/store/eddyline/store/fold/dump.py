@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from eddyline.core.errors import DataCorrupt
-from eddyline.core.record import Op
+from eddyline.core.records.record import Op
+from eddyline.store.fold.entries import entries_of
 from eddyline.store.fold.fold import FoldWrite, until_taken
-from eddyline.store.fold.project import entries_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from eddyline.core.batch import Batch
+    from eddyline.core.records.batch import Batch
     from eddyline.store.fold.fold import Fold, FoldView, WriterState
 
 DUMP_ENTRIES: Final = 8192

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from eddyline.core.match import MatchField, MatchKind
+from eddyline.core.records.match import MatchField, MatchKind
 from eddyline.store.fold.fold import FoldWrite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eddyline.core.match import Match
+    from eddyline.core.records.match import Match
     from eddyline.store.fold.fold import Fold
 
 PAGE_ENTRIES: Final = 4096

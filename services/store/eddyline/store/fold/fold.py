@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from eddyline.core.batch import Batch
-    from eddyline.core.record import Record
+    from eddyline.core.records.batch import Batch
+    from eddyline.core.records.record import Record
 
 VIEWS_MAX: Final = 64
 """Open views a fold. RocksDB sets no bound; each view pins memtables and files that would be freed, and one reader's page is

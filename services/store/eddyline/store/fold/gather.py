@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eddyline.core.batch import Batch
-from eddyline.core.column import Column, check_length
-from eddyline.core.fixed import canonical_each, canonical_seqs, canonical_times
-from eddyline.core.fold_entry import HEAD_BYTES, PLAIN_SHAPE, SHAPE, decode_entry
-from eddyline.core.record import Op
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.column import Column, check_length
+from eddyline.core.records.fixed import canonical_each, canonical_seqs, canonical_times
+from eddyline.core.records.fold_entry import HEAD_BYTES, PLAIN_SHAPE, SHAPE, decode_entry
+from eddyline.core.records.record import Op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

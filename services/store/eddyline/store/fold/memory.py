@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from eddyline.core.errors import TooManyScans
-from eddyline.core.fold_entry import decode_entry
+from eddyline.core.records.fold_entry import decode_entry
 from eddyline.store.fold.fold import (
     RETRY_AFTER_MS,
     VIEWS_MAX,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from eddyline.core.batch import Batch
-    from eddyline.core.record import Record
+    from eddyline.core.records.batch import Batch
+    from eddyline.core.records.record import Record
     from eddyline.store.fold.fold import Tables
 
 

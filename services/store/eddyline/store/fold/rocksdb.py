@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rocksdict import BottommostLevelCompaction, CompactOptions, Rdict, WriteBatch, WriteOptions
 
 from eddyline.core.errors import DataCorrupt, TooManyScans
-from eddyline.core.fold_entry import decode_entry
-from eddyline.store.fold import profile as sizes
+from eddyline.core.records.fold_entry import decode_entry
+from eddyline.store.fold import rocksdb_options as sizes
 from eddyline.store.fold.fold import (
     RETRY_AFTER_MS,
     VIEWS_MAX,
@@ -38,7 +38,7 @@ from eddyline.store.fold.fold import (
     prefix_end,
     until_taken,
 )
-from eddyline.store.fold.meta import (
+from eddyline.store.fold.meta_codec import (
     CHECKPOINT_KEY,
     STORE_KEY,
     TOPIC,
@@ -64,14 +64,14 @@ from eddyline.store.fold.rocksdb_files import (
     table_bytes,
     tables_within,
 )
-from eddyline.store.fold.rocksdb_tables import RocksTables, taken
+from eddyline.store.fold.rocksdb_sst import RocksTables, taken
 from eddyline.store.fold.rocksdb_view import RocksView, scan_of, translated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from eddyline.core.record import Record
+    from eddyline.core.records.record import Record
     from eddyline.store.fold.fold import FoldWrite, Tables, WriterState
 
 _CHECKED_ENTRIES: Final = 256

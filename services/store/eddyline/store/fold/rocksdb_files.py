@@ -20,7 +20,7 @@ from rocksdict import (
 )
 
 from eddyline.core.errors import DataCorrupt
-from eddyline.store.fold import profile as sizes
+from eddyline.store.fold import rocksdb_options as sizes
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rocksdict import Rdict, RdictIter, ReadOptions
 
 from eddyline.core.errors import DataCorrupt
-from eddyline.core.fold_entry import decode_entry
-from eddyline.core.fs import tells_shortage
+from eddyline.core.records.fold_entry import decode_entry
+from eddyline.core.runtime.fs import tells_shortage
 from eddyline.store.fold.fold import FoldFailed, FoldShort, FoldStalled
 from eddyline.store.fold.gather import batch_of
-from eddyline.store.fold.meta import TOPIC_BYTES
+from eddyline.store.fold.meta_codec import TOPIC_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eddyline.core.batch import Batch
-    from eddyline.core.record import Record
+    from eddyline.core.records.batch import Batch
+    from eddyline.core.records.record import Record
 
 _CHUNK_ENTRIES: Final = 64
 _LARGE_BYTES: Final = 16 << 10

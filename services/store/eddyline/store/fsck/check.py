@@ -27,27 +27,27 @@ from eddyline.store.fsck.segments import check_file
 from eddyline.store.fsck.topics import TopicCheck
 from eddyline.store.fsck.wal import ShardCheck, ShardReader
 from eddyline.store.log.deletion import BadBody
+from eddyline.store.log.sources import Sources
 from eddyline.store.log.table import TopicTable
-from eddyline.store.log_files import LogFiles
-from eddyline.store.opening import NO_CHECKPOINT, check_continuous, load_catalog, positions_of
-from eddyline.store.orphans import foreign_at_top, survey, with_garbage
-from eddyline.store.recovery import Replay
-from eddyline.store.sources import Sources
+from eddyline.store.log_io.files import LogFiles
+from eddyline.store.recovery.open import NO_CHECKPOINT, check_continuous, load_catalog, positions_of
+from eddyline.store.recovery.orphans import foreign_at_top, survey, with_garbage
+from eddyline.store.recovery.replay import Replay
 from eddyline.store.storage.identity import read_identity
 from eddyline.store.storage.layout import Layout, parse_topic_dir, temporary, wal_file, wal_numbers
-from eddyline.store.storage.scan import corrupt, scan
+from eddyline.store.storage.wal.scan import corrupt, scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from eddyline.core.clock import Clock
+    from eddyline.core.runtime.clock import Clock
     from eddyline.store.catalog.catalog import CatalogHead, WalPosition
     from eddyline.store.fold.fold import Fold
     from eddyline.store.fsck.findings import Finding
-    from eddyline.store.storage.frame import Frame
     from eddyline.store.storage.identity import Identity
-    from eddyline.store.storage.wal import Location
+    from eddyline.store.storage.wal.frame import Frame
+    from eddyline.store.storage.wal.wal import Location
 
 _AT_START: Final = "nothing: the next start settles it"
 _SET_ASIDE: Final = "move it elsewhere, or let the next start move it to orphans/"

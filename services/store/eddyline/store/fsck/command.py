@@ -13,13 +13,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core.clock import SystemClock
-from eddyline.core.fs import Locked
+from eddyline.core.runtime.clock import SystemClock
+from eddyline.core.runtime.fs import Locked
 from eddyline.store.fold.fold import FoldFailed
 from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.fsck.check import DirectoryCheck, NoDirectory
 from eddyline.store.program_output import UnsaidError, say
-from eddyline.store.refusal import why_refused
+from eddyline.store.shard.startup_errors import why_refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

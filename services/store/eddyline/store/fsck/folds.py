@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import DataCorrupt
 from eddyline.store.fold.fold import FoldFailed
-from eddyline.store.fold_check import check_fold_of
-from eddyline.store.fold_source import FoldSource
+from eddyline.store.fold_repair.check import check_fold_of
+from eddyline.store.fold_repair.source import FoldSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eddyline.store.fold.fold import Fold
     from eddyline.store.fsck.findings import Findings
     from eddyline.store.log.topic import Topic
-    from eddyline.store.log_files import LogFiles
+    from eddyline.store.log_io.files import LogFiles
     from eddyline.store.storage.layout import Layout
 
 _MADE_ANEW: Final = "start the store: it sets the fold aside under orphans/, and makes it anew of bases and log"

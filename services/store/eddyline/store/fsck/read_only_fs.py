@@ -13,17 +13,17 @@ import fcntl
 import os
 from typing import TYPE_CHECKING, NoReturn
 
-from eddyline.core.fs import HOLDER_BYTES_MAX, Locked, RealFile, RealFs
+from eddyline.core.runtime.fs import HOLDER_BYTES_MAX, Locked, RealFile, RealFs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from eddyline.core.fs import Buffer, File, Lock
+    from eddyline.core.runtime.fs import Buffer, File, Lock
 
 
 class ReadOnlyFs:
-    """`eddyline.core.fs.Fs`, for who only looks."""
+    """`eddyline.core.runtime.fs.Fs`, for who only looks."""
 
     def __init__(self) -> None:
         self._aliases: dict[Path, Path] = {}

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow.compute as pc
 
-from eddyline.core.arrow import to_arrow
 from eddyline.core.errors import DataCorrupt
+from eddyline.core.records.arrow import to_arrow
 from eddyline.store.fsck.findings import ASK
-from eddyline.store.storage.key_filter import FilterBuilder
-from eddyline.store.storage.segment_read import read_batch, read_footer, read_message
-from eddyline.store.storage.segment_write import entry_of
+from eddyline.store.storage.segment.bloom_filter import FilterBuilder
+from eddyline.store.storage.segment.reader import read_batch, read_footer, read_message
+from eddyline.store.storage.segment.writer import entry_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from eddyline.core.batch import Batch
-    from eddyline.core.fs import File, Fs
+    from eddyline.core.records.batch import Batch
+    from eddyline.core.runtime.fs import File, Fs
     from eddyline.store.fsck.findings import Findings
-    from eddyline.store.storage.segment import BatchEntry, Footer, SegmentSource, SegmentSummary
+    from eddyline.store.storage.segment.footer import BatchEntry, Footer, SegmentSource, SegmentSummary
 
 
 class Expected(NamedTuple):

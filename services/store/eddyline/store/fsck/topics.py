@@ -9,21 +9,21 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import DataCorrupt
-from eddyline.core.record import Op
-from eddyline.core.record_size import counted_total
+from eddyline.core.records.record import Op
+from eddyline.core.records.size import counted_total
 from eddyline.store.fsck.findings import ASK
 from eddyline.store.fsck.segments import Expected, check_file
 from eddyline.store.log.visible import visible
 from eddyline.store.storage.layout import base_file
-from eddyline.store.storage.segment import SegmentSource
+from eddyline.store.storage.segment.footer import SegmentSource
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eddyline.core.batch import Batch
+    from eddyline.core.records.batch import Batch
     from eddyline.store.fsck.findings import Findings
     from eddyline.store.log.topic import Topic
-    from eddyline.store.log_files import LogFiles
+    from eddyline.store.log_io.files import LogFiles
     from eddyline.store.storage.layout import Layout
 
 _SEQ_MAX: Final = (1 << 63) - 1

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from eddyline.core.errors import CatalogLost, DataCorrupt
 from eddyline.store.storage.layout import parse_wal_temporary, temporary, wal_file, wal_numbers
-from eddyline.store.storage.scan import FileReplay, WalEnd
-from eddyline.store.storage.wal import read_frame
+from eddyline.store.storage.wal.scan import FileReplay, WalEnd
+from eddyline.store.storage.wal.wal import read_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from eddyline.store.catalog.catalog import WalPosition
     from eddyline.store.fsck.findings import Findings
     from eddyline.store.fsck.read_only_fs import ReadOnlyFs
-    from eddyline.store.storage.frame import Frame
     from eddyline.store.storage.identity import Identity
-    from eddyline.store.storage.wal import Location
+    from eddyline.store.storage.wal.frame import Frame
+    from eddyline.store.storage.wal.wal import Location
 
 _SETTLED_AT_START = "nothing: the next start settles it"
 

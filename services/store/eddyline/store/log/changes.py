@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eddyline.store.log.bodies import SegmentChange, config_of
+from eddyline.store.log.control import SegmentChange, config_of
 from eddyline.store.log.segments import Segment
 from eddyline.store.storage.layout import SegmentId, base_file, segment_file
-from eddyline.store.storage.segment import SegmentSummary
+from eddyline.store.storage.segment.footer import SegmentSummary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from eddyline.store.catalog.catalog import BaseEntry
-    from eddyline.store.log.bodies import Imported
+    from eddyline.store.log.control import Imported
     from eddyline.store.log.deletion import DeleteBody, EvictBody
     from eddyline.store.log.topic import Topic
 

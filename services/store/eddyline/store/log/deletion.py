@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from eddyline.core.match import Match, MatchField, MatchKind, matched
-from eddyline.core.record import Op, has_gaps
-from eddyline.core.record_size import counted_bytes
-from eddyline.store.log.seqset import BadSeqSet, SeqSet
+from eddyline.core.records.match import Match, MatchField, MatchKind, matched
+from eddyline.core.records.record import Op, has_gaps
+from eddyline.core.records.size import counted_bytes
+from eddyline.store.log.seq_set import BadSeqSet, SeqSet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from eddyline.core.batch import Batch
+    from eddyline.core.records.batch import Batch
 
 
 class BadBody(Exception):

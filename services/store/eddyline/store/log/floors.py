@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from eddyline.core.record import Gap, GapReason
+from eddyline.core.records.record import Gap, GapReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from eddyline.core.batch import Batch
-    from eddyline.store.log.seqset import SeqSet
+    from eddyline.core.records.batch import Batch
+    from eddyline.store.log.seq_set import SeqSet
 
 
 class Floors(NamedTuple):

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from eddyline.core.record_size import counted_bytes
+from eddyline.core.records.size import counted_bytes
 
 if TYPE_CHECKING:
-    from eddyline.core.batch import Batch
+    from eddyline.core.records.batch import Batch
     from eddyline.store.log.floors import Floors
-    from eddyline.store.log.seqset import SeqSet
+    from eddyline.store.log.seq_set import SeqSet
 
 
 class Piece(NamedTuple):

@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eddyline.store.storage.wal import Location
+from eddyline.store.storage.wal.wal import Location
 
 if TYPE_CHECKING:
     from eddyline.store.log.totals import LogTotals

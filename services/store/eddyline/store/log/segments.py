@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from eddyline.store.storage.segment import Footer, SegmentSummary
+    from eddyline.store.storage.segment.footer import Footer, SegmentSummary
 
 
 class Segment:

@@ -11,8 +11,8 @@ from itertools import islice, takewhile
 from typing import Final
 
 from eddyline.core.errors import DataCorrupt, TopicNotFound
-from eddyline.core.topic import check_name
-from eddyline.store.log.dedupe import KeyBudget
+from eddyline.core.model.topic import check_name
+from eddyline.store.log.idempotency_keys import KeyBudget
 from eddyline.store.log.topic import Topic
 from eddyline.store.log.totals import LogTotals
 

@@ -16,24 +16,24 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core.clock import wait_event
-from eddyline.core.gap import OF_SOURCE, split_gaps
-from eddyline.core.record import Gap, Op, has_gaps
-from eddyline.core.topic import Durability, Kind, TopicConfig, TopicInfo
-from eddyline.store.log.dedupe import IdempotencyKeys, KeyBudget, KeyedAppend
+from eddyline.core.model.topic import Durability, Kind, TopicConfig, TopicInfo
+from eddyline.core.records.gap import OF_SOURCE, split_gaps
+from eddyline.core.records.record import Gap, Op, has_gaps
+from eddyline.core.runtime.clock import wait_event
 from eddyline.store.log.floors import Floors, earliest_seq, record_count
+from eddyline.store.log.idempotency_keys import IdempotencyKeys, KeyBudget, KeyedAppend
 from eddyline.store.log.index import FrameIndex
 from eddyline.store.log.segments import NO_SEGMENTS, Segment, SegmentSet
-from eddyline.store.log.seqset import SeqSet
+from eddyline.store.log.seq_set import SeqSet
 from eddyline.store.log.writers import StagedWriter, Writers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from eddyline.core.batch import Batch
-    from eddyline.core.clock import Clock
+    from eddyline.core.records.batch import Batch
+    from eddyline.core.runtime.clock import Clock
     from eddyline.store.catalog.catalog import BaseEntry
-    from eddyline.store.log.memory import MemoryLog
+    from eddyline.store.log.memory_log import MemoryLog
     from eddyline.store.log.totals import LogTotals
 
 _GAP: Final = bytes((Op.GAP,))

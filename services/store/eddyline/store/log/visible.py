@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from eddyline.core.batch import Batch
+    from eddyline.core.records.batch import Batch
     from eddyline.store.log.floors import Floors
-    from eddyline.store.log.seqset import SeqSet
+    from eddyline.store.log.seq_set import SeqSet
 
 
 def visible(batch: Batch, floors: Floors, deleted: SeqSet) -> Batch:

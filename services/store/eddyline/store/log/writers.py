@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from eddyline.core.errors import StaleFence, StalePosition
 
 if TYPE_CHECKING:
-    from eddyline.store.ack import Ack
-    from eddyline.store.append import WriterPosition
+    from eddyline.store.log.ack import Ack
+    from eddyline.store.log.append import WriterPosition
 
 
 class StagedWriter(NamedTuple):

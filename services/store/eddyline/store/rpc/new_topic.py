@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eddyline.core.topic import check_config
-from eddyline.core.wire_state import kind_from_pb, topic_config_from_pb
-from eddyline.store.append import NewTopic
+from eddyline.core.codec.state import kind_from_pb, topic_config_from_pb
+from eddyline.core.model.topic import check_config
+from eddyline.store.log.append import NewTopic
 
 if TYPE_CHECKING:
     from eddyline.v1 import log_pb2, topic_pb2

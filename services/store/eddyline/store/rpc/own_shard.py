@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from eddyline.core.errors import SourceNotFound
 
 if TYPE_CHECKING:
-    from eddyline.store.rpc.doorway import Doorway
+    from eddyline.store.rpc.shard_handle import Doorway
 
 
 class OwnShard:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core import wire
+from eddyline.core.codec import records as wire
 from eddyline.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from eddyline.core.read import RecordFilter
+    from eddyline.core.model.read import RecordFilter
     from eddyline.v1 import log_pb2
 
 FILTER_CONDITIONS_MAX: Final = 1_000

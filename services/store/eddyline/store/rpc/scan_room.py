@@ -8,14 +8,14 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core.cluster_gate import CLUSTER_ID_KEY
 from eddyline.core.errors import TooManyScans
+from eddyline.core.transport.cluster_check import CLUSTER_ID_KEY
 from eddyline.store.fold.fold import RETRY_AFTER_MS, VIEWS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eddyline.core.call_time import CallContext
+    from eddyline.core.server.deadline import CallContext
 
 CLIENT_SCANS_MAX: Final = VIEWS_MAX - 24
 """Scans of callers that are no roles: clients that stand still, for 300 s each, leave 24 of the 64 to the snapshots of

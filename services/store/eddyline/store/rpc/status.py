@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eddyline.core.cluster_rpc import RoleStatus
 from eddyline.core.errors import NotReady
+from eddyline.core.server.cluster_service import RoleStatus
 from eddyline.v1 import cluster_pb2
 
 if TYPE_CHECKING:
-    from eddyline.store.rpc.doorway import Doorway
+    from eddyline.store.rpc.shard_handle import Doorway
 
 
 def store_status(doorway: Doorway, *, shard_index: int, shard_count: int) -> RoleStatus:

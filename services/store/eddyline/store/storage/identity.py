@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 from xxhash import xxh3_64_hexdigest
 
 from eddyline.core.errors import DataCorrupt, NewerFormat
-from eddyline.core.fs import write_all
+from eddyline.core.runtime.fs import write_all
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eddyline.core.fs import Fs
+    from eddyline.core.runtime.fs import Fs
     from eddyline.store.storage.layout import Layout
 
 FORMAT: Final = 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eddyline.core.fs import Fs
+    from eddyline.core.runtime.fs import Fs
 
 _WAL_NAME: Final = re.compile(r"([0-9a-f]{16})\.wal")
 _TOPIC_NAME: Final = re.compile(r"[0-9a-f]{16}")

@@ -1,0 +1,1 @@
+"""The commands of `eddyline`, in the groups that its help has."""

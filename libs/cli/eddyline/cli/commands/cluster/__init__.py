@@ -1,0 +1,1 @@
+"""Commands on a cluster, its keys and its directories."""

@@ -1,0 +1,116 @@
+"""`eddyline get`: values by key, as they are or as they were."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from eddyline.cli.command import add_verb, connected, count
+from eddyline.cli.errors import EXIT_FAILED, EXIT_OK
+from eddyline.cli.terminal.output import record_fields, tell
+from eddyline.cli.terminal.units import commit_time_ns
+from eddyline.core.model.read import EntryPage
+from eddyline.core.runtime.text import shown_bytes
+
+if TYPE_CHECKING:
+    import argparse
+
+    from eddyline.cli.command import Context, Subparsers
+    from eddyline.client.connect import Client
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        subparsers,
+        "get",
+        what="Show the live values of keys of a KV topic, or those of a point that is past; exit code 1 if one is not live.",
+        example="eddyline get routes co.uk\neddyline get certs KEY -o json\n"
+        "eddyline get prices BTC --at-time 2026-11-28T09:30:00Z\n"
+        "eddyline get images logo --raw > logo.png",
+        run=run,
+    )
+    parser.set_defaults(contradiction=contradiction)
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("keys", metavar="KEY", nargs="+")
+    parser.set_defaults(repeatable="keys")
+    parser.add_argument("--min-seq", type=count, default=0, metavar="SEQ", help="wait until the fold has it")
+    add_raw(parser)
+    point = parser.add_mutually_exclusive_group()
+    point.add_argument("--at-seq", type=count, metavar="SEQ", help="as they were after this record")
+    point.add_argument(
+        "--at-time",
+        type=commit_time_ns,
+        metavar="TIME",
+        help="as they were then: RFC 3339, or ms since the Unix epoch",
+    )
+
+
+def contradiction(arguments: argparse.Namespace) -> str:
+    """What the arguments say against each other; empty = nothing."""
+    if trouble := raw_contradiction(arguments):
+        return trouble
+    past = arguments.at_seq is not None or arguments.at_time is not None
+    return (
+        "--min-seq waits for what comes, --at-seq and --at-time ask for what was" if past and arguments.min_seq else ""
+    )
+
+
+async def run(arguments: argparse.Namespace, context: Context) -> int:
+    """Get."""
+    async with connected(arguments, context, topic=arguments.topic) as client:
+        keys = [os.fsencode(key) for key in arguments.keys]
+        page = await _page(client, arguments, keys)
+    missing = 0
+    past = arguments.at_seq is not None or arguments.at_time is not None
+    verb, when = ("was", f" after record {page.state.fold_seq}") if past else ("is", "")
+    for key, record in zip(arguments.keys, page.entries, strict=True):
+        if record is None:
+            missing += 1
+            tell(f"KEY_NOT_FOUND: {key!r} {verb} not live in {arguments.topic}{when}")
+            continue
+        if arguments.raw:
+            context.output.raw(record.data or b"")
+            continue
+        value = value_text(record.data)
+        text = value if len(keys) == 1 else f"{shown_bytes(os.fsencode(key))}  {value}"
+        fields = record_fields(record)
+        fields["fold_seq"] = page.state.fold_seq
+        context.output.say(text, fields)
+    return EXIT_FAILED if missing else EXIT_OK
+
+
+async def _page(client: Client, arguments: argparse.Namespace, keys: list[bytes]) -> EntryPage:
+    """The keys' entries at one point. A point that is past is the same for every call."""
+    topic, at_seq = arguments.topic, arguments.at_seq
+    if at_seq is None and arguments.at_time is None:
+        return await client.get_many(topic, keys, min_seq=arguments.min_seq)
+    at_time_ms = None if arguments.at_time is None else arguments.at_time // 1_000_000
+    pages = [await client.get_at(topic, key, at_seq=at_seq, at_time_ms=at_time_ms) for key in keys]
+    return EntryPage(pages[-1].state, tuple(page.entries[0] for page in pages))
+
+
+def add_raw(parser: argparse.ArgumentParser) -> None:
+    """Add --raw."""
+    parser.add_argument(
+        "--raw", action="store_true", help="write the value's bytes as they are, with no line end; of one KEY"
+    )
+
+
+def raw_contradiction(arguments: argparse.Namespace) -> str:
+    """What --raw and other arguments say against each other; empty = nothing."""
+    if not arguments.raw:
+        return ""
+    if arguments.output == "json":
+        return "--raw writes bytes, -o json objects: give one of them"
+    return "--raw writes one value: give one KEY" if len(getattr(arguments, "keys", ())) > 1 else ""
+
+
+def value_text(data: bytes | None) -> str:
+    """A value for people. One of several lines is shown as it is, where it is text."""
+    if data is None or b"\n" not in data:
+        return shown_bytes(data)
+    try:
+        return data.decode("utf-8").rstrip("\n")
+    except UnicodeDecodeError:
+        return shown_bytes(data)

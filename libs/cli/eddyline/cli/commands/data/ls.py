@@ -1,0 +1,48 @@
+"""`eddyline ls`: live keys of a KV topic, in byte order."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from eddyline.cli.command import add_verb, connected, limit
+from eddyline.cli.errors import EXIT_OK
+from eddyline.cli.terminal.output import record_fields
+from eddyline.core.runtime.text import shown_bytes
+
+if TYPE_CHECKING:
+    import argparse
+
+    from eddyline.cli.command import Context, Subparsers
+
+
+def add(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        subparsers,
+        "ls",
+        what="List the live keys of a KV topic, in byte order, all at one point.",
+        example="eddyline ls routes co. --limit 20\neddyline ls routes --values",
+        run=run,
+    )
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("prefix", metavar="PREFIX", nargs="?", default="", help="only keys that start so")
+    parser.set_defaults(optional=("prefix", ""))
+    parser.add_argument("--after", default="", metavar="KEY", help="only keys behind it")
+    parser.add_argument("--limit", type=limit, default=0, metavar="N", help="most keys (default: all)")
+    parser.add_argument("--values", action="store_true", help="show the values too (JSON has them always)")
+
+
+async def run(arguments: argparse.Namespace, context: Context) -> int:
+    """List."""
+    async with connected(arguments, context, topic=arguments.topic) as client:
+        async for record in client.range(
+            arguments.topic,
+            key_prefix=os.fsencode(arguments.prefix),
+            after_key=os.fsencode(arguments.after),
+            limit=arguments.limit,
+        ):
+            key = shown_bytes(record.key)
+            text = f"{key}  {shown_bytes(record.data, 200)}" if arguments.values else key
+            context.output.say(text, record_fields(record))
+    return EXIT_OK

@@ -1,0 +1,1 @@
+"""Commands on topics and folds."""

@@ -1,0 +1,1 @@
+"""Writers, checks, scene."""

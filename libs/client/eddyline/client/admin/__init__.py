@@ -1,0 +1,1 @@
+"""Topics, sources, KV, artifacts, status."""

@@ -1,0 +1,1 @@
+"""A fold in one file at an edge node."""

@@ -1,0 +1,167 @@
+"""Reads of the fold at the store: some keys, a range, a key as it was, and its revisions.
+
+A fold of one's own (`LocalFold`, of `local_fold.py`) has its name here too.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final
+
+from eddyline.client.append.checked import check_bytes, check_each_bytes
+from eddyline.client.local_fold.local_fold import LocalFold, open_fold, read_fold
+from eddyline.client.transport.call import CALL_TIMEOUT_S, STREAM_RETRYABLE, domain_errors
+from eddyline.client.transport.items import Items, read_once
+from eddyline.core.codec.records import gap_from_pb, record_from_pb
+from eddyline.core.codec.state import fold_state_from_pb
+from eddyline.core.errors import EddylineError, KeyNotFound
+from eddyline.core.model.read import EntryPage, FoldState
+from eddyline.v1 import fold_pb2, types_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+
+    from eddyline.client.transport.call import Retry
+    from eddyline.client.watch.events import Position
+    from eddyline.core.records.record import Gap, Record
+    from eddyline.v1.fold_pb2_grpc import FoldServiceStub
+
+__all__ = ["LocalFold", "get_entries", "get_entry_at", "key_history", "open_fold", "range_entries", "read_fold"]
+
+RANGE_TIMEOUT_S: Final = 300.0
+"""A range's view lives at most this long at the store."""
+HISTORY_S: Final = 300.0
+"""Elsewhere unbounded: a stream whose store hangs waits for ever. A longer history is asked for again at its place."""
+
+
+async def get_entries(
+    stub: FoldServiceStub, topic: str, keys: Sequence[bytes], *, min_seq: int, retry: Retry
+) -> EntryPage:
+    """Read keys at one point, answered in their order; None = not live.
+
+    Raises:
+        EddylineError: TopicNotFound, NotKv, FoldBehind, InvalidArgument (more than 10 000 keys).
+    """
+    check_each_bytes("keys", keys)
+    request = fold_pb2.BatchGetEntriesRequest(topic=topic, keys=keys, min_seq=min_seq)
+    answer = await retry.run(lambda left_s: stub.BatchGetEntries(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S)
+    entries = tuple(record_from_pb(maybe.entry) if maybe.HasField("entry") else None for maybe in answer.entries)
+    return EntryPage(fold_state_from_pb(answer.state), entries)
+
+
+@read_once("range")
+async def range_entries(
+    stub: FoldServiceStub, topic: str, *, key_prefix: bytes, after_key: bytes, limit: int, min_seq: int
+) -> AsyncGenerator[Record, None]:
+    """Yield live entries in byte order of their keys, all at one point.
+
+    Raises:
+        EddylineError: TopicNotFound, NotKv, FoldBehind, TooManyScans, ScanExpired, and a store that went away: what
+            came so far is of a point that is gone, so a range does not resume.
+    """
+    check_bytes(key_prefix=key_prefix, after_key=after_key)
+    request = fold_pb2.RangeEntriesRequest(
+        topic=topic,
+        key_prefix=key_prefix,
+        after_key=after_key,
+        limit=limit,
+        min_seq=min_seq,
+        format=types_pb2.BATCH_FORMAT_ROWS,
+    )
+    call = stub.RangeEntries(request, timeout=RANGE_TIMEOUT_S)
+    try:
+        with domain_errors():
+            async for answer in call:
+                for record in answer.rows.records:
+                    yield record_from_pb(record)
+    finally:
+        call.cancel()
+
+
+async def get_entry_at(
+    stub: FoldServiceStub, topic: str, key: bytes, *, at_seq: int | None, at_time_ms: int | None, retry: Retry
+) -> EntryPage:
+    """Read a key as it was, by exactly one of the two: one entry, None = not live then.
+
+    Raises:
+        EddylineError: TopicNotFound, NotKv, CursorAhead, TimeNotReached, HistoryGone, FoldLost, DataCorrupt.
+    """
+    assert (at_seq is None) is not (at_time_ms is None)
+    check_bytes(key=key)
+    request = fold_pb2.GetEntryRequest(topic=topic, key=key)
+    if at_seq is not None:
+        request.at_seq = at_seq
+    if at_time_ms is not None:
+        request.at_time_ms = at_time_ms
+    try:
+        answer = await retry.run(lambda left_s: stub.GetEntry(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S)
+    except KeyNotFound as error:
+        point = error.metadata.get("foldSeq", "")
+        return EntryPage(FoldState(int(point) if point.isdecimal() else 0, 0), (None,))
+    return EntryPage(fold_state_from_pb(answer.state), (record_from_pb(answer.entry),))
+
+
+def key_history(
+    stub: FoldServiceStub,
+    topic: str,
+    key: bytes,
+    *,
+    after: Position,
+    limit: int,
+    epoch_now: Callable[[], Awaitable[int]],
+    retry: Retry,
+) -> Items[Record | Gap]:
+    """Yield the revisions of a key, oldest first, gaps in their places; resumed where it breaks off.
+
+    `epoch_now`: of the topic as it is, asked once where `after` has none, so that a resume does not go on in a successor.
+    Whoever breaks off closes it.
+
+    Raises:
+        EddylineError: TopicNotFound, NotKv, EpochMismatch, CursorAhead, DataCorrupt; an unreachable store after a while.
+    """
+    check_bytes(key=key)
+    request = fold_pb2.KeyHistoryRequest(
+        topic=topic,
+        key=key,
+        after_seq=after.seq,
+        epoch=after.epoch,
+        limit=limit,
+        format=types_pb2.BATCH_FORMAT_ROWS,
+    )
+
+    async def begin() -> AsyncGenerator[Record | Gap, None]:
+        if not request.epoch:
+            request.epoch = await epoch_now()
+        async with aclosing(_revisions(stub, request, limited=limit > 0, retry=retry)) as items:
+            async for item in items:
+                yield item
+
+    return Items(begin)
+
+
+async def _revisions(
+    stub: FoldServiceStub, request: fold_pb2.KeyHistoryRequest, *, limited: bool, retry: Retry
+) -> AsyncGenerator[Record | Gap, None]:
+    """Yield what `request` asks for; it moves behind what was yielded."""
+    tries = retry.tries(timeout_s=CALL_TIMEOUT_S, retryable=STREAM_RETRYABLE)
+    while not limited or request.limit > 0:
+        call = stub.KeyHistory(request, timeout=HISTORY_S)
+        try:
+            with domain_errors():
+                async for answer in call:
+                    if answer.next_after_seq != request.after_seq:
+                        tries.went_on()
+                    request.after_seq = answer.next_after_seq
+                    if answer.WhichOneof("item") == "gap":
+                        yield gap_from_pb(answer.gap)
+                    for record in answer.rows.records:
+                        yield record_from_pb(record)
+                        request.limit -= limited
+                return
+        except EddylineError as error:
+            failure = error
+        finally:
+            call.cancel()
+        if limited and not request.limit:
+            return
+        await tries.wait(failure)

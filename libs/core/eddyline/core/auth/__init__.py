@@ -1,0 +1,1 @@
+"""Who may call what; keys, scopes, quotas, audit."""

@@ -1,0 +1,225 @@
+"""The keys file: who may call, in TOML, as values.
+
+    [[key]]
+    name = "orders-writer"                 # who it is: in audit lines, and for callers behind a role
+    sha256 = "…"                           # of the secret, 64 hex digits; the secret itself is nowhere
+    scopes = ["read", "write"]             # read, write, delete, admin; role for the cluster's own roles
+    prefixes = ["orders."]                 # names of topics, sources and buckets; left out = all
+
+or `certificate = "…"` in place of, or beside, `sha256`: a name of a client's certificate, which is its common name, or of
+its alternative names a URI as it is (`spiffe://example.org/ns/prod/sa/billing`) or a DNS name with `dns:` before it. And
+quotas of this key alone: `requests_max`, `watches_max`, 0 = none. `eddyline key new` makes a secret and its table.
+
+I1: no secret is in any text that we make: not in the file, an error, a log, a repr. I2: a file is taken whole or not at
+all: unknown fields, doubles, unknown scopes, no keys at all are refused, by the key's name.
+A secret is looked up by its digest, which nobody can steer, and compared in constant time.
+Threads: pure functions and immutable values.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+import tomllib
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from eddyline.core.auth.grant import Grant, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+KEYS_BYTES_MAX: Final = 4 << 20
+KEYS_MAX: Final = 10_000
+"""Each is some 400 bytes here; more tenants than that want more clusters."""
+PREFIXES_MAX: Final = 64
+PREFIXES_BYTES_MAX: Final = 4 << 10
+"""A key's prefixes travel with each call that a role makes for its caller, in metadata of 8 KiB."""
+QUOTA_MAX: Final = 1_000_000
+SECRET_PREFIX: Final = "edl_"
+"""So that scanners for leaked secrets know one."""
+SECRET_BYTES: Final = 32
+SECRET_CHARS_MAX: Final = 1_024
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:-]{0,127}")
+_PREFIX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
+_DIGEST: Final = re.compile(r"[0-9a-fA-F]{64}")
+_CERTIFICATE_CHARS_MAX: Final = 2_048
+"""SPIFFE's longest id. Common names have up to 64 characters, DNS names 253."""
+_DNS: Final = "dns:"
+_QUALIFIED: Final = re.compile(r"dns:.*|[A-Za-z][A-Za-z0-9+.-]*://.+", re.DOTALL)
+_FIELDS: Final = frozenset(("name", "sha256", "certificate", "scopes", "prefixes", "requests_max", "watches_max"))
+
+
+class MalformedKeys(Exception):
+    """The file is not taken; the message says where and why, and shows nothing of a secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    digest: bytes = field(repr=False)
+    grant: Grant
+
+
+class KeyRing:
+    """Keys by what callers show. Immutable."""
+
+    def __init__(self, by_digest: Mapping[bytes, Grant], by_certificate: Mapping[str, Grant]) -> None:
+        self._entries = {digest: _Entry(digest, grant) for digest, grant in by_digest.items()}
+        self._by_certificate = dict(by_certificate)
+
+    def __len__(self) -> int:
+        return len(self.grants())
+
+    def grants(self) -> dict[str, Grant]:
+        """All of them, by name."""
+        found = (*(entry.grant for entry in self._entries.values()), *self._by_certificate.values())
+        return {grant.name: grant for grant in found}
+
+    def of_secret(self, secret: str) -> Grant | None:
+        """Whose secret it is."""
+        return self.of_digest(digest_of(secret))
+
+    def of_digest(self, digest: bytes) -> Grant | None:
+        """The same of its digest."""
+        entry = self._entries.get(digest)
+        return entry.grant if entry is not None and hmac.compare_digest(entry.digest, digest) else None
+
+    def of_certificate(self, name: str) -> Grant | None:
+        """Whose certificate it is, by one of its names (`certificate_names`)."""
+        return self._by_certificate.get(name)
+
+
+def certificate_names(*, common_name: str = "", uris: Sequence[str] = (), dns: Sequence[str] = ()) -> list[str]:
+    """Names of a verified certificate as the keys file writes them, in the order in which they are looked up."""
+    names = [common_name] if common_name and not _QUALIFIED.fullmatch(common_name) else []
+    names += [uri for uri in uris if _QUALIFIED.fullmatch(uri) and not uri.startswith(_DNS)]
+    return names + [_DNS + name for name in dns]
+
+
+def digest_of(secret: str) -> bytes:
+    """What is kept of a secret."""
+    return sha256(secret.encode("utf-8", "surrogateescape")).digest()
+
+
+def new_secret() -> str:
+    """A secret that nobody guesses."""
+    return SECRET_PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+
+
+def parse_secret(content: bytes) -> str:
+    """Read what a file of one secret holds.
+
+    Raises:
+        MalformedKeys.
+    """
+    secret = content.decode("utf-8-sig", "replace").strip()
+    if not 0 < len(secret) <= SECRET_CHARS_MAX or not secret.isascii() or not secret.isprintable() or " " in secret:
+        raise MalformedKeys("is not one line with a secret, printable and without spaces")
+    return secret
+
+
+def parse_keys(text: str) -> KeyRing:
+    """Read a keys file.
+
+    Raises:
+        MalformedKeys.
+    """
+    try:
+        loaded = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        # Its words may quote what stands there.
+        place = re.search(r"line \d+, column \d+|end of document", str(error))
+        _malformed("", f"is not TOML ({place.group() if place else 'unreadable'})")
+    except RecursionError:
+        _malformed("", "is not TOML that anybody writes")
+    tables = loaded.pop("key", None)
+    if loaded:
+        _malformed("", f"has {', '.join(sorted(loaded))!r}; there are only [[key]] tables")
+    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
+        _malformed("", "has no [[key]] table: nobody could call")
+    if len(tables) > KEYS_MAX:
+        _malformed("", f"has {len(tables)} keys, at most {KEYS_MAX}")
+    by_digest: dict[bytes, Grant] = {}
+    by_certificate: dict[str, Grant] = {}
+    names: set[str] = set()
+    for number, table in enumerate(tables, 1):
+        grant = _grant(table, number)
+        if grant.name in names:
+            _malformed(grant.name, "is there twice")
+        names.add(grant.name)
+        digest, certificate = _digest(table, grant.name), _certificate(table, grant.name)
+        if digest is None and not certificate:
+            _malformed(grant.name, "has neither sha256 nor certificate")
+        if digest is not None and by_digest.setdefault(digest, grant) is not grant:
+            _malformed(grant.name, f"has the sha256 of {by_digest[digest].name}")
+        if certificate and by_certificate.setdefault(certificate, grant) is not grant:
+            _malformed(grant.name, f"has the certificate of {by_certificate[certificate].name}")
+    return KeyRing(by_digest, by_certificate)
+
+
+def _grant(table: dict[str, object], number: int) -> Grant:
+    name = table.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        _malformed(f"number {number}", "has no name of letters, digits and ._@:-, at most 128 of them")
+    unknown = sorted(set(table) - _FIELDS)
+    if unknown:
+        _malformed(name, f"has the unknown field {unknown[0]!r}; known are {', '.join(sorted(_FIELDS))}")
+    scopes = _texts(table, "scopes", name)
+    known = {scope.value: scope for scope in Scope}
+    for scope in scopes:
+        if scope not in known:
+            _malformed(name, f"has the scope {scope[:40]!r}, which is none of {', '.join(known)}")
+    if not scopes:
+        _malformed(name, "has no scopes")
+    prefixes = _texts(table, "prefixes", name)
+    if "prefixes" in table and not prefixes:
+        _malformed(name, "has an empty list of prefixes; left out means all names")
+    for prefix in prefixes:
+        if not _PREFIX.fullmatch(prefix):
+            _malformed(name, f"has the prefix {prefix[:40]!r}, which no name begins with")
+    if len(prefixes) > PREFIXES_MAX or sum(map(len, prefixes)) > PREFIXES_BYTES_MAX:
+        _malformed(name, f"has more than {PREFIXES_MAX} prefixes, or more than {PREFIXES_BYTES_MAX} bytes of them")
+    grant_scopes = frozenset(known[scope] for scope in scopes)
+    if Scope.ROLE in grant_scopes and prefixes:
+        _malformed(name, "is a role's and has prefixes; roles serve all names")
+    requests_max, watches_max = _quota(table, "requests_max", name), _quota(table, "watches_max", name)
+    return Grant(name, grant_scopes, tuple(dict.fromkeys(prefixes)), requests_max, watches_max)
+
+
+def _texts(table: dict[str, object], field_name: str, name: str) -> list[str]:
+    value = table.get(field_name, [])
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        _malformed(name, f"has {field_name} that are no list of texts")
+    return value
+
+
+def _quota(table: dict[str, object], field_name: str, name: str) -> int | None:
+    value = table.get(field_name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= QUOTA_MAX:
+        _malformed(name, f"has a {field_name} that is not a whole number of 0 to {QUOTA_MAX}")
+    return value
+
+
+def _digest(table: dict[str, object], name: str) -> bytes | None:
+    value = table.get("sha256")
+    if value is None:
+        return None
+    if not isinstance(value, str) or not _DIGEST.fullmatch(value):
+        _malformed(name, "has a sha256 that is not 64 hex digits")
+    return bytes.fromhex(value)
+
+
+def _certificate(table: dict[str, object], name: str) -> str:
+    value = table.get("certificate", "")
+    if not isinstance(value, str) or len(value) > _CERTIFICATE_CHARS_MAX or ("certificate" in table and not value):
+        _malformed(name, f"has a certificate that is no name of 1 to {_CERTIFICATE_CHARS_MAX} characters")
+    return value
+
+
+def _malformed(name: str, why: str) -> NoReturn:
+    raise MalformedKeys(f"key {name} {why}" if name else why)

@@ -1,0 +1,1 @@
+"""Protobuf and row bytes to and from the model."""

@@ -1,0 +1,137 @@
+"""Deletes, erasure, look-ups by time, and checks of folds to and from protobuf.
+
+Requests are checked here where a field alone tells that it is wrong; what they mean together is judged by
+`eddyline.core.model.deletion`. Only the `rpc`, link and client modules import this: protobuf stays at the edge.
+"""
+
+from __future__ import annotations
+
+from eddyline.core.codec.state import fold_state_from_pb, fold_state_to_pb
+from eddyline.core.errors import InvalidArgument
+from eddyline.core.model.deletion import DeleteResult, EraseProgress
+from eddyline.core.model.fold_check import FoldSettled, FoldVerdict, VerifyProgress
+from eddyline.core.model.read import SeqFound
+from eddyline.core.records.match import Match, MatchField, MatchKind
+from eddyline.v1 import fold_pb2, log_pb2, topic_pb2
+
+
+def match_to_pb(match: Match) -> log_pb2.RecordMatch:
+    """Which records a delete means."""
+    return log_pb2.RecordMatch(
+        field=match.field.value,  # type: ignore[arg-type]  # the stub asks for its own enum, the class takes numbers
+        kind=match.kind.value,  # type: ignore[arg-type]  # as above
+        value=match.value,
+    )
+
+
+def match_from_pb(match: log_pb2.RecordMatch) -> Match:
+    """Which records a delete means.
+
+    Raises:
+        InvalidArgument: the field or the kind is unset, or none of the contract's.
+    """
+    try:
+        field = MatchField(match.field)
+    except ValueError as error:
+        message = f"a match is by key or by tag, not by field {match.field}"
+        raise InvalidArgument(message, field="match.field", matchField=match.field) from error
+    try:
+        kind = MatchKind(match.kind)
+    except ValueError as error:
+        message = f"a match is EQ or PREFIX, not kind {match.kind}"
+        raise InvalidArgument(message, field="match.kind", matchKind=match.kind) from error
+    return Match(field, kind, match.value)
+
+
+def delete_result_to_pb(result: DeleteResult) -> log_pb2.DeleteRecordsResponse:
+    """What a delete did."""
+    return log_pb2.DeleteRecordsResponse(
+        deleted_count=result.deleted_count,
+        earliest_seq=result.earliest_seq,
+        head_seq=result.head_seq,
+        epoch=result.epoch,
+    )
+
+
+def delete_result_from_pb(answer: log_pb2.DeleteRecordsResponse) -> DeleteResult:
+    """What a delete did."""
+    return DeleteResult(answer.deleted_count, answer.earliest_seq, answer.head_seq, answer.epoch)
+
+
+def erase_progress_to_pb(progress: EraseProgress) -> topic_pb2.EraseTopicResponse:
+    """How far an erasure is."""
+    return topic_pb2.EraseTopicResponse(
+        done_bytes=progress.done_bytes, total_bytes=progress.total_bytes, erased=progress.erased
+    )
+
+
+def erase_progress_from_pb(answer: topic_pb2.EraseTopicResponse) -> EraseProgress:
+    """How far an erasure is."""
+    return EraseProgress(answer.done_bytes, answer.total_bytes, answer.erased)
+
+
+def seq_found_to_pb(found: SeqFound) -> log_pb2.FindSeqResponse:
+    """Where a time lies."""
+    return log_pb2.FindSeqResponse(
+        seq=found.seq,
+        found=found.found,
+        head_seq=found.head_seq,
+        earliest_seq=found.earliest_seq,
+        epoch=found.epoch,
+    )
+
+
+def seq_found_from_pb(answer: log_pb2.FindSeqResponse) -> SeqFound:
+    """Where a time lies."""
+    return SeqFound(answer.seq, answer.found, answer.head_seq, answer.earliest_seq, answer.epoch)
+
+
+def verify_step_to_pb(step: VerifyProgress | FoldVerdict) -> fold_pb2.VerifyFoldResponse:
+    """How far a check of a fold is, or what it found."""
+    if isinstance(step, VerifyProgress):
+        progress = fold_pb2.VerifyProgress(
+            replayed_seq=step.replayed_seq, target_seq=step.target_seq, compared_count=step.compared_count
+        )
+        return fold_pb2.VerifyFoldResponse(progress=progress)
+    verdict = fold_pb2.FoldVerdict(
+        fold_seq=step.fold_seq,
+        base_seq=step.base_seq,
+        entry_count=step.entry_count,
+        differing_count=step.differing_count,
+        findings=step.findings,
+    )
+    return fold_pb2.VerifyFoldResponse(verdict=verdict)
+
+
+def verify_step_from_pb(answer: fold_pb2.VerifyFoldResponse) -> VerifyProgress | FoldVerdict | None:
+    """How far a check of a fold is, or what it found; None = a step that this version does not know."""
+    match answer.WhichOneof("step"):
+        case "progress":
+            progress = answer.progress
+            return VerifyProgress(progress.replayed_seq, progress.target_seq, progress.compared_count)
+        case "verdict":
+            verdict = answer.verdict
+            return FoldVerdict(
+                verdict.fold_seq,
+                verdict.base_seq,
+                verdict.entry_count,
+                verdict.differing_count,
+                tuple(verdict.findings),
+            )
+        case _:
+            return None
+
+
+def settled_to_pb(settled: FoldSettled) -> fold_pb2.SettleFoldResponse:
+    """What became of a lost fold."""
+    return fold_pb2.SettleFoldResponse(
+        settled=settled.settled,
+        base_seq=settled.base_seq,
+        log_first_seq=settled.log_first_seq,
+        state=fold_state_to_pb(settled.state),
+    )
+
+
+def settled_from_pb(answer: fold_pb2.SettleFoldResponse) -> FoldSettled:
+    """What became of a lost fold."""
+    return FoldSettled(answer.settled, answer.base_seq, answer.log_first_seq, fold_state_from_pb(answer.state))

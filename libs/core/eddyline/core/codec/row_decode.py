@@ -1,0 +1,328 @@
+"""Rows on the wire to a `Batch`, a field of all records at a time: no object is made of any record.
+
+    RecordBatch = (0x0A length Record)*        Record, MetaEntry = (tag value)*, by protobuf's rules
+
+Records of one shape are read as a grid (`eddyline.core.codec.row_grid`). All others are walked in step: of the tags that
+come next in each, the smallest is read in every record that has it, so that records in the order serializers write take one
+round a field, and an entry of meta one round. By protobuf's rules the last of a repeated scalar wins and unknown fields
+are passed over.
+
+I1: what comes back is what protobuf's objects would give, canonical.
+I2: None = not judged here, the caller goes on with protobuf's objects, which have the errors: malformed bytes, tags of two
+    bytes and more, groups, repeated texts, ops beyond a byte, too many entries, too many rounds.
+I3: more records than any batch has are refused as they are counted: an empty one takes 2 bytes, and 147 as an object.
+Threads: pure functions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from eddyline.core.codec.row_grid import read_grid
+from eddyline.core.codec.varint import NotTaken, gather, padded, read_varints, scatter
+from eddyline.core.errors import BatchTooLarge
+from eddyline.core.model.read import EXAMINED_RECORDS_MAX
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.column import COLUMN_BYTES_END, Column, sizes_to_offsets
+from eddyline.core.records.record import APPEND_RECORDS_MAX, META_ENTRIES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from eddyline.core.codec.row_grid import Grid
+
+ROUNDS_MAX: Final = 2 * META_ENTRIES_MAX
+"""Ten fields, one of them with up to 64 entries. A round takes about 20 us: without a bound a record of a million tiny
+fields would hold the loop for 20 s."""
+
+_RECORD_TAG: Final = 0x0A
+_SEQ, _TS_MS, _SOURCE_TS_NS, _OP = 0x08, 0x10, 0x18, 0x20
+_KEY, _DATA, _TAG, _NODE, _META, _VERSION = 0x2A, 0x32, 0x3A, 0x42, 0x4A, 0x52
+_NUMBERS: Final = (_SEQ, _TS_MS, _SOURCE_TS_NS, _OP)
+_CELLS: Final = (_KEY, _DATA, _TAG, _NODE, _VERSION)
+_TEXTS: Final = (_TAG, _NODE)
+_ENTRY_NAME, _ENTRY_VALUE = 0x0A, 0x12
+_VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
+_FIXED_SIZES: Final = {_FIXED_64: 8, _FIXED_32: 4}
+_NAME_BYTES_MAX: Final = 0xFFFF
+_LENGTH_BYTES_MAX: Final = 5
+"""Protobuf refuses lengths of more bytes, however small the number is."""
+
+
+class _Found(NamedTuple):
+    """One field of the messages `rows`: its numbers, or its lengths and where its bytes are."""
+
+    tag: int
+    rows: NDArray[np.int64]
+    numbers: NDArray[np.uint64]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+
+class _Parts(NamedTuple):
+    """Fields of all records by their tags; columns by I1 and I2 of `eddyline.core.records.column`."""
+
+    record_count: int
+    numbers: dict[int, NDArray[np.uint64]]
+    columns: dict[int, Column]
+
+
+class _Spans(NamedTuple):
+    """One field of bytes, of every message."""
+
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    present: NDArray[np.bool_]
+
+
+def decode_rows(data: bytes, *, default_op: int, walked_min: int = 0) -> Batch | None:
+    """The batch of a serialized RecordBatch; its ops are `default_op` where they are unset. None: see I2, and where less
+    than `walked_min` records are not of one shape.
+
+    Raises:
+        BatchTooLarge: see I3.
+    """
+    if not data:
+        return Batch(0)
+    try:
+        grid = read_grid(data, number_tags=_NUMBERS, cell_tags=_CELLS)
+        return _batch(_walked(data, walked_min) if grid is None else _of_grid(grid), default_op)
+    except NotTaken:
+        return None
+
+
+def _batch(parts: _Parts, default_op: int) -> Batch:
+    numbers, columns = parts.numbers, parts.columns
+    return Batch(
+        parts.record_count,
+        seqs=_fixed(numbers.get(_SEQ)),
+        ts_ms_each=_fixed(numbers.get(_TS_MS)),
+        ops=_ops(numbers.get(_OP), parts.record_count, default_op),
+        source_ts_ns=_fixed(numbers.get(_SOURCE_TS_NS)),
+        key=columns.get(_KEY),
+        data=columns.get(_DATA),
+        tag=_text(columns.get(_TAG)),
+        node=_text(columns.get(_NODE)),
+        meta=columns.get(_META),
+        version=columns.get(_VERSION),
+    ).canonical()
+
+
+def _of_grid(grid: Grid) -> _Parts:
+    columns = {
+        tag: Column((np.arange(grid.record_count + 1, dtype="<u4") * np.uint32(size)).tobytes(), values)
+        for tag, (size, values) in grid.cells.items()
+    }
+    return _Parts(grid.record_count, grid.numbers, columns)
+
+
+def _walked(data: bytes, walked_min: int) -> _Parts:
+    starts, ends = _records(data)
+    count = len(starts)
+    if count < walked_min:
+        raise NotTaken
+    numbers: dict[int, NDArray[np.uint64]] = {}
+    spans: dict[int, _Spans] = {}
+    metas: list[_Found] = []
+    for found in _fields(data, starts, ends):
+        if found.tag in _NUMBERS:
+            numbers.setdefault(found.tag, np.zeros(count, dtype=np.uint64))[found.rows] = found.numbers
+        elif found.tag in _CELLS:
+            _put(spans.setdefault(found.tag, _no_spans(count)), found, text=found.tag in _TEXTS)
+        elif found.tag == _META:
+            metas.append(found)
+    columns = {tag: _column(data, spans[tag], absence=tag != _VERSION) for tag in spans}
+    if metas:
+        columns[_META] = _meta(data, metas, count)
+    return _Parts(count, numbers, columns)
+
+
+def _records(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where each record begins and ends, without its tag and length."""
+    total = len(data)
+    starts: list[int] = []
+    sizes: list[int] = []
+    at = 0
+    try:
+        for _ in range(EXAMINED_RECORDS_MAX):
+            if at == total:
+                break
+            if data[at] != _RECORD_TAG:
+                raise NotTaken
+            size, at = data[at + 1], at + 2
+            if size >= 0x80:
+                if data[at] < 0x80:
+                    size, at = size & 0x7F | data[at] << 7, at + 1
+                else:
+                    size, at = _long_size(data, at, size)
+            starts.append(at)
+            sizes.append(size)
+            at += size
+    except IndexError as error:
+        raise NotTaken from error
+    if at < total:
+        raise BatchTooLarge(
+            f"more than {EXAMINED_RECORDS_MAX} records, at most {APPEND_RECORDS_MAX} an append",
+            count=EXAMINED_RECORDS_MAX,
+            limit=APPEND_RECORDS_MAX,
+        )
+    if at > total:
+        raise NotTaken
+    begin = np.array(starts, dtype=np.int64)
+    return begin, begin + np.array(sizes, dtype=np.int64)
+
+
+def _long_size(data: bytes, at: int, size: int) -> tuple[int, int]:
+    """A size of 2 to 4 bytes, the first of which is read already, and where it stops. Longer ones: no record has them."""
+    size &= 0x7F
+    for shift in (7, 14, 21):
+        byte = data[at]
+        at += 1
+        size |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return size, at
+    raise NotTaken
+
+
+def _fields(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[_Found]:
+    """The fields of all messages, one tag a round, in each message in its order."""
+    raw = padded(data)
+    rows, at = np.arange(len(starts)), starts
+    for _ in range(ROUNDS_MAX):
+        going_on = at < ends
+        if not going_on.all():
+            rows, at, ends = rows[going_on], at[going_on], ends[going_on]
+            if not len(rows):
+                return
+        tags = raw[at]
+        tag = int(tags[0])
+        chosen = None
+        if (tags == tag).all():
+            found = _field(raw, tag, rows, at + 1, ends)
+        else:
+            tag = int(tags.min())
+            chosen = np.flatnonzero(tags == tag)
+            found = _field(raw, tag, rows[chosen], at[chosen] + 1, ends[chosen])
+        yield found
+        if chosen is None:
+            at = found.ends
+        else:
+            at = at.copy()
+            at[chosen] = found.ends
+    if (at < ends).any():
+        raise NotTaken
+
+
+def _field(
+    raw: NDArray[np.uint8], tag: int, rows: NDArray[np.int64], at: NDArray[np.int64], limits: NDArray[np.int64]
+) -> _Found:
+    """The field of this tag that each message has next, its value at `at`."""
+    if not 0x08 <= tag < 0x80:
+        raise NotTaken
+    wire_type = tag & 7
+    if wire_type == _VARINT:
+        numbers, at = read_varints(raw, at)
+    elif wire_type == _BYTES:
+        numbers, at = read_varints(raw, at, bytes_max=_LENGTH_BYTES_MAX)
+    elif wire_type in _FIXED_SIZES:
+        numbers = np.full(len(rows), _FIXED_SIZES[wire_type], dtype=np.uint64)
+    else:
+        raise NotTaken
+    ends = at
+    if wire_type != _VARINT:
+        if numbers.max() >= COLUMN_BYTES_END:
+            raise NotTaken
+        ends = at + numbers.view(np.int64)
+    if (ends > limits).any():
+        raise NotTaken
+    return _Found(tag, rows, numbers, at, ends)
+
+
+def _no_spans(count: int) -> _Spans:
+    zeros = np.zeros((2, count), dtype=np.int64)
+    return _Spans(zeros[0], zeros[1], np.zeros(count, dtype=np.bool_))
+
+
+def _put(spans: _Spans, found: _Found, *, text: bool) -> None:
+    if text and spans.present[found.rows].any():
+        raise NotTaken  # the earlier one would have to be UTF-8 too
+    spans.starts[found.rows] = found.starts
+    spans.sizes[found.rows] = found.numbers.view(np.int64)
+    spans.present[found.rows] = True
+
+
+def _fixed(numbers: NDArray[np.uint64] | None) -> bytes | None:
+    return None if numbers is None else numbers.tobytes()
+
+
+def _ops(numbers: NDArray[np.uint64] | None, count: int, default_op: int) -> bytes:
+    if numbers is None:
+        return bytes([default_op]) * count
+    if (numbers > 0xFF).any():
+        raise NotTaken
+    return np.where(numbers == 0, default_op, numbers).astype(np.uint8).tobytes()
+
+
+def _column(data: bytes, spans: _Spans, *, absence: bool) -> Column:
+    offsets = sizes_to_offsets(spans.sizes.astype(np.uint32))
+    validity = np.packbits(spans.present, bitorder="little").tobytes() if absence else None
+    return Column(offsets, gather(data, spans.starts, spans.sizes), validity)
+
+
+def _text(column: Column | None) -> Column | None:
+    if column is not None:
+        _check_text(bytes(column.values), np.frombuffer(column.offsets, dtype="<u4")[:-1])
+    return column
+
+
+def _check_text(values: bytes, starts: NDArray[np.uint32]) -> None:
+    """The cells together are UTF-8 and none begins within a character, so each is."""
+    try:
+        length = len(str(values, "utf-8"))
+    except UnicodeDecodeError as error:
+        raise NotTaken from error
+    if length != len(values):
+        raw = np.frombuffer(values, dtype=np.uint8)
+        if ((raw[starts[starts < len(raw)]] & 0xC0) == 0x80).any():
+            raise NotTaken
+
+
+def _meta(data: bytes, found: list[_Found], count: int) -> Column:
+    """The entries of all records as cells of `eddyline.core.records.meta`."""
+    owners = np.concatenate([part.rows for part in found])
+    order = np.argsort(owners, kind="stable")
+    starts = np.concatenate([part.starts for part in found])[order]
+    ends = np.concatenate([part.ends for part in found])[order]
+    entries_each = np.bincount(owners, minlength=count)
+    if entries_each.max() > META_ENTRIES_MAX:
+        raise NotTaken
+    names, values = _no_spans(len(order)), _no_spans(len(order))
+    for part in _fields(data, starts, ends):
+        if part.tag == _ENTRY_NAME:
+            _put(names, part, text=True)
+        elif part.tag == _ENTRY_VALUE:
+            _put(values, part, text=False)
+    if names.sizes.max() > _NAME_BYTES_MAX:
+        raise NotTaken
+    name_starts = (np.cumsum(names.sizes) - names.sizes).astype(np.uint32)
+    _check_text(gather(data, names.starts, names.sizes), name_starts)
+    sizes = names.sizes + values.sizes + 6
+    bounds = np.concatenate(([0], np.cumsum(sizes)))
+    at = bounds[:-1]
+    cells = bytearray(int(bounds[-1]))
+    out = np.frombuffer(cells, dtype=np.uint8)
+    _write_little_endian(out, at, names.sizes, 2)
+    scatter(cells, at + 2, data, names.starts, names.sizes)
+    _write_little_endian(out, at + 2 + names.sizes, values.sizes, 4)
+    scatter(cells, at + 6 + names.sizes, data, values.starts, values.sizes)
+    ends_of_cells = np.concatenate(([0], np.cumsum(entries_each)))
+    return Column(bounds[ends_of_cells].astype("<u4").tobytes(), bytes(cells), None)
+
+
+def _write_little_endian(out: NDArray[np.uint8], at: NDArray[np.int64], numbers: NDArray[np.int64], width: int) -> None:
+    for byte in range(width):
+        out[at + byte] = (numbers >> (8 * byte)) & 0xFF

@@ -1,0 +1,1 @@
+"""Calls passed on to the owning shard."""

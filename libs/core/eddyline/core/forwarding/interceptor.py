@@ -1,0 +1,255 @@
+"""The gate that sends a call to the shard it belongs to: forwarded once, and never answered wrongly.
+
+A store of a cluster with several shards has it, with its own index: what it owns passes to its handlers, what another owns
+is passed on by `eddyline.core.forwarding.shards`. Ingest and delivery have it for the calls of the stores that they take;
+they own nothing. What is passed on is the message as it came; it was parsed here all the same, since access and audit look
+into it.
+I1: a call is passed on once: one that bears the mark is answered here or is WRONG_SHARD, so that roles that disagree about
+the shards make no circle. I2: nothing that names a topic of another shard reaches a handler.
+Where a source is only its shard knows: the others are asked, and only if all of them say no is it SOURCE_NOT_FOUND.
+Two sources of one name can be made on two shards if that is asked for at the same moment; the name then means either.
+Order: behind access and the gate between clusters, next to the handlers. A cluster of one shard has none of it.
+Threading: event loop.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import grpc
+
+from eddyline.core.errors import WrongShard
+from eddyline.core.forwarding.list_topics import list_topics
+from eddyline.core.forwarding.routes import ROUTES, Place, source_of, topic_of
+from eddyline.core.model.sharding import shard_of
+from eddyline.core.transport.cluster_check import FORWARDED_KEY
+from eddyline.core.transport.handler_cache import WrappedHandlers
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+    from typing import Protocol
+
+    from eddyline.core.forwarding.shards import Shards
+
+    Handler = grpc.RpcMethodHandler[Any, Any]
+    Unary = Callable[[Any, Any], Awaitable[Any]]
+    Stream = Callable[[Any, Any], Any]
+
+    class OwnShard(Protocol):
+        """The shard behind a store's handlers."""
+
+        index: int
+
+        async def has_source(self, name: str) -> bool:
+            """True = it keeps a source of this name."""
+
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+class _Received:
+    """What one call has received last, as bytes, until it is passed on."""
+
+    __slots__ = ("is_kept", "is_marked", "message")
+
+    def __init__(self, *, is_marked: bool) -> None:
+        self.is_marked = is_marked
+        self.is_kept = True
+        self.message = b""
+
+    def take(self) -> bytes:
+        message, self.message = self.message, b""
+        return message
+
+    def stay(self) -> None:
+        """It is answered here: nobody wants its bytes."""
+        self.is_kept, self.message = False, b""
+
+
+_RECEIVED: Final[ContextVar[_Received]] = ContextVar("_RECEIVED")
+"""Of the call whose task it is: gRPC decodes in it, or in one that it makes."""
+
+
+class ShardGate(grpc.aio.ServerInterceptor):
+    """Sends calls where they belong. `own` None = the role owns no shard, and takes `methods` only to pass them on."""
+
+    def __init__(self, shards: Shards, *, own: OwnShard | None = None, methods: Collection[str] = ROUTES) -> None:
+        self._shards = shards
+        self._own = own
+        self._own_index = own.index if own is not None else None
+        self._methods = frozenset(method for method in methods if ROUTES[method] is not Place.HERE)
+        self._sending_handlers: WrappedHandlers[Handler] = WrappedHandlers(self._sending)
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Request, Response] | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Request, Response] | None:
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None or method not in self._methods:
+            return handler
+        said = handler_call_details.invocation_metadata or ()
+        _RECEIVED.set(_Received(is_marked=any(key == FORWARDED_KEY for key, _ in said)))
+        return self._sending_handlers.get(handler, method)
+
+    def _sending(self, handler: Handler, method: str) -> Handler:
+        decode, encode = _keeping(handler.request_deserializer), _or_bytes(handler.response_serializer)
+        # The casts: gRPC's types know only synchronous handlers.
+        if handler.unary_unary is not None:
+            unary = self._unary(cast("Unary", handler.unary_unary), method)
+            return grpc.unary_unary_rpc_method_handler(unary, decode, encode)
+        if handler.unary_stream is not None:
+            stream = self._stream(cast("Stream", handler.unary_stream), method)
+            return grpc.unary_stream_rpc_method_handler(stream, decode, encode)
+        assert handler.stream_stream is not None
+        serve = cast("Stream", handler.stream_stream)
+        duplex = self._each(serve, method) if ROUTES[method] is Place.EACH else self._duplex(serve, method)
+        return grpc.stream_stream_rpc_method_handler(duplex, decode, encode)
+
+    def _unary(self, behaviour: Unary, method: str) -> Unary:
+        place = ROUTES[method]
+
+        async def answer(request: Any, context: Any) -> Any:
+            received = _RECEIVED.get()
+            if place is Place.ALL and not received.is_marked:
+                received.stay()
+                here = None if self._own_index is None else (self._own_index, behaviour)
+                return await list_topics(self._shards, request, context, here=here)
+            owner = None if place is Place.ALL else await self._owner(method, request, received)
+            if owner is None:
+                received.stay()
+                return await behaviour(request, context)
+            return await self._shards.unary(owner, method, received.take(), context)
+
+        return answer
+
+    def _stream(self, behaviour: Stream, method: str) -> Stream:
+        def answer(request: Any, context: Any) -> Any:
+            received = _RECEIVED.get()
+            owner = self._owner_of(topic_of(method, request), received)
+            if owner is None:
+                received.stay()
+                return behaviour(request, context)
+            return self._shards.stream(owner, method, received.take(), context)
+
+        return answer
+
+    def _duplex(self, behaviour: Stream, method: str) -> Stream:
+        async def answer(requests: AsyncIterator[Any], context: Any) -> None:
+            received = _RECEIVED.get()
+            # Opened before the first step, as the handler does: a caller may wait for it.
+            await context.send_initial_metadata(())
+            steps = aiter(requests)
+            first = await anext(steps, None)
+            owner = self._owner_of(topic_of(method, first) if first is not None else None, received)
+            if owner is not None:
+                messages = _messages(received, steps, is_empty=first is None)
+                await self._shards.duplex(owner, method, messages, context)
+                return
+            received.stay()
+            await behaviour(_again(first, steps), _Opened(context))
+
+        return answer
+
+    def _each(self, behaviour: Stream, method: str) -> Stream:
+        async def judged(steps: AsyncIterator[Any], received: _Received) -> AsyncGenerator[Any, None]:
+            async for step in steps:
+                topic = topic_of(method, step)
+                if topic and self._owner_of(topic, received) is not None:
+                    raise self._wrong(shard_of(topic, self._shards.count), topic)
+                yield step
+
+        def answer(requests: AsyncIterator[Any], context: Any) -> Any:
+            received = _RECEIVED.get()
+            received.stay()
+            return behaviour(judged(requests, received), context)
+
+        return answer
+
+    async def _owner(self, method: str, request: Any, received: _Received) -> int | None:
+        """Who answers; None = we do."""
+        place = ROUTES[method]
+        source = source_of(method, request)
+        if self._own is None or source is None:
+            return None if place is Place.SOURCE else self._owner_of(topic_of(method, request), received)
+        if await self._own.has_source(source):
+            return None
+        if place is Place.SOURCE:
+            return None if received.is_marked else await self._shards.find_source(source, but=self._own.index)
+        elsewhere = None if received.is_marked else await self._shards.find_source(source, but=self._own.index)
+        return self._owner_of(topic_of(method, request), received) if elsewhere is None else elsewhere
+
+    def _owner_of(self, topic: str | None, received: _Received) -> int | None:
+        """The shard that answers for a topic; None = we do. Without a topic any may say what is wrong.
+
+        Raises:
+            WrongShard: it was passed on to us, and is not ours.
+        """
+        if not topic:
+            return 0 if self._own_index is None else None
+        owner = shard_of(topic, self._shards.count)
+        if owner == self._own_index:
+            return None
+        if received.is_marked:
+            raise self._wrong(owner, topic)
+        return owner
+
+    def _wrong(self, owner: int, topic: str) -> WrongShard:
+        count = self._shards.count
+        if self._own_index is None:
+            message = f"a forwarded call for topic {topic[:300]!r} came to a role that keeps no topics"
+            return WrongShard(message, shardCount=count, ownerIndex=owner)
+        return WrongShard(
+            f"topic {topic[:300]!r} is of shard {owner} of {count}, and this is shard {self._own_index}: the cluster's roles"
+            " disagree about the stores' addresses",
+            shardIndex=self._own_index,
+            shardCount=count,
+            ownerIndex=owner,
+        )
+
+
+class _Opened:
+    """A stream's context whose way out is open already."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    async def send_initial_metadata(self, _metadata: object) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+
+def _keeping(decode: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
+    def keeping(message: bytes) -> Any:
+        received = _RECEIVED.get()
+        if received.is_kept:
+            received.message = message
+        return decode(message) if decode is not None else message
+
+    return keeping
+
+
+def _or_bytes(encode: Callable[[Any], bytes] | None) -> Callable[[Any], bytes]:
+    def encoded(answer: Any) -> bytes:
+        return answer if encode is None or isinstance(answer, bytes) else encode(answer)
+
+    return encoded
+
+
+async def _messages(received: _Received, steps: AsyncIterator[Any], *, is_empty: bool) -> AsyncGenerator[bytes, None]:
+    if not is_empty:
+        yield received.take()
+    async for _step in steps:
+        yield received.take()
+
+
+async def _again(first: Any, steps: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
+    if first is not None:
+        yield first
+    async for step in steps:
+        yield step

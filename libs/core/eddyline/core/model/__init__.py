@@ -1,0 +1,1 @@
+"""Topic, source, reads, deletes: values and rules."""

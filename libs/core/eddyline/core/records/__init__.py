@@ -1,0 +1,1 @@
+"""Record, batch, column: the data model in memory."""

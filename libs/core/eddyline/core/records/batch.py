@@ -1,0 +1,454 @@
+"""`Batch`: records as columns, the unit that crosses every boundary of the cluster.
+
+A producer packs a batch once; the log writes its buffers as they are, the index keeps one entry for it, readers get it
+whole. Rows are made at the edge only: `from_rows` and `to_rows` are the two places that touch records one by one, about
+0.5 us each; all else costs by the batch.
+
+Invariants:
+    I1 a batch is never changed after it is made; its buffers may be shared with other batches and with read-only memory
+       of a frame or a message.
+    I2 what this module makes of canonical batches is canonical (`eddyline.core.records.column`), in `ops` (None = all
+       APPEND) and `source_ts_ns` (None = all 0) too: batches of equal content have equal buffers.
+    I3 `seqs` is None where seqs are consecutive from `first_seq`, else it has all of them and `first_seq` is its first;
+       `ts_ms_each` likewise with `ts_ms`. A batch that the store has not placed has first_seq 0 and no seqs.
+
+The constructor takes buffers as they are; foreign ones go through `eddyline.core.records.validation`. Threads: immutable.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import repeat
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from eddyline.core.records.cells import (
+    cells_of,
+    metas_of,
+    numbers_of,
+    pack_cells,
+    pack_metas,
+    pack_numbers,
+    pack_texts,
+    texts_of,
+)
+from eddyline.core.records.column import (
+    Buffer,
+    Column,
+    canonical_column,
+    concat_columns,
+    runs_of,
+    select_column,
+    slice_column,
+)
+from eddyline.core.records.fixed import (
+    APPEND_BYTE,
+    canonical_each,
+    canonical_ops,
+    canonical_seqs,
+    canonical_times,
+    join_fixed,
+    numbers_at,
+    numbers_cut,
+    pack_ops,
+    pack_seqs,
+    pack_times,
+)
+from eddyline.core.records.record import Op, Record, op_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from eddyline.core.records.record import MetaEntry
+
+__all__ = ["Batch", "Buffer", "Column", "RowFields"]
+
+_OP_OF: Final = tuple(map(op_of, range(256)))
+_NO_TIME: Final = bytes(8)
+_new_record: Final = partial(tuple.__new__, Record)
+"""A record from its ten fields in order, without the length check of `Record._make`: half the time."""
+
+
+class RowFields(NamedTuple):
+    """Rows turned on their side: each field of `Record`, in its order, as a sequence over the rows."""
+
+    seqs: Sequence[int]
+    times: Sequence[int]
+    source_times: Sequence[int]
+    ops: Sequence[int]
+    keys: Sequence[bytes | None]
+    data: Sequence[bytes | None]
+    tags: Sequence[str | None]
+    nodes: Sequence[str | None]
+    metas: Sequence[tuple[MetaEntry, ...]]
+    versions: Sequence[bytes]
+
+
+class Batch:
+    """Records of one topic as columns. See the module for what holds."""
+
+    __slots__ = (
+        "count",
+        "data",
+        "first_seq",
+        "key",
+        "meta",
+        "node",
+        "ops",
+        "seqs",
+        "source_ts_ns",
+        "tag",
+        "ts_ms",
+        "ts_ms_each",
+        "version",
+    )
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        first_seq: int = 0,
+        seqs: Buffer | None = None,
+        ts_ms: int = 0,
+        ts_ms_each: Buffer | None = None,
+        ops: Buffer | None = None,
+        source_ts_ns: Buffer | None = None,
+        key: Column | None = None,
+        data: Column | None = None,
+        tag: Column | None = None,
+        node: Column | None = None,
+        meta: Column | None = None,
+        version: Column | None = None,
+    ) -> None:
+        self.count: Final = count
+        self.first_seq: Final = first_seq
+        self.seqs: Final = seqs
+        self.ts_ms: Final = ts_ms
+        self.ts_ms_each: Final = ts_ms_each
+        self.ops: Final = ops
+        self.source_ts_ns: Final = source_ts_ns
+        self.key: Final = key
+        self.data: Final = data
+        self.tag: Final = tag
+        self.node: Final = node
+        self.meta: Final = meta
+        self.version: Final = version
+
+    # --- rows -------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def from_rows(records: Sequence[Record]) -> Batch:
+        """Pack rows, with their seqs and commit times; a `seq` of 0 in all of them = not placed.
+
+        Raises:
+            MalformedColumns, RecordTooLarge: a text or a meta cannot be encoded.
+            InvalidArgument, InvalidOp: a number does not fit into its width.
+        """
+        if not records:
+            return Batch(0)
+        return Batch.from_fields(RowFields(*zip(*records, strict=True)))
+
+    @staticmethod
+    def from_fields(fields: RowFields) -> Batch:
+        """Pack rows, at least one, given field by field. Raises: as `from_rows`."""
+        seqs, times, source_times, ops, keys, data, tags, nodes, metas, versions = fields
+        first_seq, seq_each = pack_seqs(seqs)
+        ts_ms, ts_ms_each = pack_times(times)
+        return Batch(
+            len(seqs),
+            first_seq=first_seq,
+            seqs=seq_each,
+            ts_ms=ts_ms,
+            ts_ms_each=ts_ms_each,
+            ops=pack_ops(ops),
+            source_ts_ns=pack_numbers("q", source_times, "source_ts_ns") if any(source_times) else None,
+            key=pack_cells(keys, absence=True),
+            data=pack_cells(data, absence=True),
+            tag=pack_texts(tags),
+            node=pack_texts(nodes),
+            meta=pack_metas(metas),
+            version=pack_cells(versions, absence=False),
+        )
+
+    def to_rows(self) -> list[Record]:
+        """The records as rows; `version` is the stored one, empty where none was set."""
+        count = self.count
+        if count == 0:
+            return []
+        fields = zip(
+            self.seq_list(),
+            repeat(self.ts_ms) if self.ts_ms_each is None else numbers_of("q", self.ts_ms_each),
+            repeat(0) if self.source_ts_ns is None else numbers_of("q", self.source_ts_ns),
+            repeat(Op.APPEND) if self.ops is None else map(_OP_OF.__getitem__, bytes(self.ops)),
+            repeat(None) if self.key is None else cells_of(self.key, count),
+            repeat(None) if self.data is None else cells_of(self.data, count),
+            repeat(None) if self.tag is None else texts_of(self.tag, count),
+            repeat(None) if self.node is None else texts_of(self.node, count),
+            repeat(()) if self.meta is None else metas_of(self.meta, count),
+            repeat(b"") if self.version is None else cells_of(self.version, count),
+            strict=False,  # what repeats has no end
+        )
+        return list(map(_new_record, fields))
+
+    # --- place ------------------------------------------------------------------------------------------------
+
+    def with_place(self, first_seq: int, ts_ms: int) -> Batch:
+        """The same records at consecutive seqs from `first_seq`, all committed at `ts_ms`. Shares the columns."""
+        return Batch(
+            self.count,
+            first_seq=first_seq,
+            ts_ms=ts_ms,
+            ops=self.ops,
+            source_ts_ns=self.source_ts_ns,
+            key=self.key,
+            data=self.data,
+            tag=self.tag,
+            node=self.node,
+            meta=self.meta,
+            version=self.version,
+        )
+
+    def seq_at(self, index: int) -> int:
+        """Seq of one record; 0 where the batch is not placed."""
+        if self.seqs is not None:
+            return int.from_bytes(self.seqs[8 * index : 8 * index + 8], "little")
+        return self.first_seq + index if self.first_seq else 0
+
+    @property
+    def last_seq(self) -> int:
+        """Seq of the last record, inclusive; 0 where the batch is empty or not placed."""
+        return self.seq_at(self.count - 1) if self.count else 0
+
+    @property
+    def last_ts_ms(self) -> int:
+        """Commit time of the last record."""
+        if self.ts_ms_each is None:
+            return self.ts_ms
+        return int.from_bytes(memoryview(self.ts_ms_each)[-8:], "little", signed=True)
+
+    def ends_append(self, index: int) -> bool:
+        """True = the row before `index` is of another append than the one at it: an append has one commit time. False = of
+        the same, or nobody knows. `index` is above 0 and below `count`."""
+        if self.ts_ms_each is None:
+            return False
+        times = memoryview(self.ts_ms_each)
+        return times[index * 8 - 8 : index * 8] != times[index * 8 : index * 8 + 8]
+
+    def index_after(self, seq: int) -> int:
+        """First index whose seq is greater than `seq`; `count` where none is. Seqs must be ascending."""
+        if self.seqs is None:
+            return min(max(seq + 1 - self.first_seq, 0), self.count)
+        return int(np.searchsorted(np.frombuffer(self.seqs, dtype="<u8"), np.uint64(seq), side="right"))
+
+    def seq_list(self) -> list[int]:
+        """Seq of each record."""
+        if self.seqs is not None:
+            return numbers_of("Q", self.seqs)
+        return list(range(self.first_seq, self.first_seq + self.count)) if self.first_seq else [0] * self.count
+
+    # --- content ----------------------------------------------------------------------------------------------
+
+    @property
+    def nbytes(self) -> int:
+        """Length of all buffers together."""
+        size = 0
+        for buffer in (self.seqs, self.ts_ms_each, self.ops, self.source_ts_ns):
+            if buffer is not None:
+                size += len(buffer)
+        for column in self.columns():
+            if column is not None:
+                size += column.nbytes
+        return size
+
+    def columns(self) -> tuple[Column | None, ...]:
+        """Key, data, tag, node, meta, version: the order of the log's format."""
+        return self.key, self.data, self.tag, self.node, self.meta, self.version
+
+    def keys(self) -> list[bytes | None]:
+        """Key of each record; None = absent."""
+        return [None] * self.count if self.key is None else cells_of(self.key, self.count)
+
+    def ops_array(self) -> NDArray[np.uint8]:
+        """Op of each record."""
+        if self.ops is None:
+            return np.full(self.count, Op.APPEND, dtype=np.uint8)
+        return np.frombuffer(self.ops, dtype=np.uint8)
+
+    def with_ops(self, ops: int | bytes) -> Batch:
+        """The same records with another op for all, or with one byte each."""
+        op_bytes = bytes([ops]) * self.count if isinstance(ops, int) else ops
+        assert len(op_bytes) == self.count, "one op a record"
+        return Batch(
+            self.count,
+            first_seq=self.first_seq,
+            seqs=self.seqs,
+            ts_ms=self.ts_ms,
+            ts_ms_each=self.ts_ms_each,
+            ops=canonical_ops(op_bytes),
+            source_ts_ns=self.source_ts_ns,
+            key=self.key,
+            data=self.data,
+            tag=self.tag,
+            node=self.node,
+            meta=self.meta,
+            version=self.version,
+        )
+
+    def canonical(self) -> Batch:
+        """The same content in canonical form (I2, I3); columns must be valid."""
+        count = self.count
+        if count == 0:
+            return Batch(0)
+        first_seq, seqs = canonical_seqs(self.first_seq, self.seqs)
+        ts_ms, ts_ms_each = canonical_each(self.ts_ms, self.ts_ms_each)
+        return Batch(
+            count,
+            first_seq=first_seq,
+            seqs=seqs,
+            ts_ms=ts_ms,
+            ts_ms_each=ts_ms_each,
+            ops=canonical_ops(self.ops),
+            source_ts_ns=canonical_times(self.source_ts_ns),
+            key=canonical_column(self.key, count, absence=True),
+            data=canonical_column(self.data, count, absence=True),
+            tag=canonical_column(self.tag, count, absence=True),
+            node=canonical_column(self.node, count, absence=True),
+            meta=canonical_column(self.meta, count, absence=False),
+            version=canonical_column(self.version, count, absence=False),
+        )
+
+    # --- parts and joins --------------------------------------------------------------------------------------
+
+    def slice(self, start: int, stop: int) -> Batch:
+        """Records `start` to `stop`, half-open, cut to what there is. Shares the cells' bytes."""
+        start, stop = max(start, 0), min(stop, self.count)
+        if start == 0 and stop == self.count:
+            return self
+        if start >= stop:
+            return Batch(0)
+        first_seq, seqs = canonical_seqs(self.first_seq and self.first_seq + start, numbers_cut(self.seqs, start, stop))
+        ts_ms, ts_ms_each = canonical_each(self.ts_ms, numbers_cut(self.ts_ms_each, start, stop))
+
+        def cut(column: Column | None, *, absence: bool = True) -> Column | None:
+            return None if column is None else slice_column(column, start, stop, absence=absence)
+
+        return Batch(
+            stop - start,
+            first_seq=first_seq,
+            seqs=seqs,
+            ts_ms=ts_ms,
+            ts_ms_each=ts_ms_each,
+            ops=canonical_ops(None if self.ops is None else memoryview(self.ops)[start:stop]),
+            source_ts_ns=canonical_times(numbers_cut(self.source_ts_ns, start, stop)),
+            key=cut(self.key),
+            data=cut(self.data),
+            tag=cut(self.tag),
+            node=cut(self.node),
+            meta=cut(self.meta, absence=False),
+            version=cut(self.version, absence=False),
+        )
+
+    @staticmethod
+    def concat(batches: Sequence[Batch]) -> Batch:
+        """All records of `batches` in order, with their seqs and commit times.
+
+        Raises:
+            MalformedColumns: a column would reach 2^31 bytes.
+        """
+        parts = [batch for batch in batches if batch.count]
+        if len(parts) < 2:
+            return parts[0] if parts else Batch(0)
+        counts = [batch.count for batch in parts]
+        first_seq, seqs = _joined_seqs(parts)
+        ts_ms, ts_ms_each = _joined_times(parts)
+        return Batch(
+            sum(counts),
+            first_seq=first_seq,
+            seqs=seqs,
+            ts_ms=ts_ms,
+            ts_ms_each=ts_ms_each,
+            ops=join_fixed([batch.ops for batch in parts], counts, APPEND_BYTE),
+            source_ts_ns=join_fixed([batch.source_ts_ns for batch in parts], counts, _NO_TIME),
+            key=concat_columns([batch.key for batch in parts], counts, absence=True),
+            data=concat_columns([batch.data for batch in parts], counts, absence=True),
+            tag=concat_columns([batch.tag for batch in parts], counts, absence=True),
+            node=concat_columns([batch.node for batch in parts], counts, absence=True),
+            meta=concat_columns([batch.meta for batch in parts], counts, absence=False),
+            version=concat_columns([batch.version for batch in parts], counts, absence=False),
+        )
+
+    def select(self, indices: NDArray[np.int64]) -> Batch:
+        """The records at `indices`, in that order, each with its seq and commit time."""
+        if len(indices) == 0:
+            return Batch(0)
+        runs = runs_of(indices)
+        if len(runs.starts) == 1:
+            return self.slice(int(runs.starts[0]), int(runs.ends[0]))
+        seqs: Buffer | None = None
+        if self.seqs is not None or self.first_seq:
+            seqs = self.seq_array()[indices].tobytes()
+        first_seq, seqs = canonical_seqs(self.first_seq, seqs)
+        ts_ms, ts_ms_each = canonical_each(self.ts_ms, numbers_at(self.ts_ms_each, indices))
+
+        def pick(column: Column | None, *, absence: bool = True) -> Column | None:
+            return None if column is None else select_column(column, self.count, runs, absence=absence)
+
+        return Batch(
+            len(indices),
+            first_seq=first_seq,
+            seqs=seqs,
+            ts_ms=ts_ms,
+            ts_ms_each=ts_ms_each,
+            ops=canonical_ops(None if self.ops is None else self.ops_array()[indices].tobytes()),
+            source_ts_ns=canonical_times(numbers_at(self.source_ts_ns, indices)),
+            key=pick(self.key),
+            data=pick(self.data),
+            tag=pick(self.tag),
+            node=pick(self.node),
+            meta=pick(self.meta, absence=False),
+            version=pick(self.version, absence=False),
+        )
+
+    def seq_array(self) -> NDArray[np.uint64]:
+        if self.seqs is not None:
+            return np.frombuffer(self.seqs, dtype="<u8")
+        if self.first_seq == 0:
+            return np.zeros(self.count, dtype="<u8")
+        return np.arange(self.first_seq, self.first_seq + self.count, dtype="<u8")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Batch):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in Batch.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]  # equal by content, and content is large
+
+    def __repr__(self) -> str:
+        return f"Batch(count={self.count}, first_seq={self.first_seq}, nbytes={self.nbytes})"
+
+
+def _joined_seqs(batches: Sequence[Batch]) -> tuple[int, Buffer | None]:
+    first_seq = batches[0].first_seq
+    next_seq = first_seq
+    for batch in batches:
+        if batch.seqs is not None or batch.first_seq != next_seq:
+            return canonical_seqs(first_seq, b"".join([part.seq_array().tobytes() for part in batches]))
+        next_seq += batch.count if first_seq else 0
+    return first_seq, None
+
+
+def _joined_times(batches: Sequence[Batch]) -> tuple[int, Buffer | None]:
+    ts_ms = batches[0].ts_ms
+    if all(batch.ts_ms_each is None and batch.ts_ms == ts_ms for batch in batches):
+        return ts_ms, None
+    return ts_ms, b"".join(
+        [
+            batch.ts_ms.to_bytes(8, "little", signed=True) * batch.count
+            if batch.ts_ms_each is None
+            else batch.ts_ms_each
+            for batch in batches
+        ]
+    )

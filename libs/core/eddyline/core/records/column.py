@@ -1,0 +1,191 @@
+"""One column of variable-length cells, and what is done to one whole: slice, concat, select, canonical form.
+
+Layout (Arrow's binary, and that of the write-ahead log): `offsets` u32 little-endian, count + 1 of them; `values` the
+cells' bytes, one after the other; `validity` one bit a cell, least significant first, 1 = present, None = all present.
+Columns of the first kind (key, data, tag, node) know absence: there no column at all means that all cells are absent.
+Those of the second kind (meta, version) do not: no column means that all cells are empty.
+
+Invariants of a canonical column:
+    I1 the first offset is 0, none is smaller than the one before, the last is the length of `values`, below 2^31.
+    I2 an absent cell has length 0; bits of `validity` beyond the count are 0.
+    I3 what says nothing is left out: a bitmap of all ones, a column all absent (first kind) or all empty (second kind).
+
+Every function here takes canonical columns and gives canonical ones, so columns of equal content are equal bytes.
+Nothing here checks foreign bytes: that is `eddyline.core.records.validation`. Threads: pure functions.
+
+Bitmaps are handled as whole Python integers: 1 000 bits are compared, cut or joined in about 0.1 us, numpy takes 1 us a
+call. For the same reason a column of one cell, the lone append, never reaches numpy.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from eddyline.core.errors import MalformedColumns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+Buffer = bytes | memoryview
+
+COLUMN_BYTES_END: Final = 1 << 31
+"""Arrow's offsets are signed 32-bit."""
+
+_OFFSET: Final = np.dtype("<u4")
+
+assert sys.byteorder == "little", "columns are little-endian and are never swapped"
+
+
+class Column(NamedTuple):
+    """Cells as buffers. See the module for the layout."""
+
+    offsets: Buffer
+    values: Buffer
+    validity: Buffer | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Length of the buffers together."""
+        offsets, values, validity = self
+        return len(offsets) + len(values) + (len(validity) if validity is not None else 0)
+
+
+class Runs(NamedTuple):
+    """Selected rows as runs of neighbours: rows `starts[i]` to `ends[i]`, half-open, in their order."""
+
+    indices: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+
+def offset_array(offsets: Buffer) -> NDArray[np.uint32]:
+    """The offsets as an array over the same bytes."""
+    return np.frombuffer(offsets, _OFFSET)
+
+
+def offset_list(offsets: Buffer) -> list[int]:
+    """The offsets as numbers."""
+    return array("I", bytes(offsets)).tolist()
+
+
+def size_array(column: Column) -> NDArray[np.int64]:
+    """Length of each cell."""
+    return np.diff(offset_array(column.offsets)).astype(np.int64)
+
+
+def presence(column: Column, count: int) -> NDArray[np.bool_]:
+    """Which cells are present."""
+    if column.validity is None:
+        return np.ones(count, dtype=np.bool_)
+    bits = np.frombuffer(column.validity, dtype=np.uint8)
+    return np.unpackbits(bits, count=count, bitorder="little").view(np.bool_)
+
+
+def canonical_column(column: Column | None, count: int, *, absence: bool) -> Column | None:
+    """Leave out what says nothing. Takes a column of I1 and I2 and gives one of I3."""
+    if column is None or count == 0 or not (absence or column.values):
+        return None
+    if column.validity is None:
+        return column
+    bits = int.from_bytes(column.validity, "little")
+    return _with_bits(column.offsets, column.values, bits, count)
+
+
+def slice_column(column: Column, start: int, stop: int, *, absence: bool) -> Column | None:
+    """Cells `start` to `stop` (half-open, not empty), over the same values."""
+    offsets = memoryview(column.offsets)[4 * start : 4 * stop + 4]
+    first, last = int.from_bytes(offsets[:4], "little"), int.from_bytes(offsets[-4:], "little")
+    if not absence and first == last:
+        return None
+    values: Buffer = column.values
+    if first != 0 or last != len(values):
+        values = memoryview(values)[first:last]
+    moved: Buffer = offsets if first == 0 else (offset_array(offsets) - np.uint32(first)).tobytes()
+    if column.validity is None:
+        return Column(moved, values, None)
+    bits = (int.from_bytes(column.validity, "little") >> start) & _ones(stop - start)
+    return _with_bits(moved, values, bits, stop - start)
+
+
+def concat_columns(columns: Sequence[Column | None], counts: Sequence[int], *, absence: bool) -> Column | None:
+    """One column after the other. No work is done a cell, and little a column: frames join thousands of lone appends.
+
+    Raises:
+        MalformedColumns: the cells reach 2^31 bytes.
+    """
+    if columns.count(None) == len(columns):
+        return None
+    values = b"".join([column.values for column in columns if column is not None])
+    check_length(len(values))
+    parts = [
+        column.offsets if column is not None else bytes(4 * count + 4)
+        for column, count in zip(columns, counts, strict=True)
+    ]
+    ends = np.cumsum(np.asarray(counts, dtype=np.int64) + 1)[:-1]
+    sizes = np.diff(offset_array(b"".join(parts)))
+    # Where one column's offsets end and the next one's begin there is no cell.
+    offsets = sizes_to_offsets(np.delete(sizes, ends - 1))
+    if not absence or all(column is not None and column.validity is None for column in columns):
+        return Column(offsets, values, None)
+    bits = position = 0
+    for column, count in zip(columns, counts, strict=True):
+        if column is not None:
+            part = _ones(count) if column.validity is None else int.from_bytes(column.validity, "little")
+            bits |= part << position
+        position += count
+    return _with_bits(offsets, values, bits, position)
+
+
+def runs_of(indices: NDArray[np.int64]) -> Runs:
+    """Group selected rows (at least one) into runs of neighbours."""
+    breaks = np.flatnonzero(np.diff(indices) != 1) + 1
+    starts = indices[np.concatenate(([0], breaks))]
+    ends = indices[np.concatenate((breaks - 1, [len(indices) - 1]))] + 1
+    return Runs(indices, starts, ends)
+
+
+def select_column(column: Column, count: int, runs: Runs, *, absence: bool) -> Column | None:
+    """The cells of the selected rows, copied run by run."""
+    bounds = offset_array(column.offsets)
+    view = memoryview(column.values)
+    pieces = zip(bounds[runs.starts].tolist(), bounds[runs.ends].tolist(), strict=True)
+    values = b"".join([view[start:end] for start, end in pieces])
+    if not (absence or values):
+        return None
+    check_length(len(values))
+    offsets = sizes_to_offsets(np.diff(bounds)[runs.indices])
+    if column.validity is None:
+        return Column(offsets, values, None)
+    packed = np.packbits(presence(column, count)[runs.indices], bitorder="little")
+    return _with_bits(offsets, values, int.from_bytes(packed.tobytes(), "little"), len(runs.indices))
+
+
+def sizes_to_offsets(sizes: NDArray[np.uint32]) -> bytes:
+    """Offsets of cells of these lengths."""
+    offsets = np.zeros(len(sizes) + 1, dtype="<u4")
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets.tobytes()
+
+
+def _with_bits(offsets: Buffer, values: Buffer, bits: int, count: int) -> Column | None:
+    if bits == 0:
+        return None
+    if bits == _ones(count):
+        return Column(offsets, values, None)
+    return Column(offsets, values, bits.to_bytes((count + 7) // 8, "little"))
+
+
+def _ones(count: int) -> int:
+    return (1 << count) - 1
+
+
+def check_length(length: int) -> None:
+    """Raises: MalformedColumns: a column's cells reach 2^31 bytes."""
+    if length >= COLUMN_BYTES_END:
+        raise MalformedColumns(f"a column of {length} bytes; its end is {COLUMN_BYTES_END}", lengthBytes=length)

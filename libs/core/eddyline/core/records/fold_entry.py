@@ -1,0 +1,95 @@
+"""The bytes of a fold entry: everything of the record that wrote it, but its key, which is the entry's own.
+
+    u8 format (1)   u8 flags (1 data, 2 tag, 4 node present)   u16 version_len   u16 tag_len   u16 node_len   u32 meta_len
+    u32 0   u64 seq   i64 ts_ms   i64 source_ts_ns   version   tag   node   meta   data (the rest)
+
+Little-endian. An absent tag, node or data has length 0 and no flag; an empty one has the flag. The meta cell is that of the
+columns (`eddyline.core.records.meta`). An empty version means the seq, as in a record. RocksDB's block checksums cover the
+bytes, so the entry has none of its own.
+The store also writes them straight from columns; a test holds the two equal. A client's local fold keeps the same bytes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from struct import Struct
+from typing import Final
+
+from eddyline.core.errors import DataCorrupt, MalformedColumns
+from eddyline.core.records.meta import decode_meta, encode_meta
+from eddyline.core.records.record import Op, Record
+
+_PUT: Final = int(Op.PUT)
+
+FORMAT: Final = 1
+HAS_DATA: Final = 1
+HAS_TAG: Final = 2
+HAS_NODE: Final = 4
+
+SHAPE: Final = Struct("<BBHHHII")
+"""The part that most entries of a batch share: format to the zero word."""
+PLACE: Final = Struct("<Qqq")
+"""seq, ts_ms, source_ts_ns."""
+HEAD: Final = Struct("<BBHHHIIQqq")
+HEAD_BYTES: Final = HEAD.size
+assert HEAD_BYTES == SHAPE.size + PLACE.size == 40
+PLAIN_SHAPE: Final = SHAPE.pack(FORMAT, HAS_DATA, 0, 0, 0, 0, 0)
+"""Of an entry that has data and nothing else."""
+_new_record: Final = partial(tuple.__new__, Record)
+"""A record from its ten fields, at half the time of its constructor: 0.3 of the 0.7 us that an entry took."""
+
+
+def encode_entry(record: Record) -> bytes:
+    """The entry that `record`, a PUT with its seq, leaves under its key."""
+    tag = b"" if record.tag is None else record.tag.encode()
+    node = b"" if record.node is None else record.node.encode()
+    meta = encode_meta(record.meta) if record.meta else b""
+    flags = (
+        (0 if record.data is None else HAS_DATA)
+        | (0 if record.tag is None else HAS_TAG)
+        | (0 if record.node is None else HAS_NODE)
+    )
+    shape = SHAPE.pack(FORMAT, flags, len(record.version), len(tag), len(node), len(meta), 0)
+    place = PLACE.pack(record.seq, record.ts_ms, record.source_ts_ns)
+    return b"".join((shape, place, record.version, tag, node, meta, record.data or b""))
+
+
+def decode_entry(key: bytes, value: bytes) -> Record:
+    """The row of an entry, with op PUT.
+
+    Raises:
+        DataCorrupt: the bytes are not an entry.
+    """
+    if value.startswith(PLAIN_SHAPE) and len(value) >= HEAD_BYTES:
+        seq, ts_ms, source_ts_ns = PLACE.unpack_from(value, SHAPE.size)
+        return _new_record((seq, ts_ms, source_ts_ns, _PUT, key, value[HEAD_BYTES:], None, None, (), b""))
+    if len(value) < HEAD_BYTES:
+        raise _corrupt(key, f"{len(value)} bytes are too few")
+    form, flags, version_len, tag_len, node_len, meta_len, zero, seq, ts_ms, source_ts_ns = HEAD.unpack_from(value)
+    if form != FORMAT or zero or flags > HAS_DATA | HAS_TAG | HAS_NODE:
+        raise _corrupt(key, f"format {form}, flags {flags}")
+    tag_at = HEAD_BYTES + version_len
+    node_at = tag_at + tag_len
+    meta_at = node_at + node_len
+    data_at = meta_at + meta_len
+    if data_at > len(value):
+        raise _corrupt(key, f"{len(value)} bytes hold less than the lengths say")
+    try:
+        return Record(
+            seq,
+            ts_ms,
+            source_ts_ns,
+            _PUT,
+            key,
+            value[data_at:] if flags & HAS_DATA else None,
+            value[tag_at:node_at].decode() if flags & HAS_TAG else None,
+            value[node_at:meta_at].decode() if flags & HAS_NODE else None,
+            decode_meta(value[meta_at:data_at]) if meta_len else (),
+            value[HEAD_BYTES:tag_at],
+        )
+    except (MalformedColumns, UnicodeDecodeError) as error:
+        raise _corrupt(key, str(error)) from error
+
+
+def _corrupt(key: bytes, cause: str) -> DataCorrupt:
+    return DataCorrupt(f"fold entry of key {key.hex()}: {cause}", file="fold", offset=0, key=key.hex())

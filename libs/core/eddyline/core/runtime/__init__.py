@@ -1,0 +1,1 @@
+"""Clock, files, settings, tasks, back-off, text."""

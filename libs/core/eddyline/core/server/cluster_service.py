@@ -1,0 +1,118 @@
+"""ClusterService as every role serves it: where the roles are, and how this one does.
+
+The topology comes from the settings, and where they leave out the role's own address, from where it listens. Advertised
+addresses go before those that roles have among each other, which are then told beside them, for clients that are beside
+the roles. The status comes from a callable of the role, asked at each call on the loop, so it must not block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from eddyline.core.runtime.settings import CommonSettings
+from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eddyline.core.runtime.clock import Clock, Host
+
+    AddressesName = Literal["store_addresses", "ingest_addresses", "delivery_addresses"]
+
+SERVICE: Final = "eddyline.v1.ClusterService"
+CONTRACT_VERSION: Final = "v1.3"
+"""`v1.<minor>` of what `proto/` says. The minor is one above that of the frozen image (`tests/golden/contract_version.txt`)
+as soon as anything is added, and stays there until `make proto-freeze`, however much is added. What breaks a client is v2.
+`tests/house/test_contract_version.py` holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleStatus:
+    """How a role does. `reason` says why it is not ready or not all of it; `detail` is what is its own."""
+
+    ready: bool
+    reason: str = ""
+    detail: cluster_pb2.StoreStatus | cluster_pb2.IngestStatus | cluster_pb2.DeliveryStatus | None = None
+
+
+class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
+    """Answers for one role, which listens at `address` ("" = not yet) and is scraped at `metrics_address` ("" = nowhere)."""
+
+    def __init__(
+        self,
+        role: cluster_pb2.Role.ValueType,
+        *,
+        version: str,
+        common: CommonSettings,
+        status: Callable[[], RoleStatus],
+        clock: Clock,
+        host: Host,
+        address: Callable[[], str] = lambda: "",
+        metrics_address: Callable[[], str] = str,
+    ) -> None:
+        self._role = role
+        self._version = version
+        self._common = common
+        self._status = status
+        self._clock = clock
+        self._host = host
+        self._address = address
+        self._metrics_address = metrics_address
+        self._started_s = clock.monotonic_s()
+
+    async def GetTopology(
+        self, request: cluster_pb2.GetTopologyRequest, context: object
+    ) -> cluster_pb2.GetTopologyResponse:
+        stores = self._addresses(cluster_pb2.ROLE_STORE, "store_addresses")
+        ingests = self._addresses(cluster_pb2.ROLE_INGEST, "ingest_addresses")
+        deliveries = self._addresses(cluster_pb2.ROLE_DELIVERY, "delivery_addresses")
+        common = self._common
+        told_stores = common.store_advertised_addresses or stores
+        if len(told_stores) == 1:
+            told_stores *= len(stores)
+        answer = cluster_pb2.GetTopologyResponse(
+            cluster_id=common.cluster_id,
+            shards=[cluster_pb2.Shard(shard_index=index, address=address) for index, address in enumerate(told_stores)],
+            ingest_addresses=common.ingest_advertised_addresses or ingests,
+            delivery_addresses=common.delivery_advertised_addresses or deliveries,
+        )
+        if (
+            common.store_advertised_addresses
+            or common.ingest_advertised_addresses
+            or common.delivery_advertised_addresses
+        ):
+            answer.internal_store_addresses.extend(stores)
+            answer.internal_ingest_addresses.extend(ingests)
+            answer.internal_delivery_addresses.extend(deliveries)
+        return answer
+
+    def _addresses(self, role: cluster_pb2.Role.ValueType, name: AddressesName) -> tuple[str, ...]:
+        """A role's addresses by the settings; our own where they say nothing of our role."""
+        told: tuple[str, ...] = getattr(self._common, name)
+        is_ours = role == self._role and bool(self._address())
+        return (self._address(),) if is_ours and told == getattr(CommonSettings(), name) else told
+
+    async def GetStatus(self, request: cluster_pb2.GetStatusRequest, context: object) -> cluster_pb2.GetStatusResponse:
+        status = self._status()
+        answer = cluster_pb2.GetStatusResponse(
+            role=self._role,
+            cluster_id=self._common.cluster_id,
+            version=self._version,
+            contract_version=CONTRACT_VERSION,
+            ready=status.ready,
+            reason=status.reason,
+            pid=self._host.pid(),
+            uptime_ms=round((self._clock.monotonic_s() - self._started_s) * 1000),
+            metrics_address=self._metrics_address(),
+        )
+        match status.detail:
+            case cluster_pb2.StoreStatus():
+                answer.store.CopyFrom(status.detail)
+            case cluster_pb2.IngestStatus():
+                answer.ingest.CopyFrom(status.detail)
+            case cluster_pb2.DeliveryStatus():
+                answer.delivery.CopyFrom(status.detail)
+            case None:
+                pass
+        return answer

@@ -1,0 +1,1 @@
+"""StoreLink protocol and its gRPC and sharded forms."""

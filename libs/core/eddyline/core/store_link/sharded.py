@@ -1,0 +1,296 @@
+"""`StoreLink` over the shards of a cluster: each call goes to the shard that owns its topic, or has its source.
+
+A source lives on its topic's shard. Where that is, is learnt from lists of sources, from leases and from definitions that
+were put; of a source that is not known yet every shard is asked.
+
+I1: no answer is part of one: a list that one shard does not give is refused with that shard's error, and no shard that
+cannot be asked is taken for one that does not have a source. I2: a shard that is away refuses the calls of its own topics
+and sources, and nothing else but lists and new sources. I3: a source has one name in a cluster: a definition is put where
+no other shard has its name, and where two were put at the same moment each that sees the other is taken back.
+What it does not promise: more than one shard's state at one moment. Threading: event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from eddyline.core.errors import Code, EddylineError, SourceNotFound
+from eddyline.core.model.read import ALL_RECORDS
+from eddyline.core.model.sharding import shard_of
+from eddyline.core.model.source import check_definition
+from eddyline.core.model.source_words import exists_otherwise
+from eddyline.core.store_link.sharded_follow import ShardedFollow
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+
+    from eddyline.core.model.artifact import Artifact, ArtifactProgress, FoldImported
+    from eddyline.core.model.read import EntryPage, RangePage, ReadResult, RecordFilter, SeqFound
+    from eddyline.core.model.source import Lease, Renewal, SourceChange, SourceDefinition, SourceInfo, SourceReport
+    from eddyline.core.model.topic import Kind, TopicConfig, TopicInfo
+    from eddyline.core.records.batch import Batch
+    from eddyline.core.store_link.protocol import AppendResult, StoreLink
+
+HOMES_MAX: Final = 65_536
+"""Sources whose shard is remembered, about 100 B each. Of one beyond them every shard is asked again."""
+
+T = TypeVar("T")
+
+
+def shards_of(link: StoreLink) -> tuple[StoreLink, ...]:
+    """The shards behind a link, in order; a link to one store is the only one."""
+    return link.shards if isinstance(link, ShardedLink) else (link,)
+
+
+async def sources_on(link: StoreLink, shard: int) -> Sequence[SourceInfo]:
+    """Sources of one of a link's shards, by name."""
+    return await link.sources_on(shard) if isinstance(link, ShardedLink) else await link.list_sources()
+
+
+class ShardedLink:
+    """All shards of a cluster as one; see the module. `place` = the shard of a topic, by default the contract's."""
+
+    def __init__(self, shards: Sequence[StoreLink], *, place: Callable[[str], int] | None = None) -> None:
+        assert shards
+        self.shards = tuple(shards)
+        self._place = place or partial(shard_of, count=len(shards))
+        self._homes: dict[str, int] = {}
+
+    # topics ------------------------------------------------------------------------------------------------------
+
+    async def create_topic(self, name: str, kind: Kind, config: TopicConfig) -> TopicInfo:
+        return await self._of(name).create_topic(name, kind, config)
+
+    async def get_topic(self, name: str) -> TopicInfo:
+        return await self._of(name).get_topic(name)
+
+    async def delete_topic(
+        self, name: str, *, if_epoch: int = 0, if_empty: bool = False, if_no_source: bool = False
+    ) -> int:
+        return await self._of(name).delete_topic(name, if_epoch=if_epoch, if_empty=if_empty, if_no_source=if_no_source)
+
+    async def append(self, topic: str, batch: Batch, *, idempotency_key: str = "") -> AppendResult:
+        return await self._of(topic).append(topic, batch, idempotency_key=idempotency_key)
+
+    async def read_records(
+        self,
+        topic: str,
+        *,
+        after_seq: int,
+        epoch: int = 0,
+        limit: int = 0,
+        max_bytes: int = 0,
+        wait_ms: int = 0,
+        record_filter: RecordFilter = ALL_RECORDS,
+    ) -> ReadResult:
+        return await self._of(topic).read_records(
+            topic,
+            after_seq=after_seq,
+            epoch=epoch,
+            limit=limit,
+            max_bytes=max_bytes,
+            wait_ms=wait_ms,
+            record_filter=record_filter,
+        )
+
+    async def find_seq(
+        self, topic: str, *, epoch: int = 0, commit_time_ms: int | None = None, source_time_ns: int | None = None
+    ) -> SeqFound:
+        return await self._of(topic).find_seq(
+            topic, epoch=epoch, commit_time_ms=commit_time_ms, source_time_ns=source_time_ns
+        )
+
+    async def batch_get_entries(self, topic: str, keys: Sequence[bytes], *, min_seq: int = 0) -> EntryPage:
+        return await self._of(topic).batch_get_entries(topic, keys, min_seq=min_seq)
+
+    def range_entries(
+        self, topic: str, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0
+    ) -> AsyncIterator[RangePage]:
+        return self._of(topic).range_entries(
+            topic, key_prefix=key_prefix, after_key=after_key, limit=limit, min_seq=min_seq
+        )
+
+    async def list_artifacts(self, topic: str) -> Sequence[Artifact]:
+        return await self._of(topic).list_artifacts(topic)
+
+    def import_fold(self, topic: str, *, artifact: str = "") -> AsyncGenerator[ArtifactProgress | FoldImported, None]:
+        return self._of(topic).import_fold(topic, artifact=artifact)
+
+    @asynccontextmanager
+    async def follow(self) -> AsyncIterator[ShardedFollow]:
+        async with AsyncExitStack() as stack:
+            follows = [await stack.enter_async_context(shard.follow()) for shard in self.shards]
+            follow = ShardedFollow(follows, place=self._place)
+            raised: BaseException | None = None
+            async with asyncio.TaskGroup() as tasks:
+                reading = [tasks.create_task(follow.read(shard)) for shard in range(len(follows))]
+                try:
+                    yield follow
+                except BaseException as error:  # raised again as it is: a group would wrap it
+                    raised = error
+                for task in reading:
+                    task.cancel()
+            if raised is not None:
+                raise raised
+
+    # sources -----------------------------------------------------------------------------------------------------
+
+    async def put_source(self, definition: SourceDefinition) -> tuple[SourceInfo, bool]:
+        check_definition(definition)
+        name, own = definition.name, self._place(definition.topic)
+        shard = self.shards[own]
+        if isinstance(await _outcome(shard.get_source(name)), SourceNotFound):
+            try:
+                there = await self.get_source(name)
+            except SourceNotFound:
+                pass
+            else:
+                raise exists_otherwise(there.definition, definition)
+        info, created = await shard.put_source(definition)
+        if created:
+            answers = await self._each(lambda other: other.get_source(name))
+            others = [
+                answer for at, answer in enumerate(answers) if at != own and not isinstance(answer, EddylineError)
+            ]
+            if others:
+                await shard.delete_source(name)
+                raise exists_otherwise(others[0].definition, definition)
+        self._remember(name, own)
+        return info, created
+
+    async def get_source(self, name: str) -> SourceInfo:
+        return await self._at_home(name, lambda shard: shard.get_source(name))
+
+    async def list_sources(self) -> Sequence[SourceInfo]:
+        async with asyncio.TaskGroup() as tasks:
+            asked = [tasks.create_task(_outcome(self.sources_on(shard))) for shard in range(len(self.shards))]
+        lists: list[Sequence[SourceInfo]] = []
+        for task in asked:
+            found = task.result()
+            if isinstance(found, EddylineError):
+                raise found
+            lists.append(found)
+        return list(heapq.merge(*lists, key=lambda info: info.definition.name))
+
+    async def sources_on(self, shard: int) -> Sequence[SourceInfo]:
+        """Sources of one shard, by name."""
+        found = await self.shards[shard].list_sources()
+        for info in found:
+            self._remember(info.definition.name, shard)
+        return found
+
+    async def control_source(self, name: str, *, paused: bool | None = None, resync: bool = False) -> SourceInfo:
+        return await self._at_home(name, lambda shard: shard.control_source(name, paused=paused, resync=resync))
+
+    async def update_source(self, name: str, change: SourceChange) -> SourceInfo:
+        return await self._at_home(name, lambda shard: shard.update_source(name, change))
+
+    async def delete_source(self, name: str) -> None:
+        await self._at_home(name, lambda shard: shard.delete_source(name))
+        self._homes.pop(name, None)
+
+    async def acquire_lease(self, source: str, *, holder: str, lease_ms: int) -> Lease:
+        return await self._at_home(source, lambda shard: shard.acquire_lease(source, holder=holder, lease_ms=lease_ms))
+
+    # A fence is of one shard's source: where that is gone, one that was made elsewhere under its name is not asked.
+
+    async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> Renewal:
+        return await self._at_home(
+            source, lambda shard: shard.renew_lease(source, fence=fence, report=report), fenced=True
+        )
+
+    async def release_lease(self, source: str, *, fence: int) -> None:
+        await self._at_home(source, lambda shard: shard.release_lease(source, fence=fence), fenced=True)
+
+    async def apply_batch(
+        self,
+        source: str,
+        *,
+        fence: int,
+        previous: bytes,
+        new: bytes,
+        batch: Batch | None,
+        traceparent: str = "",
+    ) -> AppendResult:
+        def apply(shard: StoreLink) -> Awaitable[AppendResult]:
+            return shard.apply_batch(
+                source, fence=fence, previous=previous, new=new, batch=batch, traceparent=traceparent
+            )
+
+        return await self._at_home(source, apply, fenced=True)
+
+    # where -------------------------------------------------------------------------------------------------------
+
+    def _of(self, topic: str) -> StoreLink:
+        return self.shards[self._place(topic)]
+
+    async def _at_home(self, source: str, call: Callable[[StoreLink], Awaitable[T]], *, fenced: bool = False) -> T:
+        """Call the shard that has a source; where it has it no more, the one that has it now, once."""
+        known = self._homes.get(source)
+        if known is None:
+            return await call(self.shards[await self._find(source)])
+        try:
+            return await call(self.shards[known])
+        except SourceNotFound:
+            self._homes.pop(source, None)
+            if fenced:
+                raise
+        return await call(self.shards[await self._find(source)])
+
+    async def _find(self, source: str) -> int:
+        """The shard that has a source, by asking all.
+
+        Raises:
+            SourceNotFound: none has it. InvalidName. What a shard that cannot be asked raises: it may have it.
+        """
+        failures: list[EddylineError] = []
+        home: int | None = None
+        async with asyncio.TaskGroup() as tasks:
+            asked = {
+                tasks.create_task(_outcome(shard.get_source(source))): index for index, shard in enumerate(self.shards)
+            }
+            left = set(asked)
+            while left and home is None:  # a shard that hangs is not waited for where another one has it
+                done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    answer = task.result()
+                    if isinstance(answer, EddylineError):
+                        failures.append(answer)
+                    else:
+                        home = asked[task]
+            for task in left:
+                task.cancel()
+        if home is None:
+            raise min(failures, key=_rank)
+        self._remember(source, home)
+        return home
+
+    async def _each(self, call: Callable[[StoreLink], Awaitable[T]]) -> list[T | EddylineError]:
+        """Ask every shard, at the same time; an answer or an error each."""
+        async with asyncio.TaskGroup() as tasks:
+            asked = [tasks.create_task(_outcome(call(shard))) for shard in self.shards]
+        return [task.result() for task in asked]
+
+    def _remember(self, source: str, index: int) -> None:
+        self._homes.pop(source, None)
+        self._homes[source] = index
+        if len(self._homes) > HOMES_MAX:
+            del self._homes[next(iter(self._homes))]
+
+
+async def _outcome(call: Awaitable[T]) -> T | EddylineError:
+    try:
+        return await call
+    except EddylineError as error:
+        return error
+
+
+def _rank(error: EddylineError) -> int:
+    """Which of the errors of all shards tells most: what is refused anywhere, who cannot be asked, who does not have it."""
+    if isinstance(error, SourceNotFound):
+        return 2
+    return int(error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED))

@@ -1,0 +1,1 @@
+"""Metrics, traces, probes and their exports."""

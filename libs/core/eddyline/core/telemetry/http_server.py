@@ -1,0 +1,218 @@
+"""The HTTP endpoint of a role: `GET /metrics`, which Prometheus scrapes, and an orchestrator's probes; nothing else.
+
+HEAD is answered as GET is, without the body: load balancers and monitors ask so.
+
+Any bind but loopback is refused unless there is a key, which `/metrics` then asks for as a bearer token; it is held
+as a digest and compared in constant time. Probes need none (`eddyline.core.telemetry.probes`). Where the role has a
+certificate, it speaks TLS alone, and asks nobody for one: an orchestrator and Prometheus have none.
+
+Elsewhere the library's own server: a thread a scraper, and a slow one keeps it for ever. Here connections are served on the
+loop, at most `CONNECTIONS_MAX` at once, each for one request within `READ_S`, a handshake included, and `WRITE_S`; more are
+closed. The text is made once for all that ask within `REUSE_S`, on a thread, so many scrapers cost what one does.
+Bounds: `HEAD_BYTES_MAX` a request, and the text a connection that does not read.
+Threading: event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import re
+from hashlib import sha256
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.runtime.settings import COMMON_PREFIX, SettingsError
+from eddyline.core.server.server import check_loopback
+from eddyline.core.telemetry.metrics_text import CONTENT_TYPE
+from eddyline.core.tls.stream import TlsStream
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Awaitable, Callable
+
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.core.telemetry.probes import Probes
+
+CONNECTIONS_MAX: Final = 16
+"""Elsewhere unbounded. Two replicas of Prometheus, an agent and a person with a browser are four."""
+HEAD_BYTES_MAX: Final = 8 << 10
+READ_S: Final = 5.0
+WRITE_S: Final = 10.0
+"""Prometheus itself gives up after 10 s."""
+REUSE_S: Final = 0.5
+"""How old a text may be. Scrapes come each 10 to 60 s, so none sees a difference."""
+PATH: Final = "/metrics"
+KEY_CHARACTERS_MIN: Final = 16
+KEY_CHARACTERS_MAX: Final = 1_024
+"""16 of 64 characters are 96 bits: nobody guesses them, 16 connections at a time. A head must have room for the longest."""
+
+_HEAD_END: Final = b"\r\n\r\n"
+_KEY: Final = re.compile(r"[!-~]*")
+"""It travels in a header, which takes no other characters."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+def read_key(path: str) -> str:
+    """The key in a file, without the end of its line; empty where `path` is.
+
+    Raises:
+        SettingsError: it cannot be read, or could be guessed, or not be sent. The key is in no message.
+    """
+    if not path:
+        return ""
+    name = f"{COMMON_PREFIX}METRICS_KEY_FILE {path}"
+    try:
+        key = Path(path).read_text(encoding="utf-8-sig").strip()
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{name} cannot be read: {type(error).__name__}") from None
+    if not KEY_CHARACTERS_MIN <= len(key) <= KEY_CHARACTERS_MAX or not _KEY.fullmatch(key):
+        raise SettingsError(
+            f"{name} has no key: {KEY_CHARACTERS_MIN} to {KEY_CHARACTERS_MAX} printable ASCII characters, no spaces"
+        )
+    return key
+
+
+def no_tls() -> ssl.SSLContext | None:
+    """Of an endpoint without a certificate."""
+    return None
+
+
+class MetricsServer:
+    """One endpoint. `address` is empty until it listens."""
+
+    def __init__(
+        self,
+        listen: str,
+        *,
+        text: Callable[[], Awaitable[bytes]],
+        clock: Clock,
+        key: str = "",
+        probes: Probes | None = None,
+        tls: Callable[[], ssl.SSLContext | None] = no_tls,
+    ) -> None:
+        """`key` = what a scraper must bring; empty = nothing, and only loopback is listened on. `tls` = what is shown to who
+        connects now."""
+        self._listen = listen
+        self._make_text = text
+        self._key_digest = sha256(key.encode()).digest() if key else b""
+        self._probes = probes
+        self._tls = tls
+        self._clock = clock
+        self._text = b""
+        self._text_s: float | None = None
+        self._making = asyncio.Lock()
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        self.address = ""
+
+    async def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Listen; connections are tasks of `tasks`, which ends after `close`.
+
+        Raises:
+            SettingsError: the address is not loopback and there is no key, or it is taken.
+        """
+        if not self._key_digest:
+            check_loopback(self._listen)
+        host, _, port = self._listen.rpartition(":")
+
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if self._is_closed or len(self._connections) >= CONNECTIONS_MAX:
+                writer.transport.abort()
+                return
+            connection = tasks.create_task(self._serve(reader, writer), name="metrics connection")
+            self._connections.add(connection)
+            connection.add_done_callback(self._connections.discard)
+
+        try:
+            self._server = await asyncio.start_server(accept, host.strip("[]"), int(port), limit=HEAD_BYTES_MAX)
+        except OSError as error:
+            raise SettingsError(
+                f"cannot listen on {self._listen} for metrics: in use, or not an address of this host"
+            ) from error
+        self.address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
+
+    def close(self) -> None:
+        """Let go of the address and cut all connections. Harmless where it never listened."""
+        self._is_closed = True
+        if self._server is not None:
+            self._server.close()
+        for connection in self._connections:
+            connection.cancel()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request and its answer, whatever comes."""
+        try:
+            async with asyncio.timeout(READ_S):
+                context = self._tls()
+                tls = await TlsStream.accept(context, reader, writer) if context is not None else None
+                if tls is not None:
+                    head = await tls.readuntil(_HEAD_END, bytes_max=HEAD_BYTES_MAX)
+                else:
+                    head = await reader.readuntil(_HEAD_END)
+            answer = await self._answer(head)
+            if head.startswith(b"HEAD "):
+                answer = answer[: answer.index(_HEAD_END) + len(_HEAD_END)]
+            async with asyncio.timeout(WRITE_S):
+                writer.write(tls.sealed(answer) if tls is not None else answer)
+                writer.close()
+                await writer.wait_closed()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # it went away, was too slow, or speaks something else: nothing is owed to it
+        except Exception:  # the root of a connection's work: a defect of what is measured must not end the role
+            _LOG.exception("metrics broke")
+        finally:
+            writer.transport.abort()
+
+    async def _answer(self, head: bytes) -> bytes:
+        words = head.split(b"\r\n", 1)[0].split(b" ")
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+            return _response(HTTPStatus.BAD_REQUEST, b"not HTTP/1\n")
+        if words[0] not in (b"GET", b"HEAD"):
+            return _response(HTTPStatus.METHOD_NOT_ALLOWED, b"GET or HEAD only\n", more="Allow: GET, HEAD\r\n")
+        path = words[1].partition(b"?")[0].decode("latin-1")
+        if self._probes is not None and (probe := self._probes.answer(path)) is not None:
+            return _response(probe.status, f"{probe.text}\n".encode())
+        if path != PATH:
+            return _response(HTTPStatus.NOT_FOUND, f"metrics are at {PATH}\n".encode())
+        if not self._may_scrape(head):
+            return _response(HTTPStatus.UNAUTHORIZED, b"a key is needed\n", more="WWW-Authenticate: Bearer\r\n")
+        return _response(HTTPStatus.OK, await self._fresh_text(), CONTENT_TYPE)
+
+    def _may_scrape(self, head: bytes) -> bool:
+        if not self._key_digest:
+            return True
+        brought = _bearer(head)
+        return brought is not None and hmac.compare_digest(sha256(brought).digest(), self._key_digest)
+
+    async def _fresh_text(self) -> bytes:
+        async with self._making:
+            now_s = self._clock.monotonic_s()
+            if self._text_s is None or now_s - self._text_s >= REUSE_S:
+                self._text = await self._make_text()
+                self._text_s = now_s
+            return self._text
+
+
+def _bearer(head: bytes) -> bytes | None:
+    """The token of a request's `Authorization: Bearer`."""
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        scheme, _, token = value.strip().partition(b" ")
+        if name.strip().lower() == b"authorization" and scheme.lower() == b"bearer":
+            return token.strip()
+    return None
+
+
+def _response(
+    status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8", *, more: str = ""
+) -> bytes:
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
+        f"{more}Connection: close\r\n\r\n"
+    )
+    return head.encode() + body

@@ -1,0 +1,1 @@
+"""gRPC channels, statuses, handler helpers."""

@@ -1,0 +1,77 @@
+"""The gate between clusters: a call of another cluster's role is refused before its handler sees it.
+
+A role says its cluster's id with every call to a store, as the metadata `eddyline-cluster-id`; the store's server compares.
+One that passes on a client's call says it as `eddyline-forwarded`, which tells both.
+Where no id is sent nothing is checked: clients know an address and no cluster.
+Order: behind `eddyline.core.server.error_interceptor`, which makes the refusal a status.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+
+import grpc
+
+from eddyline.core.errors import ClusterMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+CLUSTER_ID_KEY: Final = "eddyline-cluster-id"
+FORWARDED_KEY: Final = "eddyline-forwarded"
+"""The mark of a call that a role passed on to the store that it belongs to; its value is the id of that role's cluster."""
+_ID_KEYS: Final = frozenset((CLUSTER_ID_KEY, FORWARDED_KEY))
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+def cluster_metadata(cluster_id: str) -> tuple[tuple[str, str], ...]:
+    """What a caller of the cluster sends; "" = nothing, and nothing is checked."""
+    return ((CLUSTER_ID_KEY, cluster_id),) if cluster_id else ()
+
+
+def forwarded_metadata(cluster_id: str) -> tuple[tuple[str, str], ...]:
+    """What a role sends that passes a call on to the shard that it belongs to; that one is not to pass it on again."""
+    return ((FORWARDED_KEY, cluster_id),)
+
+
+class ClusterGate(grpc.aio.ServerInterceptor):
+    """Refuses calls that say another cluster's id than `cluster_id`."""
+
+    def __init__(self, cluster_id: str) -> None:
+        assert cluster_id
+        self._cluster_id = cluster_id
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Request, Response] | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Request, Response] | None:
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        for key, value in handler_call_details.invocation_metadata or ():
+            if key in _ID_KEYS and value != self._cluster_id:
+                return self._refusing(handler, value if isinstance(value, str) else value.decode(errors="replace"))
+        return handler
+
+    def _refusing(
+        self, handler: grpc.RpcMethodHandler[Request, Response], called_by: str
+    ) -> grpc.RpcMethodHandler[Request, Response]:
+        async def refuse(_request: object, _context: object) -> NoReturn:
+            raise ClusterMismatch(
+                f"this store is of cluster {self._cluster_id}, the caller of cluster {called_by}",
+                clusterId=self._cluster_id,
+            )
+
+        match handler.request_streaming, handler.response_streaming:
+            case False, False:
+                make = grpc.unary_unary_rpc_method_handler
+            case False, True:
+                make = grpc.unary_stream_rpc_method_handler
+            case True, False:
+                make = grpc.stream_unary_rpc_method_handler
+            case _:
+                make = grpc.stream_stream_rpc_method_handler
+        return make(refuse, handler.request_deserializer, handler.response_serializer)

@@ -1,0 +1,1 @@
+"""Tails, rings, frames, dispatch."""

@@ -1,0 +1,203 @@
+"""Frames of a watch as bytes: the one place of delivery that makes answers.
+
+A frame of records is encoded once for every subscriber that wants the same `View` of it; who keeps it is
+`eddyline.delivery.feed.ring`. That is why the resume token, which differs from stream to stream, comes only with caught_up,
+heartbeat and going_away. Protobuf above `rpc/` on purpose: what is encoded here goes to the wire as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from eddyline.core.codec.records import fill_columns, fill_rows, gap_to_pb
+from eddyline.core.model.read import ALL_RECORDS, RecordFilter
+from eddyline.core.model.record_filter import matching
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.column import offset_array, presence
+from eddyline.core.records.record import Gap, Op
+from eddyline.v1 import delivery_pb2 as pb
+from eddyline.v1 import types_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+NO_DATA: Final = 0xFFFF_FFFF
+"""In a column of lengths: the record has no data at all."""
+
+_NOT_DELETES: Final = (int(Op.APPEND), int(Op.PUT))
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a subscriber wants to see of a topic, and in which form: equal views share their bytes."""
+
+    record_filter: RecordFilter = ALL_RECORDS
+    columns: bool = False
+    metadata_only: bool = False
+
+
+class Place(NamedTuple):
+    """Where a frame leaves its reader. `batch_end` = no append lies on both sides of it, as far as is known."""
+
+    topic: str
+    epoch: int
+    seq: int
+    batch_end: bool = False
+
+
+class Frame(NamedTuple):
+    """One answer as bytes, and how many records are in it. Empty `data` = nothing to send, the cursor moves all the same."""
+
+    data: bytes
+    records: int
+
+
+NOTHING: Final = Frame(b"", 0)
+
+
+def item_frame(place: Place, item: Batch | Gap, view: View, traceparent: str = "") -> Frame:
+    """Encode records or a gap as `view` wants them; `NOTHING` where its filter leaves none. `traceparent` goes with it."""
+    if isinstance(item, Gap):
+        return Frame(_answer(place, gap=gap_to_pb(item)).SerializeToString(), 0)
+    indices = None if view.record_filter.passes_all() else matching(item, view.record_filter)
+    batch = item if indices is None else item.select(indices)
+    if batch.count == 0:
+        return NOTHING
+    answer = _answer(place)
+    answer.traceparent = traceparent
+    sizes = _data_sizes(batch) if view.metadata_only else None
+    if sizes is not None:
+        batch = _without_data(batch)
+    if view.columns:
+        fill_columns(answer.columns, batch)
+        if sizes is not None:
+            answer.columns.data_bytes = sizes.tobytes()
+    else:
+        fill_rows(answer.rows, batch)
+        if sizes is not None:
+            for record, size in zip(answer.rows.records, sizes.tolist(), strict=True):
+                if size != NO_DATA:
+                    record.data_bytes = size
+    return Frame(answer.SerializeToString(), batch.count)
+
+
+def snapshot_begin_frame(place: Place, fold_seq: int) -> Frame:
+    """The current values follow."""
+    return Frame(_answer(place, snapshot_begin=pb.SnapshotBegin(fold_seq=fold_seq)).SerializeToString(), 0)
+
+
+def snapshot_end_frame(place: Place, fold_seq: int, count: int) -> Frame:
+    """The current values are complete."""
+    return Frame(_answer(place, snapshot_end=pb.SnapshotEnd(fold_seq=fold_seq, count=count)).SerializeToString(), 0)
+
+
+def snapshot_resume_frame(place: Place, fold_seq: int, after_key: bytes) -> Frame:
+    """A snapshot goes on behind a key."""
+    resume = pb.SnapshotResume(fold_seq=fold_seq, after_key=after_key)
+    return Frame(_answer(place, snapshot_resume=resume).SerializeToString(), 0)
+
+
+def progress_frame(place: Place) -> Frame:
+    """Everything up to here was sent or hidden."""
+    return Frame(_answer(place, progress=pb.Progress()).SerializeToString(), 0)
+
+
+def topic_deleted_frame(place: Place) -> Frame:
+    """The topic is gone."""
+    return Frame(_answer(place, topic_deleted=pb.TopicDeleted(epoch=place.epoch)).SerializeToString(), 0)
+
+
+def caught_up_frame(resume_token: bytes) -> Frame:
+    """Every topic is level."""
+    answer = pb.WatchTopicsResponse(caught_up=pb.CaughtUp(), resume_token=resume_token)
+    return Frame(answer.SerializeToString(), 0)
+
+
+def heartbeat_frame(ts_ms: int, resume_token: bytes) -> Frame:
+    """A sign of life."""
+    answer = pb.WatchTopicsResponse(heartbeat=pb.Heartbeat(ts_ms=ts_ms), resume_token=resume_token)
+    return Frame(answer.SerializeToString(), 0)
+
+
+def going_away_frame(reason: pb.GoingAwayReason.ValueType, resume_token: bytes) -> Frame:
+    """The stream's last word."""
+    answer = pb.WatchTopicsResponse(going_away=pb.GoingAway(reason=reason), resume_token=resume_token)
+    return Frame(answer.SerializeToString(), 0)
+
+
+def view_of(
+    key_prefixes: Iterable[bytes],
+    *,
+    columns: bool,
+    tags: Iterable[str] = (),
+    exclude_nodes: Iterable[str] = (),
+    ignore_deletes: bool = False,
+    metadata_only: bool = False,
+) -> View:
+    """What a subscriber wants of a topic, in one form however it was written: sorted, no prefix under another."""
+    kept: list[bytes] = []
+    for prefix in sorted(set(key_prefixes)):
+        if not (kept and prefix.startswith(kept[-1])):
+            kept.append(prefix)
+    record_filter = RecordFilter(
+        key_prefixes=tuple(kept),
+        tags=tuple(sorted(set(tags))),
+        exclude_nodes=tuple(sorted(set(exclude_nodes))),
+        ops=_NOT_DELETES if ignore_deletes else (),
+    )
+    return View(ALL_RECORDS if record_filter.passes_all() else record_filter, columns, metadata_only)
+
+
+def _data_sizes(batch: Batch) -> NDArray[np.uint32]:
+    """Length of each record's data; `NO_DATA` where it has none."""
+    if batch.data is None:
+        return np.full(batch.count, NO_DATA, dtype="<u4")
+    sizes = np.diff(offset_array(batch.data.offsets)).astype("<u4")
+    if batch.data.validity is not None:
+        sizes[~presence(batch.data, batch.count)] = NO_DATA
+    return sizes
+
+
+def _without_data(batch: Batch) -> Batch:
+    return Batch(
+        batch.count,
+        first_seq=batch.first_seq,
+        seqs=batch.seqs,
+        ts_ms=batch.ts_ms,
+        ts_ms_each=batch.ts_ms_each,
+        ops=batch.ops,
+        source_ts_ns=batch.source_ts_ns,
+        key=batch.key,
+        tag=batch.tag,
+        node=batch.node,
+        meta=batch.meta,
+        version=batch.version,
+    )
+
+
+def _answer(
+    place: Place,
+    *,
+    gap: types_pb2.Gap | None = None,
+    snapshot_begin: pb.SnapshotBegin | None = None,
+    snapshot_end: pb.SnapshotEnd | None = None,
+    snapshot_resume: pb.SnapshotResume | None = None,
+    progress: pb.Progress | None = None,
+    topic_deleted: pb.TopicDeleted | None = None,
+) -> pb.WatchTopicsResponse:
+    return pb.WatchTopicsResponse(
+        topic=place.topic,
+        batch_end=place.batch_end,
+        cursor=types_pb2.Cursor(topic=place.topic, epoch=place.epoch, seq=place.seq),
+        gap=gap,
+        snapshot_begin=snapshot_begin,
+        snapshot_end=snapshot_end,
+        snapshot_resume=snapshot_resume,
+        progress=progress,
+        topic_deleted=topic_deleted,
+    )

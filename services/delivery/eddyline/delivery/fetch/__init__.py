@@ -1,0 +1,1 @@
+"""Reads of the store on behalf of subscribers."""

@@ -1,0 +1,1 @@
+"""Pure: DWRR bands, pressure, in-flight bound, timers."""

@@ -1,0 +1,75 @@
+"""What a watch asks for, checked: topics, where each starts, what of it is wanted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from eddyline.delivery.feed.oversize import ANY_ROOM, Room
+from eddyline.delivery.resume_token import WatchedTopic, WatchOption
+
+if TYPE_CHECKING:
+    from eddyline.delivery.resume_token import Cursor
+
+
+class Point(Enum):
+    """Where a topic starts without a cursor."""
+
+    TAIL = 1
+    SNAPSHOT = 2
+    EARLIEST = 3
+
+
+class AtTime(NamedTuple):
+    """The first live record committed at or after a time, in milliseconds since the Unix epoch."""
+
+    ts_ms: int
+
+
+class AtRevision(NamedTuple):
+    """The first live record whose version, as a number, is at or above this one, from 1."""
+
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class WantedTopic:
+    """One topic of a request. Empty filters let everything through. `updates_only`: no values to begin with, SNAPSHOT is
+    TAIL then. `heals`: a gap is followed by a snapshot, where the topic has a fold."""
+
+    topic: str
+    start: Cursor | AtTime | AtRevision | Point
+    key_prefixes: tuple[bytes, ...] = ()
+    tags: tuple[str, ...] = ()
+    exclude_nodes: tuple[str, ...] = ()
+    ignore_deletes: bool = False
+    metadata_only: bool = False
+    updates_only: bool = False
+    heals: bool = False
+
+    def watched(self) -> WatchedTopic:
+        """What a resume token is bound to."""
+        options = WatchOption(0)
+        for given, option in (
+            (self.ignore_deletes, WatchOption.IGNORE_DELETES),
+            (self.metadata_only, WatchOption.METADATA_ONLY),
+            (self.updates_only, WatchOption.UPDATES_ONLY),
+            (self.heals, WatchOption.HEAL),
+        ):
+            if given:
+                options |= option
+        return WatchedTopic(self.topic, self.key_prefixes, self.tags, self.exclude_nodes, options)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRequest:
+    """A valid request: 1 to 1 000 topics, each named once. `resume_snapshots`: one that broke off goes on where it was.
+    `room`: how large its frames may be."""
+
+    topics: tuple[WantedTopic, ...]
+    resume_token: bytes = b""
+    columns: bool = False
+    heartbeat_s: float = 10.0
+    resume_snapshots: bool = False
+    room: Room = ANY_ROOM

@@ -1,0 +1,1 @@
+"""Consumer, batches, positions, gaps, dead letters."""

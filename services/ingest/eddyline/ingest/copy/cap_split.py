@@ -1,0 +1,68 @@
+"""A batch that its topic's cap can never hold, applied in pieces, each of which is a batch of its own.
+
+A cap holds for an append, and a source's batch is as large as what came meanwhile. Where the rows are messages each piece
+moves the position to its last one, so a crash between two of them neither loses nor repeats any; where they are changes that
+no message brought the position stays, and a crash starts them over, which their callers allow.
+Threading: event loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from eddyline.core.errors import RecordTooLarge
+from eddyline.core.records.record import Op
+from eddyline.ingest.copy.position import Position, decode_position
+
+if TYPE_CHECKING:
+    from eddyline.core.records.batch import Batch
+    from eddyline.core.telemetry.tracing import OpenSpan
+    from eddyline.ingest.copy.forward import Forward
+
+
+def breaks_cap(error: RecordTooLarge) -> bool:
+    """True = it is the topic's cap that an append is too large for, and no bound of a record."""
+    return "capRecords" in error.metadata
+
+
+async def apply_cut(
+    forward: Forward, batch: Batch | None, new: Position, *, moves: bool, trace: OpenSpan | None = None
+) -> None:
+    """Apply a batch and move to `new`, in pieces where the topic's cap is smaller. `moves` = each row's version is the
+    revision that it brings the position to, gaps aside.
+
+    Raises:
+        RecordTooLarge: what is left is one record. As `Forward.apply`.
+    """
+    try:
+        await forward.apply(batch, new, trace)
+    except RecordTooLarge as error:
+        row = _cut(batch) if batch is not None and breaks_cap(error) else 0
+        if batch is None or not row:
+            raise
+        between = _moved(batch, row, new) if moves else _stays(forward, new)
+        await apply_cut(forward, batch.slice(0, row), between, moves=moves, trace=trace)
+        await apply_cut(forward, batch.slice(row, batch.count), new, moves=moves, trace=trace)
+
+
+def _cut(batch: Batch) -> int:
+    """The row before which it is cut, near the middle; 0 = nowhere. A gap stays with the row that it goes before."""
+    middle = batch.count // 2
+    ends = (batch.ops_array()[:-1] != Op.GAP).nonzero()[0] + 1
+    return int(ends[abs(ends - middle).argmin()]) if len(ends) else 0
+
+
+def _moved(batch: Batch, row: int, new: Position) -> Position:
+    """The position after the rows before `row`; its message is not compared."""
+    (last,) = batch.slice(row - 1, row).to_rows()
+    revision = int.from_bytes(last.version, "big")
+    # No message of a piece is younger than the youngest of the batch.
+    return Position(new.created_ns, revision, resync_serial=new.resync_serial, time_ns=new.time_ns)
+
+
+def _stays(forward: Forward, new: Position) -> Position:
+    """A position at the stored revision that differs from the stored one and from `new`."""
+    stored = decode_position(forward.stored) or replace(new, revision=0, sample=bytes(16))
+    between = stored.after_changes()
+    return between if between != new else between.after_changes()

@@ -1,0 +1,403 @@
+"""A pull consumer read by one plain callback: messages in order, from one revision on, within a bound.
+
+Elsewhere: nats-py's ordered consumer loses messages for good under a slow reader, `fetch` brings 38 k messages/s, and its
+watcher never ends when its consumer is gone. Here the server sends what was asked for (`$JS.API.CONSUMER.MSG.NEXT`), all of
+it to one inbox, and every way in which that can stop is noticed:
+
+* the consumer's own count skips: messages were lost on the way;
+* a heartbeat is missing: nothing came for two intervals although something was asked for;
+* the server says so (consumer deleted, leader changed, shutting down, nobody there);
+* the connection broke.
+
+Each of them is `ConsumerLost`; a consumer is never repaired, the next one has another name and starts at the position.
+
+I1: messages asked for and not yet here, and those here and not yet taken, are together at most WINDOW_RECORDS; each pull
+brings at most PULL_BYTES_MAX more, or one message of any size.
+I2: chunks are handed out in order, and all gathered before a failure is; the failure comes after them.
+I3: no timer a message: one watch for the heartbeat. It rests while nothing is asked for.
+Threading: event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final, Literal
+
+from nats.errors import Error as NatsError
+
+from eddyline.core.errors import EddylineError, NatsUnreachable
+from eddyline.core.model.source import SourceDefinition
+from eddyline.core.records.record import KEY_BYTES_MAX, SOURCE_DATA_META_BYTES_MAX
+from eddyline.core.telemetry.tracing import UNTRACED
+from eddyline.ingest.copy.batch import Gatherer, Jump, Misfit
+from eddyline.ingest.copy.decode import (
+    EVENT,
+    VALUE,
+    TooLarge,
+    Unreadable,
+    check_fits,
+    parse_ack,
+    parse_event_headers,
+    parse_headers,
+    parse_status,
+)
+from eddyline.ingest.copy.filter import Filter
+from eddyline.ingest.copy.trace import trace_message
+from eddyline.ingest.nats.cancellation import cancellation_kept
+from eddyline.ingest.resync.resume_check import SourceStopped, oversize
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from eddyline.core.runtime.clock import Clock, Timer
+    from eddyline.core.telemetry.tracing import Tracer
+    from eddyline.ingest.copy.batch import Chunk
+    from eddyline.ingest.copy.decode import Delivery, Status
+    from eddyline.ingest.nats.connection import Connection, Publishing
+    from eddyline.ingest.nats.jetstream import DeliverPolicy, JetStream
+    from eddyline.ingest.nats.raw_client import RawSubscription
+    from eddyline.ingest.nats.stream import Stream
+
+WINDOW_RECORDS: Final = 16_384
+"""Four batches: one on its way to the store, one gathering, two on the way here."""
+PULLS_AT_ONCE: Final = 4
+"""A pull asks for this part of the window at least: a request a message would halve the rate."""
+PULL_BYTES_MAX: Final = SOURCE_DATA_META_BYTES_MAX + (1 << 20)
+"""The largest record of a source with its subject and header names; what exceeds it alone is fetched alone."""
+PULL_EXPIRES_S: Final = 30.0
+HEARTBEAT_S: Final = 1.0
+"""Elsewhere 5 s (nats.go). Two of them missed = lost; costs one small message a pull that waits, each second."""
+DELETE_TIMEOUT_S: Final = 2.0
+
+SHOWN_KEY_BYTES: Final = 64
+"""Of a key in a reason, which is cut where it is long: revision and bucket tell the rest."""
+
+assert 2 * HEARTBEAT_S <= PULL_EXPIRES_S, "the server refuses more than half"
+
+_HEARTBEAT: Final = 100
+_NO_MESSAGES: Final = 404
+_TIMED_OUT: Final = 408
+_CONFLICT: Final = 409
+_SIZE_EXCEEDED: Final = "message size exceeds maxbytes"
+_PULL_ENDED: Final = (_SIZE_EXCEEDED, "batch completed")
+
+
+Misfits = Literal["STOP", "SET_ASIDE", "TAKE"]
+EVERYTHING: Final = Filter(SourceDefinition("", ""))
+
+
+class ConsumerLost(Exception):
+    """The consumer brings nothing any more; the text says why."""
+
+
+class Consumer:
+    """One attempt at reading a stream, as `async with`: makes the consumer, and deletes it at the end.
+
+    `on_lost` hears why, in the moment it is lost. `start_ns`: no message from `start_revision` on is older; 0 = unknown.
+    `takes` = messages that are handed out; others only move the position. `misfits` = what becomes of a message that no
+    record can hold: it stops the source, is set aside in its chunk, or is taken all the same (with too many headers as a
+    value).
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        jetstream: JetStream,
+        stream: Stream,
+        *,
+        name: str,
+        start_revision: int,
+        start_ns: int,
+        clock: Clock,
+        metadata: dict[str, str],
+        on_lost: Callable[[str], None],
+        policy: DeliverPolicy = "by_start_sequence",
+        heartbeat_s: float = HEARTBEAT_S,
+        pull_bytes_max: int = PULL_BYTES_MAX,
+        takes: Filter = EVERYTHING,
+        misfits: Misfits = "STOP",
+        tracer: Tracer = UNTRACED,
+    ) -> None:
+        assert start_revision > 0
+        self._connection = connection
+        self._jetstream = jetstream
+        self._stream = stream
+        self._name = name
+        self._start_revision = start_revision
+        self._clock = clock
+        self._metadata = metadata
+        self._on_lost = on_lost
+        self._policy: DeliverPolicy = policy
+        self._heartbeat_s = heartbeat_s
+        self._pull_bytes_max = pull_bytes_max
+        self._prefix = stream.prefix
+        self._takes = takes
+        self._misfits: Misfits = misfits
+        self._tracer = tracer
+        self._next_subject = f"{jetstream.prefix}.CONSUMER.MSG.NEXT.{stream.name}.{name}"
+        self._lost = connection.lost
+        self._window = self._batch_max = WINDOW_RECORDS
+        self._held = ExitStack()
+        self._next: Publishing | None = None
+        self._inbox = ""
+        self._subscription: RawSubscription | None = None
+        self._watch: Timer | None = None
+        self._gathered = Gatherer()
+        self._wake = asyncio.Event()
+        self._failure: Exception | None = None
+        self._asked = 0
+        self._alone = False
+        self._woken = False
+        self._pulls = 0
+        self._quiet = 0
+        self._consumer_seq = 0
+        self._revision = start_revision - 1
+        self._time_ns = start_ns
+        self.pending = 0
+        """Messages behind the newest one received, as the server said when it sent it."""
+
+    @property
+    def last_seen_revision(self) -> int:
+        """A lower bound of the stream's last revision, from what was received."""
+        return self._revision + self.pending
+
+    @property
+    def failed(self) -> bool:
+        """True = nothing more comes than what was gathered."""
+        return self._failure is not None
+
+    @property
+    def drained(self) -> bool:
+        """True = everything received was taken, and the server had nothing behind it."""
+        return self.pending == 0 and self._gathered.count == 0
+
+    async def __aenter__(self) -> Consumer:
+        try:
+            await self._subscribe()
+            made = await self._jetstream.create_consumer(
+                self._stream,
+                self._name,
+                policy=self._policy,
+                start_revision=self._start_revision,
+                metadata=self._metadata,
+            )
+            self.pending = made.pending
+            if made.batch_max:
+                self._batch_max = made.batch_max
+                self._window = min(PULLS_AT_ONCE * made.batch_max, WINDOW_RECORDS)
+            self._next = self._held.enter_context(self._connection.publishing(self._next_subject))
+        except BaseException:
+            await self._end()
+            raise
+        self._watch = self._clock.call_later(self._heartbeat_s, self._check_heartbeat)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        await self._end()
+
+    async def _subscribe(self) -> None:
+        try:
+            client = self._connection.client
+            self._lost = self._connection.lost
+            self._inbox = client.new_inbox()
+            with cancellation_kept():
+                self._subscription = await client.subscribe_raw(f"{self._inbox}.*", self._receive)
+        except (NatsError, OSError) as error:
+            raise NatsUnreachable(f"cannot subscribe at NATS: {error}") from error
+
+    async def take(self) -> Chunk | None:
+        """The next chunk, as soon as there is one; None = nothing is there to come, or it was woken.
+
+        Nothing is there to come where what had been pending was removed before it could be sent.
+
+        Raises:
+            ConsumerLost. SourceStopped: the next message is larger than a record. NatsUnreachable.
+        """
+        while True:
+            self._wake.clear()
+            if self._failure is None:
+                await self._pull()
+            if self._lost.is_set():
+                self._fail(ConsumerLost("the connection to NATS broke"))
+            chunk = self._gathered.take()
+            if chunk is not None:
+                return chunk
+            if self._failure is not None:
+                raise self._failure
+            if self._woken:
+                self._woken = False
+                return None
+            await self._wake.wait()
+
+    def passed(self, revision: int) -> None:
+        """What is missing up to `revision` (inclusive) was told: it is no jump any more."""
+        self._revision = max(self._revision, revision)
+
+    def wake(self) -> None:
+        """Let `take` return None once, where nothing is there to hand out."""
+        self._woken = True
+        self._wake.set()
+
+    def break_off(self, reason: str) -> None:
+        """Fail from outside: what was gathered is still handed out, then ConsumerLost."""
+        self._fail(ConsumerLost(reason))
+
+    # asking ------------------------------------------------------------------------------------------------------
+
+    async def _pull(self) -> None:
+        room = self._window - self._asked - self._gathered.count
+        request: dict[str, int]
+        if self._alone:
+            if self._asked:
+                return
+            request = {"batch": 1}
+        elif room >= self._window // PULLS_AT_ONCE:
+            request = {"batch": min(room, self._batch_max), "max_bytes": self._pull_bytes_max}
+        else:
+            return
+        self._asked += request["batch"]
+        self._pulls += 1
+        request["expires"] = int(PULL_EXPIRES_S * 1e9)
+        request["idle_heartbeat"] = int(self._heartbeat_s * 1e9)
+        try:
+            client = self._connection.client
+            with cancellation_kept():
+                await client.publish(
+                    self._next_subject, json.dumps(request).encode(), reply=f"{self._inbox}.{self._pulls}"
+                )
+        except (NatsError, OSError, NatsUnreachable) as error:
+            self._fail(ConsumerLost(f"cannot ask NATS for messages: {error}"))
+
+    # receiving: called by the client for every message, must not raise ------------------------------------------------
+
+    def _receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        self._quiet = 0
+        if self._failure is not None:
+            return
+        try:
+            if not reply:
+                self._status(parse_status(headers))
+                return
+            delivery = parse_ack(reply)
+        except Unreadable as error:
+            self._fail(ConsumerLost(str(error)))
+            return
+        revision, consumer_seq, time_ns, pending = delivery
+        if consumer_seq != self._consumer_seq + 1:
+            lost = consumer_seq - self._consumer_seq - 1
+            self._fail(ConsumerLost(f"{lost} messages were lost between NATS and us"))
+            return
+        self._consumer_seq = consumer_seq
+        if self._asked:
+            self._asked -= 1
+        self._alone = False
+        if not subject.startswith(self._prefix):
+            # Judged before the next attempt: what the stream holds decides what becomes of the source.
+            shown = subject[:SHOWN_KEY_BYTES].decode(errors="backslashreplace")
+            self._fail(ConsumerLost(f"revision {revision} of {self._stream.origin} is no key of it: subject {shown}"))
+            return
+        try:
+            chunk, row = self._gather(subject, data, headers, delivery)
+        except SourceStopped as stopped:
+            self._fail(stopped)
+            return
+        if self._tracer.is_on:
+            trace_message(self._tracer, chunk, headers, revision, self._metadata.get("eddyline_source", ""))
+        if revision > self._revision + 1:
+            chunk.jumps.append(Jump(row, self._revision, self._time_ns, revision))
+        self._revision = revision
+        self._time_ns = time_ns
+        self.pending = pending
+        self._wake.set()
+
+    def _gather(self, subject: bytes, data: bytes, headers: bytes, delivery: Delivery) -> tuple[Chunk, int]:
+        """The chunk that a message goes into, and the row that it is, or that follows it."""
+        key = subject[len(self._prefix) :]
+        if not (self._takes.takes_all or self._takes.takes(key)):
+            chunk = self._gathered.passes(subject, data, delivery)
+            return chunk, chunk.count
+        is_event = not self._stream.bucket
+        meaning = EVENT if is_event else VALUE
+        if not headers and len(key) <= KEY_BYTES_MAX and len(data) <= SOURCE_DATA_META_BYTES_MAX:
+            chunk = self._gathered.add(subject, key, data, meaning, delivery)
+            return chunk, len(chunk.revisions) - 1
+        try:
+            if headers:
+                meaning = parse_event_headers(headers) if is_event else parse_headers(headers)
+            if self._misfits != "TAKE":
+                check_fits(key, data, meaning.meta)
+        except TooLarge as error:
+            if self._misfits == "STOP":
+                shown = key[:SHOWN_KEY_BYTES].decode(errors="backslashreplace")
+                place = f"key {shown}, revision {delivery.revision} of {self._stream.origin}"
+                raise oversize(self._metadata.get("eddyline_source", "NAME"), str(error), place) from error
+            if self._misfits == "SET_ASIDE":
+                chunk = self._gathered.passes(subject, data, delivery, size=len(data))
+                where = chunk.count, subject, data, headers, delivery.revision, delivery.time_ns
+                chunk.refuse(Misfit(*where, str(error)))
+                return chunk, chunk.count
+        chunk = self._gathered.add(subject, key, data, meaning, delivery)
+        return chunk, chunk.count - 1
+
+    def _status(self, status: Status) -> None:
+        words = status.words.lower()
+        if status.code == _HEARTBEAT:
+            if status.last_consumer_seq > self._consumer_seq:
+                self._fail(ConsumerLost("messages were lost between NATS and us"))
+            elif self.pending:
+                # The server waits for messages: what was pending was removed before it could be sent.
+                self.pending = 0
+                self._woken = True
+                self._wake.set()
+            return
+        if status.code in (_NO_MESSAGES, _TIMED_OUT) or (
+            status.code == _CONFLICT and any(ended in words for ended in _PULL_ENDED)
+        ):
+            self._asked = max(self._asked - max(status.pending_messages, 0), 0)
+            if _SIZE_EXCEEDED in words and status.pending_bytes == self._pull_bytes_max:
+                # Not one message of the pull fitted: the next one is fetched alone, and judged when it is here.
+                self._alone = True
+            self._wake.set()
+            return
+        said = status.words or ("nobody answers" if status.code == 503 else "no reason")
+        self._fail(ConsumerLost(f"NATS ended the consumer: {said} ({status.code})"))
+
+    def _check_heartbeat(self) -> None:
+        self._quiet = self._quiet + 1 if self._asked else 0
+        if self._next is not None and self._next.denied:
+            self._fail(ConsumerLost(self._next.why()))
+            return
+        if self._quiet > 2:
+            self._fail(ConsumerLost(f"no heartbeat of the consumer for {2 * self._heartbeat_s:g} s"))
+            return
+        if self._lost.is_set():
+            self._fail(ConsumerLost("the connection to NATS broke"))
+            return
+        self._watch = self._clock.call_later(self._heartbeat_s, self._check_heartbeat)
+
+    def _fail(self, failure: Exception) -> None:
+        if self._failure is None:
+            self._failure = failure
+            if isinstance(failure, ConsumerLost):
+                self._on_lost(str(failure))
+        self._wake.set()
+
+    async def _end(self) -> None:
+        self._held.close()
+        if self._subscription is not None:
+            await self._subscription.end()
+            self._subscription = None
+        if not self._connection.connected:
+            return  # the server removes it by itself, or the next lease's sweep does
+        try:
+            async with asyncio.timeout(DELETE_TIMEOUT_S):
+                await self._jetstream.delete_consumer(self._stream.name, self._name)
+        except (EddylineError, TimeoutError):
+            pass  # likewise

@@ -1,0 +1,156 @@
+"""Dead letters: messages that no record can hold, kept in a topic of their own with the reason.
+
+A letter is a record of the dead-letter topic, which is a LOG: key = the message's subject, data = as much of its data as a
+record holds, meta = why and where from, the hash of all of it, and its size. In the source's own topic a gap says that the
+revision is missing; a fold keeps what the key had before.
+I1: a letter is stored before the source's position passes its message. Its idempotency key is the message's place: who meets
+the message again within a day (`LETTERS_CONFIG`), after a crash or in a resync, stores no second one.
+
+An append is known again as a whole, by one key: a batch of letters that comes again cut otherwise would store some twice. A
+writer's position would not do either: a resync meets older messages behind newer ones. So each letter is an append of its
+own, and `LETTERS_AT_ONCE` are on their way together, which the store commits as one group: in no order among themselves.
+Memory: those of one chunk.
+Threading: event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from xxhash import xxh3_128_hexdigest
+
+from eddyline.core.errors import EddylineError, TopicNotFound
+from eddyline.core.model.topic import Kind
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.record import KEY_BYTES_MAX, MetaEntry, Op, Record
+from eddyline.core.runtime.backoff import Backoff
+from eddyline.core.runtime.clock import sleep
+from eddyline.ingest.copy.forward import retried
+from eddyline.ingest.resync.resume_check import SourceStopped
+from eddyline.ingest.sources.creation import LETTERS_CONFIG, ensure_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+    from eddyline.core.model.source import SourceDefinition
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.core.store_link.protocol import StoreLink
+    from eddyline.ingest.copy.batch import Misfit
+    from eddyline.ingest.copy.progress import SourceCounts
+    from eddyline.ingest.nats.stream import Stream
+
+DATA_BYTES_MAX: Final = 1_000_000
+"""Of a letter: a record's bound, less room for what is said of it."""
+HEADERS_BYTES_MAX: Final = 8 << 10
+"""Of the message's header block, as it came: half of what meta may have."""
+
+ANOTHER: Final = "make room there, or name another topic (`eddyline source update NAME --dead-letter-topic TOPIC`)"
+LETTERS_AT_ONCE: Final = 64
+"""Appends under way: alone each waits for a commit of its own (64 letters of FSYNC: 64 syncs in place of one or two); more
+would be a source's burst on a store that others write too."""
+
+
+class _Letter(NamedTuple):
+    """A letter and its idempotency key."""
+
+    record: Record
+    key: str
+
+
+class DeadLetters:
+    """The letters of one source, by `definition` as it is now. `on_trouble` hears why it waits, and "" when it goes on."""
+
+    def __init__(
+        self,
+        link: StoreLink,
+        definition: SourceDefinition,
+        *,
+        clock: Clock,
+        rng: Random,
+        on_trouble: Callable[[str], None],
+        counts: SourceCounts,
+    ) -> None:
+        self._link = link
+        self.definition = definition
+        self._clock = clock
+        self._backoff = Backoff(rng)
+        self._on_trouble = on_trouble
+        self._counts = counts
+
+    async def keep(self, stream: Stream, misfits: Sequence[Misfit]) -> None:
+        """Store a letter for each; asked again without end where the store is away or busy.
+
+        Raises:
+            SourceStopped: OVERSIZE: no retry helps, since the topic is of another kind or is written by a source.
+        """
+        source = xxh3_128_hexdigest(self.definition.name.encode())
+        for start in range(0, len(misfits), LETTERS_AT_ONCE):
+            letters = [
+                _Letter(self._letter(stream, misfit), f"{source}:{stream.created_ns:x}:{misfit.revision}")
+                for misfit in misfits[start : start + LETTERS_AT_ONCE]
+            ]
+            await self._settle(letters)
+
+    def _letter(self, stream: Stream, misfit: Misfit) -> Record:
+        whole = misfit.headers + misfit.data
+        said = {
+            "reason": misfit.reason,
+            "source": self.definition.name,
+            "stream": stream.name,
+            "revision": str(misfit.revision),
+            "data_bytes": str(len(misfit.data)),
+            "headers_bytes": str(len(misfit.headers)),
+            "xxh3_128": xxh3_128_hexdigest(whole),
+        }
+        meta = [MetaEntry(name, text.encode()) for name, text in said.items()]
+        if misfit.headers:
+            meta.append(MetaEntry("headers", misfit.headers[:HEADERS_BYTES_MAX]))
+        return Record(
+            op=Op.APPEND,
+            key=misfit.subject[:KEY_BYTES_MAX],
+            data=misfit.data[:DATA_BYTES_MAX],
+            meta=tuple(meta),
+            source_ts_ns=misfit.time_ns,
+        )
+
+    async def _is_made(self) -> bool:
+        """Make the topic again, which somebody deleted; False = it cannot be."""
+        try:
+            await ensure_topic(self._link, self.definition.dead_letter_topic, Kind.LOG, LETTERS_CONFIG)
+        except EddylineError:
+            return False
+        return True
+
+    async def _settle(self, letters: Sequence[_Letter]) -> None:
+        """Append letters at once, those that failed again until none is left."""
+        while True:
+            async with asyncio.TaskGroup() as group:
+                asked = [group.create_task(self._append(letter)) for letter in letters]
+            failed = [(letter, task.result()) for letter, task in zip(letters, asked, strict=True)]
+            letters = [letter for letter, error in failed if error is not None]
+            errors = [error for _, error in failed if error is not None]
+            self._counts.dead_letters += len(asked) - len(errors)
+            if not errors:
+                break
+            is_made_again = any(isinstance(error, TopicNotFound) for error in errors) and await self._is_made()
+            for error in errors:
+                if not retried(error) and not (is_made_again and isinstance(error, TopicNotFound)):
+                    raise SourceStopped("OVERSIZE", f"dead letters: {error.message}; {ANOTHER}") from error
+            self._on_trouble(f"dead letters: {errors[0].message}")
+            asked_s = max(int(error.metadata.get("retryAfterMs", "0")) for error in errors) / 1000
+            await sleep(self._clock, self._backoff.next_s(at_least_s=asked_s))
+        if self._backoff.failures:
+            self._backoff.reset()
+            self._on_trouble("")
+
+    async def _append(self, letter: _Letter) -> EddylineError | None:
+        """Ask once; what came in the way."""
+        try:
+            await self._link.append(
+                self.definition.dead_letter_topic, Batch.from_rows([letter.record]), idempotency_key=letter.key
+            )
+        except EddylineError as error:
+            return error
+        return None

@@ -1,0 +1,77 @@
+"""Which messages a source copies: keys that begin so, or subjects as NATS names them with `*` and `>`.
+
+Filtered here and not by the server: a consumer that brings every revision shows which are missing, where one that brings
+some cannot. A message that several filters name is one message.
+Threading: immutable.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from eddyline.core.model.source import SourceDefinition
+
+SUBJECT_BYTES_MAX: Final = 255
+PREFIX_BYTES_MAX: Final = 1024
+FILTERS_SHOWN: Final = 3
+FILTER_CHARS_SHOWN: Final = 60
+_TOKEN: Final = re.compile(r"[^\s.*>]+")
+
+
+class Filter:
+    """Judges keys: of a bucket's messages, or the subjects of a stream's."""
+
+    def __init__(self, definition: SourceDefinition) -> None:
+        self._prefixes = definition.key_prefixes
+        patterns = [_pattern(subject) for subject in definition.subjects]
+        self._subjects = re.compile(b"|".join(patterns)) if patterns else None
+        self.takes_all = not self._prefixes and self._subjects is None
+        """True = there is none."""
+
+    def takes(self, key: bytes) -> bool:
+        """Whether a message of this key is copied."""
+        if self.takes_all or key.startswith(self._prefixes):
+            return True
+        return self._subjects is not None and self._subjects.fullmatch(key) is not None
+
+
+def described(definition: SourceDefinition) -> str:
+    """A source's name and what it takes, for people: its first filters, cut where there are more."""
+    filters = [prefix.decode(errors="backslashreplace") + "*" for prefix in definition.key_prefixes]
+    filters += definition.subjects
+    shown = ", ".join(one[:FILTER_CHARS_SHOWN] for one in filters[:FILTERS_SHOWN]) or "everything"
+    more = len(filters) - FILTERS_SHOWN
+    return f"{definition.name} takes {shown}" + (f" and {more} more" if more > 0 else "")
+
+
+def check_filters(definition: SourceDefinition) -> None:
+    """Raises InvalidArgument where a filter names nothing that can be."""
+    for prefix in definition.key_prefixes:
+        if not 1 <= len(prefix) <= PREFIX_BYTES_MAX:
+            raise InvalidArgument(
+                f"a key prefix has 1 to {PREFIX_BYTES_MAX} bytes, not {len(prefix)}",
+                field="key_prefixes",
+                prefixBytesMax=PREFIX_BYTES_MAX,
+            )
+    for subject in definition.subjects:
+        tokens = subject.split(".")
+        fits = len(subject.encode()) <= SUBJECT_BYTES_MAX and all(
+            token == "*" or (token == ">" and at == len(tokens) - 1) or _TOKEN.fullmatch(token)
+            for at, token in enumerate(tokens)
+        )
+        if not fits:
+            raise InvalidArgument(
+                f"{subject[:SUBJECT_BYTES_MAX]!r} is no subject: tokens between dots, `*` for any one, `>` for the rest",
+                field="subjects",
+                subjectBytesMax=SUBJECT_BYTES_MAX,
+            )
+
+
+def _pattern(subject: str) -> bytes:
+    """The same as a regular expression over bytes. `>` stands for one token at least."""
+    parts = {"*": rb"[^.]+", ">": rb"(?s:.+)"}
+    return rb"\.".join(parts.get(token) or re.escape(token.encode()) for token in subject.split("."))

@@ -1,0 +1,116 @@
+"""Handing batches to the store, in order, one at a time, each until it is settled.
+
+I1: a position is taken over only when the store said that it is stored, which means that everything up to it is applied.
+I2: one batch is on its way at most; the next names its new position as the previous one.
+
+A store that is away, busy or unsure is asked again without end, with full jitter: the batch's new position makes a retry
+of one that was applied an answer, not a second time. A newer fence or a source that is gone ends the work; another stored
+position starts it over.
+Threading: event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.errors import Code, EddylineError
+from eddyline.core.records.record import Op
+from eddyline.core.runtime.backoff import Backoff
+from eddyline.core.runtime.clock import sleep
+from eddyline.core.telemetry import names as telemetry
+from eddyline.core.telemetry.names import fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from eddyline.core.records.batch import Batch
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.core.store_link.protocol import StoreLink
+    from eddyline.core.telemetry.metrics import Histogram
+    from eddyline.core.telemetry.tracing import OpenSpan
+    from eddyline.ingest.copy.position import Position
+    from eddyline.ingest.copy.progress import SourceCounts
+
+log = logging.getLogger(__name__)
+
+_RETRIED: Final = frozenset((Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED, Code.DEADLINE_EXCEEDED))
+
+
+def retried(error: EddylineError) -> bool:
+    """True = the same call may well succeed later."""
+    return error.code in _RETRIED
+
+
+class Forward:
+    """The way of one leased source into its topic. `on_trouble` hears why it waits, and "" when it goes on; `apply_s` how
+    long each batch took until it was settled."""
+
+    def __init__(
+        self,
+        link: StoreLink,
+        *,
+        source: str,
+        fence: int,
+        stored: bytes,
+        clock: Clock,
+        rng: Random,
+        on_trouble: Callable[[str], None],
+        counts: SourceCounts,
+        apply_s: Histogram,
+    ) -> None:
+        self.counts = counts
+        self._apply_s = apply_s
+        self._link = link
+        self._source = source
+        self._fence = fence
+        self._clock = clock
+        self._backoff = Backoff(rng)
+        self._on_trouble = on_trouble
+        self.stored = stored
+
+    async def apply(self, batch: Batch | None, new: Position, trace: OpenSpan | None = None) -> None:
+        """Apply a batch and move to `new`; None moves alone. `trace` = that of the messages in it.
+
+        Raises:
+            StaleFence, SourceNotFound, TopicNotFound: the source is no longer ours. StalePosition: `stored` is not what
+            the store has; it is the caller's to take that over. Other domain errors where a retry is of no use.
+        """
+        encoded = new.encode()
+        assert encoded != self.stored, "a position that follows differs"
+        started_s = self._clock.monotonic_s()
+        span = trace.next(telemetry.SPAN_INGEST_APPLY) if trace is not None else None
+        while True:
+            try:
+                await self._link.apply_batch(
+                    self._source,
+                    fence=self._fence,
+                    previous=self.stored,
+                    new=encoded,
+                    batch=batch,
+                    traceparent=span.traceparent if span is not None else "",
+                )
+                break
+            except EddylineError as error:
+                if not retried(error):
+                    if span is not None:
+                        span.end(error.reason)
+                    raise
+                if span is not None:
+                    span.event(error.reason)
+                if self._backoff.failures == 0:
+                    log.warning("apply retried", extra=fields(source=self._source, error=error.message))
+                self._on_trouble(f"store: {error.message}")
+                wait_s = self._backoff.next_s(at_least_s=int(error.metadata.get("retryAfterMs", "0")) / 1000)
+            await sleep(self._clock, wait_s)
+        if self._backoff.failures:
+            self._backoff.reset()
+            self._on_trouble("")
+        self.stored = encoded
+        if span is not None:
+            span.end()
+        if batch is not None:
+            self._apply_s.observe(self._clock.monotonic_s() - started_s)
+            self.counts.applied += batch.count
+            self.counts.gaps += bytes(batch.ops or b"").count(Op.GAP)

@@ -1,0 +1,109 @@
+"""Missing revisions in what a consumer brings: which of them are loss, and what is said of it.
+
+* With a limit of messages a subject (every bucket) an old revision goes when its key is written again: a hole is
+  superseded, and silent.
+* Unless it was purged: a hole that reaches below the first revision, and that newer writes do not explain (`why_lost`).
+* Where the stream may also evict, a hole that reaches below its first revision is overrun: it left before we read it. Not
+  so where the message before the hole is younger than the shortest life a message has there: then only a newer write
+  of the same key can have removed what followed it, which keeps hot keys of buckets with a time to live silent.
+* A stream that keeps every message loses none by itself: every hole is a gap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.record import Gap, GapReason
+from eddyline.ingest.copy.batch import PlacedGap, gap_record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eddyline.ingest.copy.batch import Chunk, Jump
+    from eddyline.ingest.nats.jetstream import JetStream
+    from eddyline.ingest.nats.stream import Stream
+
+
+class Holes(NamedTuple):
+    """Gaps of a chunk. `overrun` = messages left unread, and with them perhaps whole keys: key sets are to be compared.
+    `evicted` = the first jump whose messages the stream's limits, its age or a purge took before they were read."""
+
+    gaps: tuple[PlacedGap, ...]
+    overrun: bool
+    evicted: Jump | None = None
+
+
+NO_HOLES = Holes((), overrun=False)
+
+
+def source_gap(stream: Stream, first: int, last: int, reason: GapReason = GapReason.SOURCE_GAP) -> Gap:
+    """Revisions `first` to `last` (inclusive) of the stream are lost."""
+    assert 0 < first <= last
+    return Gap(0, 0, reason, source_identity=stream.identity, source_first=first, source_last=last)
+
+
+async def why_lost(jetstream: JetStream, stream: Stream, *, gone: bool = False) -> GapReason:
+    """Why revisions before the stream's first one are missing: SUPERSEDED where newer writes of the same keys can have
+    removed all of them, else SOURCE_GAP. `gone` = keys are known to have left, the newest message of each with them.
+
+    The settings do not tell a purge. What does: nothing is left, or no key has as many messages as the stream keeps of one,
+    so that none of its own can have been in the way. A purge of a bucket that keeps one, whose keys were all written again,
+    looks like those writes alone, and is told as them.
+
+    Raises:
+        BucketNotFound, NatsUnreachable.
+    """
+    if gone or stream.may_evict or stream.history == 0 or stream.message_count == 0:
+        return GapReason.SOURCE_GAP
+    if stream.history > 1 and (await jetstream.subjects(stream)).most < stream.history:
+        return GapReason.SOURCE_GAP
+    return GapReason.SUPERSEDED
+
+
+def with_misfits(stream: Stream, chunk: Chunk, gaps: Sequence[PlacedGap]) -> Sequence[PlacedGap]:
+    """The gaps of a chunk and one for each of its misfits, in order."""
+    if not chunk.misfits:
+        return gaps
+    told = [PlacedGap(misfit.row, source_gap(stream, misfit.revision, misfit.revision)) for misfit in chunk.misfits]
+    return sorted([*gaps, *told], key=lambda placed: (placed.row, placed.gap.source_first))
+
+
+def tail_gap(stream: Stream, at_revision: int, target: int) -> Batch | None:
+    """What tells that nothing is left of the revisions behind `at_revision` up to `target`; None = nothing need."""
+    if not (stream.plain and stream.history == 0):
+        return None
+    return Batch.from_rows([gap_record(source_gap(stream, at_revision + 1, target))])
+
+
+async def find_holes(jetstream: JetStream, stream: Stream, chunk: Chunk) -> Holes:
+    """Judge the holes of a chunk; asks for the stream's state at most once, for its subjects too, and only where that
+    decides.
+
+    Raises:
+        BucketNotFound, NatsUnreachable.
+    """
+    if not chunk.jumps or not (stream.plain or stream.may_evict):
+        return NO_HOLES
+    if not stream.may_evict and stream.history == 0:
+        return Holes(_told(stream, chunk.jumps), overrun=False)
+    now = await jetstream.again(stream)
+    lost = [jump for jump in chunk.jumps if _is_overrun(jump, now)]
+    if lost and await why_lost(jetstream, now, gone=now.subject_count < stream.subject_count) is GapReason.SUPERSEDED:
+        return NO_HOLES
+    evicted = [jump._replace(revision=min(jump.revision, now.first_revision)) for jump in lost]
+    first = evicted[0] if evicted else None
+    if stream.plain and stream.history == 0:
+        return Holes(_told(stream, chunk.jumps), overrun=False, evicted=first)
+    return Holes(_told(stream, evicted), overrun=bool(evicted), evicted=first)
+
+
+def _told(stream: Stream, jumps: Sequence[Jump]) -> tuple[PlacedGap, ...]:
+    return tuple(PlacedGap(jump.row, source_gap(stream, jump.after_revision + 1, jump.revision - 1)) for jump in jumps)
+
+
+def _is_overrun(jump: Jump, stream: Stream) -> bool:
+    if stream.first_revision <= jump.after_revision + 1:
+        return False
+    is_bounded = stream.may_evict and stream.lifetime_ns_min > 0
+    return not is_bounded or stream.server_ns - jump.after_ns >= stream.lifetime_ns_min

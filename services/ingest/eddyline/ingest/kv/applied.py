@@ -1,0 +1,217 @@
+"""Waiting until the store has applied a revision of a bucket.
+
+What tells is the stored position of each source that copies the bucket: at or past the revision, of the same stream,
+everything up to it is applied, whatever became of the key since (written again, deleted, filtered). The same stream is one
+made at the same time, of which the source says nothing else, and whose last applied message is not from before the write: a
+stream that was rolled back gives revisions again that a position has passed.
+Waiters of one source share one look at a time: it reads the position, and then waits for the topic's head to move, at
+most `LOOK_S`, since a position may move by itself too. So a thousand waiters cost the store what one does.
+Failure: a store that is away is asked again until the waiter's time is over.
+Threading: event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from eddyline.core.errors import (
+    CursorAhead,
+    EddylineError,
+    InvalidArgument,
+    SourceNotFound,
+    StoreUnreachable,
+    TopicNotFound,
+)
+from eddyline.core.kv_errors import ApplyPending, BucketNotCopied
+from eddyline.core.model.read import RecordFilter
+from eddyline.core.model.source import OF_ANOTHER
+from eddyline.core.model.topic import check_name
+from eddyline.core.records.record import Op
+from eddyline.core.runtime.backoff import Backoff
+from eddyline.core.runtime.clock import sleep, wait_event
+from eddyline.ingest.copy.filter import Filter, described
+from eddyline.ingest.copy.position import NO_TIME, decode_position
+from eddyline.ingest.resync.resume_check import held_stop
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from eddyline.core.model.source import SourceInfo
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.core.store_link.protocol import StoreLink
+    from eddyline.ingest.copy.position import Position
+
+LOOK_S: Final = 0.5
+"""A position that moves without a record (nothing of what came was ours to keep) is seen so late at worst."""
+RETRY_S_MAX: Final = 1.0
+FILTERS_SHOWN: Final = 3
+"""Sources whose filters a refusal names."""
+
+_NOTHING: Final = RecordFilter(ops=(int(Op.APPEND),))
+"""Passes no record of a KV topic: only the head is asked for."""
+
+
+class Revision(NamedTuple):
+    """A write: of the stream made at `created_ns`, not before `since_ns` by NATS's clock."""
+
+    created_ns: int
+    revision: int
+    since_ns: int
+
+
+class Applied:
+    """Positions of sources, for whoever waits for one."""
+
+    def __init__(self, link: StoreLink, *, clock: Clock, rng: Random) -> None:
+        self._link = link
+        self._clock = clock
+        self._rng = rng
+        self._watched: dict[str, _Watched] = {}
+
+    async def sources_of(self, bucket: str, key: bytes, source: str = "", *, patience_s: float) -> tuple[str, ...]:
+        """Names of the sources that copy `key` of `bucket`; only `source`, where one is named.
+
+        Raises:
+            InvalidName, SourceNotFound: of the one named. BucketNotCopied: none copies the bucket, or this key of it.
+            StoreUnreachable: no answer within `patience_s`.
+        """
+        if source:
+            check_name(source, "source")
+        try:
+            async with asyncio.timeout(patience_s):
+                infos: Sequence[SourceInfo]
+                infos = (await self._link.get_source(source),) if source else await self._link.list_sources()
+        except TimeoutError:
+            raise StoreUnreachable("the store gave no answer in time; nothing was written") from None
+        copying = [info.definition for info in infos if info.definition.bucket == bucket]
+        if not copying:
+            what = f"source {source} does not copy bucket {bucket}" if source else f"no source copies bucket {bucket}"
+            raise BucketNotCopied(f"{what}; nothing was written", bucket=bucket, source=source)
+        names = tuple(definition.name for definition in copying if Filter(definition).takes(key))
+        if not names:
+            shown = "; ".join(described(definition) for definition in copying[:FILTERS_SHOWN])
+            raise BucketNotCopied(
+                f"no source copies this key of bucket {bucket} ({shown}); nothing was written",
+                bucket=bucket,
+                source=source,
+            )
+        return names
+
+    async def wait(self, source: str, written: Revision, *, bucket: str, until_s: float) -> None:
+        """Wait until `source` has applied `written`, at most to `until_s`.
+
+        Raises:
+            ApplyPending: the time is over, or the source is gone.
+        """
+        watched = self._watched.get(source)
+        if watched is None:
+            watched = self._watched[source] = _Watched(source, self._link, self._clock, Backoff(self._rng))
+        watched.waiters += 1
+        try:
+            while not watched.covers(written):
+                left_s = until_s - self._clock.monotonic_s()
+                if left_s <= 0 or watched.gone:
+                    raise ApplyPending(
+                        f"written into bucket {bucket} at revision {written.revision}, not applied yet by source "
+                        f"{source}: {watched.described(written)}",
+                        bucket=bucket,
+                        revision=written.revision,
+                        source=source,
+                    )
+                if watched.looking:
+                    await wait_event(self._clock, watched.looked, left_s)
+                else:
+                    await watched.look(written, left_s)
+        finally:
+            watched.waiters -= 1
+            if not watched.waiters:
+                del self._watched[source]
+
+
+class _Watched:
+    """One source while somebody waits for it."""
+
+    def __init__(self, name: str, link: StoreLink, clock: Clock, backoff: Backoff) -> None:
+        self._name = name
+        self._link = link
+        self._clock = clock
+        self._backoff = backoff
+        self._position: Position | None = None
+        self._trouble = ""
+        self._state = ""
+        self._of_another = False
+        self.gone = False
+        self.waiters = 0
+        self.looking = False
+        self.looked = asyncio.Event()
+        """Set at the end of the look that is on, and replaced by a fresh one."""
+
+    def covers(self, written: Revision) -> bool:
+        """True = everything up to the revision is applied."""
+        position = self._position
+        if position is None or self._of_another or position.created_ns != written.created_ns:
+            return False
+        return position.revision >= written.revision and (
+            position.time_ns == NO_TIME or position.time_ns >= written.since_ns
+        )
+
+    def described(self, written: Revision) -> str:
+        """Where it stands, for people."""
+        if self._trouble:
+            return self._trouble
+        revision = self._position.revision if self._position is not None else 0
+        of = " of the stream that was there before" if revision >= written.revision else ""
+        return f"it is at revision {revision}{of}, state {self._state or 'not reported'}"
+
+    async def look(self, written: Revision, left_s: float) -> None:
+        """Read the position; where it does not cover what the caller waits for, wait for a change."""
+        self.looking = True
+        try:
+            await self._look(written, left_s)
+        except TimeoutError:
+            self._trouble = "the store gave no answer in time"
+        except (SourceNotFound, TopicNotFound) as error:
+            self.gone, self._trouble = True, error.message
+        except EddylineError as error:
+            # The write is done, whatever is wrong here: the waiter hears that, and what was last in the way.
+            self._trouble = f"store: {error.message}"
+            await sleep(self._clock, min(self._backoff.next_s(), RETRY_S_MAX, left_s))
+        finally:
+            self.looking = False
+            self.looked.set()
+            self.looked = asyncio.Event()
+
+    async def _look(self, written: Revision, left_s: float) -> None:
+        # The link's own patience is longer than a caller's may be.
+        async with asyncio.timeout(left_s):
+            info = await self._link.get_source(self._name)
+        self._state = info.report.state
+        try:
+            self._position, self._trouble = decode_position(info.position), ""
+            is_held = held_stop(info.stop, self._position) is not None
+            self._of_another = is_held or self._state in OF_ANOTHER
+        except InvalidArgument as error:
+            self._position, self._trouble = None, error.message
+        self._backoff.reset()
+        if self.covers(written):
+            return
+        await self._head_moves(info, min(LOOK_S, left_s))
+
+    async def _head_moves(self, info: SourceInfo, wait_s: float) -> None:
+        """Wait until the topic's head is another than `info` has, at most `wait_s`."""
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._link.read_records(
+                    info.definition.topic,
+                    after_seq=info.head_seq,
+                    limit=1,
+                    wait_ms=max(int(wait_s * 1000), 1),
+                    record_filter=_NOTHING,
+                )
+        except CursorAhead:
+            # Another topic of the name: its head is no longer the one that was told.
+            await sleep(self._clock, wait_s)
+        except TimeoutError:
+            pass  # the head stood still; the position is looked at again

@@ -1,0 +1,167 @@
+"""One message into a bucket's stream, and what became of it: stored, refused, or unknown.
+
+I1: a failure that is not `WriteUnknown` is a definite refusal: the server said no, or nothing was handed to it.
+I2: nothing is sent that is larger than the server takes: it would close the connection, which all sources share.
+
+nats-py buffers what is published while it reconnects and sends it later, so a connection that breaks after the hand-over
+leaves the outcome unknown; one that does not stand before it is a refusal.
+Threading: event loop.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from nats.errors import (
+    BadSubjectError,
+    ConnectionClosedError,
+    ConnectionDrainingError,
+    MaxPayloadError,
+    NoRespondersError,
+    OutboundBufferLimitError,
+)
+from nats.errors import Error as NatsError
+
+from eddyline.core.errors import BucketNotFound, InvalidArgument, NatsUnreachable
+from eddyline.core.kv_errors import BucketForbids, BucketFull, ValueTooLarge, WriteUnknown
+from eddyline.ingest.nats.request import request
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+
+    from eddyline.ingest.nats.bucket import Bucket
+    from eddyline.ingest.nats.connection import Connection
+    from eddyline.ingest.nats.jetstream import JetStream
+
+    Json = dict[str, object]
+
+_WRONG_LAST: Final = frozenset((10071, 10164))
+_TOO_LARGE: Final = 10054
+_STORE_FAILED: Final = 10077
+"""Its words tell why: a maximum of the bucket's, or a defect of the server's disk."""
+_NO_ROOM: Final = frozenset((10002, 10023, 10028, 10047))
+_FORBIDDEN: Final = {10166: "allow_msg_ttl", 10109: "sealed", 10111: "allow_rollup_hdrs"}
+_TTL_INVALID: Final = 10165
+_OTHER_STREAM: Final = frozenset((10059, 10060))
+_NOT_SENT: Final = (BadSubjectError, ConnectionClosedError, ConnectionDrainingError, OutboundBufferLimitError)
+_LAST: Final = re.compile(r"wrong last sequence: (\d{1,20})")
+
+
+class WrongLast(Exception):
+    """The subject's last message is not the expected one; `revision` is its, where the server told."""
+
+    def __init__(self, revision: int | None) -> None:
+        super().__init__(f"last is {revision}")
+        self.revision = revision
+
+
+class Publisher:
+    """Publishes into buckets over the role's one connection."""
+
+    def __init__(self, connection: Connection, jetstream: JetStream) -> None:
+        self._connection = connection
+        self._jetstream = jetstream
+
+    def takes(self, bucket: Bucket, value: bytes, headers: dict[str, str]) -> bool:
+        """True = neither the bucket nor the server finds it too large."""
+        return all(len(value) + header_bytes(headers) <= most for _, most in _bounds(bucket, self._connection.client))
+
+    async def publish(
+        self, bucket: Bucket, subject: str, value: bytes, headers: dict[str, str], *, timeout_s: float
+    ) -> int:
+        """Store one message; its revision.
+
+        Raises:
+            WrongLast: the headers expected another last message. ValueTooLarge, BucketFull, BucketForbids,
+            InvalidArgument (the time to live), BucketNotFound, NatsUnreachable: refused. WriteUnknown: nobody knows.
+        """
+        client = self._connection.client
+        _check_size(bucket, client, value, headers)
+        if self._jetstream.domain:
+            subject = f"{self._jetstream.prefix}.{subject}"
+        try:
+            with self._connection.publishing(subject) as publishing:
+                answer = await request(client, publishing, value, headers=headers, timeout_s=timeout_s)
+        except NoRespondersError:
+            await self._jetstream.stream(bucket.stream.bucket)
+            raise NatsUnreachable("no server of NATS takes the bucket's writes now; nothing was written") from None
+        except _NOT_SENT as error:
+            raise NatsUnreachable(f"not connected to NATS, nothing was written: {error}") from error
+        except MaxPayloadError as error:
+            raise ValueTooLarge("the value is larger than NATS takes", valueBytes=len(value), setBy="server") from error
+        except (NatsError, OSError, TimeoutError) as error:
+            _unknown(str(error) or type(error).__name__)
+        if publishing.denied:
+            name = bucket.stream.bucket
+            raise BucketForbids(
+                f"NATS does not permit us to write this key of bucket {name}", bucket=name, setting="permissions"
+            )
+        return _judge(bucket, answer, value)
+
+
+def header_bytes(headers: dict[str, str]) -> int:
+    """Bytes of a header block on the wire."""
+    return len("NATS/1.0\r\n") + sum(len(name) + len(value) + 4 for name, value in headers.items()) + 2
+
+
+def _judge(bucket: Bucket, answer: bytes | None, value: bytes) -> int:
+    if answer is None:
+        _unknown("the connection broke")
+    try:
+        told = json.loads(answer)
+    except ValueError:
+        told = None
+    if not isinstance(told, dict):
+        _unknown("the answer is not an acknowledgement")
+    refusal = told.get("error")
+    if isinstance(refusal, dict):
+        _refuse(bucket, refusal, value)
+    revision = told.get("seq")
+    if not isinstance(revision, int) or revision < 1:
+        _unknown("the acknowledgement names no revision")
+    return revision
+
+
+def _unknown(why: str) -> NoReturn:
+    raise WriteUnknown(f"NATS did not acknowledge the write, which it may have: {why}")
+
+
+def _bounds(bucket: Bucket, client: Client) -> list[tuple[str, int]]:
+    """Who bounds a message, and to how many bytes."""
+    bounds = (("bucket", bucket.message_bytes_max), ("server", client.max_payload))
+    return [(set_by, bytes_max) for set_by, bytes_max in bounds if bytes_max]
+
+
+def _check_size(bucket: Bucket, client: Client, value: bytes, headers: dict[str, str]) -> None:
+    around = header_bytes(headers)
+    for set_by, bytes_max in _bounds(bucket, client):
+        if len(value) + around > bytes_max:
+            raise ValueTooLarge(
+                f"a value of {len(value)} bytes; the {set_by}'s bound for this one is {max(bytes_max - around, 0)}",
+                valueBytes=len(value),
+                valueBytesMax=max(bytes_max - around, 0),
+                setBy=set_by,
+            )
+
+
+def _refuse(bucket: Bucket, refusal: Json, value: bytes) -> NoReturn:
+    name, code, words = bucket.stream.bucket, refusal.get("err_code", 0), str(refusal.get("description", ""))
+    told = f"NATS refused a write into bucket {name}: {words} ({code})"
+    if code in _WRONG_LAST:
+        match = _LAST.search(words)
+        raise WrongLast(int(match[1]) if match else None)
+    if code == _TOO_LARGE:
+        raise ValueTooLarge(told, valueBytes=len(value), setBy="bucket")
+    if code in _NO_ROOM or (code == _STORE_FAILED and "maximum" in words):
+        raise BucketFull(told, bucket=name)
+    if code == _STORE_FAILED:
+        raise WriteUnknown(told)
+    if code in _FORBIDDEN:
+        raise BucketForbids(told, bucket=name, setting=_FORBIDDEN[int(str(code))])
+    if code == _TTL_INVALID:
+        raise InvalidArgument(told, field="ttl_ms")
+    if code in _OTHER_STREAM:
+        raise BucketNotFound(told, bucket=name)
+    raise NatsUnreachable(told, errCode=str(code))

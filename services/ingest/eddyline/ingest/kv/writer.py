@@ -1,0 +1,347 @@
+"""Writing into NATS KV buckets with NATS's own compare-and-set, and waiting until the store has it.
+
+    put      value
+    create   value, `Nats-Expected-Last-Subject-Sequence: 0`; over a marker again with the marker's revision
+    update   value, `Nats-Expected-Last-Subject-Sequence: <expected>`
+    delete   `KV-Operation: DEL`
+    purge    `KV-Operation: PURGE`, `Nats-Rollup: sub`
+
+I1: what cannot be waited for is refused before anything is written.
+I2: a failure leaves nothing written, but for `WriteUnknown` and `ApplyPending`, which say so.
+I3: writes, their bytes and those who wait are bounded; what is above is refused, not queued.
+
+A write that is traced has its caller's `traceparent` as a header, which the source that copies it finds there; where the
+value leaves no room for one it goes without, since no trace may fail a write.
+
+A bucket's stream is asked for before each write: a revision means nothing without the identity of its stream, and a
+bucket may be made anew at any time. It costs one more round trip.
+Source: NATS ADR-8 (keys, operations), ADR-43 and ADR-48 (time to live, markers).
+Threading: event loop.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.errors import EddylineError, InvalidArgument, NatsUnreachable, Throttled
+from eddyline.core.kv_errors import ApplyPending, KeyExists, KeyInvalid, RevisionMismatch, ValueTooLarge
+from eddyline.core.records.meta import encode_meta
+from eddyline.core.records.record import KEY_BYTES_MAX, SOURCE_DATA_META_BYTES_MAX, MetaEntry, Op
+from eddyline.core.telemetry.trace_context import TRACEPARENT
+from eddyline.ingest.copy.decode import TooLarge, parse_headers
+from eddyline.ingest.kv.applied import Applied, Revision
+from eddyline.ingest.kv.publish import Publisher, WrongLast
+from eddyline.ingest.nats.stream import BUCKET_PATTERN
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from random import Random
+
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.core.store_link.protocol import StoreLink
+    from eddyline.ingest.nats.bucket import Bucket
+    from eddyline.ingest.nats.connection import Connection
+    from eddyline.ingest.nats.jetstream import JetStream
+
+WRITE_S_MAX: Final = 5.0
+"""Elsewhere 5 s too (nats.go): a leader election takes up to 4 s. Then nobody knows whether it is written."""
+CREATE_TRIES: Final = 8
+"""Each lost to somebody who wrote and deleted the key meanwhile."""
+WRITES_MAX: Final = 1_024
+WRITE_BYTES_MAX: Final = 64 << 20
+"""Values on their way at once: eight of the largest, and as much again while they are sent."""
+WAITS_MAX: Final = 4_096
+RETRY_AFTER_MS: Final = 100
+TTL_MS_MIN: Final = 1_000
+TTL_MS_MAX: Final = 100 * 365 * 86_400 * 1_000
+"""A hundred years: the server counts nanoseconds since 1970 in 63 bits."""
+
+_KEY: Final = re.compile(rb"[-_=/a-zA-Z0-9]+(?:\.[-_=/a-zA-Z0-9]+)*")
+_EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
+_STREAM: Final = "Nats-Expected-Stream"
+_OPERATION: Final = "KV-Operation"
+_ROLLUP: Final = "Nats-Rollup"
+_TTL: Final = "Nats-TTL"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What every write says: where to, and whether to wait for the store. `source` empty = all that copy the bucket.
+
+    `patience_s` = how long the whole call may take. `on_written` is awaited with the revision, once NATS has the write and
+    before the store is waited for; it is not where nothing is. `traceparent` = what the caller says of its trace;
+    "" = nothing.
+    """
+
+    bucket: str
+    key: bytes
+    patience_s: float
+    wait: bool = False
+    source: str = ""
+    on_written: Callable[[int], Awaitable[None]] | None = None
+    traceparent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A write that NATS has. `stream_identity` empty = the bucket was made anew meanwhile; `applied` = who has it."""
+
+    revision: int
+    stream_identity: bytes
+    applied: tuple[str, ...]
+
+
+class KvWriter:
+    """Writes for any number of callers at once."""
+
+    def __init__(
+        self, link: StoreLink, connection: Connection, jetstream: JetStream, *, clock: Clock, rng: Random
+    ) -> None:
+        self._jetstream = jetstream
+        self._publisher = Publisher(connection, jetstream)
+        self._applied = Applied(link, clock=clock, rng=rng)
+        self._clock = clock
+        self._writes = _Room("writes", WRITES_MAX)
+        self._bytes = _Room("bytes of values", WRITE_BYTES_MAX)
+        self._waits = _Room("waits for the store", WAITS_MAX)
+
+    async def put(self, target: Target, value: bytes) -> Written:
+        """Write a value.
+
+        Raises:
+            InvalidArgument, KeyInvalid, ValueTooLarge, BucketNotFound, BucketFull, BucketForbids, Throttled,
+            NatsUnreachable: nothing was written. As `Applied.sources_of`, likewise. WriteUnknown, ApplyPending.
+        """
+        return await self._write(_Write(target, value))
+
+    async def create(self, target: Target, value: bytes, *, ttl_ms: int = 0) -> Written:
+        """Write a value if the key is not live; `ttl_ms` 0 = for ever.
+
+        Raises:
+            As `put`; KeyExists, RevisionMismatch (others were faster all the while).
+        """
+        return await self._write(_Write(target, value, creates=True, ttl_ms=ttl_ms))
+
+    async def update(self, target: Target, value: bytes, *, expected_revision: int) -> Written:
+        """Write a value if the key's last revision is the expected one.
+
+        Raises:
+            As `put`; RevisionMismatch.
+        """
+        if expected_revision < 1:
+            raise InvalidArgument(
+                "expected_revision is at least 1; to create is CreateEntry", field="expected_revision"
+            )
+        return await self._write(_Write(target, value, expected_revision=expected_revision))
+
+    async def delete(self, target: Target, *, expected_revision: int = 0) -> Written:
+        """Write a delete marker; `expected_revision` 0 = whatever the key has.
+
+        Raises:
+            As `put`; RevisionMismatch.
+        """
+        return await self._write(_Write(target, b"", operation="DEL", expected_revision=expected_revision))
+
+    async def purge(self, target: Target, *, expected_revision: int = 0, ttl_ms: int = 0) -> Written:
+        """Write a purge marker, which takes the key's older revisions; `ttl_ms` is the marker's, 0 = for ever.
+
+        Raises:
+            As `put`; RevisionMismatch.
+        """
+        return await self._write(
+            _Write(target, b"", operation="PURGE", expected_revision=expected_revision, ttl_ms=ttl_ms)
+        )
+
+    async def _write(self, write: _Write) -> Written:
+        target = write.target
+        until_s = self._clock.monotonic_s() + target.patience_s
+        write.check()
+        with self._waits.take(1 if target.wait else 0):
+            sources: tuple[str, ...] = ()
+            if target.wait:
+                sources = await self._applied.sources_of(
+                    target.bucket, target.key, target.source, patience_s=target.patience_s
+                )
+            with self._writes.take(1), self._bytes.take(len(write.value)):
+                bucket, revision = await self._store(write, until_s)
+                if target.wait and target.on_written is not None:
+                    await target.on_written(revision)
+                created_ns = await self._created_ns(bucket, revision)
+            if sources and not created_ns:
+                raise ApplyPending(
+                    f"written at revision {revision} into bucket {target.bucket}, which was made anew meanwhile",
+                    bucket=target.bucket,
+                    revision=revision,
+                )
+            # NATS's time of the look at the bucket: the write came after it.
+            written = Revision(created_ns, revision, bucket.stream.server_ns)
+            for source in sources:
+                await self._applied.wait(source, written, bucket=target.bucket, until_s=until_s)
+        identity = created_ns.to_bytes(8, "little", signed=True) if created_ns else b""
+        return Written(revision, identity, sources)
+
+    async def _store(self, write: _Write, until_s: float) -> tuple[Bucket, int]:
+        bucket = await self._jetstream.bucket(write.target.bucket, timeout_s=self._left_s(until_s))
+        bucket.check_takes(ttl=write.ttl_ms > 0, rollup=write.operation == "PURGE")
+        expected = last = write.expected_revision
+        for _ in range(CREATE_TRIES if write.creates else 1):
+            headers = self._traced(bucket, write, write.headers(bucket.stream.name, expected))
+            subject = bucket.stream.prefix.decode() + write.target.key.decode()
+            try:
+                revision = await self._publisher.publish(
+                    bucket, subject, write.value, headers, timeout_s=self._left_s(until_s)
+                )
+                return bucket, revision
+            except WrongLast as wrong:
+                told = wrong.revision
+            if write.creates or told is None:
+                last = await self._last_revision(bucket, subject, write)
+            else:
+                last = told
+            if write.creates:
+                expected = last
+        raise RevisionMismatch(
+            f"the last revision of key {_shown(write.target.key)} of bucket {write.target.bucket} is {last}",
+            bucket=write.target.bucket,
+            key=write.target.key.hex(),
+            revision=last,
+        )
+
+    def _traced(self, bucket: Bucket, write: _Write, headers: dict[str, str]) -> dict[str, str]:
+        """With the caller's context, where a record and the bucket have room for it."""
+        if not (traceparent := write.target.traceparent):
+            return headers
+        meta = encode_meta([MetaEntry(TRACEPARENT, traceparent.encode())])
+        traced = {**headers, TRACEPARENT: traceparent}
+        fits = len(write.value) + len(meta) <= SOURCE_DATA_META_BYTES_MAX
+        return traced if fits and self._publisher.takes(bucket, write.value, traced) else headers
+
+    async def _last_revision(self, bucket: Bucket, subject: str, write: _Write) -> int:
+        """Revision of the key's last message, 0 = none. Raises KeyExists where it is a value and `write` a create."""
+        message = await self._jetstream.last_message(bucket.stream, subject)
+        if message is None:
+            return 0
+        revision = message["seq"]
+        if write.creates and _is_live(message["headers"]):
+            raise KeyExists(
+                f"key {_shown(write.target.key)} of bucket {write.target.bucket} is live at revision {revision}",
+                bucket=write.target.bucket,
+                key=write.target.key.hex(),
+                revision=revision,
+            )
+        return revision
+
+    async def _created_ns(self, bucket: Bucket, revision: int) -> int:
+        """Creation time of the stream that took `revision`; 0 = it is not known any more."""
+        if revision > bucket.stream.last_revision:
+            return bucket.stream.created_ns
+        # Revisions only grow: the stream that answered is a younger one.
+        try:
+            return (await self._jetstream.stream(bucket.stream.bucket)).created_ns
+        except EddylineError:
+            return 0
+
+    def _left_s(self, until_s: float) -> float:
+        left_s = until_s - self._clock.monotonic_s()
+        if left_s <= 0:
+            raise NatsUnreachable("the call's time was over before NATS was asked to write; nothing was written")
+        return min(left_s, WRITE_S_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """One write. `expected_revision` 0 = not checked, but of a create that the key must have nothing."""
+
+    target: Target
+    value: bytes
+    operation: str = ""
+    expected_revision: int = 0
+    creates: bool = False
+    ttl_ms: int = 0
+
+    def check(self) -> None:
+        """Refuse what no bucket takes.
+
+        Raises:
+            InvalidArgument, KeyInvalid, ValueTooLarge.
+        """
+        bucket, key = self.target.bucket, self.target.key
+        if not BUCKET_PATTERN.fullmatch(bucket):
+            shown = bucket if len(bucket) <= 300 else bucket[:300] + "…"
+            raise InvalidArgument(f"no bucket can be called {shown!r}", field="bucket", bucket=shown)
+        if len(key) > KEY_BYTES_MAX or not _KEY.fullmatch(key):
+            raise KeyInvalid(
+                f"{_shown(key)} is no key to write: letters, digits and -_=./, no dot at an end and no two in a row, "
+                f"1 to {KEY_BYTES_MAX} bytes",
+                field="key",
+                key=key[:KEY_BYTES_MAX].hex(),
+            )
+        if len(self.value) > SOURCE_DATA_META_BYTES_MAX:
+            raise ValueTooLarge(
+                f"a value of {len(self.value)} bytes, a source's record takes {SOURCE_DATA_META_BYTES_MAX}",
+                valueBytes=len(self.value),
+                valueBytesMax=SOURCE_DATA_META_BYTES_MAX,
+                setBy="record",
+            )
+        if self.ttl_ms and not TTL_MS_MIN <= self.ttl_ms <= TTL_MS_MAX:
+            raise InvalidArgument(
+                f"ttl_ms is 0 or {TTL_MS_MIN} to {TTL_MS_MAX}, not {self.ttl_ms}",
+                field="ttl_ms",
+                limitMs=TTL_MS_MIN if self.ttl_ms < TTL_MS_MIN else TTL_MS_MAX,
+            )
+        if self.target.source and not self.target.wait:
+            raise InvalidArgument("a source is named, but wait_applied is not set", field="source")
+
+    def headers(self, stream: str, expected: int) -> dict[str, str]:
+        """The message's headers; the stream's name keeps it out of one that has taken over the subjects."""
+        found = {_STREAM: stream}
+        if self.operation:
+            found[_OPERATION] = self.operation
+        if self.operation == "PURGE":
+            found[_ROLLUP] = "sub"
+        if expected or self.creates:
+            found[_EXPECTED] = str(expected)
+        if self.ttl_ms:
+            found[_TTL] = f"{-(-self.ttl_ms // 1_000)}s"
+        return found
+
+
+class _Room:
+    """So much of something at once."""
+
+    def __init__(self, what: str, most: int) -> None:
+        self._what = what
+        self._most = most
+        self._taken = 0
+
+    @contextmanager
+    def take(self, amount: int) -> Iterator[None]:
+        """Hold `amount` for as long as the block runs.
+
+        Raises:
+            Throttled: there is no room now.
+        """
+        if self._taken + amount > self._most:
+            raise Throttled(
+                f"{self._taken} {self._what} at once, the most is {self._most}; nothing was written",
+                retryAfterMs=RETRY_AFTER_MS,
+            )
+        self._taken += amount
+        try:
+            yield
+        finally:
+            self._taken -= amount
+
+
+def _is_live(headers: bytes) -> bool:
+    try:
+        return parse_headers(headers).op == Op.PUT
+    except TooLarge:
+        return True  # markers have no headers of their users' own
+
+
+def _shown(key: bytes) -> str:
+    return repr(key[:64])[1:] + ("…" if len(key) > 64 else "")

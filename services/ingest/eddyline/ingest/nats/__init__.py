@@ -1,0 +1,1 @@
+"""Connection, JetStream API, raw client."""

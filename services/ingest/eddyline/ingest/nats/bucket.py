@@ -1,0 +1,47 @@
+"""A bucket as its writers must know it: its stream, and what the settings of the stream allow.
+
+Threading: immutable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eddyline.core.kv_errors import BucketForbids
+from eddyline.ingest.copy.key_rule import own_rule
+
+if TYPE_CHECKING:
+    from eddyline.ingest.nats.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """One bucket at one moment. `message_bytes_max` bounds value and headers together, 0 = no bound of the bucket's own."""
+
+    stream: Stream
+    message_bytes_max: int
+    mirror: bool
+    sealed: bool
+    rollup: bool
+
+    def check_takes(self, *, ttl: bool, rollup: bool) -> None:
+        """Refuse a write that the bucket's settings do not allow, as far as they tell.
+
+        Raises:
+            BucketForbids.
+        """
+        if self.mirror:
+            self._forbid("mirror", "is a mirror; write into the bucket that it mirrors")
+        if self.stream.rule != own_rule(self.stream.bucket):
+            self._forbid("subject_transform", f"stores its writes elsewhere: {self.stream.rule_name}")
+        if self.sealed:
+            self._forbid("sealed", "is sealed; nothing is written into it any more")
+        if ttl and not self.stream.msg_ttl:
+            self._forbid("allow_msg_ttl", "does not allow a time to live of one entry")
+        if rollup and not self.rollup:
+            self._forbid("allow_rollup_hdrs", "does not allow purges")
+
+    def _forbid(self, setting: str, words: str) -> None:
+        name = self.stream.bucket
+        raise BucketForbids(f"bucket {name} {words} (setting {setting})", bucket=name, setting=setting)

@@ -1,0 +1,306 @@
+"""The connection to NATS: one, for ever, with its own say on whether it stands.
+
+nats-py gives up after 60 tries, and also where the server refuses its credentials, and then stays closed with its
+subscriptions pending; here it retries without end and with full jitter, and a client that closed is replaced. `lost` is
+set in the moment the connection breaks; whoever built something on it waits for `wait_connected` and builds anew.
+A server that is cut off from its cluster goes on serving its connections, and its JetStream answers nothing, or what it knew
+then. So where no answer was of use for MUTE_S, the connection is made anew, to another of the servers given if there is one.
+Threading: event loop. nats-py's timers are its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.errors import NatsUnreachable
+from eddyline.core.runtime.clock import sleep
+from eddyline.core.telemetry.names import fields
+from eddyline.ingest.nats.cancellation import cancellation_kept
+from eddyline.ingest.nats.raw_client import RawClient
+from nats.errors import Error as NatsError
+from nats.errors import UnexpectedEOF
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from random import Random
+
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.ingest.nats.login import NatsAccess
+    from nats.aio.client import Server
+
+log = logging.getLogger(__name__)
+
+RECONNECT_S_MIN: Final = 0.1
+RECONNECT_S_MAX: Final = 2.0
+"""Elsewhere 2 s, always: after a restart of the server all clients dial in the same moment. Full jitter up to 2 s."""
+CONNECT_TIMEOUT_S: Final = 2
+PING_INTERVAL_S: Final = 10
+"""Elsewhere 120 s: a vanished server is noticed after four minutes. Two pings unanswered = lost, in 30 s at most; a
+running consumer notices within two heartbeats."""
+MUTE_S: Final = 10.0
+"""Elsewhere never: a client stays with a server that is cut off until that ends. An election takes up to 9 s, and moving
+during one would only break what is about to work."""
+
+TROUBLES_TOLD_MAX: Final = 16
+"""Elsewhere every try is a line. So many different ones until it stands again; more are for who debugs."""
+
+_REFUSED: Final = re.compile(r"authorization violation|authentication (expired|revoked)", re.IGNORECASE)
+"""What a server says to credentials that it does not take, before it ends the connection."""
+_ENDS: Final = (ConnectionResetError, BrokenPipeError, UnexpectedEOF)
+"""How a connection ends whose reason was said before."""
+_DENIED: Final = re.compile(r'permissions violation for publish to "([^"]*)"')
+_DENIED_INBOX: Final = re.compile(r'permissions violation for subscription to "([^"]*)"')
+
+
+class Publishing:
+    """A publish under way to `subject`. `ended` is set when no answer will come, `denied` = as NATS does not permit it."""
+
+    def __init__(self, subject: str) -> None:
+        self.subject = subject
+        self.ended = asyncio.Event()
+        self.denied = False
+
+    def why(self) -> str:
+        """Why no answer comes, in words."""
+        return f"NATS does not permit us to publish to {self.subject}" if self.denied else "the connection broke"
+
+    def error(self) -> NatsUnreachable:
+        """The same, of a question."""
+        return NatsUnreachable(self.why(), **({"deniedSubject": self.subject} if self.denied else {}))
+
+
+class Connection:
+    """See the module. `run` is its task; `on_change` is called whenever `connected` or `refused` changes."""
+
+    def __init__(
+        self, access: NatsAccess, *, name: str, clock: Clock, rng: Random, on_change: Callable[[], None]
+    ) -> None:
+        self._access = access
+        self._name = name
+        self._clock = clock
+        self._rng = rng
+        self._on_change = on_change
+        self._client: RawClient | None = None
+        self._attempts = 0
+        self.trouble = ""
+        """The last error since the connection stood; a refusal of our credentials stays over the end that follows it."""
+        self._told: set[str] = set()
+        """Errors that were said in the log since it came, or broke."""
+        self._publishing: dict[str, set[Publishing]] = {}
+        """By subject, in lower case: nats-py passes on the server's words so."""
+        self._up = asyncio.Event()
+        self._over = asyncio.Event()
+        self._mute_since_s: float | None = None
+        self._mute_server = ""
+        self._inbox_refused_s: float | None = None
+        """When NATS did not let us subscribe to our inbox: no answer reaches us over this connection."""
+        self.lost = asyncio.Event()
+        """Of the connection that stands: set when it breaks, and replaced by a fresh one at the next."""
+
+    @property
+    def connected(self) -> bool:
+        """True = the connection stands, as far as we know."""
+        return self._up.is_set()
+
+    @property
+    def refused(self) -> bool:
+        """True = NATS does not take our credentials, as it last said."""
+        return not self.connected and _REFUSED.search(self.trouble) is not None
+
+    @property
+    def client(self) -> RawClient:
+        """The client of the connection that stands.
+
+        Raises:
+            NatsUnreachable: none stands.
+        """
+        if self._client is None or not self._up.is_set():
+            raise self._unreachable()
+        return self._client
+
+    async def wait_connected(self) -> None:
+        """Wait until it stands."""
+        await self._up.wait()
+
+    @contextmanager
+    def publishing(self, subject: str) -> Iterator[Publishing]:
+        """Hear what ends a publish to `subject` without an answer.
+
+        Raises:
+            NatsUnreachable: no connection stands, or no answer can reach us over it.
+        """
+        if not self._up.is_set():
+            raise self._unreachable()
+        if self._inbox_refused_s is not None:
+            raise self._unheard(self._inbox_refused_s)
+        one, name = Publishing(subject), subject.lower()
+        self._publishing.setdefault(name, set()).add(one)
+        try:
+            yield one
+        finally:
+            self._publishing[name].discard(one)
+            if not self._publishing[name]:
+                del self._publishing[name]
+
+    def _unreachable(self) -> NatsUnreachable:
+        if self.refused:
+            return NatsUnreachable(f"NATS refuses the credentials of ingest: {self.trouble}", credentials="refused")
+        return NatsUnreachable(f"not connected to NATS: {self.trouble}" if self.trouble else "not connected to NATS")
+
+    def _unheard(self, since_s: float) -> NatsUnreachable:
+        # Permissions may be others by now; the library subscribes once a connection.
+        if self._clock.monotonic_s() - since_s >= MUTE_S:
+            self._over.set()
+        prefix = self._access.inbox_prefix
+        return NatsUnreachable(
+            f"NATS does not permit us to subscribe to {prefix}.>; EDDYLINE_INGEST_NATS_INBOX_PREFIX says which inbox to use",
+            deniedInbox=prefix,
+        )
+
+    def answered(self) -> None:
+        """JetStream gave an answer that says something."""
+        self._mute_since_s = None
+
+    def unanswered(self) -> None:
+        """JetStream gave none. Where that lasts, another server is connected to."""
+        now_s = self._clock.monotonic_s()
+        if self._mute_since_s is None:
+            self._mute_since_s = now_s
+        url = self._client.connected_url if self._client is not None and self.connected else None
+        if url is None or len(self._access.servers) < 2 or now_s - self._mute_since_s < MUTE_S or self._over.is_set():
+            return
+        self._mute_server = _place(url.geturl())
+        log.warning("nats server answers nothing", extra=fields(server=self._mute_server))
+        self._over.set()
+
+    async def run(self) -> None:
+        """Keep the connection until cancelled."""
+        while True:
+            given = self._access.credentials
+            client = RawClient(
+                tls=self._access.tls, nkey=given.public_key if given is not None and given.is_nkey else None
+            )
+            self._client = client
+            self._over.clear()
+            self._mute_since_s = None
+            try:
+                with cancellation_kept():
+                    await self._connect(client)
+                await self._over.wait()
+            except (NatsError, OSError, TimeoutError) as error:
+                log.log(self._note(error), "nats connect failed", extra=fields(error=repr(error)))
+            finally:
+                self._down()
+                await self._close(client)
+            await sleep(self._clock, self._rng.uniform(RECONNECT_S_MIN, RECONNECT_S_MAX))
+
+    async def _connect(self, client: RawClient) -> None:
+        access = self._access
+        given = access.credentials
+        servers = list(access.servers)
+        self._rng.shuffle(servers)
+        servers.sort(key=lambda server: _place(server) == self._mute_server)
+        self._mute_server = ""
+        await client.connect(
+            servers,
+            dont_randomize=True,
+            name=self._name,
+            user=access.login.user or None,
+            password=access.login.password if access.login.user else None,
+            token=access.login.token or None,
+            signature_cb=given.sign if given is not None else None,
+            user_jwt_cb=given.jwt if given is not None and not given.is_nkey else None,
+            inbox_prefix=access.inbox_prefix,
+            tls_handshake_first=access.tls_first,
+            max_reconnect_attempts=-1,
+            # nats-py annotates whole seconds and takes any number; used only for the first connection.
+            reconnect_time_wait=self._rng.uniform(RECONNECT_S_MIN, RECONNECT_S_MAX),  # type: ignore[arg-type]
+            reconnect_to_server_handler=self._next_server,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            ping_interval=PING_INTERVAL_S,
+            error_cb=self._on_error,
+            disconnected_cb=self._on_disconnected,
+            reconnected_cb=self._on_connected,
+            closed_cb=self._on_closed,
+        )
+        await self._on_connected()
+
+    async def _close(self, client: RawClient) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await client.close()
+        except (NatsError, OSError, TimeoutError):
+            pass  # it was lost already
+
+    def _next_server(self, servers: list[Server], _info: dict[str, object]) -> tuple[Server, float]:
+        self._attempts += 1
+        bound_s = min(RECONNECT_S_MIN * 2 ** min(self._attempts, 10), RECONNECT_S_MAX)
+        return self._rng.choice(servers), self._rng.uniform(0, bound_s)
+
+    def _down(self) -> None:
+        if self._up.is_set():
+            self._up.clear()
+            self._told.clear()
+            self.lost.set()
+            for ones in self._publishing.values():
+                for one in ones:
+                    one.ended.set()
+            self._on_change()
+
+    async def _on_connected(self) -> None:
+        self._attempts = 0
+        self._mute_since_s = None
+        self._inbox_refused_s = None
+        self.trouble = ""
+        self._told.clear()
+        if not self._up.is_set():
+            self.lost = asyncio.Event()
+            self._up.set()
+            log.info("nats connected")
+            self._on_change()
+
+    async def _on_disconnected(self) -> None:
+        log.info("nats disconnected")
+        self._down()
+
+    async def _on_closed(self) -> None:
+        self._down()
+        self._over.set()
+
+    async def _on_error(self, error: Exception) -> None:
+        denied = _DENIED.search(str(error))
+        for one in self._publishing.get(denied[1], ()) if denied is not None else ():
+            one.denied = True
+            one.ended.set()
+        inbox = _DENIED_INBOX.search(str(error))
+        if inbox is not None and inbox[1].startswith(f"{self._access.inbox_prefix.lower()}."):
+            self._inbox_refused_s = self._clock.monotonic_s()
+            for ones in self._publishing.values():
+                for one in ones:
+                    one.ended.set()
+        log.log(self._note(error), "nats error", extra=fields(error=repr(error)))
+
+    def _note(self, error: Exception) -> int:
+        """Remember an error; the level at which it is said.
+
+        Each of thousands of tries fails alike, in one way or by turns: each way is said once until the connection stands.
+        """
+        text = str(error) or type(error).__name__
+        was_refused = self.refused
+        if not (was_refused and isinstance(error, _ENDS)):
+            self.trouble = text
+        if self.refused != was_refused:
+            self._on_change()
+        if text in self._told or len(self._told) >= TROUBLES_TOLD_MAX:
+            return logging.DEBUG
+        self._told.add(text)
+        return logging.WARNING
+
+
+def _place(url: str) -> str:
+    """Host and port alone: what tells servers apart."""
+    return url.rpartition("/")[2].rpartition("@")[2]

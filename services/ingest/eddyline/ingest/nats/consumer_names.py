@@ -1,0 +1,39 @@
+"""Names of our consumers: by cluster, source, fence and attempt, so that none is ever taken and each tells whose it is.
+
+    eddyline-<cluster>-<source>-<16 hex digits of both, and of the topic>-f<fence>-a<attempt>
+
+Cluster and source are shown as far as JetStream's rule for names and its 255 bytes allow; the hash tells them apart.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from xxhash import xxh3_64_hexdigest
+
+if TYPE_CHECKING:
+    from eddyline.core.model.topic import TopicInfo
+
+_ODD: Final = re.compile(r"[^A-Za-z0-9_]")
+_SHOWN: Final = 48
+_TAIL: Final = re.compile(r"f(\d{1,20})-a(\d{1,20})")
+
+
+def name_prefix(cluster_id: str, source: str, topic: TopicInfo) -> str:
+    """What every consumer of this source of this cluster begins with, and no other's does. When its topic was made tells the
+    cluster from another one that goes by the same id."""
+    shown = "-".join(_ODD.sub("_", part)[:_SHOWN] for part in (cluster_id, source))
+    both = f"{cluster_id}\0{source}\0{topic.epoch}\0{topic.create_ts_ms}"
+    return f"eddyline-{shown}-{xxh3_64_hexdigest(both.encode())}-"
+
+
+def consumer_name(prefix: str, fence: int, attempt: int) -> str:
+    """The name for one attempt under one lease."""
+    return f"{prefix}f{fence}-a{attempt}"
+
+
+def fence_in(prefix: str, name: str) -> int | None:
+    """The fence in a name with this prefix; None = not one of that source."""
+    match = _TAIL.fullmatch(name.removeprefix(prefix)) if name.startswith(prefix) else None
+    return int(match[1]) if match is not None else None

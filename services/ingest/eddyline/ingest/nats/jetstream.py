@@ -1,0 +1,488 @@
+"""JetStream's API, as far as ingest needs it: raw requests, typed answers.
+
+nats-py's own layer is not used: it has no creation time in nanoseconds, no paged subjects, and makes consumers and
+subscriptions of its own behind some calls.
+In a cluster any server tells of a stream without a leader, as it knew it last, and a leader that was cut off goes on as one
+for a while: what such an answer lacks looks deleted, or rolled back. So figures and subjects of a stream are taken only
+from a leader that has a majority behind it.
+Failure: no answer, no connection, or a refusal is `NatsUnreachable` with the server's words; a stream that is not there
+is `BucketNotFound`; a message or consumer that is not there is None or False.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypedDict
+
+from eddyline.core.errors import BucketNotFound, NatsUnreachable
+from eddyline.ingest.copy.key_rule import (
+    BUCKET_STREAM,
+    SUBJECTS_SHOWN,
+    KeyRule,
+    StraySubjects,
+    own_rule,
+    possible_rules,
+    rule_of,
+)
+from eddyline.ingest.nats.bucket import Bucket
+from eddyline.ingest.nats.request import request
+from eddyline.ingest.nats.stream import BUCKET_PATTERN, STREAM_PATTERN, Stream, time_ns
+from nats.errors import Error as NatsError
+
+if TYPE_CHECKING:
+    from eddyline.core.model.source import SourceDefinition
+    from eddyline.ingest.nats.connection import Connection
+
+PEER_LAG_MAX: Final = 1_000
+"""Operations: below it a server that is current is as near to its leader as the network lets it be."""
+TIMEOUT_S: Final = 5.0
+"""Elsewhere 0.5 s (nats-py's request) or 5 s (its JetStream calls). A leader election takes up to 4 s."""
+LISTING_TIMEOUT_S: Final = 15.0
+"""100 000 names take 0.15 s of an idle server."""
+PAGES_MAX: Final = 10_000
+"""A thousand million names: above it the server's paging goes in circles."""
+INACTIVE_THRESHOLD_NS: Final = 30_000_000_000
+
+HEARD_NS_MAX: Final = 3_000_000_000
+"""A replica that was heard from so lately has elected nobody else: servers wait for 4 s at least before they do."""
+
+_UNAVAILABLE: Final = 10008
+_STREAM_NOT_FOUND: Final = 10059
+_MESSAGE_NOT_FOUND: Final = 10037
+_CONSUMER_NOT_FOUND: Final = 10014
+_BEHIND_ALL: Final = 1 << 40
+"""An offset behind every subject: the server counts them and lists none."""
+_EVERY_SUBJECT: Final = KeyRule(b"", "")
+"""Of a stream by itself: a subject is a key."""
+_REPLACED: Final = "\N{REPLACEMENT CHARACTER}"
+
+Json = dict[str, object]
+DeliverPolicy = Literal["by_start_sequence", "last_per_subject"]
+
+
+class StoredMessage(TypedDict):
+    """A message as STREAM.MSG.GET gives it. `time_ns` = when NATS took it."""
+
+    subject: str
+    seq: int
+    time_ns: int
+    data: bytes
+    headers: bytes
+
+
+class MadeConsumer(NamedTuple):
+    """Messages that wait for a consumer, and how many the server lets one pull ask for, 0 = any number."""
+
+    pending: int
+    batch_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    """All subjects of a bucket that have a message. `paged` = not read at one moment; `most` = messages of the subject that
+    has most."""
+
+    names: frozenset[bytes]
+    paged: bool
+    most: int = 0
+
+
+class JetStream:
+    """See the module. `domain` is that of a leaf node's hub; empty = the server's own."""
+
+    def __init__(self, connection: Connection, *, domain: str = "") -> None:
+        self._connection = connection
+        self.domain = domain
+        self.prefix = f"$JS.{domain}.API" if domain else "$JS.API"
+
+    async def stream(self, bucket: str) -> Stream:
+        """The stream of a bucket.
+
+        Raises:
+            BucketNotFound, NatsUnreachable.
+        """
+        return await self._bucket_stream(bucket, await self._bucket_info(bucket))
+
+    async def named_stream(self, name: str) -> Stream:
+        """A stream by its name.
+
+        Raises:
+            BucketNotFound, NatsUnreachable.
+        """
+        if not STREAM_PATTERN.fullmatch(name):
+            raise BucketNotFound(f"no stream can be called {name!r}", stream=name)
+        return _stream_of(
+            await self._ask(f"STREAM.INFO.{name}", {}, origin=f"stream {name}"), bucket="", rule=_EVERY_SUBJECT
+        )
+
+    async def source_stream(self, definition: SourceDefinition) -> Stream:
+        """The stream that a source reads.
+
+        Raises:
+            BucketNotFound, NatsUnreachable.
+        """
+        if definition.bucket:
+            return await self.stream(definition.bucket)
+        return await self.named_stream(definition.stream)
+
+    async def again(self, stream: Stream) -> Stream:
+        """The stream of this name as it is now.
+
+        Raises:
+            BucketNotFound, NatsUnreachable.
+        """
+        return await (self.stream(stream.bucket) if stream.bucket else self.named_stream(stream.name))
+
+    async def bucket(self, name: str, *, timeout_s: float = TIMEOUT_S) -> Bucket:
+        """A bucket as its writers must know it.
+
+        Raises:
+            BucketNotFound, NatsUnreachable.
+        """
+        answer = await self._bucket_info(name, timeout_s)
+        config = _object(answer, "config")
+        return Bucket(
+            stream=await self._bucket_stream(name, answer),
+            message_bytes_max=max(_number(config, "max_msg_size"), 0),
+            mirror=isinstance(config.get("mirror"), dict),
+            sealed=config.get("sealed") is True,
+            rollup=config.get("allow_rollup_hdrs") is True,
+        )
+
+    async def subjects(self, stream: Stream) -> Subjects:
+        """Every subject of the bucket that has a message now.
+
+        Raises:
+            BucketNotFound, NatsUnreachable: nothing is known then.
+        """
+        names: set[bytes] = set()
+        offset = most = 0
+        for page in range(PAGES_MAX):
+            body: Json = {"subjects_filter": stream.filter_subject, "offset": offset}
+            path = f"STREAM.INFO.{stream.name}"
+            answer = await self._ask(path, body, origin=stream.origin, timeout_s=LISTING_TIMEOUT_S)
+            if time_ns(_text(answer, "created")) != stream.created_ns:
+                raise NatsUnreachable(f"stream {stream.name} was made anew while its subjects were listed")
+            found = _object(answer, "state").get("subjects")
+            held = found if isinstance(found, dict) else {}
+            listed = [name.encode() for name in held]
+            names.update(listed)
+            most = max([most, *held.values()])
+            offset += len(listed)
+            if not listed or offset >= _number(answer, "total"):
+                return Subjects(frozenset(names), page > 0, most)
+        raise NatsUnreachable(f"the subjects of {stream.name} did not end after {PAGES_MAX} pages")
+
+    async def stray_subjects(self, stream: Stream) -> StraySubjects | None:
+        """Subjects of a bucket's stream that are none of its keys; None = it holds none.
+
+        One request where there is none, which counts on the server and lists nothing.
+
+        Raises:
+            BucketNotFound, NatsUnreachable.
+        """
+        if not stream.bucket or not stream.message_count:
+            return None
+        path = f"STREAM.INFO.{stream.name}"
+        body: Json = {"subjects_filter": stream.filter_subject, "offset": _BEHIND_ALL}
+        answer = await self._ask(path, body, origin=stream.origin, timeout_s=LISTING_TIMEOUT_S)
+        held = _number(_object(answer, "state"), "num_subjects")
+        count = held - _number(answer, "total")
+        first: list[str] = []
+        offset = 0
+        for _ in range(PAGES_MAX if count > 0 else 0):
+            body = {"subjects_filter": ">", "offset": offset}
+            answer = await self._ask(path, body, origin=stream.origin, timeout_s=LISTING_TIMEOUT_S)
+            found = _object(answer, "state").get("subjects")
+            listed = list(found) if isinstance(found, dict) else []
+            first += sorted(name for name in listed if not name.encode().startswith(stream.prefix))
+            offset += len(listed)
+            if not listed or len(first) >= SUBJECTS_SHOWN or offset >= _number(answer, "total"):
+                break
+        # A key that came between the server's two counts is no stray, and none is then found.
+        return StraySubjects(max(count, len(first)), held, tuple(first[:SUBJECTS_SHOWN])) if first else None
+
+    async def message_at(self, stream: Stream, revision: int) -> StoredMessage | None:
+        """The message of one revision; None = it is gone."""
+        return await self._message(stream, {"seq": revision})
+
+    async def last_message(self, stream: Stream, subject: str) -> StoredMessage | None:
+        """The newest message of one subject; None = none."""
+        return await self._message(stream, {"last_by_subj": subject})
+
+    async def next_message(self, stream: Stream, revision: int) -> StoredMessage | None:
+        """The first message from `revision` (inclusive) on, whatever its subject; None = none now."""
+        return await self._message(stream, {"seq": revision, "next_by_subj": ">"})
+
+    async def newest_message(self, stream: Stream, revision: int) -> StoredMessage | None:
+        """The message with the highest revision up to `revision` (inclusive) that there is; None = none is left.
+
+        One question where it is there; else about twice as many as the distance to the one found has bits.
+        """
+        if revision < max(stream.first_revision, 1):
+            return None
+        found = await self.message_at(stream, revision)
+        if found is not None and not found["subject"].encode().startswith(stream.prefix):
+            found = None  # none of the bucket's
+        empty_from, step = revision, 1  # nothing is left from there up to `revision`
+        while found is None and empty_from > stream.first_revision:
+            at = max(revision - step, stream.first_revision)
+            found = await self._next_up_to(stream, at, revision)
+            if found is None:
+                empty_from, step = at, 2 * step
+        while found is not None and found["seq"] + 1 < empty_from:
+            at = (found["seq"] + 1 + empty_from) // 2
+            later = await self._next_up_to(stream, at, revision)
+            if later is None:
+                empty_from = at
+            else:
+                found = later
+        return found
+
+    async def _next_up_to(self, stream: Stream, revision: int, through: int) -> StoredMessage | None:
+        found = await self.next_message(stream, revision)
+        return found if found is not None and found["seq"] <= through else None
+
+    async def create_consumer(
+        self, stream: Stream, name: str, *, policy: DeliverPolicy, start_revision: int, metadata: dict[str, str]
+    ) -> MadeConsumer:
+        """Make a pull consumer that acknowledges nothing, within the limits that the stream sets for consumers.
+
+        From a revision on it brings every message of the stream, so that one that is no key of the bucket is seen.
+        """
+        config: Json = {
+            "name": name,
+            "deliver_policy": policy,
+            "ack_policy": "none",
+            "replay_policy": "instant",
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": min(INACTIVE_THRESHOLD_NS, stream.inactive_ns_max or INACTIVE_THRESHOLD_NS),
+            "metadata": metadata,
+        }
+        if policy == "by_start_sequence":
+            config["opt_start_seq"] = start_revision
+        if policy == "last_per_subject":
+            config["filter_subject"] = stream.filter_subject
+        path = f"CONSUMER.CREATE.{stream.name}.{name}"
+        if "filter_subject" in config:
+            path += f".{stream.filter_subject}"
+        body: Json = {"stream_name": stream.name, "config": config, "action": "create"}
+        answer = await self._ask(path, body, origin=stream.origin)
+        made = answer.get("config")
+        batch_max = _number(made, "max_batch") if isinstance(made, dict) else 0
+        return MadeConsumer(_number(answer, "num_pending"), max(batch_max, 0))
+
+    async def delete_consumer(self, stream_name: str, name: str) -> bool:
+        """Delete a consumer; False = it was not there."""
+        answer = await self._ask(f"CONSUMER.DELETE.{stream_name}.{name}", {}, absent=_CONSUMER_NOT_FOUND)
+        return bool(answer)
+
+    async def consumer_names(self, stream_name: str) -> list[str]:
+        """Names of all consumers of a stream."""
+        names: list[str] = []
+        for _ in range(PAGES_MAX):
+            answer = await self._ask(f"CONSUMER.NAMES.{stream_name}", {"offset": len(names)}, absent=_STREAM_NOT_FOUND)
+            listed = answer.get("consumers")
+            names += [str(name) for name in listed] if isinstance(listed, list) else []
+            if not listed or len(names) >= _number(answer, "total"):
+                return names
+        raise NatsUnreachable(f"the consumers of {stream_name} did not end after {PAGES_MAX} pages")
+
+    async def _bucket_stream(self, bucket: str, answer: Json) -> Stream:
+        """A bucket's stream, with the rule of its keys. A message is read only where the configuration leaves it open."""
+        config = _object(answer, "config")
+        rules = possible_rules(bucket, config)
+        stream = _stream_of(answer, bucket=bucket, rule=rules[0])
+        is_mirror = isinstance(config.get("mirror"), dict)
+        if stream.message_count and (is_mirror or len(rules) > 1):
+            first = await self.next_message(stream, stream.first_revision)
+            if first is not None:
+                rule = rule_of(rules, first["subject"].encode(), is_mirror=is_mirror)
+                stream = _stream_of(answer, bucket=bucket, rule=rule)
+        return stream
+
+    async def _bucket_info(self, bucket: str, timeout_s: float = TIMEOUT_S) -> Json:
+        if not BUCKET_PATTERN.fullmatch(bucket):
+            raise BucketNotFound(f"no bucket can be called {bucket!r}", bucket=bucket)
+        return await self._ask(
+            f"STREAM.INFO.{BUCKET_STREAM}{bucket}", {}, origin=f"bucket {bucket}", timeout_s=timeout_s
+        )
+
+    async def _message(self, stream: Stream, query: Json) -> StoredMessage | None:
+        answer = await self._ask(
+            f"STREAM.MSG.GET.{stream.name}", query, origin=stream.origin, absent=_MESSAGE_NOT_FOUND
+        )
+        if not answer:
+            return None
+        found = _object(answer, "message")
+        try:
+            stored_ns = time_ns(_text(found, "time"))
+        except ValueError as error:
+            raise NatsUnreachable(f"NATS tells no time of a message of {stream.name}") from error
+        return StoredMessage(
+            subject=_text(found, "subject"),
+            seq=_number(found, "seq"),
+            time_ns=stored_ns,
+            data=base64.b64decode(str(found.get("data", ""))),
+            headers=base64.b64decode(str(found.get("hdrs", ""))),
+        )
+
+    async def _ask(
+        self, path: str, body: Json, *, origin: str = "", absent: int = 0, timeout_s: float = TIMEOUT_S
+    ) -> Json:
+        """Ask; an empty answer where the server says `absent`."""
+        try:
+            client = self._connection.client
+            with self._connection.publishing(f"{self.prefix}.{path}") as publishing:
+                answered = await request(client, publishing, json.dumps(body).encode(), timeout_s=timeout_s)
+            if answered is None:
+                raise publishing.error()
+            answer = json.loads(answered)
+        except (NatsError, OSError, TimeoutError) as error:
+            self._connection.unanswered()
+            raise NatsUnreachable(f"NATS gave no answer to {path}: {str(error) or type(error).__name__}") from error
+        except ValueError as error:
+            raise NatsUnreachable(f"NATS answered {path} by something else than JSON") from error
+        if not isinstance(answer, dict):
+            raise NatsUnreachable(f"NATS answered {path} by something else than an object")
+        refusal = answer.get("error")
+        code = refusal.get("err_code", 0) if isinstance(refusal, dict) else 0
+        if code == _UNAVAILABLE or not has_majority(answer):
+            self._connection.unanswered()
+        else:
+            self._connection.answered()
+        if isinstance(refusal, dict):
+            if absent and code == absent:
+                return {}
+            if code == _STREAM_NOT_FOUND and origin:
+                kind, _, name = origin.partition(" ")
+                raise BucketNotFound(f"NATS has no {origin}", **{kind: name})
+            raise NatsUnreachable(f"NATS refused {path}: {refusal.get('description', '')} ({code})", errCode=str(code))
+        if not has_majority(answer):
+            raise NatsUnreachable(f"NATS answered {path} without a leader that has a majority")
+        return answer
+
+
+def nameable(subject: bytes) -> bool:
+    """True = the API, whose names are JSON, can say this subject exactly; the server takes any bytes in subjects."""
+    try:
+        return _REPLACED not in subject.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def has_majority(answer: Json) -> bool:
+    """False = it tells of a replicated stream, and not by a leader that hears of enough others. True elsewhere."""
+    cluster = answer.get("cluster")
+    if not isinstance(cluster, dict):
+        return True  # a server alone, or no stream's answer
+    if not cluster.get("leader"):
+        return False
+    replicas = cluster.get("replicas")
+    others = [replica for replica in replicas if isinstance(replica, dict)] if isinstance(replicas, list) else []
+    return 2 * (1 + sum(map(_is_heard, others))) > 1 + len(others)
+
+
+def _is_heard(replica: Json) -> bool:
+    active_ns = replica.get("active", 0)
+    lately = isinstance(active_ns, int) and 0 < active_ns <= HEARD_NS_MAX
+    return not replica.get("offline") and (replica.get("current") is True or lately)
+
+
+def peer_troubles(answer: Json) -> list[str]:
+    """Which servers of a replicated stream lag behind its leader or are away, in words: with one more of them gone there may
+    be no majority, and what the others acknowledged is on fewer disks than its replicas say."""
+    cluster = answer.get("cluster")
+    replicas = cluster.get("replicas") if isinstance(cluster, dict) else None
+    told = []
+    for replica in replicas if isinstance(replicas, list) else []:
+        if not isinstance(replica, dict):
+            continue
+        lag = replica.get("lag")
+        behind = lag if isinstance(lag, int) else 0
+        if replica.get("offline") is True:
+            told.append(f"NATS server {replica.get('name')} is offline")
+        elif replica.get("current") is not True or behind > PEER_LAG_MAX:
+            told.append(f"NATS server {replica.get('name')} lags behind the leader, by {behind} operations")
+    return told
+
+
+def _stream_of(answer: Json, *, bucket: str, rule: KeyRule) -> Stream:
+    config, state = _object(answer, "config"), _object(answer, "state")
+    try:
+        created_ns, server_ns = time_ns(_text(answer, "created")), time_ns(_text(answer, "ts"))
+        first_ns = max(time_ns(_text(state, "first_ts")), 0)  # of an empty stream: the year 1
+    except ValueError as error:
+        raise NatsUnreachable(f"NATS tells no creation time of {bucket or _text(config, 'name')}") from error
+    return Stream(
+        name=_text(config, "name"),
+        bucket=bucket,
+        prefix=rule.prefix,
+        created_ns=created_ns,
+        server_ns=server_ns,
+        first_revision=_number(state, "first_seq"),
+        first_ns=first_ns,
+        last_revision=_number(state, "last_seq"),
+        # of a stream by itself every message is read, whatever its subject
+        plain=not bucket or (config.get("subjects") == [rule.prefix.decode() + ">"] and not config.get("sources")),
+        history=max(_number(config, "max_msgs_per_subject"), 0),
+        discard_new=config.get("discard") == "new",
+        max_age_ns=_number(config, "max_age"),
+        msg_ttl=config.get("allow_msg_ttl") is True,
+        expiry_markers=_number(config, "subject_delete_marker_ttl") > 0,
+        limited=_number(config, "max_msgs") > 0 or _number(config, "max_bytes") > 0,
+        message_count=_number(state, "messages"),
+        subject_count=_number(state, "num_subjects"),
+        unfit=_unfit(config, own_rule(bucket).prefix.decode() if bucket else ""),
+        rule_name=rule.name,
+        inactive_ns_max=_inactive_ns_max(config),
+        peer_troubles=tuple(peer_troubles(answer)),
+    )
+
+
+def _unfit(config: Json, prefix: str) -> str:
+    """Why a stream of this configuration cannot be copied; `prefix` = of a bucket's keys, "" = it is none."""
+    if config.get("retention") == "workqueue":
+        return (
+            "it is a work queue, of which each message is one consumer's alone: copy a stream that has it as its source"
+        )
+    subjects = config.get("subjects")
+    listed = [str(subject) for subject in subjects] if isinstance(subjects, list) else []
+    if not prefix or config.get("mirror") or config.get("sources") or any(_covers(one, prefix) for one in listed):
+        return ""
+    return f"it is no bucket: none of its subjects is {prefix}>"
+
+
+def _inactive_ns_max(config: Json) -> int:
+    """The longest inactivity that the stream lets a consumer have, 0 = any."""
+    limits = config.get("consumer_limits")
+    return max(_number(limits, "inactive_threshold"), 0) if isinstance(limits, dict) else 0
+
+
+def _covers(subject: str, prefix: str) -> bool:
+    """Whether a stream's subject takes keys of a bucket."""
+    return subject.startswith(prefix) or subject in (">", "$KV.>", "$KV.*.>")
+
+
+def _object(answer: Json, name: str) -> Json:
+    value = answer.get(name)
+    if not isinstance(value, dict):
+        raise NatsUnreachable(f"an answer of NATS has no {name}")
+    return value
+
+
+def _number(answer: Json, name: str) -> int:
+    value = answer.get(name, 0)
+    if not isinstance(value, int):
+        raise NatsUnreachable(f"an answer of NATS has no number as {name}")
+    return value
+
+
+def _text(answer: Json, name: str) -> str:
+    value = answer.get(name, "")
+    if not isinstance(value, str):
+        raise NatsUnreachable(f"an answer of NATS has no text as {name}")
+    return value

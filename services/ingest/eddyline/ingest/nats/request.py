@@ -1,0 +1,48 @@
+"""One request to NATS, ended as soon as no answer will come: nats-py waits for its whole time where NATS does not permit it.
+
+Threading: event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from eddyline.ingest.nats.cancellation import cancellation_kept
+from nats.errors import Error as NatsError
+
+if TYPE_CHECKING:
+    from eddyline.ingest.nats.connection import Publishing
+    from nats.aio.client import Client
+
+
+async def request(
+    client: Client, publishing: Publishing, value: bytes, *, timeout_s: float, headers: dict[str, str] | None = None
+) -> bytes | None:
+    """The answer's bytes; None = none will come: see `publishing`.
+
+    Raises:
+        NatsError, OSError, TimeoutError.
+    """
+
+    async def ask() -> bytes | NatsError | OSError | TimeoutError:
+        try:
+            with cancellation_kept():
+                subject = publishing.subject
+                return (await client.request(subject, value, timeout=timeout_s, headers=headers)).data
+        except (NatsError, OSError, TimeoutError) as error:
+            return error
+
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(ask())
+        ended = group.create_task(publishing.ended.wait())
+        await asyncio.wait((asked, ended), return_when=asyncio.FIRST_COMPLETED)
+        answered = asked.done()
+        asked.cancel()
+        ended.cancel()
+    if not answered or asked.cancelled():
+        return None
+    answer = asked.result()
+    if isinstance(answer, bytes):
+        return answer
+    raise answer

@@ -1,0 +1,80 @@
+"""TLS of connections to NATS: authorities and our own certificate, read anew for a connection where their files are others.
+
+Certificates live for days, the process for months: with what was read at the start it would be let in until the first
+connection after their end, and then never again.
+I1: nothing of a key is in any text that we make.
+Failure: a SettingsError that names the setting at the start. Where a later read fails (a certificate that is written before
+its key), what was read last is used on, and the log says so once.
+Threading: event loop. A look is a stat of each file; what is new is read and judged in some milliseconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.runtime.settings import SettingsError
+from eddyline.core.runtime.watched_file import WatchedFiles
+from eddyline.core.telemetry.names import fields
+from eddyline.core.tls.files import TLS_BYTES_MAX, refuse_password, words_of
+from eddyline.ingest.config import PREFIX
+
+if TYPE_CHECKING:
+    from eddyline.ingest.config import IngestSettings
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class NatsTls:
+    """What a connection is encrypted by."""
+
+    def __init__(self, settings: IngestSettings) -> None:
+        """Read the files that the settings name.
+
+        Raises:
+            SettingsError.
+        """
+        self._ca = settings.nats_tls_ca
+        self._certificate = settings.nats_tls_cert
+        self._key = settings.nats_tls_key
+        if bool(self._certificate) is not bool(self._key):
+            raise SettingsError(f"{PREFIX}NATS_TLS_CERT and {PREFIX}NATS_TLS_KEY go together; one of them is not set")
+        self._files = WatchedFiles(self._ca, self._certificate, self._key, bytes_max=TLS_BYTES_MAX)
+        self._trouble = ""
+        self._files.look()  # before they are read: what is written in between is seen at the next look
+        self._context = self._read()
+        self._files.taken()
+
+    def context(self) -> ssl.SSLContext:
+        """For the connection that is made now."""
+        if self._files.look():
+            try:
+                self._context = self._read()
+            except SettingsError as error:
+                self._keep(str(error))
+            else:
+                self._files.taken()
+                self._trouble = ""
+                _LOG.info("nats certificates replaced", extra=fields(file=self._certificate or self._ca))
+        return self._context
+
+    def _keep(self, why: str) -> None:
+        if why != self._trouble:
+            self._trouble = why
+            _LOG.warning("nats certificates kept", extra=fields(error=why))
+
+    def _read(self) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(cafile=self._ca or None)
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"{PREFIX}NATS_TLS_CA {self._ca} cannot be used: {words_of(error)}") from None
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self._certificate:
+            try:
+                context.load_cert_chain(self._certificate, self._key, password=refuse_password)
+            except (OSError, ValueError) as error:
+                raise SettingsError(
+                    f"{PREFIX}NATS_TLS_CERT {self._certificate} with {PREFIX}NATS_TLS_KEY cannot be used: {words_of(error)}"
+                ) from None
+        return context

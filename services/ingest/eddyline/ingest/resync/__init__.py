@@ -1,0 +1,1 @@
+"""Is it still the same stream; bring fold in step."""

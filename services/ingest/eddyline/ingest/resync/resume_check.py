@@ -1,0 +1,194 @@
+"""The judgement before every resume: is the stream there still the one the position is of?
+
+NATS clamps a start below its first revision and waits on one above its last, without a word: nothing is resumed before
+state, creation time and sample were compared with the position. What is not the same stops the source, unless its policy or
+somebody's order is to take what there is now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, Literal
+
+from eddyline.core.model.source import KEPT_STOP
+from eddyline.core.records.record import GapReason
+from eddyline.ingest.copy.gaps import why_lost
+from eddyline.ingest.copy.position import NO_TIME, decode_position, sample_of
+from eddyline.ingest.nats.jetstream import nameable
+
+if TYPE_CHECKING:
+    from eddyline.core.model.source import SourceDefinition, SourceStop
+    from eddyline.ingest.copy.position import Position
+    from eddyline.ingest.nats.jetstream import JetStream
+    from eddyline.ingest.nats.stream import Stream
+
+StopState = Literal["SOURCE_LOST", "STREAM_RECREATED", "CURSOR_AHEAD", "CURSOR_EXPIRED", "OVERSIZE"]
+"""States of `SourceStatus` in which a source stands still until somebody acts."""
+
+STOPPED_BY_POLICY: Final[tuple[StopState, ...]] = ("STREAM_RECREATED", "CURSOR_AHEAD", "CURSOR_EXPIRED")
+"""Of them those which a resync would end by taking what there is now, so that only somebody's order may."""
+
+
+def way_out(source: str) -> str:
+    """Of those which their policy stopped."""
+    return f"`eddyline source resync {source}` takes what there is now"
+
+
+class SourceStopped(Exception):
+    """The source must not go on by itself. `reason` is for people."""
+
+    def __init__(self, state: StopState, reason: str) -> None:
+        super().__init__(reason)
+        self.state: StopState = state
+        self.reason = reason
+
+    def until_resync(self, source: str) -> SourceStopped:
+        """The same, with the command that takes what there is now."""
+        if self.reason.endswith(way_out(source)):
+            return self
+        return SourceStopped(self.state, f"{self.reason}; {way_out(source)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do before the stream is read on.
+
+    `resync` = there may be something to bring in step. `accepts` = why the stream is taken as it is now, whatever the
+    position says; "" = the position holds. `is_other` = the position is not of this stream.
+    """
+
+    stream: Stream
+    resync: bool = False
+    accepts: str = ""
+    is_other: bool = False
+
+
+async def judge(
+    jetstream: JetStream,
+    definition: SourceDefinition,
+    position: Position | None,
+    *,
+    resync_serial: int = 0,
+    stop: SourceStop | None = None,
+) -> Verdict:
+    """Compare a source's stream with its position. `resync_serial` = the last resync that was asked for; `stop` = what the
+    store keeps of a stop.
+
+    Raises:
+        SourceStopped: SOURCE_LOST (it cannot be copied), STREAM_RECREATED, CURSOR_AHEAD or CURSOR_EXPIRED.
+        BucketNotFound, NatsUnreachable.
+    """
+    stream = await jetstream.source_stream(definition)
+    if stream.unfit:
+        raise SourceStopped("SOURCE_LOST", f"{stream.origin} cannot be copied: {stream.unfit}")
+    strays = await jetstream.stray_subjects(stream)
+    if strays is not None:
+        raise SourceStopped("SOURCE_LOST", f"{stream.origin} cannot be copied: {strays.in_words(stream.rule)}")
+    if position is None:
+        return Verdict(stream, resync=stream.last_revision > 0)
+    try:
+        if (held := held_stop(stop, position)) is not None:
+            raise held
+        await _compare(jetstream, stream, position)
+        await _check_expiry(jetstream, definition, stream, position)
+    except SourceStopped as stopped:
+        if resync_serial > position.resync_serial:
+            is_other = stopped.state != "CURSOR_EXPIRED"
+            return Verdict(stream, accepts=f"asked for while {stopped.state}", is_other=is_other)
+        if stopped.state == "STREAM_RECREATED" and definition.on_recreated == "RESYNC":
+            return Verdict(stream, accepts=stopped.reason, is_other=True)
+        raise stopped.until_resync(definition.name) from None
+    if resync_serial > position.resync_serial:
+        return Verdict(stream, accepts="asked for")
+    # Also where the stream did not get further: a purge moves no revision.
+    return Verdict(stream, resync=True)
+
+
+def held_stop(stop: SourceStop | None, position: Position | None) -> SourceStopped | None:
+    """The stop that the store keeps, where it holds: no resync was done since, though one may have begun. None = there is
+    none."""
+    if stop is None or position is None or stop.state != KEPT_STOP:
+        return None
+    told_at = decode_position(stop.position)
+    if told_at is None or _place(told_at) != _place(position):
+        return None
+    return SourceStopped(KEPT_STOP, stop.reason)
+
+
+def _place(position: Position) -> tuple[int, int, int]:
+    """What changes that no message brought leave as it is."""
+    return position.created_ns, position.revision, position.resync_serial
+
+
+async def is_of(jetstream: JetStream, stream: Stream, position: Position) -> bool:
+    """Whether `position` is of this stream, as far as `judge` can tell.
+
+    Raises:
+        BucketNotFound, NatsUnreachable.
+    """
+    try:
+        await _compare(jetstream, stream, position)
+    except SourceStopped:
+        return False
+    return True
+
+
+def expired(stream: Stream, first: int, last: int) -> SourceStopped:
+    """Revisions `first` to `last` left before they were read, and the source's policy is to stop."""
+    return SourceStopped(
+        "CURSOR_EXPIRED",
+        f"revisions {first} to {last} left {stream.origin}, or were overwritten, before they were read",
+    )
+
+
+def oversize(source: str, why: str, place: str) -> SourceStopped:
+    """A message does not fit. The way out comes before the place, since a long reason is cut."""
+    way_out = f"`eddyline source update {source} --dead-letter-topic TOPIC` sets it aside, or remove it"
+    return SourceStopped("OVERSIZE", f"{why}; {way_out}: {place}")
+
+
+async def _check_expiry(jetstream: JetStream, definition: SourceDefinition, stream: Stream, position: Position) -> None:
+    if definition.on_expired != "STOP" or stream.first_revision <= position.revision + 1:
+        return
+    if await why_lost(jetstream, stream) is GapReason.SOURCE_GAP:
+        raise expired(stream, position.revision + 1, stream.first_revision - 1)
+
+
+async def _compare(jetstream: JetStream, stream: Stream, position: Position) -> None:
+    if stream.created_ns != position.created_ns:
+        raise SourceStopped(
+            "STREAM_RECREATED",
+            f"{stream.origin} was deleted and made again: this one is of {_shown_time(stream.created_ns)}, "
+            f"the one that was copied of {_shown_time(position.created_ns)}",
+        )
+    if stream.last_revision < position.revision:
+        raise SourceStopped(
+            "CURSOR_AHEAD",
+            f"{stream.origin} was rolled back: its last revision is {stream.last_revision}, "
+            f"{position.revision} was applied",
+        )
+    message = await jetstream.newest_message(stream, position.revision)
+    if message is None:
+        return  # nothing is left that could tell
+    revision, subject = message["seq"], message["subject"].encode()
+    if position.time_ns != NO_TIME and message["time_ns"] > position.time_ns:
+        raise SourceStopped(
+            "CURSOR_AHEAD",
+            f"{stream.origin} was rolled back and written again: message {revision} is of "
+            f"{_shown_time(message['time_ns'])}, and what was applied up to {position.revision} is not younger than "
+            f"{_shown_time(position.time_ns)}",
+        )
+    # A message that is gone, or whose subject the API cannot say, tells nothing by its sample.
+    is_sampled = revision == position.revision and position.checked and nameable(subject)
+    if is_sampled and sample_of(subject, message["data"]) != position.sample:
+        raise SourceStopped(
+            "CURSOR_AHEAD",
+            f"{stream.origin} was rolled back and written again: revision {position.revision} is not the message that "
+            f"was applied",
+        )
+
+
+def _shown_time(time_ns: int) -> str:
+    """UTC, to the millisecond."""
+    return datetime.fromtimestamp(time_ns // 1_000_000 / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]

@@ -1,0 +1,219 @@
+"""The look at a live source's stream: did messages leave with nothing behind them to say so?
+
+A purge, an expiry without markers, an eviction: the consumer hears of none of them. So while a source is LIVE the stream's
+own figures are asked for at a low rate and compared with those of the last look; a look that cannot be explained by
+newer writes leads to a comparison of key sets, and only where keys are really gone the source goes through a resync.
+
+Key sets do not show a message that left before an older one of its key (the stream API's MSG.DELETE, a time to live of one
+message): NATS then shows the older one. So of a bucket that keeps more than one revision of a key, what newer writes do not
+explain, and key sets do not either, leads to a comparison of values: the newest message of every key with the fold. The
+first look of an attempt does so too, since nobody looked before it; attempts share one pace. The source copies nothing
+meanwhile: some 20 s where there are a million keys.
+
+What may lead to a comparison:
+* fewer subjects, or fewer messages than at the last look;
+* nothing is left, or the oldest message of then is past its age by now (without markers), or was evicted by a limit;
+* messages left, in a way that newer revisions of their keys explain: mostly nothing, as for every hot key; but a key that
+  left while another one came looks the same. So this too is compared, rarely.
+
+A look that finds other settings of the stream ends the attempt, whose holes were judged by the old ones.
+
+I1: a look is judged only once everything up to its last revision is applied, and is then what the next one is compared
+with: a key that leaves later shows in that one, one that left before in this one's comparison. A sign stays until key
+sets were compared.
+I2: a comparison of either kind costs at most a twentieth of the time, whatever the bucket holds.
+Failure: what does not answer is asked again soon; while disconnected the consumer is lost, and nothing looks.
+Threading: event loop.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.errors import EddylineError
+from eddyline.ingest.copy.forward import retried
+from eddyline.ingest.resync.resync import vanished
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Awaitable, Callable
+
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.core.store_link.protocol import StoreLink
+    from eddyline.ingest.nats.jetstream import JetStream
+    from eddyline.ingest.nats.stream import Stream
+
+LOOK_S: Final = 10.0
+"""Elsewhere never: a fold would be wrong for good without a word. One STREAM.INFO of 1 KiB a source each 10 s: 1 000 sources
+ask NATS 100 times a second, of some 50 000 that it answers."""
+RETRY_S: Final = 2.0
+"""A look that was not answered is repeated this soon: where our consumer is on a server that was cut off with it, its
+heartbeats go on, and only unanswered looks make the connection leave that server."""
+DOUBT_LOOKS: Final = 6
+"""A change that newer writes explain is compared all the same, each minute: a hundredth of the time where it takes 0.6 s,
+as 100 000 keys do."""
+SHARE: Final = 20
+"""Between two comparisons lies this many times what the last one took; five times more where there is only doubt."""
+SHARE_DOUBT: Final = 5 * SHARE
+
+
+class Sign(IntEnum):
+    """What a look says, the graver the higher: nothing left; perhaps only superseded messages; or others."""
+
+    STILL = 0
+    DOUBT = 1
+    LOSS = 2
+
+
+def read_sign(before: Stream, now: Stream) -> Sign:
+    """Compare two looks at one stream, the newer of which has everything up to its last revision applied."""
+    if now.subject_count < before.subject_count or now.message_count < before.message_count:
+        return Sign.LOSS
+    removed = before.message_count + (now.last_revision - before.last_revision) - now.message_count
+    if removed <= 0:
+        return Sign.STILL
+    if now.message_count == 0:
+        return Sign.LOSS  # the newest message of a key is never superseded
+    oldest_ns = before.first_ns if before.message_count else before.server_ns
+    if 0 < before.max_age_ns <= now.server_ns - oldest_ns and not before.expiry_markers:
+        return Sign.LOSS
+    if not now.discard_new and now.limited and now.first_revision > before.first_revision:
+        return Sign.LOSS
+    return Sign.DOUBT
+
+
+class Pace:
+    """When comparisons of one kind may be made, and the gravest sign that waits for the next."""
+
+    def __init__(self, now_s: float, doubt_s: float, sign: Sign = Sign.STILL) -> None:
+        self._doubt_s = doubt_s
+        self._loss_at_s = now_s
+        self._doubt_at_s = now_s + doubt_s
+        self.sign = sign
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether what waits may be compared now."""
+        if self.sign is Sign.STILL:
+            return False
+        return now_s >= (self._loss_at_s if self.sign is Sign.LOSS else self._doubt_at_s)
+
+    def compared(self, started_s: float, now_s: float) -> None:
+        """A comparison was made."""
+        self.sign = Sign.STILL
+        self._loss_at_s = now_s + SHARE * (now_s - started_s)
+        self._doubt_at_s = now_s + max(self._doubt_s, SHARE_DOUBT * (now_s - started_s))
+
+
+def _nothing(_: Stream) -> None:
+    """Nobody hears of looks."""
+
+
+class Audit:
+    """The looks of one attempt at a source. `base` is the stream as the resume found it; `resyncs` as for resyncs.
+
+    `changed` compares values: given a look and the revision up to which all is applied, the number of keys whose newest
+    message says something else than the fold; `values` is their pace, which outlives the attempt: each begins with a
+    comparison, and a NATS that comes and goes makes many. `resumed` = the source had a position before.
+    """
+
+    def __init__(
+        self,
+        base: Stream,
+        *,
+        jetstream: JetStream,
+        link: StoreLink,
+        topic: str,
+        resyncs: asyncio.Semaphore,
+        clock: Clock,
+        changed: Callable[[Stream, int], Awaitable[int]],
+        values: Pace,
+        resumed: bool = False,
+        look_s: float = LOOK_S,
+        on_look: Callable[[Stream], None] = _nothing,
+    ) -> None:
+        """`on_look` hears of each look."""
+        assert look_s > 0
+        self._on_look = on_look
+        self._base = base
+        self._jetstream = jetstream
+        self._link = link
+        self._topic = topic
+        self._resyncs = resyncs
+        self._clock = clock
+        self._look_s = look_s
+        now_s = clock.monotonic_s()
+        self._look_at_s = now_s + look_s
+        self._changed = changed
+        self._keys = Pace(now_s, DOUBT_LOOKS * look_s)
+        self._values = values
+        if resumed:
+            values.sign = Sign.LOSS
+        self._look: Stream | None = None
+        self.values_differ = False
+        """True = the reason to resync is a comparison of values."""
+
+    @property
+    def wait_s(self) -> float:
+        """Time until `check` has something to do, where nothing is applied meanwhile."""
+        return max(self._look_at_s - self._clock.monotonic_s(), 0.0)
+
+    async def check(self, at_revision: int, *, drained: bool) -> str:
+        """Look, judge and compare what is due, everything up to `at_revision` being applied; why to resync, "" = no need.
+
+        `drained` = nothing received is left to apply. While NATS or the store does not answer, it is put off.
+
+        Raises:
+            BucketNotFound, and what the store's reads raise where a retry is of no use.
+        """
+        due = self.wait_s == 0
+        if self._look is None and not due:
+            return ""
+        try:
+            if self._look is None:
+                self._postpone()
+                look = self._look = await self._jetstream.again(self._base)
+                self._on_look(look)
+                if look.created_ns != self._base.created_ns or look.last_revision < at_revision:
+                    return "the stream is another one"
+                if look.settings != self._base.settings:
+                    return f"settings of {look.origin} were changed"
+            elif due:
+                self._postpone()
+                if drained and at_revision < self._look.last_revision:
+                    return "messages left the bucket before they were read"
+            if at_revision < self._look.last_revision:
+                return ""
+            return await self._judge(self._look, at_revision)
+        except EddylineError as error:
+            if not retried(error):
+                raise
+            self._look_at_s = min(self._look_at_s, self._clock.monotonic_s() + RETRY_S)
+            return ""
+
+    async def _judge(self, look: Stream, at_revision: int) -> str:
+        self._look = None
+        sign = read_sign(self._base, look)
+        self._keys.sign = max(self._keys.sign, sign)
+        self._values.sign = max(self._values.sign, sign)
+        self._base = look
+        if not look.bucket:
+            return ""  # no fold, so no keys
+        started_s = self._clock.monotonic_s()
+        if self._keys.is_due(started_s):
+            async with self._resyncs:
+                gone = await vanished(self._jetstream, look, self._link.range_entries(self._topic))
+            self._keys.compared(started_s, self._clock.monotonic_s())
+            if gone:
+                return f"{len(gone)} keys left the bucket without a word"
+        started_s = self._clock.monotonic_s()
+        if look.history == 1 or not self._values.is_due(started_s):
+            return ""  # of history 1 a key has no older message
+        async with self._resyncs:
+            changed = await self._changed(look, at_revision)
+        self._values.compared(started_s, self._clock.monotonic_s())
+        self.values_differ = changed > 0
+        return f"{changed} keys show an older message, since their newest one was removed" if changed else ""
+
+    def _postpone(self) -> None:
+        self._look_at_s = self._clock.monotonic_s() + self._look_s

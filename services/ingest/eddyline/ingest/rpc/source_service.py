@@ -1,0 +1,241 @@
+"""SourceService: any replica answers for any source; what it says of one is what its holder reported to the store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final, Protocol
+
+from eddyline.core.auth.grant import caller
+from eddyline.core.codec.source import source_to_pb
+from eddyline.core.codec.state import source_definition_from_pb, topic_config_from_pb
+from eddyline.core.errors import EddylineError, InvalidArgument, SourceNotFound
+from eddyline.core.model.paging import name_after, page_limit, token_after
+from eddyline.core.model.source_words import changes_text, definition_text
+from eddyline.core.model.topic import TopicConfig, check_config
+from eddyline.core.telemetry.names import fields
+from eddyline.ingest.copy.progress import warnings_of
+from eddyline.ingest.rpc.source_change import change_of
+from eddyline.ingest.rpc.verification import differences_to_pb, step_to_pb
+from eddyline.ingest.sources.creation import check_definition, create_source, kind_of, update_source
+from eddyline.ingest.verify.verify import Order
+from eddyline.v1 import source_pb2, source_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Sequence
+
+    from eddyline.core.model.source import SourceDefinition, SourceInfo
+    from eddyline.core.store_link.protocol import StoreLink
+    from eddyline.ingest.nats.jetstream import JetStream
+    from eddyline.ingest.sources_file import SourcesFile
+    from eddyline.ingest.verify.compare import Comparer
+    from eddyline.ingest.verify.verify import Verifier
+
+log = logging.getLogger(__name__)
+
+SERVICE: Final = "eddyline.v1.SourceService"
+LOOK_S: Final = 2.0
+"""For NATS to say, before CreateSource answers, what the bucket may lose."""
+SETTLE_MS_DEFAULT: Final = 5_000
+SETTLE_MS_MAX: Final = 60_000
+DIFFERENCES_DEFAULT: Final = 100
+DIFFERENCES_MAX: Final = 10_000
+
+_LIST: Final = "SourceService.ListSources"
+
+
+class Owner(Protocol):
+    """What the replica does about sources that it hears of here first."""
+
+    def look(self) -> None:
+        """One was created."""
+
+    def obey(self, info: SourceInfo) -> None:
+        """One was given orders, or was changed."""
+
+    def fresh(self, info: SourceInfo) -> SourceInfo:
+        """One as its holder sees it now, where that is this replica."""
+
+    def drop(self, name: str) -> None:
+        """One was deleted."""
+
+
+class SourceServicer(source_pb2_grpc.SourceServiceServicer):
+    """Translates, validates, delegates."""
+
+    def __init__(
+        self,
+        link: StoreLink,
+        *,
+        owner: Owner,
+        comparer: Comparer,
+        verifier: Verifier,
+        new_name: Callable[[], str],
+        file: SourcesFile,
+        jetstream: JetStream,
+    ) -> None:
+        self._link = link
+        self._jetstream = jetstream
+        self._file = file
+        self._owner = owner
+        self._comparer = comparer
+        self._verifier = verifier
+        self._new_name = new_name
+
+    async def CreateSource(
+        self, request: source_pb2.CreateSourceRequest, context: object
+    ) -> source_pb2.CreateSourceResponse:
+        definition = source_definition_from_pb(request.definition)
+        check_definition(definition)
+        config = topic_config_from_pb(request.topic_config) if request.HasField("topic_config") else TopicConfig()
+        check_config(config, kind_of(definition), definition.name)
+        is_new = await self._known(definition.name) is None
+        info = await create_source(self._link, definition, config)
+        if is_new:
+            log.info("source created", extra=fields(source=definition.name, settings=definition_text(definition)))
+        self._owner.look()
+        source = self._seen(info)
+        if not source.detail.warnings:  # nobody has looked yet
+            source.detail.warnings.extend(warnings_of(await self._cautions(definition)))
+        return source_pb2.CreateSourceResponse(source=source)
+
+    async def UpdateSource(
+        self, request: source_pb2.UpdateSourceRequest, context: object
+    ) -> source_pb2.UpdateSourceResponse:
+        known = (await self._mine(request.source)).definition
+        info = await update_source(self._link, request.source, change_of(request, known))
+        changes = changes_text(known, info.definition)
+        log.info("source updated", extra=fields(source=request.source, changes=changes or "none"))
+        self._owner.obey(info)
+        return source_pb2.UpdateSourceResponse(source=self._seen(info))
+
+    async def GetSource(self, request: source_pb2.GetSourceRequest, context: object) -> source_pb2.GetSourceResponse:
+        return source_pb2.GetSourceResponse(source=self._seen(await self._mine(request.source)))
+
+    async def ListSources(
+        self, request: source_pb2.ListSourcesRequest, context: object
+    ) -> source_pb2.ListSourcesResponse:
+        limit = page_limit(request.page_size)
+        after = name_after(request.page_token, call=_LIST).encode()
+        known = sorted(await self._link.list_sources(), key=lambda info: info.definition.name.encode())
+        found = [info for info in known if info.definition.name.encode() > after and _covers(info.definition)]
+        page = found[:limit]
+        missing = {} if after else self._file.missing({info.definition.name for info in known})
+        return source_pb2.ListSourcesResponse(
+            warnings=[warning for name, warning in missing.items() if caller().covers(name)],
+            sources=[self._seen(info) for info in page],
+            next_page_token=token_after(page[-1].definition.name, call=_LIST) if len(found) > limit else "",
+        )
+
+    async def PauseSource(
+        self, request: source_pb2.PauseSourceRequest, context: object
+    ) -> source_pb2.PauseSourceResponse:
+        return source_pb2.PauseSourceResponse(source=await self._control(request.source, paused=True))
+
+    async def ResumeSource(
+        self, request: source_pb2.ResumeSourceRequest, context: object
+    ) -> source_pb2.ResumeSourceResponse:
+        return source_pb2.ResumeSourceResponse(source=await self._control(request.source, paused=False))
+
+    async def ResyncSource(
+        self, request: source_pb2.ResyncSourceRequest, context: object
+    ) -> source_pb2.ResyncSourceResponse:
+        return source_pb2.ResyncSourceResponse(source=await self._control(request.source, resync=True))
+
+    async def _control(self, name: str, *, paused: bool | None = None, resync: bool = False) -> source_pb2.Source:
+        await self._judged(name)
+        info = await self._link.control_source(name, paused=paused, resync=resync)
+        self._owner.obey(info)
+        return self._seen(info)
+
+    async def _cautions(self, definition: SourceDefinition) -> Sequence[str]:
+        """What the settings of a new source's bucket or stream may lose; nothing where NATS does not say at once."""
+        try:
+            async with asyncio.timeout(LOOK_S):
+                return (await self._jetstream.source_stream(definition)).cautions
+        except (EddylineError, TimeoutError):
+            return ()
+
+    async def _known(self, name: str) -> SourceDefinition | None:
+        """The source of a name, for the log."""
+        try:
+            return (await self._link.get_source(name)).definition
+        except SourceNotFound:
+            return None
+
+    async def _mine(self, name: str) -> SourceInfo:
+        """A source that its caller's prefixes cover with all that it touches: its name alone tells little.
+
+        Raises:
+            SourceNotFound, PermissionDenied.
+        """
+        info = await self._link.get_source(name)
+        caller().check(*info.definition.touched)
+        return info
+
+    async def _judged(self, name: str) -> None:
+        """The same, where only a caller with prefixes can be refused."""
+        if caller().prefixes:
+            await self._mine(name)
+
+    def _seen(self, info: SourceInfo) -> source_pb2.Source:
+        source = source_to_pb(self._owner.fresh(info))
+        # Compared here too: a change by hand shows in its own answer.
+        if self._file.names(info.definition.name):
+            source.detail.file_drift = self._file.drift(info.definition)
+        return source
+
+    async def DeleteSource(
+        self, request: source_pb2.DeleteSourceRequest, context: object
+    ) -> source_pb2.DeleteSourceResponse:
+        await self._judged(request.source)
+        known = await self._known(request.source)
+        await self._link.delete_source(request.source)
+        if known is not None:
+            log.info("source deleted", extra=fields(source=request.source, settings=definition_text(known)))
+        self._owner.drop(request.source)
+        return source_pb2.DeleteSourceResponse(warnings=self._file.remakes(request.source))
+
+    async def CompareSource(
+        self, request: source_pb2.CompareSourceRequest, context: object
+    ) -> source_pb2.CompareSourceResponse:
+        settle_s, limit = _settle_s(request.settle_ms), _limit(request.limit)
+        info = await self._mine(request.source)
+        comparison = await self._comparer.compare(
+            info.definition, name=self._new_name(), settle_s=settle_s, limit=limit
+        )
+        return source_pb2.CompareSourceResponse(
+            bucket_count=comparison.bucket_count,
+            fold_count=comparison.fold_count,
+            difference_count=comparison.difference_count,
+            differences=differences_to_pb(comparison.differences),
+            position_revision=comparison.position_revision,
+            dead_letter_count=comparison.dead_letter_count,
+        )
+
+    async def VerifySource(
+        self, request: source_pb2.VerifySourceRequest, context: object
+    ) -> AsyncGenerator[source_pb2.VerifySourceResponse, None]:
+        order = Order(self._new_name(), _settle_s(request.settle_ms), _limit(request.limit), request.repair)
+        info = await self._mine(request.source)
+        async with aclosing(self._verifier.steps(info.definition, order)) as steps:
+            async for step in steps:
+                yield step_to_pb(step)
+
+
+def _covers(definition: SourceDefinition) -> bool:
+    """True = its caller may see the source."""
+    return all(map(caller().covers, definition.touched))
+
+
+def _settle_s(settle_ms: int) -> float:
+    if settle_ms > SETTLE_MS_MAX:
+        raise InvalidArgument(f"settle_ms is at most {SETTLE_MS_MAX}", field="settle_ms", limitMs=SETTLE_MS_MAX)
+    return (settle_ms or SETTLE_MS_DEFAULT) / 1000
+
+
+def _limit(limit: int) -> int:
+    if limit > DIFFERENCES_MAX:
+        raise InvalidArgument(f"limit is at most {DIFFERENCES_MAX}", field="limit", limit=DIFFERENCES_MAX)
+    return limit or DIFFERENCES_DEFAULT

@@ -1,0 +1,77 @@
+"""Verifications as the contract tells them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eddyline.core.codec.source import status_to_pb
+from eddyline.ingest.verify.compare import VerifyProgress
+from eddyline.v1 import source_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from eddyline.ingest.verify.compare import Difference
+    from eddyline.ingest.verify.verify import Verdict
+
+
+def step_to_pb(step: VerifyProgress | Verdict) -> source_pb2.VerifySourceResponse:
+    """How far a verification is, or what it found."""
+    if isinstance(step, VerifyProgress):
+        return source_pb2.VerifySourceResponse(
+            progress=source_pb2.SourceVerifyProgress(
+                stage=source_pb2.VerifyStage.ValueType(step.stage),
+                bucket_read=step.bucket_read,
+                bucket_total=step.bucket_total,
+                fold_read=step.fold_read,
+                fold_total=step.fold_total,
+                suspect_count=step.suspect_count,
+            )
+        )
+    found = step.found
+    return source_pb2.VerifySourceResponse(
+        verdict=source_pb2.SourceVerdict(
+            bucket_count=found.bucket_count,
+            fold_count=found.fold_count,
+            difference_count=found.difference_count,
+            differences=differences_to_pb(found.differences),
+            prefixes=[
+                source_pb2.PrefixDrift(
+                    prefix=one.prefix,
+                    bucket_count=one.bucket_count,
+                    fold_count=one.fold_count,
+                    difference_count=one.difference_count,
+                )
+                for one in found.prefixes
+            ],
+            position_revision=found.position_revision,
+            unsettled_count=found.unsettled_count,
+            unexamined_count=found.unexamined_count,
+            unconfirmed_count=found.unconfirmed_count,
+            repaired=step.repaired,
+            repair_trouble=step.trouble,
+            left_count=step.left_count,
+            left=differences_to_pb(step.left.differences) if step.left is not None else [],
+            source_status=status_to_pb(step.report.state),
+            source_reason=step.report.reason,
+            dead_letter_count=(step.left or found).dead_letter_count,
+            left_bucket_count=step.left.bucket_count if step.left is not None else 0,
+            left_fold_count=step.left.fold_count if step.left is not None else 0,
+            missing_count=found.missing_count,
+            surplus_count=found.surplus_count,
+            value_count=found.value_count,
+        )
+    )
+
+
+def differences_to_pb(differences: Iterable[Difference]) -> list[source_pb2.Difference]:
+    """Keys that differ."""
+    return [
+        source_pb2.Difference(
+            key=difference.key,
+            kind=source_pb2.DifferenceKind.ValueType(difference.kind),
+            bucket_revision=difference.bucket_revision,
+            fold_revision=difference.fold_revision,
+        )
+        for difference in differences
+    ]

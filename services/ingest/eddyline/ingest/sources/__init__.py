@@ -1,0 +1,1 @@
+"""Ownership and life of sources."""

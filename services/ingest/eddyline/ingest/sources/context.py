@@ -1,0 +1,37 @@
+"""What every source of a replica works with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from eddyline.core.telemetry.metrics import Histogram
+from eddyline.core.telemetry.tracing import UNTRACED
+from eddyline.ingest.resync.stream_audit import LOOK_S
+
+if TYPE_CHECKING:
+    import asyncio
+    from random import Random
+
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.core.store_link.protocol import StoreLink
+    from eddyline.core.telemetry.tracing import Tracer
+    from eddyline.ingest.nats.connection import Connection
+    from eddyline.ingest.nats.jetstream import JetStream
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """See the module. `resyncs` bounds how many compare key sets at once."""
+
+    link: StoreLink
+    connection: Connection
+    jetstream: JetStream
+    clock: Clock
+    rng: Random
+    cluster_id: str
+    resyncs: asyncio.Semaphore
+    heartbeat_s: float
+    look_s: float = LOOK_S
+    apply_s: Histogram = field(default_factory=Histogram)
+    tracer: Tracer = UNTRACED

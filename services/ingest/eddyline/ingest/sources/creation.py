@@ -1,0 +1,209 @@
+"""Making a source exist, with its topic, for whoever asks: a call or the sources file; and changing one.
+
+I1: what is refused leaves nothing: the source is judged first, and a topic is made only where none of its name is there.
+Where the store refuses the source all the same, which takes a race, the topics that this call made are deleted again unless
+somebody gave them a source or records meanwhile, as the store judges in one step. Whoever meets a topic and finds it gone
+a moment later makes it anew. A caller that goes away in between, or a store that does, may leave an empty topic.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.auth.grant import on_own_behalf
+from eddyline.core.errors import (
+    Code,
+    EddylineError,
+    InvalidArgument,
+    NotKv,
+    NotLog,
+    SourceNotFound,
+    TopicExists,
+    TopicHasSource,
+    TopicNotFound,
+)
+from eddyline.core.model import source
+from eddyline.core.model.source import changed_source
+from eddyline.core.model.topic import IDEMPOTENCY_WINDOW_MS_MAX, Kind, TopicConfig
+from eddyline.ingest.copy.filter import check_filters
+from eddyline.ingest.nats.stream import BUCKET_PATTERN, STREAM_PATTERN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eddyline.core.model.source import SourceChange, SourceDefinition, SourceInfo
+    from eddyline.core.model.topic import TopicInfo
+    from eddyline.core.store_link.protocol import StoreLink
+
+LETTERS_CONFIG: Final = TopicConfig(idempotency_window_ms=IDEMPOTENCY_WINDOW_MS_MAX)
+"""Of a dead-letter topic: elsewhere 2 min. A source may be away for longer before it meets a message again."""
+
+TRIES: Final = 8
+"""Each lost to somebody who made a topic of the name and took it back within one call's time."""
+_UNDECIDED: Final = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.INTERNAL)
+"""Codes of errors after which a source may be there."""
+
+
+def check_definition(definition: SourceDefinition) -> None:
+    """Refuse what cannot be a source, whatever the store has.
+
+    Raises:
+        InvalidName, InvalidArgument.
+    """
+    if definition.stream and not STREAM_PATTERN.fullmatch(definition.stream):
+        shown = definition.stream[:300]
+        raise InvalidArgument(f"no stream can be called {shown!r}", field="stream", stream=shown)
+    if not definition.stream and not BUCKET_PATTERN.fullmatch(definition.bucket):
+        shown = definition.bucket if len(definition.bucket) <= 300 else definition.bucket[:300] + "…"
+        raise InvalidArgument(f"no bucket can be called {shown!r}", field="bucket", bucket=shown)
+    source.check_definition(definition)
+    check_filters(definition)
+
+
+async def create_source(link: StoreLink, definition: SourceDefinition, config: TopicConfig) -> SourceInfo:
+    """The source, made if it is missing; `config` is of its topic, where that is made too.
+
+    Raises:
+        SourceExists: another definition under its name. As `ensure_topic`; TopicHasSource, TopicNotEmpty.
+    """
+    tries = 0
+    while True:
+        try:
+            return await _create_source(link, definition, config)
+        except TopicNotFound:  # whoever made it took it back
+            tries += 1
+            if tries == TRIES:
+                raise
+
+
+async def _create_source(link: StoreLink, definition: SourceDefinition, config: TopicConfig) -> SourceInfo:
+    made: list[TopicInfo] = []
+    try:
+        try:
+            await link.get_source(definition.name)
+        except SourceNotFound:
+            await _check_topics(link, definition)
+            await _ensure_topic(link, definition.topic, kind_of(definition), config, made)
+            if definition.dead_letter_topic:
+                await _ensure_topic(link, definition.dead_letter_topic, Kind.LOG, LETTERS_CONFIG, made)
+        info, _ = await link.put_source(definition)
+    except EddylineError as error:
+        if error.code not in _UNDECIDED:
+            await _take_back(link, made)
+        raise
+    return info
+
+
+async def _take_back(link: StoreLink, made: Sequence[TopicInfo]) -> None:
+    """Delete topics that were made for a source that is refused, but for those that somebody uses by now.
+
+    Of dead letters nobody but their sources tell; one that takes a topic up in this very moment makes it anew at its first.
+    """
+    named: set[str] = set()
+    if made:
+        with suppress(EddylineError), on_own_behalf():
+            named = {other.definition.dead_letter_topic for other in await link.list_sources()}
+    for topic in made:
+        if topic.name in named:
+            continue
+        # Where somebody uses it by now, or the store cannot write, the caller hears why the source was refused. Who may make
+        # topics need not be one who may delete them.
+        with suppress(EddylineError), on_own_behalf():
+            await link.delete_topic(topic.name, if_epoch=topic.epoch, if_empty=True, if_no_source=True)
+
+
+async def update_source(link: StoreLink, name: str, change: SourceChange) -> SourceInfo:
+    """The source with other settings; a dead-letter topic that is missing is made.
+
+    Raises:
+        SourceNotFound, InvalidName, InvalidArgument, NotLog, TopicHasSource, and what tells that the store cannot answer.
+    """
+    definition = changed_source((await link.get_source(name)).definition, change)
+    check_definition(definition)
+    if change.dead_letter_topic:
+        info = await _topic_of(link, definition.dead_letter_topic, Kind.LOG)
+        if info is not None:
+            _check_letters(info)
+        await ensure_topic(link, definition.dead_letter_topic, Kind.LOG, LETTERS_CONFIG)
+    return await link.update_source(name, change)
+
+
+async def _check_topics(link: StoreLink, definition: SourceDefinition) -> None:
+    """Judge topics that are there, before any is made: their kinds, and that dead letters lie where no source writes.
+
+    Raises:
+        NotKv, NotLog, TopicHasSource.
+    """
+    await _topic_of(link, definition.topic, kind_of(definition))
+    if definition.dead_letter_topic:
+        letters = await _topic_of(link, definition.dead_letter_topic, Kind.LOG)
+        if letters is not None:
+            _check_letters(letters)
+    for other in await link.list_sources():
+        if other.definition.dead_letter_topic == definition.topic:
+            raise TopicHasSource(
+                f"topic {definition.topic} gets the dead letters of source {other.definition.name}",
+                topic=definition.topic,
+                source=other.definition.name,
+            )
+
+
+async def _topic_of(link: StoreLink, name: str, kind: Kind) -> TopicInfo | None:
+    """The topic, None where there is none.
+
+    Raises:
+        NotKv, NotLog: it is of another kind.
+    """
+    try:
+        info = await link.get_topic(name)
+    except TopicNotFound:
+        return None
+    _check_kind(info, kind)
+    return info
+
+
+def _check_letters(info: TopicInfo) -> None:
+    if info.source:
+        raise TopicHasSource(
+            f"topic {info.name} is written by its source {info.source}: dead letters need another one",
+            topic=info.name,
+            source=info.source,
+        )
+
+
+def _check_kind(info: TopicInfo, kind: Kind) -> None:
+    if info.kind is not kind and kind is Kind.KV:
+        raise NotKv(f"topic {info.name} is a LOG; a bucket needs a KV topic", topic=info.name)
+    if info.kind is not kind:
+        raise NotLog(f"topic {info.name} is no LOG; a stream and dead letters need one", topic=info.name)
+
+
+def kind_of(definition: SourceDefinition) -> Kind:
+    """What kind of topic a source writes."""
+    return Kind.LOG if definition.stream else Kind.KV
+
+
+async def ensure_topic(link: StoreLink, name: str, kind: Kind, config: TopicConfig) -> TopicInfo:
+    """The topic, made if it is missing.
+
+    Raises:
+        InvalidName, NotKv, NotLog, QuotaTopics, and what tells that the store cannot answer.
+    """
+    return await _ensure_topic(link, name, kind, config, [])
+
+
+async def _ensure_topic(
+    link: StoreLink, name: str, kind: Kind, config: TopicConfig, made: list[TopicInfo]
+) -> TopicInfo:
+    """The same; one that is made is added to `made`."""
+    try:
+        info = await link.get_topic(name)
+    except TopicNotFound:
+        try:
+            info = await link.create_topic(name, kind, config)
+            made.append(info)
+        except TopicExists:
+            info = await link.get_topic(name)
+    _check_kind(info, kind)
+    return info

@@ -1,0 +1,75 @@
+"""A source that stands still: the stop that only a resync ends, and looks at how far its stream has got meanwhile, and at
+what it may lose.
+
+Threading: event loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eddyline.core.errors import EddylineError
+from eddyline.core.model.source import KEPT_STOP, SourceStop
+from eddyline.ingest.copy.position import decode_position
+from eddyline.ingest.resync.resume_check import held_stop, is_of
+
+if TYPE_CHECKING:
+    from eddyline.core.model.source import SourceDefinition
+    from eddyline.ingest.copy.forward import Forward
+    from eddyline.ingest.copy.progress import Progress
+    from eddyline.ingest.nats.jetstream import JetStream
+    from eddyline.ingest.resync.resume_check import SourceStopped
+    from eddyline.ingest.sources.control import Orders
+    from eddyline.ingest.sources.stream_warnings import Cautions
+
+
+class Standstill:
+    """Of one source. `stop` = the one that only a resync ends, as the store keeps it, or will once it is reported."""
+
+    def __init__(
+        self,
+        stop: SourceStop | None,
+        *,
+        jetstream: JetStream,
+        forward: Forward,
+        progress: Progress,
+        orders: Orders,
+        cautions: Cautions,
+    ) -> None:
+        self.stop = stop
+        self._jetstream = jetstream
+        self._forward = forward
+        self._progress = progress
+        self._orders = orders
+        self._cautions = cautions
+
+    def check(self) -> None:
+        """Raises SourceStopped where a stop holds and no resync was asked for, whether NATS is there or not."""
+        position = decode_position(self._forward.stored)
+        held = held_stop(self.stop, position)
+        if held is not None and position is not None and position.resync_serial >= self._orders.resync_serial:
+            raise held
+
+    def keep(self, stopped: SourceStopped) -> None:
+        """The source has stopped."""
+        if stopped.state == KEPT_STOP:
+            self.stop = SourceStop(stopped.state, stopped.reason, self._forward.stored)
+
+    async def look(self, definition: SourceDefinition) -> None:
+        """See how far the stream is, so that lag is told while nothing is read. What does not answer is asked again.
+
+        How far the old one was stays known where it is another one now: it says what a resync has to call lost.
+        """
+        try:
+            stream = await self._jetstream.source_stream(definition)
+            self._cautions.tell(stream)
+            position = decode_position(self._forward.stored)
+            is_ours = position is None or (
+                held_stop(self.stop, position) is None and await is_of(self._jetstream, stream, position)
+            )
+        except EddylineError:
+            return
+        if is_ours:
+            self._progress.saw(stream.last_revision)
+        else:
+            self._progress.saw_other(stream.last_revision)

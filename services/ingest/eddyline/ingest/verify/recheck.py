@@ -1,0 +1,130 @@
+"""Looking again at keys that differ, until each agrees or the time for it is over.
+
+Both sides were read at slightly different moments, so a key that differs may only be under way. Each look reads the
+bucket, then the position, then the fold. What is left at the end is
+
+* moving, where its newest message is another one than before: the source has applied what was read, or will;
+* behind, where its newest message is not applied yet by a source that is copying;
+* a dead letter, where its newest message fits into no record, is applied, and the source sets such ones aside;
+* else different.
+
+I1: a key is different only if its newest message stayed the same from before its entry was read until after, and is applied,
+or is not being applied. So a writer at any speed makes no difference.
+Threading: event loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from eddyline.core.runtime.clock import sleep
+from eddyline.ingest.verify.sides import KEYS_AT_ONCE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.ingest.verify.sides import Live, Newest, Sides
+
+LOOK_INTERVAL_S: Final = 0.1
+LOOK_INTERVAL_S_MAX: Final = 1.0
+"""Most keys settle within the first looks; what has not is no less right a second later."""
+
+
+class Suspect:
+    """A key's two sides as last seen. `revision` = that of its newest message, -1 = not looked at yet; `is_misfit` = no
+    record holds that message."""
+
+    __slots__ = ("applied_to", "bucket", "fold", "is_misfit", "revision")
+
+    def __init__(self, bucket: Live | None, fold: Live | None) -> None:
+        self.bucket = bucket
+        self.fold = fold
+        self.revision = -1
+        self.applied_to = 0
+        self.is_misfit = False
+
+
+class Settled(NamedTuple):
+    """Keys that differ, and those of dead letters, each in order, and the number of those that are neither equal nor
+    different."""
+
+    keys: tuple[bytes, ...]
+    dead_letters: tuple[bytes, ...]
+    unsettled_count: int
+
+
+class Settling:
+    """Suspects, and the looks at them. `steps` does it; then `settled` tells."""
+
+    def __init__(self, sides: Sides, suspects: dict[bytes, Suspect], *, clock: Clock, settle_s: float) -> None:
+        self._sides = sides
+        self._suspects = suspects
+        self._clock = clock
+        self._settle_s = settle_s
+        self.settled = Settled((), (), 0)
+
+    async def steps(self) -> AsyncGenerator[None, None]:
+        """Look until all agree, at most `settle_s` and what the last look takes; a step each few keys.
+
+        Raises:
+            NatsUnreachable, and what the store's reads raise.
+        """
+        deadline_s = self._clock.monotonic_s() + self._settle_s
+        started_at = await self._sides.position_revision()
+        keys = sorted(self._suspects)
+        interval_s = LOOK_INTERVAL_S
+        while keys:
+            left: list[bytes] = []
+            for some in _pieces(keys):
+                left += await self._look(some)
+                yield
+            keys = left
+            if keys and self._clock.monotonic_s() >= deadline_s:
+                break
+            if keys:
+                left_s = deadline_s - self._clock.monotonic_s()
+                await sleep(self._clock, max(min(interval_s, left_s), LOOK_INTERVAL_S))
+                interval_s = min(2 * interval_s, LOOK_INTERVAL_S_MAX)
+        is_copying = await self._sides.position_revision() > started_at
+        different: list[bytes] = []
+        dead_letters: list[bytes] = []
+        for some in _pieces(keys):
+            for key, newest in zip(some, await self._sides.newest(some), strict=True):
+                suspect = self._suspects[key]
+                if not self._is_under_way(suspect, newest, is_copying=is_copying):
+                    (dead_letters if self._is_dead_letter(suspect) else different).append(key)
+            yield
+        unsettled_count = len(keys) - len(different) - len(dead_letters)
+        self.settled = Settled(tuple(different), tuple(dead_letters), unsettled_count)
+
+    async def _look(self, keys: Sequence[bytes]) -> list[bytes]:
+        """Read a few keys anew on both sides; those that still differ."""
+        for key, newest in zip(keys, await self._sides.newest(keys), strict=True):
+            if newest is not None:
+                self._suspects[key].bucket = newest.live
+                self._suspects[key].revision = newest.revision
+                self._suspects[key].is_misfit = newest.is_misfit
+        applied_to = await self._sides.position_revision()
+        entries = await self._sides.entries(keys)
+        left: list[bytes] = []
+        for key in keys:
+            suspect = self._suspects[key]
+            suspect.applied_to = applied_to
+            suspect.fold = entries.get(key)
+            if suspect.bucket != suspect.fold:
+                left.append(key)
+        return left
+
+    def _is_dead_letter(self, suspect: Suspect) -> bool:
+        return suspect.is_misfit and self._sides.sets_aside and suspect.revision <= suspect.applied_to
+
+    def _is_under_way(self, suspect: Suspect, newest: Newest | None, *, is_copying: bool) -> bool:
+        if newest is None:  # nobody can ask for it: an entry newer than what was read is of a later message
+            bucket, fold = suspect.bucket, suspect.fold
+            return bucket is not None and fold is not None and fold.revision > bucket.revision
+        return newest.revision != suspect.revision or (is_copying and suspect.revision > suspect.applied_to)
+
+
+def _pieces(keys: Sequence[bytes]) -> list[Sequence[bytes]]:
+    return [keys[start : start + KEYS_AT_ONCE] for start in range(0, len(keys), KEYS_AT_ONCE)]

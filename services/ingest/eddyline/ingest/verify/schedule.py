@@ -1,0 +1,132 @@
+"""Verifying on a schedule: each LIVE source that this replica holds and that copies a bucket, at an interval.
+
+A source's first time is spread over the interval by jitter, so that sources of one start do not come due together; the
+next is one interval after the end of the last. One at a time. What is due while a source is not LIVE waits until it is.
+Failure: a verification that fails is said, and tried again after a tenth of the interval.
+Threading: event loop; one task a replica.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from eddyline.core.errors import EddylineError
+from eddyline.core.runtime.clock import sleep
+from eddyline.core.telemetry.names import fields
+from eddyline.ingest.verify.compare import Kind
+from eddyline.ingest.verify.verify import Order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from random import Random
+
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.ingest.sources.ownership import Held
+    from eddyline.ingest.verify.verify import Verdict, Verifier
+
+SETTLE_S: Final = 60.0
+"""The contract's most: keys that left a bucket without a message are deleted after the next look at it (`audit.py`), and are
+no drift until then. Costs nothing where all is right."""
+KEYS_SHOWN: Final = 5
+KEY_CHARS_SHOWN: Final = 100
+LOOK_S_MAX: Final = 5.0
+"""How long at most until a source that was taken is known here."""
+
+log = logging.getLogger(__name__)
+
+
+class VerifySchedule:
+    """The times at which sources are verified. `held` is the replica's, as it changes."""
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        *,
+        held: Mapping[str, Held],
+        new_name: Callable[[], str],
+        interval_s: float,
+        repair: bool,
+        clock: Clock,
+        rng: Random,
+    ) -> None:
+        assert interval_s > 0
+        self._verifier = verifier
+        self._held = held
+        self._new_name = new_name
+        self._interval_s = interval_s
+        self._repair = repair
+        self._clock = clock
+        self._rng = rng
+        self._due_s: dict[tuple[str, int], float] = {}
+        """By source and fence: a source that was taken again begins anew."""
+
+    async def run(self) -> NoReturn:
+        """Verify what is due, until cancelled."""
+        while True:
+            due = self._next_due()
+            if due is None:
+                await sleep(self._clock, min(self._interval_s / 4, LOOK_S_MAX))
+                continue
+            held = self._held[due]
+            is_done = await self._verify(held)
+            wait_s = self._interval_s if is_done else self._interval_s / 10
+            self._due_s[due, held.lease.fence] = self._clock.monotonic_s() + wait_s
+
+    def _next_due(self) -> str | None:
+        """The source that has been due longest."""
+        now_s = self._clock.monotonic_s()
+        known = self._due_s
+        self._due_s = {}
+        due: list[tuple[float, str]] = []
+        for name, held in self._held.items():
+            if not held.lease.source.definition.bucket:
+                continue
+            place = name, held.lease.fence
+            at_s = known[place] if place in known else now_s + self._rng.uniform(0, self._interval_s)
+            self._due_s[place] = at_s
+            if at_s <= now_s and held.progress.state == "LIVE":
+                due.append((at_s, name))
+        return min(due)[1] if due else None
+
+    async def _verify(self, held: Held) -> bool:
+        """Verify one; False = it could not be done."""
+        definition = held.lease.source.definition
+        order = Order(self._new_name(), SETTLE_S, KEYS_SHOWN, self._repair)
+        try:
+            verdict = await self._verifier.verify(definition, order)
+        except EddylineError as error:
+            log.warning("source not verified", extra=fields(source=definition.name, reason=error.message))
+            return False
+        _tell(definition.name, verdict)
+        return True
+
+
+def _tell(name: str, verdict: Verdict) -> None:
+    found = verdict.found
+    told: dict[str, str | int] = {
+        "source": name,
+        "bucket": found.bucket_count,
+        "fold": found.fold_count,
+        "differences": found.difference_count,
+        "unsettled": found.unsettled_count,
+        "unexamined": found.unexamined_count,
+        "dead_letters": found.dead_letter_count,
+        "position": found.position_revision,
+    }
+    if found.is_right:
+        log.info("source verified", extra=fields(**told))
+        return
+    keys = [
+        one.key.decode(errors="backslashreplace")[:KEY_CHARS_SHOWN]
+        for one in found.differences
+        if one.kind is not Kind.DEAD_LETTER
+    ]
+    told |= {"keys": ", ".join(keys), "left": verdict.left_count, "repair": _repair_text(verdict)}
+    log.error("source drifted", extra=fields(**told))
+
+
+def _repair_text(verdict: Verdict) -> str:
+    if verdict.repaired:
+        return "done"
+    return verdict.trouble or ("not enough" if verdict.left is not None else "not asked for")

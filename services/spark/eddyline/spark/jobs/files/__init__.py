@@ -1,0 +1,1 @@
+"""Parquet and JSON files of jobs."""

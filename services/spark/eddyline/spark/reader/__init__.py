@@ -1,0 +1,1 @@
+"""Batch and stream reads."""

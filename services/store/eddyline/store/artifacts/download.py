@@ -1,0 +1,141 @@
+"""From an artifact to a dump that was checked: files copied while they are hashed, then read back in order.
+
+    manifest, and the pointer's word about it       before anything is read
+    each file's size and BLAKE3                     while it is copied to this store's disk
+    every block's checksum, the order of keys, each entry's form and seq, the number of entries     while it is read
+
+I1: what is read is the copy, so that nobody changes it between check and use. I2: nothing that the manifest does not name
+is read, and its being there is a refusal.
+Threading: any one thread; blocking.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from blake3 import blake3
+
+from eddyline.core.errors import ArtifactInvalid, DataCorrupt, MalformedColumns
+from eddyline.core.runtime.fs import write_all
+from eddyline.store.artifacts.manifest import (
+    DATA_NAME,
+    MANIFEST_NAME,
+    check_named,
+    hash_of,
+    invalid,
+    is_artifact_name,
+)
+from eddyline.store.artifacts.store import not_found
+from eddyline.store.fold.dump import check_dump
+from eddyline.store.fold.gather import batch_of
+from eddyline.store.fold.rocksdb_sst import read_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from eddyline.core.records.batch import Batch
+    from eddyline.core.runtime.fs import Fs
+    from eddyline.store.artifacts.job import Job
+    from eddyline.store.artifacts.manifest import ArtifactFile, Manifest
+    from eddyline.store.artifacts.store import Shelf
+
+
+class Found:
+    """An artifact whose manifest is right."""
+
+    def __init__(self, shelf: Shelf, topic: str, name: str) -> None:
+        """The artifact of this name; "" = the latest.
+
+        Raises:
+            ArtifactNotFound, ArtifactInvalid, ArtifactsUnreachable.
+        """
+        self._shelf = shelf
+        self._topic = topic
+        expected = ""
+        if not name:
+            pointer = shelf.pointer(topic)
+            if pointer is None:
+                raise not_found(topic)
+            name, expected = pointer.name, pointer.manifest
+        elif not is_artifact_name(name):
+            raise not_found(topic, name[:64])
+        encoded = shelf.manifest(topic, name)
+        if expected and hash_of(encoded) != expected:
+            raise invalid(name, "its manifest is not the one that the pointer means")
+        self.name = name
+        self.is_latest = bool(expected) or _latest(shelf, topic) == name
+        self.manifest: Manifest = check_named(name, encoded)
+        if self.manifest.topic != topic:
+            raise invalid(name, f"it is of topic {self.manifest.topic}, not of {topic}")
+
+    def fetch(self, fs: Fs, directory: Path, job: Job) -> list[Path]:
+        """Copy all files into a directory that exists, checked; where they are.
+
+        Raises:
+            ArtifactInvalid, ArtifactsUnreachable. OSError: of this store's own disk.
+        """
+        declared = {MANIFEST_NAME, *(file.path for file in self.manifest.files)}
+        if undeclared := sorted(set(self._shelf.files(self._topic, self.name)) - declared):
+            raise invalid(self.name, f"{undeclared[0]} is not in its manifest")
+        done, total = 0, self.manifest.file_bytes
+        paths: list[Path] = []
+        for file in self.manifest.files:
+            path = directory / file.path.removeprefix(f"{DATA_NAME}/")
+            self._copy(fs, file, path, partial(_tell, job, done, total))
+            done += file.size
+            paths.append(path)
+        return paths
+
+    def _copy(self, fs: Fs, file: ArtifactFile, path: Path, tell: Callable[[int], None]) -> None:
+        hashed, size = blake3(), 0
+        target = fs.open(path, create=True)
+        try:
+            for chunk in self._shelf.chunks(self._topic, self.name, file.path):
+                if size + len(chunk) > file.size:
+                    raise invalid(self.name, f"{file.path} has more than {file.size} bytes")
+                write_all(target, [chunk], size)
+                hashed.update(chunk)
+                size += len(chunk)
+                tell(size)
+        finally:
+            target.close()
+        if size != file.size:
+            raise invalid(self.name, f"{file.path} has {size} bytes, not {file.size}")
+        if hashed.hexdigest() != file.blake3:
+            raise invalid(self.name, f"{file.path} is not what was written")
+
+    def batches(self, paths: Sequence[Path], scratch: Path, job: Job) -> Iterator[Batch]:
+        """The entries of fetched files in order of keys, checked; their number at the end.
+
+        Raises:
+            ArtifactInvalid. FoldFailed: of this store's own disk.
+        """
+        manifest, count, last_key = self.manifest, 0, None
+        try:
+            for entries in read_tables(paths, scratch):
+                if not entries.keys[0]:
+                    raise invalid(self.name, "an entry has no key")
+                batch = batch_of(entries.keys, entries.values)
+                last_key = check_dump(0, batch, last_key, manifest.seq)
+                count += batch.count
+                job.tell("load", count, manifest.entry_count)
+                yield batch
+        except (DataCorrupt, MalformedColumns) as error:
+            raise invalid(self.name, error.message) from error
+        if count != manifest.entry_count:
+            raise invalid(self.name, f"it has {count} entries, not {manifest.entry_count}")
+
+
+def _tell(job: Job, done: int, total: int, size: int) -> None:
+    job.tell("fetch", done + size, total)
+
+
+def _latest(shelf: Shelf, topic: str) -> str:
+    """Name of the latest; a damaged pointer names none."""
+    try:
+        pointer = shelf.pointer(topic)
+    except ArtifactInvalid:
+        return ""
+    return pointer.name if pointer is not None else ""

@@ -1,0 +1,241 @@
+"""Artifacts in an object store (S3, GCS, Azure), by conditional puts.
+
+Payload objects first, the manifest behind them, the pointer last, by a put on the condition that nobody replaced it since
+it was read. What a cut upload left has no manifest and is removed with what is pruned.
+I1: a store without conditional puts is refused before anything is written: there the pointer could go back.
+Threading: as `shelf.py` says; obstore lets other threads run while it waits.
+Not promised: that credentials are right before the first call; they are those of obstore's environment.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError, PreconditionError
+from obstore.store import MemoryStore, from_url
+
+from eddyline.core.errors import ArtifactInvalid, ArtifactsNotConfigured, ArtifactsUnreachable
+from eddyline.store.artifacts.manifest import (
+    DATA_NAME,
+    MANIFEST_BYTES_MAX,
+    MANIFEST_NAME,
+    POINTER_NAME,
+    artifact_name,
+    decode_pointer,
+    encode_pointer,
+    invalid,
+    is_artifact_name,
+    is_older,
+    pointer_to,
+    topic_key,
+)
+from eddyline.store.artifacts.store import CHUNK_BYTES, GRACE_MS, not_found, prunable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from obstore.store import ObjectStore
+
+    from eddyline.store.artifacts.job import Job
+    from eddyline.store.artifacts.manifest import Manifest, Pointer
+
+PART_BYTES: Final = 8 << 20
+PARTS_AT_ONCE: Final = 2
+"""Memory of an upload: 16 MiB. More parts fill a faster line than one store's dump does."""
+TRIES_MAX: Final = 8
+"""Exporters that replace the pointer between our look and our put, one after the other. A ninth is a loop of somebody."""
+CALL_S_MAX: Final = 30
+RETRY_S_MAX: Final = 60
+"""One call, and all its tries: a region that is away for longer is told to whoever asked."""
+_PROBE: Final = ".conditional-put"
+
+
+class RemoteShelf:
+    """`eddyline.store.artifacts.store.Shelf` in an object store; `scratch` is a local directory of its own."""
+
+    def __init__(self, store: ObjectStore, scratch: Path) -> None:
+        self._store = store
+        self._scratch = scratch
+        self._is_checked = False
+
+    @contextmanager
+    def draft(self, topic: str) -> Iterator[Path]:
+        self._check_conditional()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        try:
+            (self._scratch / DATA_NAME).mkdir(parents=True, mode=0o700)
+            yield self._scratch
+        finally:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def publish(self, topic: str, draft: Path, manifest: Manifest, encoded: bytes, job: Job) -> Pointer:
+        prefix = f"{topic_key(topic)}/{artifact_name(manifest, encoded)}"
+        done = 0
+        with _reached():
+            for file in manifest.files:
+                job.tell("upload", done, manifest.file_bytes)
+                obstore.put(
+                    self._store,
+                    f"{prefix}/{file.path}",
+                    draft / file.path,
+                    chunk_size=PART_BYTES,
+                    max_concurrency=PARTS_AT_ONCE,
+                )
+                done += file.size
+            job.tell("upload", done, manifest.file_bytes)
+            obstore.put(self._store, f"{prefix}/{MANIFEST_NAME}", encoded)
+        return self._point(topic, manifest, encoded)
+
+    def _point(self, topic: str, manifest: Manifest, encoded: bytes) -> Pointer:
+        path, pointer = f"{topic_key(topic)}/{POINTER_NAME}", pointer_to(manifest, encoded)
+        for _ in range(TRIES_MAX):
+            found = self._get(path)
+            if found is not None:
+                try:
+                    current = decode_pointer(found[0], topic)
+                except ArtifactInvalid:
+                    current = None  # what names nothing is not worth more than what is whole
+                if current is not None and is_older(manifest, current):
+                    return current
+            with _reached():
+                try:
+                    if found is None:
+                        obstore.put(self._store, path, encode_pointer(pointer), mode="create")
+                    else:
+                        obstore.put(self._store, path, encode_pointer(pointer), mode={"e_tag": found[1]})
+                except (AlreadyExistsError, PreconditionError):
+                    continue
+            return pointer
+        raise ArtifactsUnreachable(
+            f"the pointer of topic {topic} was replaced by others {TRIES_MAX} times", cause="PreconditionError"
+        )
+
+    def pointer(self, topic: str) -> Pointer | None:
+        found = self._get(f"{topic_key(topic)}/{POINTER_NAME}")
+        return None if found is None else decode_pointer(found[0], topic)
+
+    def names(self, topic: str) -> list[str]:
+        with _reached():
+            found = obstore.list_with_delimiter(self._store, topic_key(topic))
+        names = [prefix.rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"]]
+        return [name for name in names if is_artifact_name(name)]
+
+    def files(self, topic: str, name: str) -> list[str]:
+        prefix = f"{topic_key(topic)}/{name}/"
+        return [path.removeprefix(prefix) for path in self._objects(prefix)]
+
+    def manifest(self, topic: str, name: str) -> bytes:
+        found = self._get(f"{topic_key(topic)}/{name}/{MANIFEST_NAME}")
+        if found is None:
+            raise not_found(topic, name)
+        return found[0]
+
+    def chunks(self, topic: str, name: str, path: str) -> Iterator[bytes]:
+        with _reached():
+            try:
+                found = obstore.get(self._store, f"{topic_key(topic)}/{name}/{path}")
+            except FileNotFoundError as error:
+                raise invalid(name, f"{path} is missing") from error
+            for chunk in found.stream(min_chunk_size=CHUNK_BYTES):
+                yield bytes(chunk)
+
+    def prune(self, topic: str, *, keep: int, now_ms: int) -> int:
+        try:
+            pointer = self.pointer(topic)
+        except ArtifactInvalid:
+            return 0
+        if pointer is None:
+            return 0
+        count = 0
+        for name in prunable(self.names(topic), pointer, keep):
+            prefix = f"{topic_key(topic)}/{name}/"
+            objects = self._objects(prefix)
+            if not objects or now_ms - max(objects.values()) < GRACE_MS:
+                continue
+            # Without its manifest it is none, should this be cut off.
+            paths = sorted(objects, key=lambda path: not path.endswith(MANIFEST_NAME))
+            with _reached():
+                for path in paths:
+                    obstore.delete(self._store, path)
+            count += 1
+        return count
+
+    def _objects(self, prefix: str) -> dict[str, int]:
+        """Paths below a prefix, with the times of their last change in ms."""
+        with _reached():
+            return {
+                str(found["path"]): round(found["last_modified"].timestamp() * 1000)
+                for page in obstore.list(self._store, prefix)
+                for found in page
+            }
+
+    def _get(self, path: str) -> tuple[bytes, str | None] | None:
+        """A small object and its etag; None = there is none."""
+        with _reached():
+            try:
+                found = obstore.get(self._store, path)
+            except FileNotFoundError:
+                return None
+            if found.meta["size"] > MANIFEST_BYTES_MAX:
+                raise invalid(path, f"it has more than {MANIFEST_BYTES_MAX} bytes")
+            return bytes(found.bytes()), found.meta["e_tag"]
+
+    def _check_conditional(self) -> None:
+        """Raises ArtifactsNotConfigured where a put on a condition is not one."""
+        if self._is_checked:
+            return
+        with _reached():
+            first = obstore.put(self._store, _PROBE, b"1")
+            try:
+                obstore.put(self._store, _PROBE, b"2", mode={"e_tag": first["e_tag"]})
+                obstore.put(self._store, _PROBE, b"3", mode={"e_tag": first["e_tag"]})
+            except PreconditionError:
+                self._is_checked = True
+        if not self._is_checked:
+            raise no_conditional_put()
+
+
+def open_remote(url: str, scratch: Path) -> RemoteShelf:
+    """The object store of a URL, with the credentials that the environment has for it; nothing is called yet.
+
+    Raises:
+        ValueError: it is no URL of an object store.
+    """
+    if url.startswith("memory:"):
+        return RemoteShelf(MemoryStore(), scratch)
+    try:
+        store = from_url(
+            url,
+            client_options={"timeout": timedelta(seconds=CALL_S_MAX)},
+            retry_config={"retry_timeout": timedelta(seconds=RETRY_S_MAX)},
+        )
+    except (BaseError, ValueError, TypeError) as error:
+        raise ValueError(f"{url} is no URL of an object store: {str(error).splitlines()[0]}") from error
+    return RemoteShelf(store, scratch)
+
+
+def no_conditional_put() -> ArtifactsNotConfigured:
+    """The refusal of a store in which the pointer could go back."""
+    return ArtifactsNotConfigured(
+        "the object store has no conditional put, so the pointer to the latest artifact could go back: use another one, or "
+        "a directory"
+    )
+
+
+@contextmanager
+def _reached() -> Iterator[None]:
+    """obstore's errors as the contract names them."""
+    try:
+        yield
+    except (NotImplementedError, NotSupportedError) as error:
+        raise no_conditional_put() from error
+    except (AlreadyExistsError, PreconditionError):
+        raise
+    except (BaseError, OSError) as error:
+        cause = type(error).__name__
+        raise ArtifactsUnreachable(f"artifacts: {cause}: {str(error).splitlines()[0]}", cause=cause) from error

@@ -1,0 +1,1 @@
+"""The store's own jobs and their order."""

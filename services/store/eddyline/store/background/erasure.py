@@ -1,0 +1,274 @@
+"""Erasing: what was deleted is taken off the disk, wherever it lies: segments, WAL files, fold, base.
+
+Each topic:   its fold's base is made anew; segments below it go; frames are sealed; segments with deleted rows are rewritten
+each fold:    RocksDB rewrites what holds the topic (`Fold.erase`)
+once:         two checkpoints with a frame between them: the first closes every WAL file that may hold deleted rows, the
+              second carries what is left of them and unlinks them
+each topic:   replaced files are gone, whoever read them; then, logged and synced, `erase_due_ms` is taken back
+
+Of a deleted topic the directory is gone by itself; its WAL files and fold are erased with the others.
+I1: what was deleted before an erasure began is in no file of the data directory when it says so. I2: it says so last: a
+crash before it is an erasure to be done again. I3: a delete that comes while it runs is due in its own time.
+I4: the work goes in steps, each at most a segment, a base or a checkpoint, so that sealing comes in between.
+Failure: one topic's leaves the others to be erased; what was done stays done.
+Threading: event loop, the steps of one erasure at a time. A fold's erasure runs on a reader thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from contextlib import aclosing
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from eddyline.core.errors import DiskFloor, EddylineError, TooManyScans
+from eddyline.store.compaction.reclaim import reclaim
+from eddyline.store.compaction.rewrite import dead_rows
+from eddyline.store.fold.fold import RETRY_AFTER_MS, FoldStalled
+from eddyline.store.log.control import SegmentChange, segment_change_body
+from eddyline.store.stats import Stage
+from eddyline.store.storage.layout import wal_numbers
+from eddyline.store.storage.wal.frame import FrameType, control_body
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from eddyline.core.runtime.fs import Fs
+    from eddyline.store.background.checkpoint import Checkpointer
+    from eddyline.store.catalog.catalog import ErasingEntry
+    from eddyline.store.compaction.fold_base import BaseMaker
+    from eddyline.store.compaction.rewrite import Rewriter
+    from eddyline.store.compaction.seal import Sealer
+    from eddyline.store.compaction.segment_swap import SegmentSwap
+    from eddyline.store.log.topic import Topic
+    from eddyline.store.log_io.garbage import Garbage
+    from eddyline.store.retention.retention import Retention
+    from eddyline.store.runtime.workers import Worker
+    from eddyline.store.storage.layout import Layout
+    from eddyline.store.storage.wal.wal import WalEnd
+    from eddyline.store.write.engine import Engine
+
+WAIT_S_MAX: Final = 600.0
+"""For readers that keep a replaced file, and scans that pin the fold's: twice the life of a scan. Then the erasure fails,
+and is tried again."""
+FOLD_PAUSE_S: Final = 1.0
+"""Between two tries on a fold: each flushes it."""
+
+
+class Step(NamedTuple):
+    """An erasure has come so far. `waits` = the next step is for somebody else to end what he does."""
+
+    stage: Stage
+    done_bytes: int
+    total_bytes: int
+    waits: bool = False
+
+
+class _Begun(NamedTuple):
+    topic: Topic
+    delete_mark: int
+    ts_ms: int
+
+
+class Eraser:
+    """Erases topics of one store."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        retention: Retention,
+        checkpointer: Checkpointer,
+        sealer: Sealer,
+        bases: BaseMaker,
+        rewriter: Rewriter,
+        swap: SegmentSwap,
+        garbage: Garbage,
+        fs: Fs,
+        layout: Layout,
+        background: Worker,
+        reader: Worker,
+        erase_within_ms: int,
+    ) -> None:
+        self._engine = engine
+        self._retention = retention
+        self._checkpointer = checkpointer
+        self._sealer = sealer
+        self._bases = bases
+        self._rewriter = rewriter
+        self._swap = swap
+        self._garbage = garbage
+        self._fs = fs
+        self._layout = layout
+        self._background = background
+        self._reader = reader
+        self._erase_within_ms = erase_within_ms
+
+    async def erase(self, topics: Sequence[Topic], gone: Sequence[ErasingEntry]) -> AsyncGenerator[Step, None]:
+        """Erase what was deleted from `topics`, and all of the deleted topics `gone`. Whoever breaks off closes it.
+
+        Raises:
+            the first failure of a topic, once the others are erased: DataCorrupt, DiskFloor, FoldLost, OSError. Of all:
+            ReadOnly, CommitUnknown, CatalogFailed, FoldFailed; TooManyScans: somebody keeps what is to go.
+        """
+        count = _Bytes(sum(map(_topic_bytes, topics)) + self._wal_bytes)
+        failures: list[EddylineError | OSError] = []
+        begun: list[_Begun] = []
+        for topic in topics:
+            mark = _Begun(topic, topic.delete_mark, self._engine.clock.now_ms())
+            try:
+                async for step in self._rewrite(topic, count):
+                    yield step
+                begun.append(mark)
+            except (EddylineError, OSError) as error:
+                failures.append(_told(error))
+        if begun or gone:
+            folds = [mark.topic.id for mark in begun if mark.topic.folds] + [g.topic_id for g in gone if g.folds]
+            for topic_id in folds:
+                # closed with this generator, not some time after it: it waits for the fold's job
+                async with aclosing(self._erase_fold(topic_id, count)) as steps:
+                    async for step in steps:
+                        yield step
+            ids = [mark.topic.id for mark in begun] + [entry.topic_id for entry in gone]
+            async for step in self._purge_wal(ids, count):
+                yield step
+            async for step in self._purge_files(ids, count):
+                yield step
+        for mark in begun:
+            await self._settle(mark)
+        for entry in gone:
+            self._garbage.erasing.pop(entry.topic_id, None)
+        yield count.step(Stage.ERASE)
+        if failures:
+            raise failures[0]
+
+    @property
+    def _wal_bytes(self) -> int:
+        return sum(committer.wal.bytes_total for committer in self._engine.committers)
+
+    async def _rewrite(self, topic: Topic, count: _Bytes) -> AsyncGenerator[Step, None]:
+        """No file of the topic but the WAL's holds what was deleted."""
+        if topic.folds and not topic.closing:
+            yield count.step(Stage.BASE)
+            await self._bases.make(topic)
+        if not topic.closing:
+            await reclaim(self._swap, topic)
+        count.done_bytes += topic.index.frame_bytes
+        yield count.step(Stage.SEAL)
+        await self._sealer.seal(topic, topic.head_seq)
+        for segment in list(topic.segments):
+            if segment.replaced or topic.closing or not dead_rows(topic, segment):
+                continue
+            yield count.step(Stage.REWRITE)
+            await self._rewriter.rewrite(topic, [segment], stage="erase")
+            count.done_bytes += segment.summary.file_bytes
+
+    async def _erase_fold(self, topic_id: int, count: _Bytes) -> AsyncGenerator[Step, None]:
+        """Not under way when this ends or is closed: the fold may be closed then."""
+        end_s = self._engine.clock.monotonic_s() + WAIT_S_MAX
+        while True:
+            job = self._reader.submit(partial(_erased, self._engine, topic_id))
+            try:
+                while not job.done():
+                    yield count.step(Stage.ERASE, waits=True)
+            finally:
+                if not job.done():
+                    await asyncio.wait([job])
+            if job.result():
+                return
+            now_s = self._engine.clock.monotonic_s()
+            if now_s >= end_s:
+                message = "scans of the fold keep its old files: nothing is lost, try again when they have ended"
+                raise TooManyScans(message, retryAfterMs=RETRY_AFTER_MS)
+            while self._engine.clock.monotonic_s() < now_s + FOLD_PAUSE_S:
+                yield count.step(Stage.ERASE, waits=True)
+
+    async def _purge_wal(self, topic_ids: Sequence[int], count: _Bytes) -> AsyncGenerator[Step, None]:
+        """No WAL file of now is left in the topics' WAL shards."""
+        shards = {topic_id % len(self._engine.committers): topic_id for topic_id in topic_ids}
+        newest = {shard: _newest_written(self._engine.committers[shard].wal.end) for shard in shards}
+        yield count.step(Stage.CHECKPOINT)
+        await self._checkpointer.run()
+        for topic_id in shards.values():
+            await self._nudge(topic_id)
+        yield count.step(Stage.CHECKPOINT)
+        await self._checkpointer.run()
+        for shard in shards:
+            await self._background.submit(partial(self._check_gone, shard, newest[shard]))
+        count.done_bytes += self._wal_bytes
+
+    async def _nudge(self, topic_id: int) -> None:
+        """A frame that changes nothing: with it the file that the last checkpoint closed is not the newest any more."""
+        topic = self._engine.table.by_id(topic_id)
+        generation = topic.next_generation if topic is not None else 1
+        body = segment_change_body(SegmentChange("erase", generation))
+        ts_ms = topic.last_ts_ms if topic is not None else self._engine.clock.now_ms()
+        frame = control_body(FrameType.SEGMENT_CHANGE, topic_id, body, ts_ms=ts_ms)
+        await self._engine.control(frame, lambda _: None, topic)
+
+    def _check_gone(self, shard: int, number: int) -> None:
+        """Blocking.
+
+        Raises:
+            OSError: a WAL file up to `number` stays.
+        """
+        directory = self._layout.wal_shard(shard)
+        if any(found <= number for found in wal_numbers(self._fs.listdir(directory))):
+            raise OSError(errno.EBUSY, "WAL files that hold deleted records could not be removed", str(directory))
+
+    async def _purge_files(self, topic_ids: Sequence[int], count: _Bytes) -> AsyncGenerator[Step, None]:
+        """No replaced file of these topics is left."""
+        end_s = self._engine.clock.monotonic_s() + WAIT_S_MAX
+        await self._garbage.sweep()
+        while any(map(self._garbage.of_topic, topic_ids)):
+            if self._engine.clock.monotonic_s() >= end_s:
+                message = "readers keep replaced files: nothing is lost, try again when they have ended"
+                raise TooManyScans(message, retryAfterMs=RETRY_AFTER_MS)
+            yield count.step(Stage.ERASE, waits=True)
+            await self._garbage.sweep()
+
+    async def _settle(self, begun: _Begun) -> None:
+        """Say that it is done, in the log. No delete comes between the look and the frame."""
+        topic = begun.topic
+        async with self._retention.holding(topic):
+            due_ms = 0 if topic.delete_mark == begun.delete_mark else begun.ts_ms + self._erase_within_ms
+            if topic.erase_due_ms != due_ms and not topic.closing:
+                change = SegmentChange("erased", topic.next_generation, erase_due_ms=due_ms)
+                await self._swap.change(topic, change)
+
+
+class _Bytes:
+    """How far it is."""
+
+    def __init__(self, total_bytes: int) -> None:
+        self.total_bytes = total_bytes
+        self.done_bytes = 0
+
+    def step(self, stage: Stage, *, waits: bool = False) -> Step:
+        """As of now; the total grows where there turned out to be more."""
+        self.total_bytes = max(self.total_bytes, self.done_bytes)
+        return Step(stage, self.done_bytes, self.total_bytes, waits)
+
+
+def _topic_bytes(topic: Topic) -> int:
+    dead = [segment.summary.file_bytes for segment in topic.segments if dead_rows(topic, segment)]
+    return topic.index.frame_bytes + sum(dead)
+
+
+def _newest_written(end: WalEnd) -> int:
+    """Number of the newest WAL file that has a frame."""
+    return end.file_number if end.file_bytes else end.file_number - 1
+
+
+def _erased(engine: Engine, topic_id: int) -> bool:
+    try:
+        return engine.fold.erase(topic_id)
+    except FoldStalled:
+        return False
+
+
+def _told(error: EddylineError | OSError) -> EddylineError | OSError:
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return DiskFloor("the disk is full: what was deleted cannot be rewritten", retryAfterMs=RETRY_AFTER_MS)
+    return error

@@ -1,0 +1,174 @@
+"""Which erasures are done when: those that somebody asks for, and those that become due; one after the other, step by step.
+
+A topic's deletes are due some hours after the first of them; the work begins at half of that time, for all topics whose half
+is over together: they share the checkpoints that free the WAL's files.
+I1: one erasure at a time. I2: who asks is told of each step, and of the end or the failure; if he goes away, it goes on.
+Failure: who asked is told, and may ask again; what is due is tried again at the next look.
+Threading: event loop; `step` is called by maintenance alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.errors import NotReady, Throttled, TopicNotFound
+from eddyline.core.model.deletion import EraseProgress
+from eddyline.store.stats import Stage
+from eddyline.store.write.staged import read_only
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Sequence
+
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.store.background.erasure import Eraser, Step
+    from eddyline.store.catalog.catalog import ErasingEntry
+    from eddyline.store.log.table import TopicTable
+    from eddyline.store.log.topic import Topic
+    from eddyline.store.log_io.garbage import Garbage
+
+LOOK_S: Final = 60.0
+"""How often due ones are looked for, among all topics: 10 ms for 100 000. The deadline is in hours."""
+DUE_MAX: Final = 1000
+"""Topics erased together: enough that two checkpoints are nothing to each of them, few enough to be done within the hour."""
+ASKED_MAX: Final = 64
+"""Who asks waits for those before him: more than so many would wait for hours."""
+RETRY_AFTER_MS: Final = 10_000
+
+
+class _Asked:
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+        self.last: Step | None = None
+        self.ended = False
+        self.error: Exception | None = None
+        self.changed = asyncio.Event()
+
+    def end(self, error: Exception | None) -> None:
+        if error is None and self.topic.deleted:
+            error = TopicNotFound(f"topic {self.topic.name} was deleted", topic=self.topic.name)
+        self.ended, self.error = True, error
+        self.changed.set()
+
+
+class Erasures:
+    """The order of a store's erasures."""
+
+    def __init__(
+        self, eraser: Eraser, *, table: TopicTable, garbage: Garbage, clock: Clock, erase_within_ms: int
+    ) -> None:
+        self._eraser = eraser
+        self._table = table
+        self._garbage = garbage
+        self._clock = clock
+        self._half_ms = erase_within_ms // 2
+        self._look_s = clock.monotonic_s()
+        self._asked: list[_Asked] = []
+        self._due_topics: Sequence[Topic] = ()
+        self._due_gone: Sequence[ErasingEntry] = ()
+        self._steps: AsyncGenerator[Step, None] | None = None
+        self._asking: _Asked | None = None
+        self.on_asked: Callable[[], None] = _nothing
+        """Called when somebody asks."""
+        self.stage = Stage.ERASE
+        """What the next step does."""
+        self.has_more = False
+        """True = the next step waits for nothing."""
+
+    async def ask(self, topic: Topic) -> AsyncGenerator[EraseProgress, None]:
+        """Erase what was deleted from a topic before the call; the last progress, and only it, is `erased`.
+
+        Raises:
+            Throttled: too many wait. NotReady: the store stops. Whatever `Eraser.erase` raises.
+        """
+        if len(self._asked) >= ASKED_MAX:
+            raise Throttled(f"{ASKED_MAX} erasures wait already", retryAfterMs=RETRY_AFTER_MS)
+        asked = _Asked(topic)
+        self._asked.append(asked)
+        self.on_asked()
+        try:
+            while not asked.ended:
+                await asked.changed.wait()
+                asked.changed.clear()
+                if asked.last is not None and not asked.ended:
+                    yield EraseProgress(asked.last.done_bytes, asked.last.total_bytes)
+            if asked.error is not None:
+                raise asked.error
+            done_bytes, total_bytes = (asked.last.done_bytes, asked.last.total_bytes) if asked.last else (0, 0)
+            yield EraseProgress(max(done_bytes, total_bytes), total_bytes, erased=True)
+        finally:
+            if asked in self._asked:
+                self._asked.remove(asked)
+
+    def look(self) -> None:
+        """See what has become due, now and then."""
+        now_s = self._clock.monotonic_s()
+        if now_s < self._look_s or self._due_topics or self._due_gone:
+            return
+        self._look_s = now_s + LOOK_S
+        half_over_ms = self._clock.now_ms() + self._half_ms
+        due = [topic for topic in self._table.all() if 0 < topic.erase_due_ms <= half_over_ms]
+        self._due_topics = sorted(due, key=_due_ms)[:DUE_MAX]
+        self._due_gone = [entry for entry in self._garbage.erasing.values() if entry.due_ms <= half_over_ms][:DUE_MAX]
+
+    @property
+    def are_due(self) -> bool:
+        """True = there is a step to do."""
+        return bool(self._steps is not None or self._asked or self._due_topics or self._due_gone)
+
+    async def step(self) -> None:
+        """Do the next step of the erasure under way, or of the next one.
+
+        Raises:
+            whatever `Eraser.erase` raises: it is over.
+        """
+        steps = self._steps = self._steps or self._begin()
+        try:
+            step = await anext(steps, None)
+        except Exception as error:
+            self._end(error)
+            raise
+        if step is None:
+            self._end(None)
+            return
+        self.stage, self.has_more = step.stage, not step.waits
+        if self._asking is not None:
+            self._asking.last = step
+            self._asking.changed.set()
+
+    async def refuse(self, reason: str) -> None:
+        """The store serves only reads: `reason`."""
+        await self._stop(read_only(reason))
+
+    async def close(self) -> None:
+        """The store stops: end the step under way, and tell who asked."""
+        await self._stop(NotReady("the store is stopping"))
+
+    def _begin(self) -> AsyncGenerator[Step, None]:
+        if self._asked:
+            self._asking = self._asked.pop(0)
+            return self._eraser.erase([self._asking.topic], ())
+        topics, gone, self._due_topics, self._due_gone = self._due_topics, self._due_gone, (), ()
+        return self._eraser.erase(topics, gone)
+
+    def _end(self, error: Exception | None) -> None:
+        asking, self._asking, self._steps = self._asking, None, None
+        self.stage, self.has_more = Stage.ERASE, bool(self._asked)
+        if asking is not None:
+            asking.end(error)
+
+    async def _stop(self, error: Exception) -> None:
+        if self._steps is not None:
+            await self._steps.aclose()
+            self._end(error)
+        for asked in self._asked:
+            asked.end(error)
+        self._asked.clear()
+
+
+def _due_ms(topic: Topic) -> int:
+    return topic.erase_due_ms
+
+
+def _nothing() -> None:
+    """Nobody listens."""

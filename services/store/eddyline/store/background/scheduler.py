@@ -1,0 +1,187 @@
+"""What a store does by itself, one job at a time: seal, checkpoint, erase, and whatever else keeps its files small and few.
+
+Every round does what is due, most urgent first: full or old logs are sealed, so that the WAL stays short; a checkpoint; one
+step of an erasure; some work on segments (`tidy.py`); what was replaced goes; some scrubbing. So jobs never compete, and a
+store that is told to stop waits for one of them at most. Each job is a class of its own; here is only their order.
+Failure: a job that fails is said in the log and tried again after a pause that grows; what it was about stays as it was, and
+the other jobs go on.
+Threading: one task on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.errors import DataCorrupt, EddylineError
+from eddyline.core.runtime.clock import wait_event
+from eddyline.core.telemetry.names import fields
+from eddyline.store.background.cooldown import PAUSE_S, PAUSE_S_MAX, Resting
+from eddyline.store.background.write_burst import Burst
+from eddyline.store.catalog.catalog import CatalogFailed
+from eddyline.store.compaction.seal_schedule import SealTurns
+from eddyline.store.fold.fold import FoldFailed, FoldStalled
+from eddyline.store.stats import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Hashable
+
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.store.background.checkpoint import Checkpointer
+    from eddyline.store.background.erasure_queue import Erasures
+    from eddyline.store.background.scrub import Scrubber
+    from eddyline.store.compaction.planner import Tidier
+    from eddyline.store.compaction.seal import Sealer
+    from eddyline.store.config import StoreSettings
+    from eddyline.store.log_io.garbage import Garbage
+    from eddyline.store.write.engine import Engine
+
+logger = logging.getLogger(__name__)
+
+ROUND_S: Final = 0.25
+"""How often due work is looked for: a quarter of what a fast producer takes to fill a segment."""
+CORRUPT_KNOWN_MAX: Final = 10_000
+"""Damaged pieces that are told apart; so many are one sick disk."""
+
+
+class Damage:
+    """Pieces of files found damaged since the start, each said and counted once."""
+
+    def __init__(self) -> None:
+        self._known: set[tuple[str, int]] = set()
+        self.count = 0
+
+    def found(self, error: DataCorrupt) -> None:
+        """A piece is damaged."""
+        place = (str(error.metadata.get("file", "")), int(error.metadata.get("offset", 0)))
+        if place in self._known or len(self._known) >= CORRUPT_KNOWN_MAX:
+            return
+        self._known.add(place)
+        self.count += 1
+        logger.error("corruption_found", extra=fields(error=error.message, **error.metadata))
+
+
+class Maintenance:
+    """The order of a store's own jobs."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        checkpointer: Checkpointer,
+        sealer: Sealer,
+        garbage: Garbage,
+        erasures: Erasures,
+        tidier: Tidier,
+        scrubber: Scrubber,
+        damage: Damage,
+        clock: Clock,
+        settings: StoreSettings,
+    ) -> None:
+        self._engine = engine
+        self._checkpointer = checkpointer
+        self._sealer = sealer
+        self._garbage = garbage
+        self.erasures = erasures
+        self._tidier = tidier
+        self._scrubber = scrubber
+        self.damage = damage
+        self._clock = clock
+        self._settings = settings
+        self._turns = SealTurns(engine.table, sealer, clock, seal_age_ms=settings.seal_age_ms)
+        self._burst = Burst(engine, clock, unsegmented_bytes_max=settings.unsegmented_bytes_max)
+        self._one_round = asyncio.Lock()
+        self._wake = asyncio.Event()
+        erasures.on_asked = self._wake.set
+        self._resting = Resting(clock)
+        self._checkpoint_s = clock.monotonic_s()
+        self._has_more = False
+        """The last round ended with work that waits for nothing; one that stepped aside has none."""
+        self.stage = Stage.IDLE
+        """What is being done."""
+
+    @property
+    def corrupt_count(self) -> int:
+        """Pieces of files found damaged since the start."""
+        return self.damage.count
+
+    async def run(self) -> None:
+        """Look and work, for ever."""
+        pause_s = PAUSE_S
+        try:
+            while True:
+                good = await self.round()
+                if good and self._has_more:
+                    await asyncio.sleep(0)
+                else:
+                    await wait_event(self._clock, self._wake, ROUND_S if good else pause_s)
+                    self._wake.clear()
+                pause_s = PAUSE_S if good else min(2 * pause_s, PAUSE_S_MAX)
+        finally:
+            await self._scrubber.close()
+            await self.erasures.close()
+
+    @property
+    def between_rounds(self) -> asyncio.Lock:
+        """Held by whoever must not meet a job of maintenance, a checkpoint above all."""
+        return self._one_round
+
+    async def round(self) -> bool:
+        """Do what is due now; False = something failed. Another round, under way, ends first."""
+        async with self._one_round:
+            return await self._round()
+
+    async def _round(self) -> bool:
+        self._has_more = False
+        if self._engine.read_only_reason:
+            await self.erasures.refuse(self._engine.read_only_reason)
+            return True
+        if self._burst.lasts():
+            return await self._attempt(Stage.IDLE, "garbage", self._garbage.sweep)
+        good = True
+        for topic in self._turns.due():
+            good &= await self._attempt(Stage.SEAL, topic, partial(self._sealer.seal, topic, topic.head_seq))
+        if self._checkpoint_is_due():
+            good &= await self._attempt(Stage.CHECKPOINT, "checkpoint", self._checkpoint)
+        self.erasures.look()
+        if self.erasures.are_due:
+            good &= await self._attempt(self.erasures.stage, None, self.erasures.step)
+        good &= await self._tidier.round(self._attempt, self._resting.rests)
+        good &= await self._attempt(Stage.IDLE, "garbage", self._garbage.sweep)
+        if self._scrubber.is_due:
+            good &= await self._attempt(Stage.SCRUB, "scrub", self._scrubber.round)
+        self._engine.gate.unsegmented_bytes = sum(c.wal.bytes_total for c in self._engine.committers)
+        self._has_more = self._tidier.has_more or self.erasures.has_more
+        return good
+
+    async def _attempt(self, stage: Stage, about: Hashable | None, job: Callable[[], Awaitable[None]]) -> bool:
+        """Do a job, unless what it is about (None = each is another) failed a moment ago; False = it failed."""
+        if self._resting.rests(about):
+            return True
+        self.stage = stage
+        try:
+            await job()
+        except DataCorrupt as error:
+            self.damage.found(error)
+        except (EddylineError, OSError, CatalogFailed, FoldFailed, FoldStalled) as error:
+            logger.warning("maintenance_failed", extra=fields(stage=stage.name, error=str(error)))
+        else:
+            self._resting.worked(about)
+            return True
+        finally:
+            self.stage = Stage.IDLE
+        if about is not None:
+            self._resting.failed(about)
+        return False
+
+    async def _checkpoint(self) -> None:
+        await self._checkpointer.run()
+        self._checkpoint_s = self._clock.monotonic_s()
+
+    def _checkpoint_is_due(self) -> bool:
+        if self._checkpointer.bytes_since >= self._settings.checkpoint_bytes:
+            return True
+        passed_ms = (self._clock.monotonic_s() - self._checkpoint_s) * 1000
+        return bool(self._engine.table.dirty) and passed_ms >= self._settings.checkpoint_interval_ms

@@ -1,0 +1,1 @@
+"""Segments: seal, merge, rewrite, drop, swap."""

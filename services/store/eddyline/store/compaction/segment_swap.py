@@ -1,0 +1,206 @@
+"""Swapping segments: write the new file, log one synced SegmentChange, give the file its name, let the old ones go.
+
+    temporary written, fsynced, read back; directory fsynced    (background thread)
+    SegmentChange                                               (commit; from here on it counts)
+    rename, directory fsync                                     (background thread)
+    replaced files unlinked once nobody reads them              (`garbage.py`)
+
+I1: a crash between two of these steps leaves either the old set, with a temporary that recovery removes, or the new set,
+with a temporary that recovery renames. I2: nothing is lost by a failure: the old set stays, and the work is done again.
+Threading: event loop; one swap of a topic at a time (`maintenance.py` runs one job at a time).
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from eddyline.core.telemetry.names import fields
+from eddyline.store.catalog.catalog import BaseEntry
+from eddyline.store.log.changes import apply_segment_change
+from eddyline.store.log.control import SegmentChange, segment_change_body
+from eddyline.store.storage.layout import SegmentId, base_file, segment_file, temporary
+from eddyline.store.storage.segment.footer import SegmentSource
+from eddyline.store.storage.segment.writer import write_segment
+from eddyline.store.storage.wal.frame import FrameType, control_body
+from eddyline.store.write.engine import settled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from eddyline.core.records.batch import Batch
+    from eddyline.core.runtime.fs import Fs
+    from eddyline.store.log.segments import Segment
+    from eddyline.store.log.topic import Topic
+    from eddyline.store.log_io.files import LogFiles
+    from eddyline.store.log_io.garbage import Garbage
+    from eddyline.store.runtime.workers import Worker
+    from eddyline.store.storage.layout import Layout
+    from eddyline.store.storage.segment.footer import Compression, Footer, SegmentSummary
+    from eddyline.store.storage.wal.wal import Location
+    from eddyline.store.write.engine import Engine
+
+logger = logging.getLogger(__name__)
+
+
+class SegmentSwap:
+    """Swaps segments of any topic of a store."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        files: LogFiles,
+        layout: Layout,
+        garbage: Garbage,
+        worker: Worker,
+        compression: Compression,
+    ) -> None:
+        self._engine = engine
+        self._files = files
+        self._layout = layout
+        self._garbage = garbage
+        self._worker = worker
+        self._compression: Compression = compression
+
+    async def write(
+        self,
+        topic: Topic,
+        batches: Callable[[], Iterator[Batch]],
+        *,
+        stage: str,
+        remove: Sequence[Segment] = (),
+        segmented_seq: int = 0,
+    ) -> None:
+        """Put what `batches` gives, read on the background thread, in the place of `remove`; nothing where it gives none.
+
+        Raises:
+            OSError, DataCorrupt: nothing changed. ReadOnly, CommitUnknown: as the engine's `control`.
+        """
+        if topic.closing:
+            return
+        source = next_source(topic)
+        generation = source.generation
+        footer = await self._worker.submit(partial(self._write, topic.id, source, batches))
+        change = SegmentChange(
+            stage=stage,
+            next_generation=generation + 1,
+            add=(footer.summary,) if footer is not None else (),
+            remove=tuple(segment.id for segment in remove),
+            segmented_seq=segmented_seq,
+        )
+        await self.change(topic, change, footer)
+
+    async def change(self, topic: Topic, change: SegmentChange, footer: Footer | None = None) -> None:
+        """Log a change whose new file, if there is one, is written; then name it and let the old ones go."""
+        topic_dir = self._layout.topic_dir(topic.id)
+
+        def committed(_: object) -> None:
+            self._garbage.segments(apply_segment_change(topic, change, topic_dir))
+            self._engine.table.segmented.add(topic)
+            if footer is not None:
+                for segment in topic.segments.within(footer.summary.first_seq, footer.summary.last_seq):
+                    self._files.keep_footer(segment, footer)
+
+        body = control_body(FrameType.SEGMENT_CHANGE, topic.id, segment_change_body(change), ts_ms=topic.last_ts_ms)
+        if not topic.closing:
+            await self._engine.control(body, committed, topic)
+            if footer is not None:
+                await self._worker.submit(partial(self._name, segment_file(topic_dir, footer.id)))
+        elif footer is not None:
+            await self._worker.submit(partial(self._drop, segment_file(topic_dir, footer.id)))
+        await self._garbage.sweep()
+
+    async def write_base(self, topic: Topic, seq: int, batches: Callable[[], Iterator[Batch]]) -> None:
+        """Put a dump of the fold as of `seq` in the place of the topic's base. One without rows has no file.
+
+        Raises:
+            OSError, DataCorrupt, FoldFailed: the old base stays. ReadOnly, CommitUnknown: as the engine's `control`.
+        """
+        if topic.closing:
+            return
+        source = next_source(topic)._replace(is_base=True, base_seq=seq)
+        topic_dir = self._layout.topic_dir(topic.id)
+        path = base_file(topic_dir, seq, source.generation)
+        summary = await self._worker.submit(partial(self._write_base, path, source, batches))
+        base = BaseEntry(
+            seq, source.generation, *((summary.rows, summary.file_bytes) if summary is not None else (0, 0))
+        )
+        change = SegmentChange("base", source.generation + 1, base=base)
+        if topic.closing:
+            await self._worker.submit(partial(self._drop, path))
+            return
+        body = control_body(FrameType.SEGMENT_CHANGE, topic.id, segment_change_body(change), ts_ms=topic.last_ts_ms)
+        committed: list[Location] = []
+        try:
+            await self._engine.control(body, committed.append, topic)
+        finally:
+            if committed:  # whoever is cancelled meanwhile: the log has it, and the next catalog must
+                await self._base_committed(topic, change, path if summary is not None else None)
+        await self._garbage.sweep()
+
+    async def _base_committed(self, topic: Topic, change: SegmentChange, path: Path | None) -> None:
+        """Name the base's file, then have it count: whoever looks for a base looks for its file, where a segment counts
+        from its frame on."""
+        naming = self._worker.submit(partial(self._rename_base, path))
+        try:
+            await settled(naming)
+        finally:
+            if naming.done() and naming.exception() is None and not topic.deleted:  # else its directory goes as a whole
+                self._garbage.segments(apply_segment_change(topic, change, self._layout.topic_dir(topic.id)))
+                self._engine.table.dirty.add(topic)
+
+    def _rename_base(self, path: Path | None) -> None:
+        if path is not None:
+            rename_temporary(self._files.fs, path)
+
+    def _write_base(
+        self, path: Path, source: SegmentSource, batches: Callable[[], Iterator[Batch]]
+    ) -> SegmentSummary | None:
+        self._layout.make_topic_dir(self._files.fs, source.topic_id)
+        footer = write_segment(self._files.fs, temporary(path), source, batches(), compression=self._compression)
+        return footer.summary if footer is not None else None
+
+    def _write(self, topic_id: int, source: SegmentSource, batches: Callable[[], Iterator[Batch]]) -> Footer | None:
+        topic_dir = self._layout.make_topic_dir(self._files.fs, topic_id)
+        # The name says which seqs the file holds: known when it is written, so the temporary has a name of its own first.
+        path = temporary(segment_file(topic_dir, SegmentId(0, 0, source.generation)))
+        done = False
+        try:
+            footer = write_segment(self._files.fs, path, source, batches(), compression=self._compression)
+            if footer is not None:
+                self._files.fs.rename(path, temporary(segment_file(topic_dir, footer.id)))
+                self._files.fs.fsync_dir(topic_dir)
+            done = True
+        finally:
+            if not done:
+                with suppress(OSError):
+                    self._files.fs.unlink(path)
+        return footer
+
+    def _name(self, path: Path) -> None:
+        """The file is named by a committed frame: a failure here is mended by the next start."""
+        try:
+            rename_temporary(self._files.fs, path)
+        except OSError as error:
+            logger.warning("segment_not_named", extra=fields(path=str(path), error=str(error)))
+
+    def _drop(self, path: Path) -> None:
+        with suppress(OSError):
+            self._files.fs.unlink(temporary(path))
+
+
+def next_source(topic: Topic) -> SegmentSource:
+    """What the next file of a topic says of itself; its generation is taken."""
+    generation = topic.next_generation
+    topic.next_generation += 1
+    return SegmentSource(topic.id, topic.name, topic.kind.name, topic.config_version, generation)
+
+
+def rename_temporary(fs: Fs, path: Path) -> None:
+    """Give a file that a committed frame names its name, durably."""
+    fs.rename(temporary(path), path)
+    fs.fsync_dir(path.parent)

@@ -1,0 +1,1 @@
+"""Live values: interface, RocksDB, memory."""

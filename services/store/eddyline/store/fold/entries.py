@@ -1,0 +1,78 @@
+"""From a batch to what it leaves in the fold: the store's hottest work on single records.
+
+The last record of a key in the batch wins: a PUT leaves an entry (`fold_entry.py`), DELETE and PURGE leave None; GAP has no
+key and is skipped, and so is APPEND, which folds nothing. Columns are cut straight into the entry's bytes: no row is
+made. The plain batch, PUTs of a key and data, never runs a line of Python a record; any other goes by a loop.
+"""
+
+from __future__ import annotations
+
+from itertools import repeat
+from operator import concat
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.records.cells import cells_of, numbers_of
+from eddyline.core.records.fold_entry import FORMAT, HAS_DATA, HAS_NODE, HAS_TAG, HEAD, PLACE, PLAIN_SHAPE, SHAPE
+from eddyline.core.records.record import Op
+
+if TYPE_CHECKING:
+    from eddyline.core.records.batch import Batch, Column
+
+_PUT: Final = bytes((Op.PUT,))
+_FOLDED: Final = frozenset((Op.PUT, Op.DELETE, Op.PURGE))
+_PLAIN_HEAD: Final = Struct(f"<{SHAPE.size}sQqq")
+assert _PLAIN_HEAD.size == HEAD.size == SHAPE.size + PLACE.size
+
+
+def entries_of(batch: Batch) -> list[tuple[bytes, bytes | None]]:
+    """The fold entries that `batch`, canonical and placed, leaves: each key once, with its entry or None = delete."""
+    if batch.key is None or batch.ops is None:
+        return []
+    ops = bytes(batch.ops)
+    keys = batch.keys()
+    plain = batch.tag is None and batch.node is None and batch.meta is None and batch.version is None
+    if plain and batch.data is not None and batch.data.validity is None and not ops.strip(_PUT) and None not in keys:
+        return _plain_entries(batch, keys, cells_of(batch.data, batch.count))
+    last = {key: index for index, key in enumerate(keys) if key is not None and ops[index] in _FOLDED}
+    return _other_entries(batch, ops, last)
+
+
+def _plain_entries(
+    batch: Batch, keys: list[bytes | None], data: list[bytes | None]
+) -> list[tuple[bytes, bytes | None]]:
+    heads = map(_PLAIN_HEAD.pack, repeat(PLAIN_SHAPE), batch.seq_list(), _times(batch), _source_times(batch))
+    # Neither keys nor data have a None here, which the caller has seen.
+    last: dict[bytes, bytes | None] = dict(zip(keys, map(concat, heads, data), strict=True))  # type: ignore[arg-type]
+    return list(last.items())
+
+
+def _other_entries(batch: Batch, ops: bytes, last: dict[bytes, int]) -> list[tuple[bytes, bytes | None]]:
+    count, put = batch.count, int(Op.PUT)
+    shape, place, join = SHAPE.pack, PLACE.pack, b"".join
+    seqs, times, source_times = batch.seq_list(), _times(batch), _source_times(batch)
+    columns = (batch.data, batch.tag, batch.node, batch.meta, batch.version)
+    all_data, tags, nodes, metas, versions = (_cells(column, count) for column in columns)
+    entries: list[tuple[bytes, bytes | None]] = []
+    for key, i in last.items():
+        if ops[i] != put:
+            entries.append((key, None))
+            continue
+        data, tag, node, meta, version = all_data[i], tags[i], nodes[i], metas[i] or b"", versions[i] or b""
+        flags = (data is not None and HAS_DATA) | (tag is not None and HAS_TAG) | (node is not None and HAS_NODE)
+        data, tag, node = data or b"", tag or b"", node or b""
+        head = shape(FORMAT, flags, len(version), len(tag), len(node), len(meta), 0)
+        entries.append((key, join((head, place(seqs[i], times[i], source_times[i]), version, tag, node, meta, data))))
+    return entries
+
+
+def _times(batch: Batch) -> list[int]:
+    return [batch.ts_ms] * batch.count if batch.ts_ms_each is None else numbers_of("q", batch.ts_ms_each)
+
+
+def _source_times(batch: Batch) -> list[int]:
+    return [0] * batch.count if batch.source_ts_ns is None else numbers_of("q", batch.source_ts_ns)
+
+
+def _cells(column: Column | None, count: int) -> list[bytes | None]:
+    return [None] * count if column is None else cells_of(column, count)

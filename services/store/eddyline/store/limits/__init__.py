@@ -1,0 +1,1 @@
+"""Guards and budgets of disk and memory."""

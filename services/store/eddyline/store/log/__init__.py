@@ -1,0 +1,1 @@
+"""One topic in memory, no I/O."""

@@ -1,0 +1,1 @@
+"""Reads of log and fold."""

@@ -1,0 +1,190 @@
+"""Reading folds: points, batches and ranges, each at one moment whose seq is told.
+
+A batch of keys is read on the fold's own thread, between two writes; a range is a view made there and paged through on the
+reader threads. What an answer shows is visible to log reads too when it is given.
+Threading: event loop; RocksDB calls off it.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from eddyline.core.errors import DataCorrupt, FoldBehind, NotKv, ScanExpired, TopicNotFound
+from eddyline.core.model.read import EntryPage, FoldState, RangePage
+from eddyline.core.model.topic import Kind
+from eddyline.core.telemetry.names import fields
+from eddyline.store.read.point_read import PointRead, check_keys
+from eddyline.store.write.validation import check_fold
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator, Sequence
+
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.store.fold.fold import Fold, FoldView
+    from eddyline.store.log.sources import Sources
+    from eddyline.store.log.topic import Topic
+    from eddyline.store.runtime.workers import Worker
+
+logger = logging.getLogger(__name__)
+
+WAIT_S_MAX: Final = 30.0
+NOT_REPORTED: Final = "UNSPECIFIED"
+"""The contract's name of a source's status that was not reported since the store started."""
+PAGE_ENTRIES: Final = 1024
+PAGE_BYTES: Final = 256 << 10
+"""A page: 0.4 ms of RocksDB iteration, which holds the GIL, from warm tables, and a few ms from cold ones."""
+SCAN_S_MAX: Final = 300.0
+"""A view pins the files it reads: after this time a slow reader starts again behind its last key."""
+
+
+class Entries:
+    """Reads of every fold of a shard."""
+
+    def __init__(
+        self,
+        *,
+        fold: Fold,
+        fold_worker: Worker,
+        reader_worker: Worker,
+        clock: Clock,
+        sources: Sources,
+    ) -> None:
+        self._fold = fold
+        self._fold_worker = fold_worker
+        self._reader_worker = reader_worker
+        self._clock = clock
+        self._sources = sources
+        self._started_s = clock.monotonic_s()
+        self.corrupt_count = 0
+        """Reads that met a damaged block."""
+
+    async def get(self, topic: Topic, keys: Sequence[bytes], *, min_seq: int = 0) -> EntryPage:
+        """Live entries of `keys` at one point, in their order; None where a key is not live.
+
+        Raises:
+            NotKv, InvalidArgument (no key, too many, one too long, or more than one message of entries), TopicNotFound
+                (deleted meanwhile), FoldBehind (`min_seq` not reached in 30 s), FoldLost, DataCorrupt.
+        """
+        check_keys(keys)
+        await self._wait(topic, min_seq)
+        head_seq = topic.head_seq
+        reading = PointRead(self._fold, topic.id, keys)
+        try:
+            with self.watched():
+                entries, fold_seq = await self._fold_worker.submit(reading.run)
+        finally:
+            reading.give_up()
+        await topic.wait_head(fold_seq, self._clock, WAIT_S_MAX)
+        _check_there(topic, fold_seq, head_seq)
+        return EntryPage(self.state(topic, fold_seq), entries)
+
+    async def scan(
+        self, topic: Topic, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0
+    ) -> AsyncGenerator[RangePage, None]:
+        """Live entries under a prefix and above `after_key`, in byte order, all at one point; at least one page.
+
+        Raises:
+            NotKv, TopicNotFound (deleted meanwhile), FoldBehind, TooManyScans, ScanExpired (after 300 s), FoldLost,
+            DataCorrupt.
+        """
+        await self._wait(topic, min_seq)
+        head_seq = topic.head_seq
+
+        opening = Opening(self._fold, topic.id)
+        try:
+            view, fold_seq = await self._fold_worker.submit(partial(opening.run, key_prefix, after_key))
+            await topic.wait_head(fold_seq, self._clock, WAIT_S_MAX)
+            _check_there(topic, fold_seq, head_seq)
+            deadline_s = self._clock.monotonic_s() + SCAN_S_MAX
+            remaining = limit or 1 << 63
+            first = True
+            while True:
+                if self._clock.monotonic_s() > deadline_s:
+                    raise ScanExpired(
+                        f"the scan took longer than {SCAN_S_MAX:.0f} s; go on after the last key",
+                        scanMsMax=round(SCAN_S_MAX * 1000),
+                    )
+                page = partial(view.next_batch, min(PAGE_ENTRIES, remaining), PAGE_BYTES)
+                with self.watched():
+                    batch = await self._reader_worker.submit(page)
+                remaining -= batch.count
+                if batch.count or first:
+                    yield RangePage(self.state(topic, fold_seq), batch if batch.count else None)
+                first = False
+                if not batch.count or remaining <= 0:
+                    return
+        finally:
+            opening.close()
+
+    def state(self, topic: Topic, fold_seq: int) -> FoldState:
+        """Where the fold and its source stand. A source that has not reported since the store started has been silent at
+        least since then: a fold of before must not look fresh."""
+        source_state, staleness_ms = self._sources.staleness(topic.source)
+        if topic.source and not source_state:
+            source_state = NOT_REPORTED
+            staleness_ms = int((self._clock.monotonic_s() - self._started_s) * 1000)
+        return FoldState(fold_seq, topic.id, source_state, staleness_ms)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Count damage met; the next start of the store mends it (`fold_opening.py`)."""
+        try:
+            yield
+        except DataCorrupt as error:
+            self.corrupt_count += 1
+            logger.error("fold_read_met_damage", extra=fields(error=error.message))
+            raise
+
+    async def _wait(self, topic: Topic, min_seq: int) -> None:
+        if topic.kind is not Kind.KV:
+            raise NotKv(f"topic {topic.name} has no fold", topic=topic.name)
+        check_fold(topic)
+        if not min_seq or await topic.wait_head(min_seq, self._clock, WAIT_S_MAX):
+            return
+        _check_there(topic, topic.head_seq, topic.head_seq)
+        raise FoldBehind(
+            f"the fold of topic {topic.name} is at {topic.head_seq}, not at {min_seq}",
+            topic=topic.name,
+            foldSeq=topic.head_seq,
+            minSeq=min_seq,
+        )
+
+
+class _Opened(NamedTuple):
+    view: FoldView
+    fold_seq: int
+
+
+class Opening:
+    """A view on its way from the fold's thread to a reader who may be cancelled meanwhile: nobody else would close it then.
+
+    Whoever comes second, the job or the scan's end, sees what the other has left; closing twice does no harm.
+    """
+
+    def __init__(self, fold: Fold, topic_id: int) -> None:
+        self._fold = fold
+        self._topic_id = topic_id
+        self._view: FoldView | None = None
+        self._ended = False
+
+    def run(self, key_prefix: bytes, after_key: bytes) -> _Opened:
+        """Open the view, on the fold's thread."""
+        view = self._view = self._fold.view(self._topic_id, key_prefix=key_prefix, after_key=after_key)
+        if self._ended:
+            view.close()
+        return _Opened(view, self._fold.applied(self._topic_id))
+
+    def close(self) -> None:
+        """The scan has ended."""
+        self._ended = True
+        if self._view is not None:
+            self._view.close()
+
+
+def _check_there(topic: Topic, fold_seq: int, head_seq: int) -> None:
+    """Raises TopicNotFound where the fold was read after the topic's deletion had emptied it: it is below the head then."""
+    if topic.deleted or fold_seq < head_seq:
+        raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name)

@@ -1,0 +1,1 @@
+"""Start-up: open, replay, losses, orphans, reshard."""

@@ -1,0 +1,1 @@
+"""Caps, TTL, record deletes."""

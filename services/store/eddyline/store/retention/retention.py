@@ -1,0 +1,218 @@
+"""Retention: caps and TTL move floors, after commit, logged before they are shown.
+
+A topic whose log has grown past its cap, or whose oldest record has become too old, owes a move of its floors. A task moves
+them soon; a read of the topic settles the debt first, so that nobody sees what should be gone when he asks. The floor is in
+an EvictWatermark frame, fdatasynced, before it counts; an EPHEMERAL topic's needs none, since what it has goes with the
+process.
+Files below a floor go later (`reclaim.py`).
+
+I1: floors are exact by the semantics, and never go back. I2: one move of a topic at a time, and none while its records are
+being deleted (`holding`). I3: time is the earlier of the wall clock and the time this process has measured since it began
+(`age_clock.py`): a clock set forward takes nothing early, one set back brings nothing again.
+Failure: where the shard serves only reads nothing moves, and reads show what is there.
+Threading: event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.errors import CommitUnknown, EddylineError, ReadOnly
+from eddyline.core.model.topic import Discard
+from eddyline.core.runtime.clock import wait_event
+from eddyline.store.log.changes import apply_eviction
+from eddyline.store.log.deletion import EvictBody, encode_evict
+from eddyline.store.log.floors import due_cap_records, due_ttl
+from eddyline.store.log.front import FrontWalk
+from eddyline.store.runtime.keyed_locks import KeyedLocks
+from eddyline.store.storage.wal.frame import FrameType, control_body
+from eddyline.store.write.staged import read_only
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.store.log.topic import Topic
+    from eddyline.store.retention.log_front import LogFront
+    from eddyline.store.runtime.age_clock import AgeClock
+    from eddyline.store.write.engine import Engine
+
+ROUND_S: Final = 1.0
+"""How late a floor moves where nobody reads: what has expired stays on disk so much longer, at most."""
+MOVES_AT_ONCE: Final = 64
+"""Floors moved at once: they share the group commit. Each may hold one record batch, 8 MiB, at most."""
+
+FAILED_PAUSE_MS: Final = 60_000
+"""Until a topic whose front could not be read is tried again: what is damaged costs a read a minute."""
+
+
+class Retention:
+    """Moves the floors of every topic of a store."""
+
+    def __init__(self, *, engine: Engine, front: LogFront, clock: Clock, ages: AgeClock) -> None:
+        self._engine = engine
+        self._front = front
+        self._clock = clock
+        self._ages = ages
+        self._locks = KeyedLocks()
+        self._due: dict[Topic, None] = {}
+        self._expiries: list[tuple[int, int]] = []
+        self._timed: dict[int, int] = {}
+        """When a topic is looked at, by its id: its one entry of `_expiries` that counts."""
+        self._wake = asyncio.Event()
+        engine.on_published = self.look
+        engine.settle_floors = self.settle
+
+    def holding(self, topic: Topic) -> AbstractAsyncContextManager[None]:
+        """Keep a topic's floors and deleted seqs as they are while this is open."""
+        return self._locks.hold(str(topic.id))
+
+    @asynccontextmanager
+    async def holding_settled(self, topic: Topic) -> AsyncIterator[None]:
+        """As `holding`, with nothing due of what there was when it began.
+
+        Raises:
+            ReadOnly, CommitUnknown: what is due cannot be moved any more. As `settle`.
+        """
+        async with self.holding(topic):
+            if self._owes(topic, 0) and not topic.deleted:
+                if self._engine.read_only_reason:
+                    raise read_only(self._engine.read_only_reason)
+                await self._move(topic)
+            yield
+
+    def look(self, topic: Topic) -> None:
+        """A topic has grown, is new to this process, or has other settings."""
+        if topic.deleted:
+            return  # it owes for ever
+        config = topic.config
+        if config.ttl_ms and topic.head_seq > topic.floors.trim:
+            self._look_at(topic, topic.oldest_ts_ms + config.ttl_ms)
+        if (config.cap_records or config.cap_bytes) and self._is_over(topic, 0):
+            self._due[topic] = None
+            self._wake.set()
+
+    def _look_at(self, topic: Topic, time_ms: int) -> None:
+        """At that time, or before: a TTL may have got shorter."""
+        if time_ms < self._timed.get(topic.id, time_ms + 1):
+            self._timed[topic.id] = time_ms
+            heapq.heappush(self._expiries, (time_ms, topic.id))
+
+    async def settle(self, topic: Topic, after_seq: int = 0) -> None:
+        """Move what is due when this is called, as far as a reader of the seqs above `after_seq` could see it. What comes
+        due meanwhile is the next one's: appends come faster than floors move, and a reader would wait for their end. Where
+        the disk fails under it nothing moves: whoever reads sees what is there."""
+        if not self._owes(topic, after_seq) or topic.deleted:
+            return
+        async with self.holding(topic):
+            # Another one may have moved it meanwhile.
+            if self._owes(topic, after_seq) and not self._engine.read_only_reason and not topic.deleted:
+                with suppress(CommitUnknown, ReadOnly):
+                    await self._move(topic)
+
+    async def run(self) -> None:
+        """Move floors as they become due, for ever."""
+        while True:
+            await wait_event(self._clock, self._wake, ROUND_S)
+            self._wake.clear()
+            self._pop_expired()
+            while self._due and not self._engine.read_only_reason:
+                async with asyncio.TaskGroup() as moves:
+                    for topic in list(self._due)[:MOVES_AT_ONCE]:
+                        del self._due[topic]
+                        moves.create_task(self._settle_quietly(topic))
+                self._pop_expired()  # topics at their caps may keep it here as long as they are appended to
+
+    async def _settle_quietly(self, topic: Topic) -> None:
+        try:
+            await self.settle(topic)
+        except EddylineError:  # a read of the topic gets it, and tells whoever asked
+            if not topic.deleted:
+                self._look_at(topic, self._ages.now_ms() + FAILED_PAUSE_MS)
+        else:
+            self.look(topic)
+
+    def _pop_expired(self) -> None:
+        now_ms = self._ages.now_ms()
+        while self._expiries and self._expiries[0][0] < now_ms:
+            time_ms, topic_id = heapq.heappop(self._expiries)
+            if self._timed.get(topic_id) != time_ms:
+                continue
+            del self._timed[topic_id]
+            topic = self._engine.table.by_id(topic_id)
+            if topic is not None:
+                self._due[topic] = None
+
+    def _owes(self, topic: Topic, after_seq: int) -> bool:
+        config = topic.config
+        if topic.head_seq <= topic.floors.trim:
+            return False
+        if config.ttl_ms and self._ages.now_ms() - topic.oldest_ts_ms > config.ttl_ms:
+            return True
+        return self._is_over(topic, after_seq)
+
+    def _is_over(self, topic: Topic, after_seq: int) -> bool:
+        config, floors = topic.config, topic.floors
+        if config.discard is not Discard.OLD:
+            return False
+        if config.cap_records and due_cap_records(topic.head_seq, config.cap_records, floors, topic.uncounted) > max(
+            floors.cap, after_seq
+        ):
+            return True
+        if not config.cap_bytes or topic.record_bytes <= config.cap_bytes:
+            return False
+        if not after_seq or after_seq < topic.segmented_seq or topic.is_ephemeral:
+            return True  # only frames of the index tell their bytes by seq
+        return topic.index.bytes_after(after_seq) > config.cap_bytes
+
+    async def _move(self, topic: Topic) -> None:
+        """Move all that is due of one topic, in one frame; the caller holds it."""
+        config, floors = topic.config, topic.floors
+        moved, oldest_ts_ms = floors, 0
+        if config.ttl_ms:
+            expired = await self._front.expired(topic, now_ms=self._ages.now_ms(), ttl_ms=config.ttl_ms)
+            oldest_ts_ms = expired.oldest_ts_ms
+            moved = moved.raised(ttl=due_ttl(expired.through_seq, floors, topic.deleted_seqs))
+        evicts = config.discard is Discard.OLD
+        cap_records = config.cap_records if evicts else 0
+        moved = moved.raised(cap=due_cap_records(topic.head_seq, cap_records, moved, topic.uncounted))
+        excess = topic.record_bytes - config.cap_bytes if evicts and config.cap_bytes else 0
+        walk = FrontWalk(floors, topic.uncounted, through_seq=moved.trim, excess_bytes=max(excess, 0))
+        await self._front.walk(topic, walk)
+        moved = moved.raised(cap=walk.bytes_floor)
+        if moved != floors and not topic.deleted:
+            await self._log(topic, EvictBody(moved.cap, moved.ttl, walk.removed_bytes))
+        if oldest_ts_ms:
+            topic.oldest_ts_ms = oldest_ts_ms  # not before: whoever reads meanwhile waits for this move
+
+    async def _log(self, topic: Topic, body: EvictBody) -> None:
+        def committed(_: object) -> None:
+            if topic.deleted:
+                return  # its deletion lies before this in the log
+            apply_eviction(topic, body)
+            self._engine.table.dirty.add(topic)
+            drop_below_floors(topic)
+
+        if topic.is_ephemeral:
+            committed(None)
+            return
+        frame = control_body(FrameType.EVICT_WATERMARK, topic.id, encode_evict(body), ts_ms=topic.last_ts_ms)
+        await self._engine.control(frame, committed, topic)
+
+
+def drop_below_floors(topic: Topic) -> None:
+    """Forget places that nothing will be read from any more. A KV topic's stay until its fold has a base beyond them."""
+    trim = topic.floors.trim
+    if topic.memory is not None:
+        topic.memory.drop_through(trim)
+    if topic.folds:
+        # Deleted seqs stay: they also say which entries of the base were erased since it was made (`deletes.py`).
+        topic.uncounted.drop_through(min(trim, topic.base.seq if topic.base is not None else 0))
+        return
+    topic.index.drop_through(trim)
+    topic.deleted_seqs.drop_through(trim)
+    topic.uncounted.drop_through(trim)

@@ -1,0 +1,1 @@
+"""gRPC services: translate, validate, delegate; protobuf stops here."""

@@ -1,0 +1,236 @@
+"""FoldService: keys, ranges, checks of folds, artifacts; now and as it was. Translates, validates, waits, delegates.
+
+Waits (`min_seq`, `min_version`) end with FOLD_BEHIND shortly before the caller's deadline, or after 30 s.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.codec import calls as wire_calls
+from eddyline.core.codec import records as wire
+from eddyline.core.codec import state as wire_state
+from eddyline.core.codec import wire_artifact
+from eddyline.core.errors import FoldBehind, InvalidArgument, KeyNotFound, NotKv
+from eddyline.core.model.source import OF_ANOTHER
+from eddyline.core.model.topic import Kind
+from eddyline.core.records.record import (
+    KEY_BYTES_MAX,
+    VERSION_BYTES_MAX,
+    Gap,
+    compare_versions,
+    effective_version,
+)
+from eddyline.core.server.deadline import patience_s
+from eddyline.store.read.point_read import check_keys
+from eddyline.v1 import fold_pb2, fold_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from eddyline.core.model.read import EntryPage, RangePage
+    from eddyline.core.records.batch import Batch
+    from eddyline.core.records.record import Record
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.core.server.deadline import CallContext
+    from eddyline.store.rpc.scan_room import ScanRoom
+    from eddyline.store.rpc.shard_handle import Doorway
+    from eddyline.store.shard.api import StoreDoor
+
+WAIT_S_MAX: Final = 30.0
+
+
+class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
+    """Serves the folds of the shard behind the doorway."""
+
+    def __init__(self, doorway: Doorway, room: ScanRoom, *, clock: Clock) -> None:
+        self._doorway = doorway
+        self._room = room
+        self._clock = clock
+
+    async def GetEntry(self, request: fold_pb2.GetEntryRequest, context: CallContext) -> fold_pb2.GetEntryResponse:
+        door = self._doorway.enter()
+        _check_key(request.key, "key", bytes_min=1)
+        if len(request.min_version) > VERSION_BYTES_MAX:
+            raise InvalidArgument(
+                f"a version has at most {VERSION_BYTES_MAX} bytes, not {len(request.min_version)}",
+                field="min_version",
+                versionBytes=len(request.min_version),
+                versionBytesMax=VERSION_BYTES_MAX,
+            )
+        if request.WhichOneof("at") is not None:
+            page = await self._get_as_of(door, request, context)
+        elif request.min_seq or request.min_version:
+            page = await self._doorway.until_closing(self._get_at(door, request, patience_s(context, WAIT_S_MAX)))
+        else:
+            page = await door.batch_get_entries(request.topic, [request.key])
+        entry = page.entries[0]
+        if entry is None:
+            raise KeyNotFound(
+                f"key {request.key[:64]!r} of topic {request.topic} is not live at seq {page.state.fold_seq}",
+                topic=request.topic,
+                key=request.key.hex(),
+                foldSeq=page.state.fold_seq,
+            )
+        return fold_pb2.GetEntryResponse(entry=wire.record_to_pb(entry), state=wire_state.fold_state_to_pb(page.state))
+
+    async def BatchGetEntries(
+        self, request: fold_pb2.BatchGetEntriesRequest, context: CallContext
+    ) -> fold_pb2.BatchGetEntriesResponse:
+        door = self._doorway.enter()
+        check_keys(request.keys)
+        await self._reach(door, request.topic, request.min_seq, context)
+        page = await door.batch_get_entries(request.topic, list(request.keys))
+        answers = [
+            fold_pb2.MaybeEntry(entry=wire.record_to_pb(entry)) if entry is not None else fold_pb2.MaybeEntry()
+            for entry in page.entries
+        ]
+        return fold_pb2.BatchGetEntriesResponse(entries=answers, state=wire_state.fold_state_to_pb(page.state))
+
+    async def RangeEntries(
+        self, request: fold_pb2.RangeEntriesRequest, context: CallContext
+    ) -> AsyncGenerator[fold_pb2.RangeEntriesResponse, None]:
+        door = self._doorway.enter()
+        as_columns = wire.wants_columns(request.format)
+        _check_key(request.key_prefix, "key_prefix")
+        _check_key(request.after_key, "after_key")
+        await self._reach(door, request.topic, request.min_seq, context)
+        pages = door.range_entries(
+            request.topic, key_prefix=request.key_prefix, after_key=request.after_key, limit=request.limit
+        )
+        # Closed here, not when it is collected: a view of a call that was cancelled pins files until then.
+        with self._room.of(context):
+            async with aclosing(pages):
+                async for page in pages:
+                    yield _range_answer(page, as_columns=as_columns)
+
+    async def KeyHistory(
+        self, request: fold_pb2.KeyHistoryRequest, context: CallContext
+    ) -> AsyncGenerator[fold_pb2.KeyHistoryResponse, None]:
+        door = self._doorway.enter()
+        as_columns = wire.wants_columns(request.format)
+        _check_key(request.key, "key", bytes_min=1)
+        revisions = door.key_history(
+            request.topic, request.key, after_seq=request.after_seq, limit=request.limit, epoch=request.epoch
+        )
+        async with aclosing(self._doorway.each_until_closing(revisions)) as items:
+            async for item in items:
+                yield _history_answer(item, as_columns=as_columns)
+
+    async def VerifyFold(
+        self, request: fold_pb2.VerifyFoldRequest, context: CallContext
+    ) -> AsyncGenerator[fold_pb2.VerifyFoldResponse, None]:
+        door = self._doorway.enter()
+        with self._room.of(context):
+            async with aclosing(self._doorway.each_until_closing(door.verify_fold(request.topic))) as steps:
+                async for step in steps:
+                    yield wire_calls.verify_step_to_pb(step)
+
+    async def SettleFold(self, request: fold_pb2.SettleFoldRequest, context: object) -> fold_pb2.SettleFoldResponse:
+        settled = await self._doorway.enter().settle_fold(request.topic, if_epoch=request.if_epoch)
+        return wire_calls.settled_to_pb(settled)
+
+    async def ExportFold(
+        self, request: fold_pb2.ExportFoldRequest, context: CallContext
+    ) -> AsyncGenerator[fold_pb2.ExportFoldResponse, None]:
+        steps = self._doorway.enter().export_fold(request.topic, if_epoch=request.if_epoch)
+        with self._room.of(context):
+            async with aclosing(self._doorway.each_until_closing(steps)) as answers:
+                async for step in answers:
+                    yield wire_artifact.export_step_to_pb(step)
+
+    async def ImportFold(
+        self, request: fold_pb2.ImportFoldRequest, context: CallContext
+    ) -> AsyncGenerator[fold_pb2.ImportFoldResponse, None]:
+        steps = self._doorway.enter().import_fold(
+            request.topic, from_topic=request.from_topic, artifact=request.artifact, if_epoch=request.if_epoch
+        )
+        with self._room.of(context):
+            async with aclosing(self._doorway.each_until_closing(steps)) as answers:
+                async for step in answers:
+                    yield wire_artifact.import_step_to_pb(step)
+
+    async def ListArtifacts(
+        self, request: fold_pb2.ListArtifactsRequest, context: object
+    ) -> fold_pb2.ListArtifactsResponse:
+        found = await self._doorway.enter().list_artifacts(request.topic)
+        return fold_pb2.ListArtifactsResponse(artifacts=map(wire_artifact.artifact_to_pb, found))
+
+    async def _reach(self, door: StoreDoor, topic: str, min_seq: int, context: CallContext) -> None:
+        """Wait until the fold has `min_seq`; 0 = nothing to wait for."""
+        if min_seq:
+            await self._doorway.until_closing(_wait_seq(door, topic, min_seq, patience_s(context, WAIT_S_MAX)))
+
+    async def _get_as_of(self, door: StoreDoor, request: fold_pb2.GetEntryRequest, context: CallContext) -> EntryPage:
+        """Read a key as it was."""
+        if request.min_version:
+            message = "min_version asks for the key as it will be, at_seq and at_time_ms as it was: leave one out"
+            raise InvalidArgument(message, field="min_version")
+        await self._reach(door, request.topic, request.min_seq, context)
+        if request.HasField("at_seq"):
+            return await door.entry_at(request.topic, request.key, at_seq=request.at_seq)
+        return await door.entry_at(request.topic, request.key, at_time_ms=request.at_time_ms)
+
+    async def _get_at(self, door: StoreDoor, request: fold_pb2.GetEntryRequest, wait_s: float) -> EntryPage:
+        """Read a key once the fold has `min_seq` and the key `min_version`."""
+        end_s = self._clock.monotonic_s() + wait_s
+        if request.min_seq:
+            await _wait_seq(door, request.topic, request.min_seq, wait_s)
+        while True:
+            page = await door.batch_get_entries(request.topic, [request.key])
+            if not request.min_version:
+                return page
+            # Versions of a stream that was copied say nothing of one that has taken its place.
+            is_of_another = page.state.source_state in OF_ANOTHER
+            if not is_of_another and _has_version(page.entries[0], request.min_version):
+                return page
+            # Any append to the topic wakes this, not only one of the key: a read a commit, for 30 s at most.
+            await _wait_seq(door, request.topic, page.state.fold_seq + 1, end_s - self._clock.monotonic_s())
+
+
+async def _wait_seq(door: StoreDoor, topic: str, seq: int, wait_s: float) -> None:
+    info = await door.get_topic(topic)
+    if info.kind is not Kind.KV:
+        raise NotKv(f"topic {topic} has no fold", topic=topic)
+    fold_seq = await door.wait_seq(topic, seq, wait_s=wait_s)
+    if fold_seq < seq:
+        raise FoldBehind(
+            f"the fold of topic {topic} is at {fold_seq}, below what was asked for", topic=topic, foldSeq=fold_seq
+        )
+
+
+def _has_version(entry: Record | None, version: bytes) -> bool:
+    return entry is not None and compare_versions(effective_version(entry.version, entry.seq), version) >= 0
+
+
+def _check_key(key: bytes, field: str, *, bytes_min: int = 0) -> None:
+    if not bytes_min <= len(key) <= KEY_BYTES_MAX:
+        raise InvalidArgument(
+            f"{field} has {bytes_min} to {KEY_BYTES_MAX} bytes, not {len(key)}",
+            field=field,
+            keyBytes=len(key),
+            keyBytesMin=bytes_min,
+            keyBytesMax=KEY_BYTES_MAX,
+        )
+
+
+def _range_answer(page: RangePage, *, as_columns: bool) -> fold_pb2.RangeEntriesResponse:
+    answer = fold_pb2.RangeEntriesResponse(state=wire_state.fold_state_to_pb(page.state))
+    if page.batch is not None:
+        if as_columns:
+            wire.fill_columns(answer.columns, page.batch)
+        else:
+            wire.fill_rows(answer.rows, page.batch)
+    return answer
+
+
+def _history_answer(item: Batch | Gap, *, as_columns: bool) -> fold_pb2.KeyHistoryResponse:
+    if isinstance(item, Gap):
+        return fold_pb2.KeyHistoryResponse(next_after_seq=item.own_seq, gap=wire.gap_to_pb(item))
+    answer = fold_pb2.KeyHistoryResponse(next_after_seq=item.last_seq)
+    if as_columns:
+        wire.fill_columns(answer.columns, item)
+    else:
+        wire.fill_rows(answer.rows, item)
+    return answer

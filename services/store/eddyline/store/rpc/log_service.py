@@ -1,0 +1,158 @@
+"""LogService: appends, reads, look-ups by time, deletes. Translates, validates, delegates."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from eddyline.core.codec import calls as wire_calls
+from eddyline.core.codec import records as wire
+from eddyline.core.codec import row_split as rows_apart
+from eddyline.core.errors import InvalidArgument
+from eddyline.core.model.deletion import check_delete
+from eddyline.core.model.read import READ_WAIT_MS_MAX
+from eddyline.core.server.deadline import patience_s
+from eddyline.core.server.server import RawMethod
+from eddyline.core.telemetry.trace_context import traceparent_of
+from eddyline.core.telemetry.tracing import UNTRACED
+from eddyline.store.rpc.append_stream_call import AppendStreamCall
+from eddyline.store.rpc.new_topic import new_topic
+from eddyline.store.rpc.record_filter import asked_filter
+from eddyline.store.rpc.requests import append_request
+from eddyline.store.rpc.stream_records_call import StreamRecordsCall, asked_stream
+from eddyline.v1 import log_pb2, log_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+
+    from eddyline.core.codec.row_split import RowsApart
+    from eddyline.core.server.deadline import CallContext
+    from eddyline.core.telemetry.trace_context import CalledContext
+    from eddyline.core.telemetry.tracing import Tracer
+    from eddyline.store.rpc.scan_room import ScanRoom
+    from eddyline.store.rpc.shard_handle import Doorway
+    from eddyline.store.rpc.stream_context import CalledStream
+
+
+class LogServicer(log_pb2_grpc.LogServiceServicer):
+    """Serves the logs of the shard behind the doorway."""
+
+    def __init__(self, doorway: Doorway, room: ScanRoom, tracer: Tracer = UNTRACED) -> None:
+        self._doorway = doorway
+        self._room = room
+        self._tracer = tracer
+
+    def row_methods(self) -> dict[str, RawMethod]:
+        """The methods whose requests come with their rows apart: to be registered in place of the generated ones."""
+        return {
+            "AppendRecords": RawMethod(
+                self.AppendRecords,
+                rows_apart.append_records_request,
+                log_pb2.AppendRecordsResponse.SerializeToString,
+            ),
+            "AppendStream": RawMethod(
+                self.AppendStream,
+                rows_apart.append_stream_request,
+                log_pb2.AppendStreamResponse.SerializeToString,
+                request_stream=True,
+                response_stream=True,
+            ),
+        }
+
+    async def AppendRecords(  # type: ignore[override]  # see `row_methods`
+        self, apart: RowsApart[log_pb2.AppendRecordsRequest], context: CalledContext
+    ) -> log_pb2.AppendRecordsResponse:
+        door = self._doorway.enter()
+        request = apart.message
+        create = new_topic(request.create) if request.HasField("create") else None
+        kind = door.kind_of(request.topic)
+        if kind is None and create is not None:
+            kind = create.kind
+        append = append_request(request, apart.rows, topic=request.topic, kind=kind, epoch=request.epoch, create=create)
+        if self._tracer.is_on and (traceparent := traceparent_of(context)):
+            append = append._replace(traceparent=traceparent)
+        result = await (await door.stage(append))
+        return log_pb2.AppendRecordsResponse(
+            first_seq=result.first_seq,
+            last_seq=result.last_seq,
+            epoch=result.epoch,
+            ts_ms=result.ts_ms,
+            deduplicated=result.deduplicated,
+        )
+
+    async def AppendStream(  # type: ignore[override]  # gRPC takes coroutines that write, its types only generators
+        self,
+        request_iterator: AsyncIterator[RowsApart[log_pb2.AppendStreamRequest]],
+        context: CalledStream[log_pb2.AppendStreamResponse],
+    ) -> None:
+        traceparent = traceparent_of(context) if self._tracer.is_on else ""
+        call = AppendStreamCall(self._doorway, steps=request_iterator, context=context, traceparent=traceparent)
+        await call.run()
+
+    async def ReadRecords(
+        self, request: log_pb2.ReadRecordsRequest, context: CallContext
+    ) -> log_pb2.ReadRecordsResponse:
+        door = self._doorway.enter()
+        as_columns = wire.wants_columns(request.format)
+        record_filter = asked_filter(request.filter)
+        if request.wait_ms > READ_WAIT_MS_MAX:
+            raise InvalidArgument(
+                f"wait_ms is 0 to {READ_WAIT_MS_MAX}, not {request.wait_ms}",
+                field="wait_ms",
+                value=request.wait_ms,
+                valueMax=READ_WAIT_MS_MAX,
+            )
+        reading = door.read_records(
+            request.topic,
+            after_seq=request.after_seq,
+            epoch=request.epoch,
+            limit=request.limit,
+            max_bytes=request.max_bytes,
+            wait_ms=int(patience_s(context, request.wait_ms / 1000) * 1000) if request.wait_ms else 0,
+            record_filter=record_filter,
+        )
+        result = await (self._doorway.until_closing(reading) if request.wait_ms else reading)
+        answer = log_pb2.ReadRecordsResponse(
+            next_after_seq=result.next_after_seq,
+            head_seq=result.head_seq,
+            earliest_seq=result.earliest_seq,
+            caught_up=result.caught_up,
+            lag=result.lag,
+            epoch=result.epoch,
+            batch_end=result.batch_end,
+        )
+        for item in result.items:
+            wire.fill_item(answer.items.add(), item, as_columns=as_columns)
+        return answer
+
+    async def StreamRecords(
+        self, request: log_pb2.StreamRecordsRequest, context: CallContext
+    ) -> AsyncGenerator[log_pb2.StreamRecordsResponse, None]:
+        self._doorway.enter()
+        call = StreamRecordsCall(self._doorway, self._room, asked_stream(request), context)
+        async with aclosing(call.run()) as frames:
+            async for frame in frames:
+                yield frame
+
+    async def FindSeq(self, request: log_pb2.FindSeqRequest, context: object) -> log_pb2.FindSeqResponse:
+        door = self._doorway.enter()
+        which = request.WhichOneof("time")
+        if which is None:
+            message = "a point in time is missing: commit_time_ms or source_time_ns"
+            raise InvalidArgument(message, field="time")
+        found = await door.find_seq(
+            request.topic,
+            epoch=request.epoch,
+            commit_time_ms=request.commit_time_ms if which == "commit_time_ms" else None,
+            source_time_ns=request.source_time_ns if which == "source_time_ns" else None,
+        )
+        return wire_calls.seq_found_to_pb(found)
+
+    async def DeleteRecords(
+        self, request: log_pb2.DeleteRecordsRequest, context: object
+    ) -> log_pb2.DeleteRecordsResponse:
+        door = self._doorway.enter()
+        match = wire_calls.match_from_pb(request.match) if request.HasField("match") else None
+        check_delete(request.before_seq, match, door.kind_of(request.topic))
+        deleting = door.delete_records(request.topic, epoch=request.epoch, before_seq=request.before_seq, match=match)
+        return wire_calls.delete_result_to_pb(await deleting)

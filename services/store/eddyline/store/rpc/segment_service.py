@@ -1,0 +1,218 @@
+"""SegmentService: a topic's log and folds in splits, planned and read. Translates, validates, delegates.
+
+A read's answers are written one at a time, each when the one before is on its way: a slow reader holds one stored batch of
+memory, and one that takes nothing for `STALL_S_MAX` is sent away, since its place is wanted by others. Answers with a batch
+are laid out here, in one copy on a reader thread, where protobuf's own four would keep the loop from appends.
+Threading: event loop; the call's own task.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final
+
+from xxhash import xxh3_64_hexdigest
+
+from eddyline.core.codec import records as wire
+from eddyline.core.errors import InvalidArgument, PageTokenInvalid, ScanExpired
+from eddyline.core.model.paging import name_after, token_after
+from eddyline.core.records.arrow import arrow_schema
+from eddyline.core.records.record import Gap
+from eddyline.core.runtime.clock import sleep
+from eddyline.core.runtime.duplex import beside
+from eddyline.core.server.server import RawMethod
+from eddyline.store.rpc.limits import LoopShare
+from eddyline.store.rpc.record_filter import asked_filter
+from eddyline.store.rpc.stream_context import open_stream
+from eddyline.store.splits.model import (
+    ALL,
+    SPLITS_MAX,
+    ArrowMessage,
+    Packed,
+    PlanAsk,
+    PlanMark,
+    SchemaMessage,
+    Split,
+    SplitFilter,
+    SplitKind,
+    SplitRead,
+)
+from eddyline.v1 import segment_pb2, segment_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.store.rpc.shard_handle import Doorway
+    from eddyline.store.rpc.stream_context import StreamContext
+    from eddyline.store.splits.model import SplitFrame
+
+STALL_S_MAX: Final = 300.0
+"""As long as a range scan may take: who takes nothing for so long is stuck, and would keep others waiting for ever."""
+_PLAN: Final = "PlanSplits"
+_BATCH_TAG: Final = b"\x12"
+_MESSAGE_TAG: Final = b"\x0a"
+"""`ReadSplitResponse.batch` and `ArrowBatch.message`: field numbers 2 and 1, both with a length."""
+_UNSET: Final = segment_pb2.SPLIT_KIND_UNSPECIFIED
+
+
+class SegmentServicer(segment_pb2_grpc.SegmentServiceServicer):
+    """Serves splits of the topics of the shard behind the doorway."""
+
+    def __init__(self, doorway: Doorway, *, clock: Clock) -> None:
+        self._doorway = doorway
+        self._clock = clock
+        self._share = LoopShare(clock)
+
+    def raw_methods(self) -> dict[str, RawMethod]:
+        """The methods whose answers are bytes: to be registered in place of the generated ones."""
+        parse = segment_pb2.ReadSplitRequest.FromString
+        return {"ReadSplit": RawMethod(self.ReadSplit, parse, response_stream=True)}
+
+    async def PlanSplits(
+        self, request: segment_pb2.PlanSplitsRequest, context: object
+    ) -> segment_pb2.PlanSplitsResponse:
+        door = self._doorway.enter()
+        if request.page_size < 0:
+            message = f"page_size is 0 or more, not {request.page_size}"
+            raise InvalidArgument(message, field="page_size", pageSize=request.page_size)
+        bound = _bound(request)
+        asked = PlanAsk(
+            after_seq=request.after_seq,
+            end_seq=request.end_seq,
+            as_of_seq=request.as_of_seq if request.HasField("as_of_seq") else None,
+            split_filter=_filter(request.filter),
+            max_records=request.max_records,
+            max_bytes=request.max_bytes,
+            limit=min(request.page_size, SPLITS_MAX),
+            mark=_mark(name_after(request.page_token, call=_PLAN, argument=bound)),
+        )
+        plan = await door.plan_splits(request.topic, asked, epoch=request.epoch)
+        token = ".".join(map(str, map(int, plan.mark))) if plan.mark is not None else ""
+        return segment_pb2.PlanSplitsResponse(
+            splits=map(_split_to_pb, plan.splits),
+            next_page_token=token_after(token, call=_PLAN, argument=bound) if token else "",
+            epoch=plan.epoch,
+            first_seq=plan.first_seq,
+            end_seq=plan.end_seq,
+            head_seq=plan.head_seq,
+        )
+
+    async def ReadSplit(  # type: ignore[override]  # see `raw_methods`
+        self, request: segment_pb2.ReadSplitRequest, context: StreamContext[bytes]
+    ) -> None:
+        door = self._doorway.enter()
+        if not request.epoch:
+            raise InvalidArgument("the epoch that the split was planned in is missing", field="epoch")
+        asked = SplitRead(_split(request), _filter(request.filter), _columns(request.columns), batch_answer)
+        frames = self._doorway.each_until_closing(door.read_split(request.topic, asked, epoch=request.epoch))
+        await open_stream(context)
+        async with aclosing(frames):
+            async for frame in frames:
+                if isinstance(frame, Packed):
+                    await self._share.turn()
+                await beside(self._refuse_stalled(), context.write(_answer(frame)))
+
+    async def _refuse_stalled(self) -> None:
+        await sleep(self._clock, STALL_S_MAX)
+        raise ScanExpired(
+            f"no answer was taken for {STALL_S_MAX:.0f} s: read the split again", scanMsMax=round(STALL_S_MAX * 1000)
+        )
+
+
+def _bound(request: segment_pb2.PlanSplitsRequest) -> str:
+    """What a page token is bound to: all but the page."""
+    plain = segment_pb2.PlanSplitsRequest()
+    plain.CopyFrom(request)
+    plain.ClearField("page_size")
+    plain.ClearField("page_token")
+    return xxh3_64_hexdigest(plain.SerializeToString(deterministic=True))
+
+
+def _mark(name: str) -> PlanMark | None:
+    if not name:
+        return None
+    numbers = name.split(".")
+    if len(numbers) != len(PlanMark._fields) or not all(number.isdecimal() for number in numbers):
+        raise PageTokenInvalid("the page token is not one that this call gave", field="page_token")
+    return PlanMark(*map(int, numbers))
+
+
+def _filter(asked: segment_pb2.SplitFilter) -> SplitFilter:
+    found = SplitFilter(
+        asked_filter(asked.records), asked.source_from_ns, asked.source_end_ns, asked.share_count, asked.share
+    )
+    return ALL if found == ALL else found
+
+
+def _columns(asked: Iterable[segment_pb2.SplitColumn.ValueType]) -> tuple[str, ...]:
+    """Names of the wanted columns, in the schema's order; none = all."""
+    names = arrow_schema().names
+    numbers = set(asked)
+    if unknown := numbers.difference(range(1, len(names) + 1)):
+        message = f"column {min(unknown)} is none of the contract's"
+        raise InvalidArgument(message, field="columns", column=min(unknown))
+    if len(numbers) == len(names):
+        return ()
+    return tuple(name for number, name in enumerate(names, start=1) if number in numbers)
+
+
+def _split(request: segment_pb2.ReadSplitRequest) -> Split:
+    if not request.HasField("split"):
+        raise InvalidArgument("the split is missing", field="split")
+    asked = request.split
+    if asked.kind == _UNSET or asked.kind not in segment_pb2.SplitKind.values():
+        raise InvalidArgument(f"split kind {asked.kind} is none of the contract's", field="split.kind", kind=asked.kind)
+    return Split(
+        SplitKind(asked.kind),
+        asked.first,
+        asked.last,
+        base_seq=asked.base_seq,
+        base_generation=asked.base_generation,
+        as_of_seq=asked.as_of_seq,
+    )
+
+
+def _split_to_pb(split: Split) -> segment_pb2.Split:
+    return segment_pb2.Split(
+        kind=segment_pb2.SplitKind.ValueType(split.kind),
+        first=split.first,
+        last=split.last,
+        record_count=split.record_count,
+        size_bytes=split.size_bytes,
+        base_seq=split.base_seq,
+        base_generation=split.base_generation,
+        as_of_seq=split.as_of_seq,
+    )
+
+
+def _answer(frame: SplitFrame) -> bytes:
+    """An answer as it is sent."""
+    if isinstance(frame, Packed):
+        return frame.answer
+    if isinstance(frame, ArrowMessage):
+        return batch_answer(frame)
+    if isinstance(frame, Gap):
+        answer = segment_pb2.ReadSplitResponse(gap=wire.gap_to_pb(frame))
+    elif isinstance(frame, SchemaMessage):
+        answer = segment_pb2.ReadSplitResponse(schema=frame.message)
+    else:
+        answer = segment_pb2.ReadSplitResponse(end=segment_pb2.SplitEnd(**frame._asdict()))
+    return answer.SerializeToString()
+
+
+def batch_answer(batch: ArrowMessage) -> bytes:
+    """A ReadSplitResponse with this batch, encoded."""
+    small = segment_pb2.ArrowBatch(checksum=batch.checksum, count=batch.rows).SerializeToString()
+    length = _varint(len(batch.message))
+    head = _varint(len(small) + len(_MESSAGE_TAG) + len(length) + len(batch.message))
+    return b"".join((_BATCH_TAG, head, small, _MESSAGE_TAG, length, batch.message))
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

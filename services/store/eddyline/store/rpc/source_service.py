@@ -1,0 +1,74 @@
+"""SourceService as a store serves it: the state of its own shard's sources, for the time that no ingest runs.
+
+Everything else of the service needs NATS, and is ingest's. Translates, validates, delegates.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.auth.grant import caller
+from eddyline.core.codec.source import source_to_pb
+from eddyline.core.forwarding.services import add_elsewhere
+from eddyline.core.model.paging import name_after, page_limit, token_after
+from eddyline.core.server.server import RawMethod
+from eddyline.v1 import source_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eddyline.core.model.source import SourceInfo
+    from eddyline.core.server.server import RoleServer
+    from eddyline.store.rpc.shard_handle import Doorway
+    from eddyline.store.shard.api import StoreDoor
+
+SERVICE: Final = "eddyline.v1.SourceService"
+_LIST: Final = "SourceService.ListSources"
+
+
+def add_source_service(server: RoleServer, doorway: Doorway) -> None:
+    """Put the service on `server`."""
+    reads = SourceReads(doorway)
+    get, listing = source_pb2.GetSourceResponse, source_pb2.ListSourcesResponse
+    served = {
+        "GetSource": RawMethod(reads.get, source_pb2.GetSourceRequest.FromString, get.SerializeToString),
+        "ListSources": RawMethod(reads.list, source_pb2.ListSourcesRequest.FromString, listing.SerializeToString),
+    }
+    server.add_raw_methods(SERVICE, served)
+    service = source_pb2.DESCRIPTOR.services_by_name["SourceService"]
+    add_elsewhere(server, service, served, role="a store", at="an ingest")
+
+
+class SourceReads:
+    """GetSource and ListSources, from the shard behind the doorway."""
+
+    def __init__(self, doorway: Doorway) -> None:
+        self._doorway = doorway
+
+    async def get(self, request: source_pb2.GetSourceRequest, context: object) -> source_pb2.GetSourceResponse:
+        info = await self._doorway.enter().get_source(request.source)
+        caller().check(*info.definition.touched)
+        return source_pb2.GetSourceResponse(source=source_to_pb(info))
+
+    async def list(self, request: source_pb2.ListSourcesRequest, context: object) -> source_pb2.ListSourcesResponse:
+        door = self._doorway.enter()
+        limit = page_limit(request.page_size)
+        # One more than the page tells whether there is another page, so that the last one never is an empty one.
+        found = await _covered(door, name_after(request.page_token, call=_LIST), limit + 1)
+        page = found[:limit]
+        return source_pb2.ListSourcesResponse(
+            sources=[source_to_pb(info) for info in page],
+            next_page_token=token_after(page[-1].definition.name, call=_LIST) if len(found) > limit else "",
+        )
+
+
+async def _covered(door: StoreDoor, after: str, limit: int) -> Sequence[SourceInfo]:
+    """Up to `limit` sources above `after` that the caller may see."""
+    found: list[SourceInfo] = []
+    while len(found) < limit:
+        page = await door.list_sources_page(after, limit)
+        found += [info for info in page if all(map(caller().covers, info.definition.touched))]
+        if len(page) < limit:
+            break
+        after = page[-1].definition.name
+    return found[:limit]

@@ -1,0 +1,228 @@
+"""One StreamRecords call: the log from a cursor on, read piece by piece, and healed by the fold where asked.
+
+I1: whoever resumes at a frame's `epoch` and `next_after_seq` neither misses nor repeats a record; where gaps are healed
+these stay before the gap until the snapshot is complete, so that a stream which breaks off in it is healed anew.
+I2: `caught_up` is sent once, after all that was there when the stream began. I3: without `follow` the stream ends.
+Memory: one read's answer, or one page of a snapshot. Threading: event loop; the call's own task.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.codec import records as wire
+from eddyline.core.errors import InvalidArgument, NotKv
+from eddyline.core.model.read import READ_LIMIT_MAX, READ_WAIT_MS_MAX
+from eddyline.core.model.record_filter import matching
+from eddyline.core.model.topic import Kind
+from eddyline.core.records.record import Gap, GapReason
+from eddyline.store.rpc.record_filter import asked_filter
+from eddyline.v1 import log_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from eddyline.core.model.read import ReadResult, RecordFilter
+    from eddyline.core.records.batch import Batch
+    from eddyline.core.server.deadline import CallContext
+    from eddyline.store.rpc.scan_room import ScanRoom
+    from eddyline.store.rpc.shard_handle import Doorway
+
+    Frames = AsyncGenerator[log_pb2.StreamRecordsResponse, None]
+
+READ_BYTES: Final = 1 << 20
+"""A read at a time: a frame is at most this, or one record, far below a message; larger ones would only hold more memory
+a stream while a slow reader takes them."""
+ENDLESS: Final = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, checked. `end_seq` 0 = none was given."""
+
+    topic: str
+    after_seq: int
+    epoch: int
+    end_seq: int
+    follow: bool
+    record_filter: RecordFilter
+    as_columns: bool
+    heals: bool
+
+
+class StreamRecordsCall:
+    """One call."""
+
+    def __init__(self, doorway: Doorway, room: ScanRoom, asked: Asked, context: CallContext) -> None:
+        self._doorway = doorway
+        self._room = room
+        self._asked = asked
+        self._context = context
+        self._cursor = asked.after_seq
+        self._epoch = asked.epoch
+        self._end_seq = asked.end_seq
+        self._target: int | None = None  # the head at the start; None once that was told
+
+    async def run(self) -> Frames:
+        """The frames.
+
+        Raises:
+            what the contract lists for StreamRecords; NotReady: the store stops.
+        """
+        if self._asked.heals:
+            await self._check_heals()
+        result = await self._read(wait=False)
+        self._target = result.head_seq
+        last = self._last_seq(result.head_seq)
+        while True:
+            if self._epoch and self._epoch != result.epoch:
+                # Another topic than the cursor was of: the bounds were the old one's.
+                self._end_seq = 0
+                last = self._last_seq(result.head_seq)
+                self._target = None if self._target is None else result.head_seq
+            async with aclosing(self._frames(result, last)) as frames:
+                async for frame in frames:
+                    yield frame
+            if self._target is not None and self._cursor >= self._target:
+                self._target = None
+                level = log_pb2.StreamRecordsResponse.CaughtUp(head_seq=max(result.head_seq, self._cursor))
+                yield self._frame(log_pb2.StreamRecordsResponse(caught_up=level))
+            if self._cursor >= last:
+                return
+            result = await self._read(wait=self._asked.follow)
+
+    async def _check_heals(self) -> None:
+        info = await self._doorway.enter().get_topic(self._asked.topic)
+        if info.kind is not Kind.KV:
+            raise NotKv(f"topic {info.name} has no fold to heal a gap by", topic=info.name)
+
+    async def _read(self, *, wait: bool) -> ReadResult:
+        """What comes after the cursor; `wait` = for as long as a read may, where there is nothing yet."""
+        reading = self._doorway.enter().read_records(
+            self._asked.topic,
+            after_seq=self._cursor,
+            epoch=self._epoch,
+            limit=READ_LIMIT_MAX,
+            max_bytes=READ_BYTES,
+            wait_ms=READ_WAIT_MS_MAX if wait else 0,
+            record_filter=self._asked.record_filter,
+        )
+        return await (self._doorway.until_closing(reading) if wait else reading)
+
+    def _last_seq(self, head_seq: int) -> int:
+        """The last seq that the stream is to bring, inclusive."""
+        if self._end_seq:
+            return self._end_seq - 1 if self._asked.follow else min(self._end_seq - 1, head_seq)
+        return ENDLESS if self._asked.follow else head_seq
+
+    async def _frames(self, result: ReadResult, last: int) -> Frames:
+        """A read's answer as frames, up to `last`; the cursor is behind them then."""
+        items = _up_to(result, last)
+        settled = min(last, result.next_after_seq)
+        for number, item in enumerate(items, start=1):
+            if isinstance(item, Gap) and self._asked.heals:
+                yield self._frame(_item_frame(item, as_columns=False))
+                async with aclosing(self._snapshot()) as frames:
+                    async for frame in frames:
+                        yield frame
+                return
+            own_seq = item.own_seq if isinstance(item, Gap) else item.last_seq
+            is_last = number == len(items)
+            self._cursor, self._epoch = settled if is_last else min(last, own_seq), result.epoch
+            frame = _item_frame(item, as_columns=self._asked.as_columns)
+            frame.batch_end = is_last and result.batch_end and settled == result.next_after_seq
+            yield self._frame(frame)
+        self._epoch = result.epoch
+        if settled > self._cursor:
+            self._cursor = settled
+            whole = result.batch_end and settled == result.next_after_seq
+            yield self._frame(log_pb2.StreamRecordsResponse(batch_end=whole))
+
+    async def _snapshot(self) -> Frames:
+        """The fold at one point; the cursor is at that point then."""
+        asked, door = self._asked, self._doorway.enter()
+        record_filter = asked.record_filter
+        if record_filter.exclude_nodes and not (await door.get_topic(asked.topic)).config.dedupe_node:
+            record_filter = replace(record_filter, exclude_nodes=())
+        prefixes = record_filter.key_prefixes
+        pages = door.range_entries(asked.topic, key_prefix=prefixes[0] if len(prefixes) == 1 else b"")
+        count, state = 0, None
+        with self._room.of(self._context):
+            async with aclosing(pages):
+                async for page in pages:
+                    if state is None:
+                        begin = log_pb2.StreamRecordsResponse.SnapshotBegin(seq=page.state.fold_seq)
+                        yield self._frame(log_pb2.StreamRecordsResponse(snapshot_begin=begin))
+                    state = page.state
+                    batch = _selected(page.batch, record_filter) if page.batch is not None else None
+                    if batch is not None:
+                        count += batch.count
+                        yield self._frame(_item_frame(batch, as_columns=asked.as_columns))
+        assert state is not None  # a range has at least one page
+        self._cursor, self._epoch = state.fold_seq, state.epoch
+        end = log_pb2.StreamRecordsResponse.SnapshotEnd(count=count)
+        yield self._frame(log_pb2.StreamRecordsResponse(snapshot_end=end, batch_end=True))
+
+    def _frame(self, frame: log_pb2.StreamRecordsResponse) -> log_pb2.StreamRecordsResponse:
+        frame.next_after_seq, frame.epoch = self._cursor, self._epoch
+        return frame
+
+
+def asked_stream(request: log_pb2.StreamRecordsRequest) -> Asked:
+    """The request, checked as far as it needs no topic.
+
+    Raises:
+        InvalidArgument.
+    """
+    if request.on_gap not in log_pb2.GapPolicy.values():
+        message = f"on_gap {request.on_gap} is none of the contract's"
+        raise InvalidArgument(message, field="on_gap", onGap=request.on_gap)
+    heals = request.on_gap == log_pb2.GAP_POLICY_HEAL
+    if heals and request.end_seq:
+        message = "on_gap HEAL goes without end_seq: a snapshot is of the head"
+        raise InvalidArgument(message, field="end_seq")
+    return Asked(
+        topic=request.topic,
+        after_seq=request.after_seq,
+        epoch=request.epoch,
+        end_seq=request.end_seq,
+        follow=request.follow,
+        record_filter=asked_filter(request.filter),
+        as_columns=wire.wants_columns(request.format),
+        heals=heals,
+    )
+
+
+def _up_to(result: ReadResult, last: int) -> list[Batch | Gap]:
+    """The items of a read without what lies above `last`."""
+    if result.next_after_seq <= last:
+        return list(result.items)
+    items: list[Batch | Gap] = []
+    for item in result.items:
+        if isinstance(item, Gap):
+            if item.reason == GapReason.RECREATED or item.first_seq <= last:
+                # A gap that takes no seq of its own is a range like any other; one that does is told whole.
+                items.append(item if item.seq else item._replace(last_seq=min(item.last_seq, last)))
+        elif kept := item.index_after(last):
+            items.append(item.slice(0, kept))
+    return items
+
+
+def _selected(batch: Batch, record_filter: RecordFilter) -> Batch | None:
+    indices = matching(batch, record_filter)
+    if indices is None:
+        return batch
+    return batch.select(indices) if len(indices) else None
+
+
+def _item_frame(item: Batch | Gap, *, as_columns: bool) -> log_pb2.StreamRecordsResponse:
+    if isinstance(item, Gap):
+        return log_pb2.StreamRecordsResponse(gap=wire.gap_to_pb(item))
+    answer = log_pb2.StreamRecordsResponse()
+    if as_columns:
+        wire.fill_columns(answer.columns, item)
+    else:
+        wire.fill_rows(answer.rows, item)
+    return answer

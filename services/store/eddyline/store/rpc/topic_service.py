@@ -1,0 +1,105 @@
+"""TopicService: create, update, get, list, delete and erase topics. Translates, validates, delegates."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.auth.grant import caller
+from eddyline.core.codec import calls as wire_calls
+from eddyline.core.codec import state as wire_state
+from eddyline.core.errors import InvalidArgument
+from eddyline.core.forwarding.list_topics import LIST
+from eddyline.core.model.paging import name_after, page_limit, token_after
+from eddyline.core.model.topic import check_name
+from eddyline.store.rpc.new_topic import new_topic
+from eddyline.v1 import topic_pb2, topic_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from eddyline.core.model.topic import TopicInfo
+    from eddyline.store.rpc.shard_handle import Doorway
+
+_OUTPUT_ONLY: Final = (
+    "epoch",
+    "head_seq",
+    "earliest_seq",
+    "source",
+    "create_ts_ms",
+    "evict_floor",
+    "record_count",
+    "record_bytes",
+    "config_version",
+    "delete_mark",
+)
+
+
+class TopicServicer(topic_pb2_grpc.TopicServiceServicer):
+    """Serves topics of the shard behind the doorway."""
+
+    def __init__(self, doorway: Doorway) -> None:
+        self._doorway = doorway
+
+    async def CreateTopic(
+        self, request: topic_pb2.CreateTopicRequest, context: object
+    ) -> topic_pb2.CreateTopicResponse:
+        door = self._doorway.enter()
+        if not request.HasField("topic"):
+            raise InvalidArgument("the topic to make is missing", field="topic")
+        check_name(request.topic.name, "topic")
+        for field in _OUTPUT_ONLY:
+            if getattr(request.topic, field):
+                raise InvalidArgument(f"{field} is output only and must be unset", field=f"topic.{field}")
+        asked = new_topic(request.topic)
+        info = await door.create_topic(request.topic.name, asked.kind, asked.config)
+        return topic_pb2.CreateTopicResponse(topic=wire_state.topic_info_to_pb(info))
+
+    async def UpdateTopic(
+        self, request: topic_pb2.UpdateTopicRequest, context: object
+    ) -> topic_pb2.UpdateTopicResponse:
+        door = self._doorway.enter()
+        change = wire_state.config_change_from_pb(request.config, clear_priority=request.clear_priority)
+        info = await door.update_topic(request.topic, change, if_epoch=request.if_epoch)
+        return topic_pb2.UpdateTopicResponse(topic=wire_state.topic_info_to_pb(info))
+
+    async def GetTopic(self, request: topic_pb2.GetTopicRequest, context: object) -> topic_pb2.GetTopicResponse:
+        info = await self._doorway.enter().get_topic(request.topic)
+        return topic_pb2.GetTopicResponse(topic=wire_state.topic_info_to_pb(info))
+
+    async def ListTopics(self, request: topic_pb2.ListTopicsRequest, context: object) -> topic_pb2.ListTopicsResponse:
+        door = self._doorway.enter()
+        prefix = request.name_prefix
+        limit = page_limit(request.page_size)
+        after = name_after(request.page_token, call=LIST, argument=prefix)
+        # One more than the page tells whether there is another page, so that the last one never is an empty one.
+        found: list[TopicInfo] = []
+        for seen in caller().narrowed(prefix):
+            found += await door.list_topics(seen, after, limit + 1 - len(found))
+            if len(found) > limit:
+                break
+        page = found[:limit]
+        token = token_after(page[-1].name, call=LIST, argument=prefix) if len(found) > limit else ""
+        return topic_pb2.ListTopicsResponse(
+            topics=[wire_state.topic_info_to_pb(info) for info in page], next_page_token=token
+        )
+
+    async def DeleteTopic(
+        self, request: topic_pb2.DeleteTopicRequest, context: object
+    ) -> topic_pb2.DeleteTopicResponse:
+        door = self._doorway.enter()
+        epoch = await door.delete_topic(
+            request.topic,
+            if_epoch=request.if_epoch,
+            if_empty=request.if_empty,
+            if_no_source=request.if_no_source,
+        )
+        return topic_pb2.DeleteTopicResponse(epoch=epoch)
+
+    async def EraseTopic(
+        self, request: topic_pb2.EraseTopicRequest, context: object
+    ) -> AsyncGenerator[topic_pb2.EraseTopicResponse, None]:
+        erasing = self._doorway.enter().erase_topic(request.topic, if_epoch=request.if_epoch)
+        async with aclosing(self._doorway.each_until_closing(erasing)) as steps:
+            async for progress in steps:
+                yield wire_calls.erase_progress_to_pb(progress)

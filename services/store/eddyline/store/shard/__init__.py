@@ -1,0 +1,1 @@
+"""The open shard: its API, composition, life, start-up errors."""

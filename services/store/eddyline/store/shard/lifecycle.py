@@ -1,0 +1,308 @@
+"""A store's life: lock, identity, recover, serve, drain, checkpoint, close.
+
+I1: the directory is ours (LOCK) before anything in it is read. I2: losses are logged and synced before the identity says
+this boot's id, so a crash in between decides them again alike. I3: a clean stop says so only after the last fdatasync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from eddyline.core.errors import DataCorrupt, EddylineError
+from eddyline.core.telemetry.names import fields
+from eddyline.store.artifacts.artifacts import clean as clean_artifacts
+from eddyline.store.background.periodic_sync import Upkeep
+from eddyline.store.catalog.catalog import CatalogFailed
+from eddyline.store.fold.fold import FoldFailed, FoldStalled
+from eddyline.store.recovery.losses import find_losses, settle_losses
+from eddyline.store.recovery.open import recover
+from eddyline.store.recovery.open_fold import FoldOpening
+from eddyline.store.recovery.orphans import check_top
+from eddyline.store.recovery.reshard import reshard
+from eddyline.store.shard.assembly import put_together
+from eddyline.store.shard.instance_fence import InstanceFence, Superseded
+from eddyline.store.storage.identity import Identity, next_start, read_identity, write_identity
+from eddyline.store.storage.layout import Layout
+from eddyline.store.storage.volume import volume_trouble
+from eddyline.store.storage.wal.written_mark import run_name
+from eddyline.store.write.group_commit import STOPPED
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from eddyline.core.runtime.fs import Fs
+    from eddyline.store.background.checkpoint import Checkpointer
+    from eddyline.store.catalog.catalog import Catalog
+    from eddyline.store.config import StoreSettings
+    from eddyline.store.env import Machine, Workers
+    from eddyline.store.runtime.workers import Worker
+    from eddyline.store.shard.assembly import Store
+    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.storage.wal.wal import Wal
+    from eddyline.store.storage.wal.written_mark import WrittenMark
+    from eddyline.store.write.engine import Engine
+
+logger = logging.getLogger(__name__)
+
+
+class ShardOf(NamedTuple):
+    """Which shard of which cluster a store is. A topic's shard is found by the count, so it is for the cluster's life."""
+
+    cluster_id: str
+    shard_index: int
+    shard_count: int
+
+    def __str__(self) -> str:
+        return f"shard {self.shard_index} of {self.shard_count} of cluster {self.cluster_id!r}"
+
+
+class IdentityMismatch(Exception):
+    """The data directory belongs to another cluster or shard.
+
+    Operator action: configure this store as the directory says, or give it a directory of its own.
+    """
+
+
+@asynccontextmanager
+async def open_store(
+    machine: Machine, settings: StoreSettings, *, cluster_id: str, shard_count: int = 1
+) -> AsyncIterator[LocalLink]:
+    """Recover a data directory and serve it as the shard `settings.shard` of `shard_count`; on leaving drain, sync,
+    checkpoint, and say that the stop was clean.
+
+    Raises:
+        Locked: another process has the directory. IdentityMismatch: it belongs to another cluster or shard.
+        ForeignFile: something that is not a store's lies in it.
+        DataCorrupt: a checksum is wrong below the synced point. CatalogLost: the catalog is missing or too old. Nothing
+            was changed.
+    """
+    layout = Layout(settings.directory)
+    if trouble := volume_trouble(machine.volume(settings.directory)):
+        logger.warning("a bad place for data", extra=fields(directory=str(settings.directory), trouble=trouble))
+    check_top(machine.fs, layout)
+    layout.make_directories(machine.fs)
+    holder = f"pid {machine.host.pid()} on {machine.host.name()}, listening at {settings.listen}"
+    lock = machine.fs.lock(layout.lock, holder.encode())
+    try:
+        ours = ShardOf(cluster_id, settings.shard, shard_count)
+        async with _recovered(machine, settings, layout, ours) as link:
+            yield link
+    finally:
+        machine.workers.close()
+        lock.release()
+
+
+@asynccontextmanager
+async def _recovered(
+    machine: Machine, settings: StoreSettings, layout: Layout, ours: ShardOf
+) -> AsyncIterator[LocalLink]:
+    fs, clock, workers = machine.fs, machine.clock, machine.workers
+    before = read_identity(fs, layout)
+    check_identity(before, ours)
+    boot_id = machine.host.boot_id()
+    if machine.scratch is not None:
+        await workers.reader.submit(machine.scratch.close)  # what a process that died in a check has left
+    if machine.artifacts is not None:
+        await workers.reader.submit(partial(clean_artifacts, machine.artifacts))  # or in an import
+    with ExitStack() as opened:
+        catalog = machine.open_catalog(before is not None and before.catalog)
+        opened.callback(partial(close_quietly, catalog))
+        folds = FoldOpening(machine, layout)
+        opened.callback(folds.close)
+        opened.callback(workers.close)  # first: jobs whose callers were cancelled read fold and catalog
+        recovered = await recover(machine, settings, layout, catalog=catalog, folds=folds, before=before)
+        if before is None and len(recovered.table):
+            raise DataCorrupt(
+                f"{layout.identity} is missing, and this directory has topics: put it back, or restore the directory from "
+                "a copy",
+                file=str(layout.identity),
+                offset=0,
+            )
+        fold = recovered.fold
+        if machine.written_mark is not None:
+            opened.callback(machine.written_mark.close)
+        opened.callback(lambda: close_all(recovered.wals))
+        opened.callback(partial(end_all, workers.wals))  # first: a job of theirs has its file
+        lost = find_losses(before, boot_id, replay=recovered.replay, wals=recovered.wals, mark=machine.written_mark)
+        settle_losses(table=recovered.table, fold=fold, wals=recovered.wals, lost=lost, now_ms=clock.now_ms())
+        if len(recovered.wals) != settings.wal_shards:
+            change = partial(
+                reshard,
+                fs,
+                layout,
+                recovered,
+                catalog=catalog,
+                fold=fold,
+                wal_shards=settings.wal_shards,
+                file_bytes=settings.wal_file_bytes,
+            )
+            recovered = await workers.wals[0].submit(change)
+        store = put_together(machine, settings, layout, recovered, catalog=catalog, fold=fold)
+        await store.disk_guard.look()
+        await store.checkpointer.run(light=True)
+        instance = next_start(before)
+        identity = Identity(
+            **ours._asdict(),
+            instance=instance,
+            boot_id=boot_id,
+            clean=False,
+            wal_number=recovered.wals[0].end.file_number,
+            catalog=True,
+            marked=keep_mark(machine.written_mark, run_name(boot_id, instance), recovered.wals),
+        )
+        write_identity(fs, layout, identity)
+        fence = InstanceFence(fs, layout, clock, identity.instance)
+        for wal in recovered.wals:
+            wal.guard = fence.check
+        link = store.link(identity.instance)
+        async with _serving(store, link, workers, settings):
+            yield link
+        with suppress(FoldFailed):  # a broken fold is brought up from the log again
+            await workers.fold.submit(fold.flush)
+        if store.engine.read_only_reason in ("", STOPPED) and all(wal.all_synced for wal in recovered.wals):
+            end = recovered.wals[0].end
+            clean = replace(identity, clean=True, wal_number=end.file_number, wal_bytes=end.file_bytes)
+            _tell_clean_stop(fs, layout, clean, fence, machine.written_mark)
+
+
+def _tell_clean_stop(fs: Fs, layout: Layout, clean: Identity, fence: InstanceFence, mark: WrittenMark | None) -> None:
+    try:
+        fence.look()
+        write_identity(fs, layout, clean)
+        if mark is not None:
+            mark.remove()
+    except (OSError, Superseded) as error:  # the next start recovers, as after a kill: all is in the log
+        logger.warning("clean_stop_not_told", extra=fields(error=str(error)))
+
+
+@asynccontextmanager
+async def _serving(store: Store, link: LocalLink, workers: Workers, settings: StoreSettings) -> AsyncIterator[None]:
+    """Run the shard's tasks; on leaving drain, sync and checkpoint."""
+    failure: Exception | None = None
+    engine = store.engine
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(committer.run()) for committer in engine.committers]
+        running += [
+            tasks.create_task(engine.applier.run()),
+            tasks.create_task(store.disk_guard.run()),
+            *([tasks.create_task(store.memory_guard.run())] if store.memory_guard is not None else []),
+        ]
+        running += [
+            tasks.create_task(spare_files(committer.wal, committer.spare_wanted, workers.background))
+            for committer in engine.committers
+        ]
+        writing = [  # of its own accord
+            tasks.create_task(Upkeep(engine, sync_interval_ms=settings.sync_interval_ms).run()),
+            tasks.create_task(store.retention.run()),
+            tasks.create_task(store.maintenance.run()),
+        ]
+        try:
+            yield
+            link.stop_writes()
+            give_up(engine)
+            for task in writing:
+                await ended(task)
+            await engine.drain()
+            for committer in engine.committers:
+                await committer.sync()
+            if not engine.read_only_reason:
+                await _last_checkpoint(store.checkpointer)
+        except Exception as error:
+            failure = error  # the user's own: raised as it is once our tasks have ended, not wrapped in their group
+        finally:
+            give_up(engine)
+            for task in (*running, *writing):
+                task.cancel()
+    if failure is not None:
+        raise failure
+
+
+def give_up(engine: Engine) -> None:
+    """No writer waits for descriptors or memory any more: the store ends."""
+    for committer in engine.committers:
+        committer.wal.give_up()
+
+
+async def _last_checkpoint(checkpointer: Checkpointer) -> None:
+    """So that the next start replays nothing. Where it fails the log has all."""
+    try:
+        await checkpointer.run(light=True, clean=True)
+    except (EddylineError, OSError, CatalogFailed, FoldFailed, FoldStalled) as error:
+        logger.warning("last_checkpoint_failed", extra=fields(error=str(error)))
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    """Cancel a task and wait for its end."""
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def end_all(workers: Sequence[Worker]) -> None:
+    """End workers, once what they have begun is done."""
+    for worker in workers:
+        worker.close()
+
+
+def close_all(wals: Sequence[Wal]) -> None:
+    """Close every WAL shard."""
+    for wal in wals:
+        wal.close()
+
+
+def close_quietly(catalog: Catalog) -> None:
+    """Close a catalog whose disk may be full or gone: what it was told is durable, or was refused."""
+    try:
+        catalog.close()
+    except CatalogFailed as error:
+        logger.warning("catalog_not_closed", extra=fields(error=str(error)))
+
+
+def check_identity(identity: Identity | None, ours: ShardOf) -> None:
+    """Raises IdentityMismatch where a directory is another cluster's or shard's."""
+    if identity is None:
+        return
+    theirs = ShardOf(identity.cluster_id, identity.shard_index, identity.shard_count)
+    if ours == theirs:
+        return
+    ways = list[str]()
+    if ours.cluster_id != theirs.cluster_id:
+        ways.append("name that cluster (EDDYLINE_COMMON_CLUSTER_ID)")
+    if ours.shard_count != theirs.shard_count:
+        ways.append(f"name {theirs.shard_count} store addresses (EDDYLINE_COMMON_STORE_ADDRESSES), for life")
+    if ours.shard_index != theirs.shard_index:
+        ways.append(f"start it as shard {theirs.shard_index} (EDDYLINE_STORE_SHARD_INDEX)")
+    raise IdentityMismatch(
+        f"the data directory is {theirs}, the configuration says {ours}: {' and '.join(ways)}, or name another directory "
+        "(EDDYLINE_STORE_DATA_DIR). Nothing was changed"
+    )
+
+
+def keep_mark(mark: WrittenMark | None, run: str, wals: Sequence[Wal]) -> bool:
+    """From now on leave word of what is written; whether there is a place for it. Losses are settled: the last run's word
+    is needed no more."""
+    if mark is None:
+        return False
+    try:
+        mark.begin(run, [wal.written for wal in wals])
+    except OSError as error:
+        logger.warning("written_mark_failed", extra=fields(error=str(error)))
+        return False
+    for shard, wal in enumerate(wals):
+        wal.tell_written = partial(mark.put, shard)
+    return True
+
+
+async def spare_files(wal: Wal, wanted: asyncio.Event, worker: Worker) -> None:
+    """Keep the next WAL file ready, zero-filled in the background: for ever, one at a time."""
+    while True:
+        try:
+            await worker.submit(wal.prepare_spare)
+        except OSError as error:
+            logger.warning("wal_spare_failed", extra=fields(error=str(error)))  # the rotation fills one itself
+        await wanted.wait()
+        wanted.clear()

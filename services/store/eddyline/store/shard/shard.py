@@ -1,0 +1,473 @@
+"""The store in process: everything its RPCs and, in a simulation, the other roles ask of it.
+
+Implements `eddyline.core.store_link.protocol.StoreLink` and the store's own calls (`eddyline.store.shard.api.StoreDoor`).
+Each call is a few lines: find, judge, delegate to the part that owns it.
+Threading: event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from eddyline.core.errors import NotReady, TopicExists, TopicHasSource, TopicNotEmpty, TopicNotFound
+from eddyline.core.model.deletion import check_delete
+from eddyline.core.model.read import ALL_RECORDS
+from eddyline.core.model.source import Lease, SourceOrders, changed_source, check_definition
+from eddyline.core.model.source_words import exists_otherwise
+from eddyline.core.model.topic import Kind, TopicConfig, check_config, check_name, merged
+from eddyline.core.records.batch import Batch
+from eddyline.store.log.append import AppendRequest, WriterPosition
+from eddyline.store.log.changes import apply_config
+from eddyline.store.log.control import config_body, topic_body, topic_of
+from eddyline.store.log.source_checks import check_takes_source
+from eddyline.store.log.sources import change_writer, orders_body, put_body, stop_after, update_body
+from eddyline.store.log.topic import Topic
+from eddyline.store.measures import Measured
+from eddyline.store.read.follow import LocalFollow
+from eddyline.store.runtime.keyed_locks import KeyedLocks
+from eddyline.store.shard.parts import unserved_reason
+from eddyline.store.stats import StoreFigures
+from eddyline.store.storage.wal.frame import FrameType, control_body
+from eddyline.store.write.validation import check_epoch
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+
+    from eddyline.core.model.artifact import Artifact, ArtifactProgress, FoldExported, FoldImported
+    from eddyline.core.model.deletion import DeleteResult, EraseProgress
+    from eddyline.core.model.fold_check import FoldSettled, FoldVerdict, VerifyProgress
+    from eddyline.core.model.read import EntryPage, RangePage, ReadResult, RecordFilter, SeqFound
+    from eddyline.core.model.source import Renewal, SourceChange, SourceDefinition, SourceInfo, SourceReport
+    from eddyline.core.model.topic import ConfigChange, TopicInfo
+    from eddyline.core.records.match import Match
+    from eddyline.core.records.record import Gap
+    from eddyline.core.store_link.protocol import AppendResult
+    from eddyline.store.log.ack import Ack
+    from eddyline.store.log.sources import Source, Sources
+    from eddyline.store.log.table import TopicTable
+    from eddyline.store.read.fold_reader import Entries
+    from eddyline.store.read.log_reader import LogReader
+    from eddyline.store.shard.parts import StoreParts
+    from eddyline.store.splits.model import PlanAsk, SplitFrame, SplitPlan, SplitRead
+    from eddyline.store.write.engine import Engine
+
+
+T = TypeVar("T")
+
+
+class LocalLink:
+    """One store shard; see the module."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        reader: LogReader,
+        entries: Entries,
+        sources: Sources,
+        parts: StoreParts,
+    ) -> None:
+        self._engine = engine
+        self._table: TopicTable = engine.table
+        self._reader = reader
+        self._entries = entries
+        self._sources = sources
+        self._parts = parts
+        self._locks = KeyedLocks()
+        self._follows: set[LocalFollow] = set()
+        self._closing = False
+
+    # topics ------------------------------------------------------------------------------------------------------
+
+    async def create_topic(self, name: str, kind: Kind, config: TopicConfig) -> TopicInfo:
+        check_name(name, "topic")
+        check_config(config, kind)
+        self._check_open()
+        async with self._locks.hold(name):
+            if self._table.find(name) is not None:
+                raise TopicExists(f"topic {name} exists", topic=name)
+            return (await self._create(name, kind, config)).info()
+
+    async def get_topic(self, name: str) -> TopicInfo:
+        topic = self._table.get(name)
+        await self._parts.retention.settle(topic)
+        return topic.info()
+
+    def kind_of(self, name: str) -> Kind | None:
+        """The kind of a topic, None where there is none: what an append's default op depends on."""
+        topic = self._table.find(name)
+        return topic.kind if topic is not None else None
+
+    async def list_topics(self, name_prefix: str, after_name: str, limit: int) -> list[TopicInfo]:
+        """Up to `limit` topics in order of their names, above `after_name`."""
+        topics = self._table.page(name_prefix, after_name, limit)
+        for topic in topics:
+            await self._parts.retention.settle(topic)
+        return [topic.info() for topic in topics if not topic.deleted]
+
+    async def delete_topic(
+        self, name: str, *, if_epoch: int = 0, if_empty: bool = False, if_no_source: bool = False
+    ) -> int:
+        self._check_open()
+        async with self._locks.hold(name):
+            topic = self._table.get(name)
+            check_epoch(name, topic.id, if_epoch)
+            if if_no_source and topic.source:
+                raise TopicHasSource(f"topic {name} has source {topic.source}", topic=name, source=topic.source)
+            if if_empty:
+                await self._parts.retention.settle(topic)
+                # A topic with a fold is empty only where it never had a record: what its log has lost the fold still holds.
+                if topic.has_records if topic.folds else topic.staged_count:
+                    has = "is a KV topic that has had" if topic.folds else "has"
+                    raise TopicNotEmpty(f"topic {name} {has} records", topic=name)
+
+            def committed(_: object) -> None:
+                self._sources.remove(topic.source)
+                self._table.remove(topic)
+                self._parts.garbage.topic(topic)
+                topic.moved()
+
+            body = control_body(FrameType.TOPIC_DELETE, topic.id, {"name": name}, ts_ms=self._stamp(topic))
+            topic.closing = True  # for good: a delete that fails leaves a shard that takes no appends at all
+            await self._engine.control(body, committed, topic)
+            return topic.id
+
+    async def update_topic(self, name: str, change: ConfigChange, *, if_epoch: int = 0) -> TopicInfo:
+        self._check_open()
+        async with self._locks.hold(name):
+            topic = self._table.get(name)
+            check_epoch(name, topic.id, if_epoch)
+            config = merged(topic.config, change, topic.kind, topic.source)
+            if config != topic.config:
+                await self._parts.retention.settle(topic)  # what is due by the old settings goes first
+                body = {**config_body(config), "config_version": topic.config_version + 1}
+                frame = control_body(FrameType.CONFIG_UPDATE, topic.id, body, ts_ms=self._stamp(topic))
+
+                def committed(_: object) -> None:
+                    apply_config(topic, body)
+                    topic.moved()  # who follows it is told
+
+                await self._engine.control(frame, committed, topic)
+                self._parts.retention.look(topic)
+                await self._parts.retention.settle(topic)
+            return topic.info()
+
+    async def _create(self, name: str, kind: Kind, config: TopicConfig) -> Topic:
+        with self._engine.gate.topic_room(self._table) as add:
+            self._engine.gate.check_disk()
+            topic_id = self._table.take_id()
+            now_ms = self._engine.clock.now_ms()
+            body = topic_body(name, kind, config)
+            topic = topic_of(topic_id, body, now_ms, self._table.key_budget)
+            topic.last_ts_ms = now_ms
+            topic.last_commit_s = self._engine.clock.monotonic_s()
+            frame = control_body(FrameType.TOPIC_CREATE, topic_id, dict(body), ts_ms=now_ms)
+            await self._engine.control(frame, lambda _: add(topic))
+        return topic
+
+    # appends -----------------------------------------------------------------------------------------------------
+
+    async def stage(self, request: AppendRequest) -> Ack:
+        """Stage an append; returns when it has its place, the future is its acknowledgement.
+
+        Raises:
+            what the contract lists for AppendRecords; nothing was staged then.
+        """
+        self._check_open()
+        topic = self._table.find(request.topic)
+        if topic is None and request.create is not None:
+            check_name(request.topic, "topic")
+            self._engine.check_new(self._would_be(request.topic, *request.create), request)
+            topic = await self._create_if_missing(request.topic, *request.create)
+        return await self._engine.stage(topic or self._table.get(request.topic), request)
+
+    async def append(self, topic: str, batch: Batch, *, idempotency_key: str = "") -> AppendResult:
+        return await (await self.stage(AppendRequest(topic, batch, idempotency_key=idempotency_key)))
+
+    async def apply_batch(
+        self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None, traceparent: str = ""
+    ) -> AppendResult:
+        found = self._sources.get(source)
+        request = AppendRequest(
+            topic=found.definition.topic,
+            batch=batch if batch is not None else Batch.from_rows([]),
+            writer=WriterPosition(source, fence, previous, new),
+            source=True,
+            traceparent=traceparent,
+        )
+        self._check_open()
+        result = await (await self._engine.stage(found.topic, request))
+        if batch is not None and not result.deduplicated:
+            self._sources.applied(found, batch)
+        return result
+
+    async def _create_if_missing(self, name: str, kind: Kind, config: TopicConfig) -> Topic:
+        async with self._locks.hold(name):
+            return self._table.find(name) or await self._create(name, kind, config)
+
+    def _would_be(self, name: str, kind: Kind, config: TopicConfig) -> Topic:
+        """A topic as it would be, with id 0: what an append that makes it is judged against first."""
+        return topic_of(0, topic_body(name, kind, config), 0, self._table.key_budget)
+
+    # reads -------------------------------------------------------------------------------------------------------
+
+    async def read_records(
+        self,
+        topic: str,
+        *,
+        after_seq: int,
+        epoch: int = 0,
+        limit: int = 0,
+        max_bytes: int = 0,
+        wait_ms: int = 0,
+        record_filter: RecordFilter = ALL_RECORDS,
+    ) -> ReadResult:
+        found = self._table.get(topic)
+        result = await self._reader.read(
+            found,
+            after_seq=after_seq,
+            epoch=epoch,
+            limit=limit,
+            max_bytes=max_bytes,
+            wait_ms=wait_ms,
+            record_filter=record_filter,
+        )
+        if found.deleted:
+            raise TopicNotFound(f"topic {topic} was deleted", topic=topic)
+        return result
+
+    async def wait_seq(self, topic: str, seq: int, *, wait_s: float) -> int:
+        """Wait until `seq` is applied and visible, at most `wait_s`; the head then, below `seq` where time was up.
+
+        Raises:
+            InvalidName, TopicNotFound: there is none, or it was deleted meanwhile.
+        """
+        found = self._table.get(topic)
+        await found.wait_head(seq, self._engine.clock, wait_s)
+        if found.deleted:
+            raise TopicNotFound(f"topic {topic} was deleted", topic=topic)
+        return found.head_seq
+
+    async def batch_get_entries(self, topic: str, keys: Sequence[bytes], *, min_seq: int = 0) -> EntryPage:
+        return await self._entries.get(self._table.get(topic), keys, min_seq=min_seq)
+
+    def range_entries(
+        self, topic: str, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0
+    ) -> AsyncGenerator[RangePage, None]:
+        found = self._table.get(topic)
+        return self._entries.scan(found, key_prefix=key_prefix, after_key=after_key, limit=limit, min_seq=min_seq)
+
+    def verify_fold(self, topic: str) -> AsyncGenerator[VerifyProgress | FoldVerdict, None]:
+        return self._parts.folds.verify.run(self._table.get(topic))
+
+    async def settle_fold(self, topic: str, *, if_epoch: int = 0) -> FoldSettled:
+        self._check_open()
+        async with self._locks.hold(topic):
+            return await self._parts.folds.settle.run(self._get(topic, if_epoch))
+
+    # artifacts ---------------------------------------------------------------------------------------------------
+
+    def export_fold(self, topic: str, *, if_epoch: int = 0) -> AsyncGenerator[ArtifactProgress | FoldExported, None]:
+        return self._parts.folds.artifacts.exports.run(self._get(topic, if_epoch))
+
+    def import_fold(
+        self, topic: str, *, from_topic: str = "", artifact: str = "", if_epoch: int = 0
+    ) -> AsyncGenerator[ArtifactProgress | FoldImported, None]:
+        self._check_open()
+        check_name(from_topic or topic, "topic")
+        return self._parts.folds.artifacts.imports.run(
+            self._get(topic, if_epoch),
+            from_topic=from_topic or topic,
+            artifact=artifact,
+            hold=partial(self._locks.hold, topic),
+        )
+
+    async def list_artifacts(self, topic: str) -> list[Artifact]:
+        check_name(topic, "topic")
+        return await self._parts.folds.artifacts.list(topic)
+
+    @asynccontextmanager
+    async def follow(self) -> AsyncIterator[LocalFollow]:
+        follow = LocalFollow(self._table, self._reader, self._engine.traces.recent)
+        self._follows.add(follow)
+        try:
+            yield follow
+        finally:
+            self._follows.discard(follow)
+            follow.close()
+
+    # the past ----------------------------------------------------------------------------------------------------
+
+    async def find_seq(
+        self, topic: str, *, epoch: int = 0, commit_time_ms: int | None = None, source_time_ns: int | None = None
+    ) -> SeqFound:
+        found = self._get(topic, epoch)
+        if source_time_ns is not None:
+            return _there(found, await self._parts.history.find_seq.by_source_time(found, source_time_ns))
+        assert commit_time_ms is not None, "exactly one of the two"
+        return _there(found, await self._parts.history.find_seq.by_commit_time(found, commit_time_ms))
+
+    async def delete_records(
+        self, topic: str, *, epoch: int = 0, before_seq: int = 0, match: Match | None = None
+    ) -> DeleteResult:
+        self._check_open()
+        found = self._get(topic, epoch)
+        check_delete(before_seq, match, found.kind)
+        return await self._parts.history.deletes.delete(found, before_seq=before_seq, match=match)
+
+    def erase_topic(self, name: str, *, if_epoch: int = 0) -> AsyncGenerator[EraseProgress, None]:
+        self._check_open()
+        topic = self._table.get(name)
+        check_epoch(name, topic.id, if_epoch)
+        return self._parts.maintenance.erasures.ask(topic)
+
+    async def entry_at(
+        self, topic: str, key: bytes, *, at_seq: int | None = None, at_time_ms: int | None = None
+    ) -> EntryPage:
+        found = self._table.get(topic)
+        if at_seq is not None:
+            return _there(found, await self._parts.history.as_of.at_seq(found, key, at_seq))
+        assert at_time_ms is not None, "exactly one of the two"
+        return _there(found, await self._parts.history.as_of.at_time(found, key, at_time_ms))
+
+    def key_history(
+        self, topic: str, key: bytes, *, after_seq: int = 0, limit: int = 0, epoch: int = 0
+    ) -> AsyncGenerator[Batch | Gap, None]:
+        return self._parts.history.keys.read(self._get(topic, epoch), key, after_seq=after_seq, limit=limit)
+
+    async def plan_splits(self, topic: str, asked: PlanAsk, *, epoch: int = 0) -> SplitPlan:
+        return await self._parts.history.splits.plan(self._get(topic, epoch), asked)
+
+    def read_split(self, topic: str, asked: SplitRead, *, epoch: int) -> AsyncGenerator[SplitFrame, None]:
+        return self._parts.history.split_reads.read(self._get(topic, epoch), asked)
+
+    def _get(self, name: str, epoch: int) -> Topic:
+        """The topic of a name, of this epoch (0 = any)."""
+        topic = self._table.get(name)
+        check_epoch(name, topic.id, epoch)
+        return topic
+
+    # sources -----------------------------------------------------------------------------------------------------
+
+    async def put_source(self, definition: SourceDefinition) -> tuple[SourceInfo, bool]:
+        check_definition(definition)
+        self._check_open()
+        async with self._locks.hold("source " + definition.name), self._locks.hold(definition.topic):
+            known = self._sources.find(definition.name)
+            if known is not None:
+                if known.definition != definition:
+                    raise exists_otherwise(known.definition, definition)
+                return self._sources.info(known), False
+            topic = self._table.get(definition.topic)
+            check_takes_source(topic, definition)
+            topic.source = definition.name  # from here on appends of others are refused
+            await self._change_writer(topic, put_body(definition))
+            return self._sources.info(self._sources.get(definition.name)), True
+
+    async def get_source(self, name: str) -> SourceInfo:
+        return self._sources.info(self._sources.get(name))
+
+    async def list_sources(self) -> Sequence[SourceInfo]:
+        return await self.list_sources_page("", len(self._sources))
+
+    async def list_sources_page(self, after: str, limit: int) -> list[SourceInfo]:
+        """Up to `limit` sources in order of their names, above `after`."""
+        return [self._sources.info(self._sources.get(name)) for name in self._sources.names_after(after, limit)]
+
+    async def control_source(self, name: str, *, paused: bool | None = None, resync: bool = False) -> SourceInfo:
+        self._check_open()
+        async with self._locks.hold("source " + name):
+            source = self._sources.get(name)
+            known = source.orders
+            orders = SourceOrders(known.paused if paused is None else paused, known.resync_serial + resync)
+            if orders != known:
+                await self._change_writer(source.topic, orders_body(name, orders, source.stop))
+            return self._sources.info(source)
+
+    async def update_source(self, name: str, change: SourceChange) -> SourceInfo:
+        self._check_open()
+        async with self._locks.hold("source " + name):
+            source = self._sources.get(name)
+            definition = changed_source(source.definition, change)
+            check_definition(definition)
+            if definition != source.definition:
+                await self._change_writer(source.topic, update_body(definition))
+            return self._sources.info(source)
+
+    async def delete_source(self, name: str) -> None:
+        self._check_open()
+        async with self._locks.hold("source " + name):
+            topic = self._sources.get(name).topic
+            await self._change_writer(topic, {"change": "delete", "source": name})
+
+    async def acquire_lease(self, source: str, *, holder: str, lease_ms: int) -> Lease:
+        self._check_open()
+        async with self._locks.hold("source " + source):
+            found = self._sources.get(source)
+            fence = self._sources.next_fence(found, holder, lease_ms)
+            await self._change_writer(
+                found.topic,
+                {"change": "lease", "fence": fence, "holder": holder, "lease_ms": lease_ms, "source": source},
+            )
+            await self._settled(found)
+            return Lease(fence, self._sources.info(found))
+
+    async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> Renewal:
+        renewal = self._sources.renew(source, fence, report)
+        found = self._sources.get(source)
+        if stop_after(found, report) != found.stop and not self._closing:
+            async with self._locks.hold("source " + source):
+                found = self._sources.get(source)  # which may have been deleted, or leased anew, meanwhile
+                stop = stop_after(found, report)
+                if found.fence == fence and stop != found.stop:
+                    await self._change_writer(found.topic, orders_body(source, found.orders, stop))
+        return renewal
+
+    async def release_lease(self, source: str, *, fence: int) -> None:
+        self._sources.release(source, fence)
+
+    async def _change_writer(self, topic: Topic, body: dict[str, str | int]) -> None:
+        frame = control_body(FrameType.WRITER_CHANGE, topic.id, dict(body), ts_ms=self._stamp(topic))
+        await self._engine.control(frame, lambda _: change_writer(self._sources, topic, body), topic)
+
+    async def _settled(self, source: Source) -> None:
+        """Wait for the appends of older fences: the position told must mean that all before it is applied."""
+        ack = source.topic.writers.get(source.definition.name).ack
+        if ack is not None:
+            await asyncio.wait([ack])
+
+    # the shard ---------------------------------------------------------------------------------------------------
+
+    def status(self) -> StoreFigures:
+        """The shard's own figures."""
+        return self._parts.figures(self._table, self._sources, self._engine)
+
+    def measured(self) -> Measured:
+        """What metrics tell."""
+        return Measured(self.status(), self._engine.measures, sum(map(len, self._follows)))
+
+    def unserved_reason(self) -> str:
+        """Why not all is served; empty = it is."""
+        return unserved_reason(self._engine)
+
+    def stop_writes(self) -> None:
+        """Refuse writes from now on: the store is stopping."""
+        self._closing = True
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise NotReady("the store is stopping")
+
+    def _stamp(self, topic: Topic) -> int:
+        topic.last_ts_ms = max(topic.last_ts_ms, self._engine.clock.now_ms())
+        return topic.last_ts_ms
+
+
+def _there(topic: Topic, answer: T) -> T:
+    """An answer that was found in a topic, if that is still there."""
+    if topic.deleted:
+        raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name)
+    return answer

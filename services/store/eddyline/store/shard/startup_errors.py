@@ -1,0 +1,60 @@
+"""Why a store cannot start, in one line that names what to do.
+
+Threading: pure functions.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.errors import DataCorrupt, EddylineError, NewerFormat
+from eddyline.core.runtime.fs import Locked
+from eddyline.store.catalog.catalog import CatalogFailed
+from eddyline.store.fold.fold import FoldFailed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_TO_DO: Final = {
+    errno.EACCES: "give the user that the store runs as (uid {uid}) read and write access to it and all in it",
+    errno.EPERM: "give the user that the store runs as (uid {uid}) read and write access to it and all in it",
+    errno.EROFS: "its file system is read-only: mount it for writing (after an error of the disk: check the disk first)",
+    errno.ENOTDIR: "it, or something above it, is a file: name a directory",
+    errno.EISDIR: "a directory lies where a file is expected: move it out of the data directory",
+    errno.EEXIST: "a file lies where a directory is expected: name a directory of the store's own",
+    errno.ENOSPC: "make room on its file system; nothing of the store may be removed by hand",
+    errno.EDQUOT: "raise the quota; nothing of the store may be removed by hand",
+    errno.EIO: "the disk fails: check it, then restore the data directory from a copy if files are damaged",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the machine's limit of open files",
+    errno.ENOMEM: "give the store more memory",
+}
+
+
+def why_refused(error: Exception, data_dir: Path) -> str:
+    """One line about an error that a start ended with."""
+    if isinstance(error, Locked):
+        text = f"the data directory is in use: {error}: stop that one, or name another directory"
+    elif isinstance(error, NewerFormat):
+        text = f"{error.reason}: {error.message}: start the version that wrote it, or a later one. Nothing was changed"
+    elif isinstance(error, DataCorrupt) and "Nothing was changed" not in error.message:
+        text = (
+            f"{error.reason}: {error.message}. Nothing was cut or removed: keep the directory as it is, look at all of it "
+            f"with `eddyline fsck {data_dir}`, and restore it from a copy"
+        )
+    elif isinstance(error, EddylineError):
+        text = f"{error.reason}: {error.message}"
+    elif isinstance(error, OSError):
+        text = f"the data directory {data_dir} cannot be used: {error}{_to_do(error)}"
+    elif isinstance(error, FoldFailed | CatalogFailed):
+        text = f"the data directory {data_dir} cannot be used: {error}"
+    else:
+        text = str(error)
+    return " ".join(text.split())
+
+
+def _to_do(error: OSError) -> str:
+    known = _TO_DO.get(error.errno or 0)
+    return ": " + known.format(uid=os.geteuid()) if known is not None else ""

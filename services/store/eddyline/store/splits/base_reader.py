@@ -1,0 +1,173 @@
+"""Splits of a fold's base: its rows by number, from 0, as its file has them.
+
+A base is named by its seq and its generation: one that is made again at the same seq, after a delete, has other rows.
+I1: rows of a base are shown only while it is the topic's: the deleted seqs tell what of it was deleted since it was made
+only as long.
+Failure: a base that was replaced is HistoryGone, also where its file went while it was read.
+Threading: event loop; files are read and batches made on reader threads.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
+
+from eddyline.core.errors import DataCorrupt, HistoryGone, InvalidArgument
+from eddyline.store.log_io.pieces import unless_deleted
+from eddyline.store.splits.encoder import Shown, encoded
+from eddyline.store.splits.filter import may_hold, may_hold_of
+from eddyline.store.splits.model import ArrowMessage
+from eddyline.store.splits.scan import StoredMessage
+from eddyline.store.storage.layout import base_file
+from eddyline.store.storage.segment.reader import opened, read_footer, read_message
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+    from pathlib import Path
+
+    from eddyline.core.runtime.fs import Fs
+    from eddyline.store.catalog.catalog import BaseEntry
+    from eddyline.store.log.topic import Topic
+    from eddyline.store.splits.hidden_values import Withheld
+    from eddyline.store.splits.model import SplitItem, SplitScan
+    from eddyline.store.splits.scan import ScanPieces
+    from eddyline.store.splits.slots import SplitTurns
+    from eddyline.store.storage.layout import Layout
+    from eddyline.store.storage.segment.footer import BatchEntry, Footer
+
+T = TypeVar("T")
+
+
+class SplitBase:
+    """Reads the bases of any topic of a store."""
+
+    def __init__(self, *, fs: Fs, layout: Layout, pieces: ScanPieces, withheld: Withheld, turns: SplitTurns) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._pieces = pieces
+        self._withheld = withheld
+        self._turns = turns
+
+    async def footer(self, topic: Topic, base: BaseEntry) -> Footer:
+        """The footer of the topic's base, which has rows.
+
+        Raises:
+            HistoryGone: it is replaced. TopicNotFound, DataCorrupt.
+        """
+        return await self._run(topic, base, partial(read_footer, self._fs, self._path(topic, base)))
+
+    async def read(self, scan: SplitScan) -> AsyncGenerator[SplitItem, None]:
+        """The rows of a split.
+
+        Raises:
+            HistoryGone, InvalidArgument (rows that the base has not), TopicNotFound, FoldLost, DataCorrupt.
+        """
+        topic, split, split_filter = scan.topic, scan.split, scan.split_filter
+        base = base_of(topic, split.base_seq, split.base_generation)
+        if split.last >= base.rows:
+            raise InvalidArgument(
+                f"the base of topic {topic.name} has {base.rows} rows, the split ends at row {split.last}",
+                field="split.last",
+                last=split.last,
+                rows=base.rows,
+            )
+        footer = await self.footer(topic, base)
+        denied = not may_hold(footer, split_filter)
+        end = 0
+        for entry in footer.batches:
+            begin, end = end, end + entry.rows
+            start, stop = max(split.first - begin, 0), min(split.last + 1 - begin, entry.rows)
+            if start >= stop:
+                continue
+            if denied or not may_hold_of(entry, split_filter):
+                scan.tally.hidden += stop - start
+                continue
+            async with self._turns.job():
+                items = await self._items(scan, _Rows(base, entry, start, stop))
+            for item in items:
+                yield item
+
+    async def _items(self, scan: SplitScan, rows: _Rows) -> tuple[SplitItem, ...]:
+        topic, tally = scan.topic, scan.tally
+        base, entry, start, stop = rows
+        path = self._path(topic, base)
+        message = await self._run(topic, base, partial(_message, self._fs, path, entry))
+        stored = StoredMessage(message, entry, path)
+        untouched = (
+            scan.takes_all
+            and stop - start == entry.rows
+            and not topic.deleted_seqs.count(entry.first_seq, entry.last_seq)
+            and entry.first_seq > topic.floors.delete
+        )
+        if untouched:
+            tally.rows += entry.rows
+            passed = ArrowMessage(message, entry.checksum, entry.rows)
+            return (await self._pieces.run(partial(scan.packed, passed)),)
+        batch = await self._run(topic, base, stored.batch)
+        seqs = batch.slice(start, stop).seq_array()
+        gone = topic.deleted_seqs.mask_each(seqs)
+        parts = [Shown(batch, start, stop, gone if gone.any() else None)]
+        parts, withheld_count = await self._withheld.without(topic, parts, as_of_seq=scan.split.as_of_seq)
+        found = await self._run(topic, base, partial(encoded, parts, scan))
+        deleted_count = int(np.count_nonzero(gone)) + withheld_count
+        tally.rows += found.row_count
+        tally.deleted += deleted_count
+        tally.hidden += stop - start - deleted_count - found.row_count
+        return found.items
+
+    async def _run(self, topic: Topic, base: BaseEntry, job: Callable[[], T]) -> T:
+        """Run a job over a base, if it is the topic's still when it has ended."""
+        try:
+            with unless_deleted(topic):
+                done = await self._pieces.run(job)
+        except DataCorrupt:
+            if topic.base != base:
+                raise history_gone(topic) from None
+            raise
+        if topic.base != base and not topic.deleted:
+            raise history_gone(topic)
+        return done
+
+    def _path(self, topic: Topic, base: BaseEntry) -> Path:
+        return base_file(self._layout.topic_dir(topic.id), base.seq, base.generation)
+
+
+class _Rows(NamedTuple):
+    """Rows `start` to `stop`, exclusive, of a record batch of a base."""
+
+    base: BaseEntry
+    entry: BatchEntry
+    start: int
+    stop: int
+
+
+def base_of(topic: Topic, seq: int, generation: int) -> BaseEntry:
+    """The base of this seq and generation.
+
+    Raises:
+        HistoryGone: the topic has another one.
+    """
+    base = topic.base
+    if base is None or (base.seq, base.generation) != (seq, generation):
+        raise history_gone(topic)
+    return base
+
+
+def history_gone(topic: Topic) -> HistoryGone:
+    """Why a fold cannot be made for a point: a later base took the place of what it would be made of."""
+    earliest_seq = topic.base.seq if topic.base is not None else topic.head_seq
+    return HistoryGone(
+        f"topic {topic.name} answers for its whole fold from seq {earliest_seq} on: plan anew",
+        topic=topic.name,
+        earliestSeq=earliest_seq,
+    )
+
+
+def _message(fs: Fs, path: Path, entry: BatchEntry) -> bytes:
+    file = opened(fs, path)
+    try:
+        return read_message(file, path, entry)
+    finally:
+        file.close()

@@ -1,0 +1,161 @@
+"""One topic's log in pieces for a scan: a segment's record batch as its message, or a run of WAL frames, or of memory.
+
+Unlike `stored_log.py` it keeps nothing and shares nothing: a scan would only push hot batches out of the cache. Each step
+looks the next piece up anew, so that a log may be sealed, merged and trimmed between two steps.
+I1: a piece holds all that is stored of the seqs above the cursor and up to its `last_seq`. I2: a segment is held while a job
+reads it, also where its reader was cancelled meanwhile.
+Threading: event loop; files are read on the reader threads, one job at a time for each reader.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from eddyline.core.errors import DataCorrupt, TopicNotFound
+from eddyline.store.log_io.pieces import unless_deleted
+from eddyline.store.splits.filter import may_hold, may_hold_of
+from eddyline.store.storage.segment.batching import record_batches
+from eddyline.store.storage.segment.reader import decode_message
+from eddyline.store.storage.segment.writer import BYTES_MAX, ROWS_MAX
+from eddyline.store.write.engine import settled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from eddyline.core.records.batch import Batch
+    from eddyline.store.log.index import IndexEntry
+    from eddyline.store.log.segments import Segment
+    from eddyline.store.log.topic import Topic
+    from eddyline.store.log_io.files import LogFiles
+    from eddyline.store.runtime.workers import Worker
+    from eddyline.store.splits.model import SplitFilter
+    from eddyline.store.storage.segment.footer import BatchEntry, Footer
+
+T = TypeVar("T")
+
+FRAMES_AT_ONCE: Final = 2_048
+"""Frames of a job: of single appends, read and joined, some 60 ms of a thread."""
+
+
+class StoredMessage(NamedTuple):
+    """A record batch of a segment or base, verified, as it was written."""
+
+    message: bytes
+    entry: BatchEntry
+    path: Path
+
+    def batch(self) -> Batch:
+        """It, decoded. Raises: DataCorrupt."""
+        return decode_message(self.message, self.path, self.entry)
+
+
+class ScanPiece(NamedTuple):
+    """What is stored up to `last_seq`: a message, or batches; neither = the filter denies it by what it says of itself."""
+
+    last_seq: int
+    stored: StoredMessage | None = None
+    batches: tuple[Batch, ...] = ()
+
+
+class ScanPieces:
+    """Finds and reads the pieces of any topic of a store."""
+
+    def __init__(self, *, files: LogFiles, worker: Worker) -> None:
+        self._files = files
+        self._worker = worker
+
+    async def after(self, topic: Topic, seq: int, last_seq: int, split_filter: SplitFilter) -> ScanPiece | None:
+        """The first piece that holds a seq above `seq`, of those that begin at or below `last_seq`; None = there is none.
+
+        Raises:
+            DataCorrupt: it cannot be read, or is not what was written. TopicNotFound: it was deleted meanwhile.
+        """
+        while True:
+            segment = topic.segments.after(seq)
+            if segment is not None and segment.summary.first_seq <= last_seq:
+                with unless_deleted(topic):
+                    return await self._of_segment(segment, seq, last_seq, split_filter)
+            if topic.deleted:
+                raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name)
+            if topic.memory is not None:
+                return await self._of_memory(topic, seq, last_seq)
+            entries = frames_after(topic, seq, last_seq)
+            if not entries:
+                return None
+            try:
+                with unless_deleted(topic):
+                    batches = await self.run(partial(self._frames, topic.id, entries))
+            except DataCorrupt:
+                # Sealed, carried or trimmed while they were read: they are looked for anew.
+                if frames_after(topic, seq, last_seq) == entries:
+                    raise
+                continue
+            return ScanPiece(entries[-1].last_seq, batches=batches)
+
+    async def footer(self, segment: Segment) -> Footer:
+        """A segment's footer; the caller holds the segment.
+
+        Raises:
+            DataCorrupt.
+        """
+        footer = self._files.kept_footer(segment)
+        return footer if footer is not None else await self.run(partial(self._files.footer, segment))
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """Run a job on the reader threads. A cancelled caller waits for it: what the job reads stays till then."""
+        running = self._worker.submit(job)
+        await settled(running)
+        return running.result()
+
+    async def _of_segment(self, segment: Segment, seq: int, last_seq: int, split_filter: SplitFilter) -> ScanPiece:
+        if not may_hold_of(segment.summary, split_filter):
+            return ScanPiece(segment.summary.last_seq)
+        segment.hold()
+        try:
+            footer = await self.footer(segment)
+            if not may_hold(footer, split_filter):
+                return ScanPiece(segment.summary.last_seq)
+            entry = footer.batches[footer.batch_after(seq)]
+            if not may_hold_of(entry, split_filter) or entry.first_seq > last_seq:
+                return ScanPiece(entry.last_seq)
+            message = await self.run(partial(self._files.message, segment, entry))
+            return ScanPiece(entry.last_seq, StoredMessage(message, entry, segment.path))
+        finally:
+            segment.let_go()
+
+    async def _of_memory(self, topic: Topic, seq: int, last_seq: int) -> ScanPiece | None:
+        assert topic.memory is not None
+        found: list[Batch] = []
+        rows = size = 0
+        while len(found) < FRAMES_AT_ONCE and (batch := topic.memory.after(seq)) is not None:
+            rows, size = rows + batch.count, size + batch.nbytes
+            if batch.first_seq > last_seq or (found and (rows > ROWS_MAX or size > BYTES_MAX)):
+                break
+            found.append(batch)
+            seq = batch.last_seq
+        if not found:
+            return None
+        return ScanPiece(seq, batches=await self.run(partial(_joined, found)))
+
+    def _frames(self, topic_id: int, entries: Sequence[IndexEntry]) -> tuple[Batch, ...]:
+        return _joined([self._files.frame(topic_id, entry.location) for entry in entries])
+
+
+def frames_after(topic: Topic, seq: int, last_seq: int) -> list[IndexEntry]:
+    """The frames above `seq` that begin at or below `last_seq`, as many as make one record batch; at least one, if any."""
+    found: list[IndexEntry] = []
+    index = topic.index
+    start, rows, size = index.position_after(seq), 0, 0
+    for position in range(start, min(len(index), start + FRAMES_AT_ONCE)):
+        entry = index.entry(position)
+        rows, size = rows + entry.last_seq - entry.first_seq + 1, size + entry.location.length
+        if entry.first_seq > last_seq or (found and (rows > ROWS_MAX or size > BYTES_MAX)):
+            break
+        found.append(entry)
+    return found
+
+
+def _joined(batches: Sequence[Batch]) -> tuple[Batch, ...]:
+    return tuple(record_batches(batches, rows_max=ROWS_MAX, bytes_max=BYTES_MAX))

@@ -1,0 +1,1 @@
+"""Paths and identity of a data directory."""

@@ -1,0 +1,1 @@
+"""Immutable Arrow segment files."""

@@ -1,0 +1,323 @@
+"""The WAL's frame: bodies that know no place, sealing them where they go, and reading them back.
+
+A frame is valid only where it was written: its checksum is seeded with shard, file number and offset, so a copy of it, or
+what an old file left on the disk, is not one. The grammar is FORMAT.md's.
+
+I1: a sealed frame's length is a multiple of 8, and known before it is placed. I2: `parse` gives the frame that was
+sealed, or raises. I3: magic, `frame_len` and the place of the checksum hold for all versions to come, so that a frame of a
+later version is told from a torn one.
+Threading: pure functions over immutable buffers. A parsed batch lies in the buffer it was parsed from, and keeps it.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from xxhash import xxh3_64, xxh3_64_intdigest
+
+from eddyline.store.storage.wal.append_marks import AppendMark, BadMarks, decode_marks, encode_marks
+from eddyline.store.storage.wal.columns import COLUMN_FLAGS, BadColumns, decode_columns, encode_columns, padding
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from eddyline.core.records.batch import Batch
+    from eddyline.core.runtime.fs import Buffer
+
+__all__ = ["AppendMark", "BadFrame", "Frame", "FrameBody", "FrameType", "append_body", "control_body", "parse", "seal"]
+
+ControlBody: TypeAlias = dict[str, str | int]
+
+MAGIC: Final = b"EDYF"
+VERSION: Final = 1
+HEADER: Final = struct.Struct("<4sIBBHIQQqQ")
+CHECKSUM_BYTES: Final = 8
+FRAME_BYTES_MIN: Final = HEADER.size + CHECKSUM_BYTES
+FRAME_BYTES_MAX: Final = (1 << 31) - 8
+"""An append is at most one message (64 MiB) and its columns: far below. A larger length is no length of ours."""
+APPENDS: Final = 1 << 12
+CARRIED: Final = 1 << 13
+
+_PLACE: Final = struct.Struct("<HQQ")
+_CHECKSUM: Final = struct.Struct("<Q")
+
+assert HEADER.size == 48
+
+
+class FrameType(IntEnum):
+    """What a frame says. The numbers are on disk; 11 to 31 are reserved."""
+
+    APPEND = 1
+    TOPIC_CREATE = 2
+    TOPIC_DELETE = 3
+    CONFIG_UPDATE = 4
+    DELETE = 5
+    EVICT_WATERMARK = 6
+    HEAD_WATERMARK = 7
+    SEGMENT_CHANGE = 8
+    CHECKPOINT_MARK = 9
+    WRITER_CHANGE = 10
+
+
+class BadFrame(Exception):
+    """No frame of ours here. `verified` = its checksum holds: it was written so, by a later version or a defect; `newer` =
+    by a later version."""
+
+    def __init__(self, message: str, *, verified: bool = False, newer: bool = False) -> None:
+        super().__init__(message)
+        self.verified = verified or newer
+        self.newer = newer
+
+
+class FrameBody:
+    """A frame before it has a place; immutable. `length_bytes` is the whole frame's."""
+
+    __slots__ = ("count", "first_seq", "flags", "length_bytes", "parts", "topic_id", "ts_ms", "type")
+
+    def __init__(
+        self,
+        frame_type: FrameType,
+        *,
+        topic_id: int,
+        first_seq: int,
+        ts_ms: int,
+        count: int,
+        flags: int,
+        parts: Sequence[Buffer],
+        parts_bytes: int,
+    ) -> None:
+        assert parts_bytes % 8 == 0
+        assert parts_bytes <= FRAME_BYTES_MAX - FRAME_BYTES_MIN
+        self.type = frame_type
+        self.topic_id = topic_id
+        self.first_seq = first_seq
+        self.ts_ms = ts_ms
+        self.count = count
+        self.flags = flags
+        self.parts = parts
+        self.length_bytes = FRAME_BYTES_MIN + parts_bytes
+
+
+class Header(NamedTuple):
+    """The first 48 bytes of a verified frame."""
+
+    magic: bytes
+    frame_len: int
+    type: int
+    version: int
+    flags: int
+    count: int  # type: ignore[assignment]  # the format's word; nobody counts values in a header
+    topic_id: int
+    first_seq: int
+    ts_ms: int
+    synced_to: int
+
+
+class Frame(NamedTuple):
+    """A frame as it was read. `batch` with Append only, its records placed; `control` with the others, HeadWatermark not.
+
+    `marks` is empty where the frame holds one append with neither key nor writer, or nothing but such ones.
+    """
+
+    type: FrameType
+    topic_id: int
+    first_seq: int
+    ts_ms: int
+    count: int  # type: ignore[assignment]  # as in Header
+    flags: int
+    batch: Batch | None
+    marks: tuple[AppendMark, ...]
+    control: ControlBody | None
+    frame_len: int
+    synced_to: int
+
+
+def append_body(topic_id: int, batch: Batch, marks: Sequence[AppendMark] = ()) -> FrameBody:
+    """An Append of a placed batch: consecutive seqs, one time. `marks` tell the joined appends in order, or are empty
+    where none of them has a key or a writer."""
+    assert batch.seqs is None
+    assert batch.ts_ms_each is None
+    flags, parts, length = encode_columns(batch)
+    if marks:
+        assert sum(mark.count for mark in marks) == batch.count
+        section = encode_marks(marks)
+        flags |= APPENDS
+        parts.append(section)
+        length += len(section)
+    return FrameBody(
+        FrameType.APPEND,
+        topic_id=topic_id,
+        first_seq=batch.first_seq,
+        ts_ms=batch.ts_ms,
+        count=batch.count,
+        flags=flags,
+        parts=parts,
+        parts_bytes=length,
+    )
+
+
+def carried_body(topic_id: int, batch: Batch) -> FrameBody:
+    """The body of a frame of records that were in the log before, at their seqs and time, so that an old file is free of
+    them. Their keys and positions are known elsewhere and not repeated."""
+    body = append_body(topic_id, batch, ())
+    body.flags |= CARRIED
+    return body
+
+
+def control_body(
+    frame_type: FrameType, topic_id: int, body: Mapping[str, str | int] | None, *, first_seq: int = 0, ts_ms: int
+) -> FrameBody:
+    """A control frame; HeadWatermark alone has no body."""
+    assert frame_type is not FrameType.APPEND
+    assert (body is None) == (frame_type is FrameType.HEAD_WATERMARK)
+    encoded = b""
+    if body is not None:
+        encoded = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    pad = padding(len(encoded))
+    return FrameBody(
+        frame_type,
+        topic_id=topic_id,
+        first_seq=first_seq,
+        ts_ms=ts_ms,
+        count=len(encoded),
+        flags=0,
+        parts=(encoded, pad),
+        parts_bytes=len(encoded) + len(pad),
+    )
+
+
+def seal(body: FrameBody, *, shard: int, file_number: int, offset: int, synced_to: int) -> bytes:
+    """The frame's bytes for exactly this place: one copy of the parts, one pass of the checksum."""
+    return b"".join(sealed_parts(body, shard=shard, file_number=file_number, offset=offset, synced_to=synced_to))
+
+
+def sealed_parts(body: FrameBody, *, shard: int, file_number: int, offset: int, synced_to: int) -> tuple[Buffer, ...]:
+    """The same as buffers to be written one behind the other."""
+    header = HEADER.pack(
+        MAGIC,
+        body.length_bytes,
+        body.type,
+        VERSION,
+        body.flags,
+        body.count,
+        body.topic_id,
+        body.first_seq,
+        body.ts_ms,
+        synced_to,
+    )
+    digest = xxh3_64(header, seed=_seed(shard, file_number, offset))
+    for part in body.parts:
+        digest.update(part)
+    return header, *body.parts, _CHECKSUM.pack(digest.intdigest())
+
+
+def verify(buffer: memoryview, at: int, *, shard: int, file_number: int, offset: int) -> Header:
+    """The header of the frame at `at` in `buffer`, its checksum judged for its place.
+
+    Raises:
+        BadFrame: there is none.
+    """
+    if len(buffer) - at < FRAME_BYTES_MIN:
+        raise BadFrame("no room for a frame")
+    header = Header._make(HEADER.unpack_from(buffer, at))
+    if header.magic != MAGIC:
+        raise BadFrame("no frame's magic")
+    frame_len = header.frame_len
+    if frame_len % 8 or not FRAME_BYTES_MIN <= frame_len <= len(buffer) - at:
+        raise BadFrame("impossible length")
+    end = at + frame_len - CHECKSUM_BYTES
+    checksum = xxh3_64_intdigest(buffer[at:end], _seed(shard, file_number, offset))
+    if checksum != _CHECKSUM.unpack_from(buffer, end)[0]:
+        raise BadFrame("wrong checksum")
+    return header
+
+
+def parse(buffer: Buffer, at: int, *, shard: int, file_number: int, offset: int) -> Frame:
+    """The frame at `at` in `buffer`, which was written at `offset` of file `file_number`. Nothing is copied.
+
+    Raises:
+        BadFrame: there is none, or none that this version reads.
+    """
+    view = memoryview(buffer)
+    header = verify(view, at, shard=shard, file_number=file_number, offset=offset)
+    if header.version != VERSION:
+        raise BadFrame(f"frame version {header.version}, this version reads {VERSION}", newer=True)
+    if not FrameType.APPEND <= header.type <= FrameType.WRITER_CHANGE:
+        raise BadFrame(f"frame type {header.type} is of a later version", newer=True)
+    if header.synced_to > offset:
+        raise BadFrame("synced beyond itself", verified=True)
+    inside = view[at + HEADER.size : at + header.frame_len - CHECKSUM_BYTES]
+    if header.type == FrameType.APPEND:
+        return _append(header, inside)
+    return _control(header, inside)
+
+
+def _append(header: Header, inside: memoryview) -> Frame:
+    if header.flags & ~(COLUMN_FLAGS | APPENDS | CARRIED):
+        raise BadFrame(f"flags {header.flags:#06x} are of a later version", newer=True)
+    marks: tuple[AppendMark, ...] = ()
+    try:
+        batch, end = decode_columns(header.flags, header.count, inside, first_seq=header.first_seq, ts_ms=header.ts_ms)
+        if header.flags & APPENDS:
+            marks, size = decode_marks(inside[end:])
+            end += size
+    except (BadColumns, BadMarks) as error:
+        raise BadFrame(str(error), verified=True) from None
+    if end != len(inside):
+        raise BadFrame("bytes that belong to nothing", verified=True)
+    if marks and sum(mark.count for mark in marks) != header.count:
+        raise BadFrame("appends do not add up to the frame's records", verified=True)
+    return _frame(header, FrameType.APPEND, batch, marks, None)
+
+
+def _control(header: Header, inside: memoryview) -> Frame:
+    if header.flags:
+        raise BadFrame(f"flags {header.flags:#06x} are of a later version", newer=True)
+    if header.count + 7 & ~7 != len(inside):
+        raise BadFrame("the body does not fit the frame", verified=True)
+    frame_type, control = FrameType(header.type), None
+    if (header.count == 0) != (frame_type is FrameType.HEAD_WATERMARK):
+        raise BadFrame(f"a body where {frame_type.name} has none, or none where it has one", verified=True)
+    if header.count:
+        control = _decode_body(bytes(inside[: header.count]))
+    return _frame(header, frame_type, None, (), control)
+
+
+def _frame(
+    header: Header,
+    frame_type: FrameType,
+    batch: Batch | None,
+    marks: tuple[AppendMark, ...],
+    control: ControlBody | None,
+) -> Frame:
+    return Frame(
+        frame_type,
+        header.topic_id,
+        header.first_seq,
+        header.ts_ms,
+        header.count,
+        header.flags,
+        batch,
+        marks,
+        control,
+        header.frame_len,
+        header.synced_to,
+    )
+
+
+def _decode_body(encoded: bytes) -> ControlBody:
+    """The keys this version may know: those of text and whole numbers. Any other value is a later version's."""
+    try:
+        body = json.loads(encoded)
+    except ValueError:
+        raise BadFrame("the body is not JSON", verified=True) from None
+    if not isinstance(body, dict):
+        raise BadFrame("the body is not an object", verified=True)
+    return {key: value for key, value in body.items() if isinstance(value, (str, int))}
+
+
+def _seed(shard: int, file_number: int, offset: int) -> int:
+    return int(xxh3_64_intdigest(_PLACE.pack(shard, file_number, offset)))

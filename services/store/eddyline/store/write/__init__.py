@@ -1,0 +1,1 @@
+"""The append path: validate, admit, group commit, apply, publish."""

@@ -1,0 +1,440 @@
+"""The one door for writes: the commit order, and nothing else.
+
+    stage      judge, assign seqs                      (loop; refusals here are definite)
+    commit     group, write, fdatasync by class        (commit.Committer, writer thread)
+    apply      KV: one WriteBatch with its cursor      (apply.Applier, fold thread)
+    publish    index, head, keys, writers: visible     (loop)
+    ack        the caller's future                     (loop)
+
+I1: nothing is visible or acknowledged before its class is met and it is applied. I2: a topic's appends are staged in
+order of arrival, and published in that order. I3: a retry known by its key or position is answered, never repeated.
+Threading: everything here runs on the event loop and owns all state; no locks but one topic's gate, which keeps order
+while keys are read for `expected_versions`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from eddyline.core.errors import CommitUnknown, EddylineError, TopicNotFound
+from eddyline.core.model.topic import Kind
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.size import counted_total
+from eddyline.core.store_link.protocol import AppendResult
+from eddyline.core.telemetry.tracing import UNTRACED
+from eddyline.store.log.ack import new_ack
+from eddyline.store.log.idempotency_keys import KeyedAppend
+from eddyline.store.log.memory_log import MemoryLog
+from eddyline.store.log.topic import RESERVATION_SEQS
+from eddyline.store.measures import Measures
+from eddyline.store.storage.wal.columns import content_hash
+from eddyline.store.storage.wal.frame import AppendMark, FrameType, control_body
+from eddyline.store.write import deduplication as retries
+from eddyline.store.write import validation as staging
+from eddyline.store.write.fold_apply import Applier
+from eddyline.store.write.group_commit import (
+    STOPPED,
+    CommitFrame,
+    Committer,
+    StagedAppend,
+    StagedControl,
+)
+from eddyline.store.write.retained_quota import RetainedQuota
+from eddyline.store.write.staged import read_only, settle_frames
+from eddyline.store.write.traces import CommitTraces
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.core.telemetry.tracing import Tracer
+    from eddyline.store.fold.fold import Fold
+    from eddyline.store.log.ack import Ack
+    from eddyline.store.log.append import AppendRequest, WriterPosition
+    from eddyline.store.log.batch_cache import BatchCache
+    from eddyline.store.log.table import TopicTable
+    from eddyline.store.log.topic import Topic
+    from eddyline.store.runtime.age_clock import AgeClock
+    from eddyline.store.runtime.workers import Worker
+    from eddyline.store.storage.wal.frame import FrameBody
+    from eddyline.store.storage.wal.wal import Location, Wal
+    from eddyline.store.write.admission import WriteGate
+    from eddyline.store.write.group_commit import Erasure
+
+T = TypeVar("T")
+
+_NO_RECORDS: Final = Batch.from_rows([])
+
+
+class Engine:
+    """Stage, commit, apply, publish, ack; see the module's invariants."""
+
+    def __init__(
+        self,
+        *,
+        table: TopicTable,
+        wals: Sequence[Wal],
+        fold: Fold,
+        clock: Clock,
+        ages: AgeClock,
+        cache: BatchCache,
+        wal_workers: Sequence[Worker],
+        fold_worker: Worker,
+        gate: WriteGate,
+        retained_bytes_max: int = 0,
+        tracer: Tracer = UNTRACED,
+    ) -> None:
+        self.table = table
+        self.fold = fold
+        self.fold_worker = fold_worker
+        self.clock = clock
+        self._ages = ages
+        self._cache = cache
+        self.gate = gate
+        self._retained = RetainedQuota(retained_bytes_max, table=table, clock=clock)
+        self.appended_count = 0
+        self.measures = Measures()
+        self.traces = CommitTraces(tracer, clock)
+        self.on_published: Callable[[Topic], None] = _nothing
+        """Called with each topic whose log has grown: retention looks whether something is due."""
+        self.settle_floors: Callable[[Topic], Awaitable[None]] = _settled
+        """Awaited where room in a topic that refuses what is over its cap may come from what is too old."""
+        self.applier = Applier(
+            fold, fold_worker, clock, publish=self._publish, on_failure=self._fold_failed, measures=self.measures
+        )
+        self.committers = [
+            Committer(wal, worker, clock, hand_on=self._hand_on, pressure=self._pressure, measures=self.measures)
+            for wal, worker in zip(wals, wal_workers, strict=True)
+        ]
+
+    @property
+    def read_only_reason(self) -> str:
+        """Why only reads are served; empty = writes are too. A failure of any part is told before a stop of another."""
+        stopped = ""
+        for committer in self.committers:
+            if reason := committer.failed_reason:
+                if reason != STOPPED:
+                    return reason
+                stopped = STOPPED
+        return self.gate.failed_reason or stopped
+
+    async def drain(self) -> None:
+        """Wait until all that was staged is settled."""
+        for committer in self.committers:
+            await committer.drain()
+        await self.applier.drain()
+
+    def committer(self, topic_id: int) -> Committer:
+        """Whose log a topic's frames are in: by its id, modulo the WAL shards."""
+        return self.committers[topic_id % len(self.committers)]
+
+    def _pressure(self) -> float:
+        return self.gate.pressure(self.committers, self.applier)
+
+    # stage -------------------------------------------------------------------------------------------------------
+
+    async def stage(self, topic: Topic, request: AppendRequest) -> Ack:
+        """Stage an append; return when it has its place in the topic's order. The future is its acknowledgement.
+
+        Raises:
+            whatever `staging` refuses, Throttled, ApplyLag, ReadOnly, IdempotencyConflict: nothing was staged.
+        """
+        staging.check_request(topic, request)
+        settles = staging.may_get_room(topic)
+        if not request.expected_versions and not settles and not topic.is_gated:
+            return self._stage(topic, request)
+        async with topic.gate:
+            if settles:
+                await self.settle_floors(topic)
+            if not request.expected_versions:
+                return self._stage(topic, request)
+            return await self._stage_versioned(topic, request)
+
+    async def _stage_versioned(self, topic: Topic, request: AppendRequest) -> Ack:
+        """Read the keys off the loop, then judge them with all that is staged since, and stage, in one step."""
+        overlay = list(topic.unapplied)
+        topic.overlays.append(overlay)
+        try:
+            keys = [key for key, _ in request.expected_versions]
+            stored = await self.fold_worker.submit(lambda: self.fold.get(topic.id, keys))
+            known = self._known(topic, request)
+            if known is not None:
+                return known
+            staging.check_versions(request.expected_versions, stored, overlay)
+            return self._stage(topic, request)
+        finally:
+            # by identity: two overlays of equal batches are two overlays
+            topic.overlays[:] = [other for other in topic.overlays if other is not overlay]
+
+    def _stage(self, topic: Topic, request: AppendRequest) -> Ack:
+        known = self._known(topic, request)
+        if known is not None:
+            return known
+        self._check_open(topic, request)
+        staging.check_head(topic, request.expected_head_seq)
+        size = counted_total(request.batch)
+        staging.check_caps(topic, request.batch.count, size)
+        self._take_room(size)
+        ack = new_ack()
+        mark, writer = AppendMark(request.batch.count), request.writer
+        if request.idempotency_key:
+            key, digest = request.idempotency_key.encode(), content_hash(request.batch)
+            topic.keys.stage(key, digest, ack)
+            mark = mark._replace(idempotency_key=key, content_hash=digest)
+        if writer is not None:
+            mark = mark._replace(writer=writer.writer, fence=writer.fence, previous=writer.previous, new=writer.new)
+            topic.writers.stage(writer, ack)
+        first_seq = topic.staged_seq + 1
+        topic.staged_seq += request.batch.count
+        topic.staged_bytes += size
+        topic.hold(request.batch)
+        if topic.kind is Kind.KV and request.batch.count:
+            placed = request.batch.with_place(first_seq, 0)
+            topic.unapplied.append(placed)
+            for overlay in topic.overlays:
+                overlay.append(placed)
+        sync = self._reserve(topic)
+        staged = StagedAppend(
+            topic=topic,
+            batch=request.batch,
+            first_seq=first_seq,
+            record_bytes=size,
+            mark=mark,
+            ack=ack,
+            sync=sync,
+        )
+        if self.traces.is_on:
+            self.traces.staged(staged, request)
+        self.committer(topic.id).stage(staged)
+        return ack
+
+    def check_new(self, topic: Topic, request: AppendRequest) -> None:
+        """Judge an append to a topic that it would make, before it does.
+
+        Raises:
+            whatever `stage` would: the topic is not made then.
+        """
+        staging.check_new(topic, request)
+        self._check_room(topic)
+
+    def _known(self, topic: Topic, request: AppendRequest) -> Ack | None:
+        """The acknowledgement of an append that this one repeats, by key or by position."""
+        if request.writer is None and not request.idempotency_key:
+            return None
+        known = retries.find(topic, request, now_ms=self._ages.now_ms())
+        move = request.writer
+        if known is None or move is None or not known.raises_fence:
+            return known.ack if known is not None else None
+        return retries.repeated(self._raise_fence(topic, request, move), known.ack)
+
+    def _raise_fence(self, topic: Topic, request: AppendRequest, move: WriterPosition) -> Ack:
+        """Stage a larger fence for a writer that is where it wants to be: an append of no record, always fdatasynced."""
+        self._check_open(topic, request)
+        ack = new_ack()
+        topic.writers.stage(move, ack)
+        mark = AppendMark(0, writer=move.writer, fence=move.fence, previous=move.new, new=move.new)
+        self.committer(topic.id).stage(
+            StagedAppend(
+                topic=topic,
+                batch=_NO_RECORDS,
+                first_seq=topic.staged_seq + 1,
+                record_bytes=0,
+                mark=mark,
+                ack=ack,
+                sync=True,
+            )
+        )
+        return ack
+
+    def _check_open(self, topic: Topic, request: AppendRequest) -> None:
+        self._check_room(topic)
+        if topic.closing or topic.deleted:
+            raise TopicNotFound(f"no topic {topic.name}", topic=topic.name)
+        staging.check_author(topic, request)  # again: it may have got a source while this one waited at the gate
+
+    def _check_room(self, topic: Topic) -> None:
+        try:
+            if self.read_only_reason:
+                raise read_only(self.read_only_reason)
+            self.gate.check_append(topic, self.committer(topic.id), self.applier)
+        except EddylineError as refusal:
+            self.measures.refused[refusal.reason] += 1
+            raise
+
+    def _take_room(self, record_bytes: int) -> None:
+        try:
+            self._retained.take(record_bytes)
+        except EddylineError as refusal:
+            self.measures.refused[refusal.reason] += 1
+            raise
+
+    def _reserve(self, topic: Topic) -> bool:
+        """Reserve seqs ahead where half is used. True = the append waits for a fdatasync: of a reservation, or its own."""
+        if not topic.needs_reservation:
+            return True
+        if topic.staged_seq > topic.staged_reserved_seq - RESERVATION_SEQS // 2:
+            self.reserve(topic, topic.staged_seq + RESERVATION_SEQS)
+        return topic.staged_seq > topic.reserved_seq
+
+    def reserve(self, topic: Topic, bound: int) -> None:
+        """Log that acknowledged seqs go up to `bound` at most; a lower bound than before counts at once."""
+        topic.staged_reserved_seq = bound
+        self.table.reserved.add(topic)
+        topic.reserved_seq = min(topic.reserved_seq, bound)
+
+        def committed(_: Location) -> None:
+            topic.reserved_seq = bound
+
+        body = control_body(FrameType.HEAD_WATERMARK, topic.id, None, first_seq=bound, ts_ms=topic.last_ts_ms)
+        done = asyncio.get_running_loop().create_future()
+        self.committer(topic.id).stage(StagedControl(body, done=done, on_commit=committed, topic=topic))
+
+    async def control(
+        self,
+        body: FrameBody,
+        on_commit: Callable[[Location], None],
+        topic: Topic | None = None,
+        *,
+        sync: bool = True,
+        erase: Erasure | None = None,
+    ) -> None:
+        """Commit a control frame; return when it is fdatasynced (`sync`) and `on_commit` has run with its place.
+
+        Raises:
+            ReadOnly: refused. CommitUnknown: the disk failed under it.
+        """
+        await settled(self.stage_control(body, on_commit, topic, sync=sync, erase=erase))
+
+    def stage_control(
+        self,
+        body: FrameBody,
+        on_commit: Callable[[Location], None],
+        topic: Topic | None = None,
+        *,
+        sync: bool = True,
+        erase: Erasure | None = None,
+    ) -> asyncio.Future[None]:
+        """As `control`, but does not wait: the future is its acknowledgement.
+
+        Raises:
+            ReadOnly: refused.
+        """
+        if self.read_only_reason:
+            raise read_only(self.read_only_reason)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        control = StagedControl(body, done=done, on_commit=on_commit, topic=topic, sync=sync, erase=erase)
+        self.committer(body.topic_id).stage(control)
+        return done
+
+    # apply, publish, ack -----------------------------------------------------------------------------------------
+
+    def _hand_on(self, frames: Sequence[CommitFrame]) -> None:
+        """Frames whose class is met: LOG topics are published, KV topics go to the fold first."""
+        if self.traces.is_on:
+            self.traces.durable(frames)
+        for frame in frames:
+            if frame.topic is not None and frame.topic.kind is Kind.KV and _touches_fold(frame):
+                self.applier.add(frame)
+            else:
+                self._publish(frame)
+
+    def _publish(self, frame: CommitFrame) -> None:
+        if frame.control is not None:
+            frame.control.on_commit(frame.location)
+            if frame.topic is not None and not frame.topic.deleted:
+                self.table.dirty.add(frame.topic)
+            if not frame.control.done.done():
+                frame.control.done.set_result(None)
+            return
+        topic, batch = frame.topic, frame.batch
+        assert topic is not None
+        assert batch is not None
+        if batch.count:
+            self._keep(topic, batch, frame)
+            topic.head_seq = batch.last_seq
+            self.appended_count += batch.count
+            self.measures.appended_bytes += frame.record_bytes
+        self.table.dirty.add(topic)
+        topic.last_commit_s = self.clock.monotonic_s()
+        for append in frame.appends:
+            _remember(topic, append, frame.ts_ms)
+        if topic.kind is Kind.KV:
+            del topic.unapplied[: sum(1 for append in frame.appends if append.batch.count)]
+        for append in frame.appends:
+            if not append.ack.done():
+                append.ack.set_result(_result(topic, append, frame.ts_ms))
+        if self.traces.is_on:
+            self.traces.visible(topic, frame)
+        topic.moved()
+        self.on_published(topic)
+
+    def _keep(self, topic: Topic, batch: Batch, frame: CommitFrame) -> None:
+        """The records' place: in the index and the cache, or in memory alone."""
+        size = frame.record_bytes
+        topic.note_gaps(batch)
+        topic.record_bytes += size
+        if not topic.oldest_ts_ms:
+            topic.oldest_ts_ms = frame.ts_ms
+        if frame.is_written:
+            self.table.has_grown(topic)
+            topic.index.put(batch.first_seq, batch.last_seq, frame.location, ts_ms=frame.ts_ms, record_bytes=size)
+            joined = len(frame.appends) > 1  # which gives each of them the columns that any has
+            self._cache.add((topic.id, frame.location), batch, batch.nbytes if joined else frame.bytes)
+        else:
+            if topic.memory is None:
+                topic.memory = MemoryLog(self.gate.count_memory)
+            topic.memory.add(batch, size)
+
+    def _fold_failed(self, frames: Sequence[CommitFrame], error: Exception) -> None:
+        """The fold is broken: its frames stay in the log, unacknowledged, until a restart applies them."""
+        settle_frames(frames, self.fold_failed(error, "append"))
+
+    def fold_failed(self, error: Exception, what: str) -> CommitUnknown:
+        """The fold is broken, and takes nothing until a restart: what to tell of `what`, which the log has."""
+        self.gate.failed_reason = "FOLD_FAILED"
+        return CommitUnknown(
+            f"the fold failed; the {what} is in the log and is settled at the store's restart",
+            cause=type(error).__name__,
+        )
+
+
+async def settled(commit: asyncio.Future[T]) -> None:
+    """Await a commit under way; a cancelled caller waits for it too, so that what it locked stays locked till then."""
+    try:
+        await asyncio.shield(commit)
+    except asyncio.CancelledError:
+        while not commit.done():
+            try:
+                await asyncio.wait([commit])
+            except asyncio.CancelledError:
+                continue
+        raise
+
+
+def _touches_fold(frame: CommitFrame) -> bool:
+    return frame.control is None or frame.control.body.type in (FrameType.TOPIC_DELETE, FrameType.DELETE)
+
+
+def _nothing(topic: Topic) -> None:
+    """Nobody asks."""
+
+
+async def _settled(topic: Topic) -> None:
+    """Nothing is due."""
+
+
+def _remember(topic: Topic, append: StagedAppend, ts_ms: int) -> None:
+    """Keep what makes a retry of `append` known."""
+    mark = append.mark
+    if mark.has_key:
+        last_seq = append.first_seq + mark.count - 1
+        topic.keys.commit(mark.idempotency_key, KeyedAppend(mark.content_hash, append.first_seq, last_seq, ts_ms))
+    if mark.has_writer:
+        topic.writers.commit(mark.writer, mark.fence, mark.new, append.ack, now_ms=ts_ms)
+
+
+def _result(topic: Topic, append: StagedAppend, ts_ms: int) -> AppendResult:
+    if append.batch.count == 0:
+        return AppendResult(0, 0, topic.id, ts_ms)
+    return AppendResult(append.first_seq, append.first_seq + append.batch.count - 1, topic.id, ts_ms)

@@ -1,0 +1,179 @@
+"""Applying committed frames of KV topics to the fold, in order, in batches that span topics.
+
+A WriteBatch holds whole frames, as many as fit the bounds and never less than one: RocksDB's write holds the GIL for about
+1 µs an entry, so a batch stops the process for at most some milliseconds.
+
+I1: frames are published in the order they were added, each after the write that holds it. I2: where the fold stalls, or the
+process is short of descriptors or memory, nothing is published and the write is tried again, with growing pauses; where it
+fails for good nothing of it, and nothing behind it, is applied or acknowledged any more: a restart applies it, and would
+take it for applied behind a later one.
+Threading: event loop; writes run on the fold's one thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from eddyline.core.errors import DataCorrupt
+from eddyline.core.runtime.clock import sleep
+from eddyline.core.telemetry.names import fields
+from eddyline.store.fold.entries import entries_of
+from eddyline.store.fold.erase import erase_entries
+from eddyline.store.fold.fold import FoldFailed, FoldShort, FoldStalled, FoldWrite, WriterState
+from eddyline.store.storage.wal.frame import FrameType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.store.fold.fold import Fold
+    from eddyline.store.measures import Measures
+    from eddyline.store.runtime.workers import Worker
+    from eddyline.store.write.group_commit import CommitFrame
+
+logger = logging.getLogger(__name__)
+
+WRITE_ENTRIES_MAX: Final = 4096
+WRITE_BYTES_MAX: Final = 1 << 20
+STALL_PAUSE_S: Final = 0.01
+STALL_PAUSE_S_MAX: Final = 1.0
+
+
+class Applier:
+    """The queue between commit and fold; see the module's invariants."""
+
+    def __init__(
+        self,
+        fold: Fold,
+        worker: Worker,
+        clock: Clock,
+        *,
+        publish: Callable[[CommitFrame], None],
+        on_failure: Callable[[Sequence[CommitFrame], Exception], None],
+        measures: Measures,
+    ) -> None:
+        self._fold = fold
+        self._worker = worker
+        self._clock = clock
+        self._publish = publish
+        self._on_failure = on_failure
+        self._measures = measures
+        self._queue: deque[CommitFrame] = deque()
+        self._taken: list[CommitFrame] = []
+        """What is being written."""
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.lag_bytes = 0
+        self.lag_records = 0
+        self.stalled = False
+        self._failure: Exception | None = None
+
+    def add(self, frame: CommitFrame) -> None:
+        """Queue a committed frame; the engine bounds the lag before it stages."""
+        self._queue.append(frame)
+        self.lag_bytes += frame.bytes
+        self.lag_records += frame.record_count
+        self._idle.clear()
+        self._wake.set()
+
+    @property
+    def lag_s(self) -> float:
+        """Age of the oldest records that are committed and not in the fold; 0 = there are none."""
+        for frame in chain(self._taken, self._queue):
+            if frame.control is None:
+                return max(0, self._clock.now_ms() - frame.ts_ms) / 1000
+        return 0.0
+
+    async def drain(self) -> None:
+        """Wait until everything added is published or failed."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Apply until cancelled; whoever still waits then learns that the outcome is unknown."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._queue:
+                    self._taken = self._take()
+                    await self._apply(self._taken)
+                    self._taken = []
+                self._idle.set()
+        finally:
+            if waiting := [*self._taken, *self._queue]:
+                self._on_failure(waiting, FoldFailed("stopped"))
+
+    def _take(self) -> list[CommitFrame]:
+        taken = [self._queue.popleft()]
+        entries, size = taken[0].record_count, taken[0].bytes
+        while self._queue and taken[-1].control is None and self._queue[0].control is None:
+            following = self._queue[0]
+            entries, size = entries + following.record_count, size + following.bytes
+            if entries > WRITE_ENTRIES_MAX or size > WRITE_BYTES_MAX:
+                break
+            taken.append(self._queue.popleft())
+        return taken
+
+    async def _apply(self, frames: list[CommitFrame]) -> None:
+        pause_s, started_s = STALL_PAUSE_S, self._clock.monotonic_s()
+        while self._failure is None:
+            try:
+                await self._worker.submit(partial(apply_frames, self._fold, frames))
+                break
+            except FoldStalled:
+                self.stalled = True
+                await sleep(self._clock, pause_s)
+                pause_s = min(pause_s * 2, STALL_PAUSE_S_MAX)
+            except FoldShort as error:  # the next try opens the fold again, which is dear
+                self.stalled = True
+                logger.warning("fold_waits", extra=fields(error=str(error)))
+                await sleep(self._clock, STALL_PAUSE_S_MAX)
+            except (FoldFailed, DataCorrupt) as error:
+                self._failure = error
+                break
+        self.stalled = False
+        self._measures.apply_s.observe(self._clock.monotonic_s() - started_s)
+        self._release(frames)
+        if self._failure is not None:
+            self._on_failure(frames, self._failure)
+            return
+        for frame in frames:
+            self._publish(frame)
+
+    def _release(self, frames: Sequence[CommitFrame]) -> None:
+        for frame in frames:
+            self.lag_bytes -= frame.bytes
+            self.lag_records -= frame.record_count
+
+
+def apply_frames(fold: Fold, frames: Sequence[CommitFrame]) -> None:
+    """Write frames to the fold in one batch; a deletion, of a topic or of records, comes alone."""
+    first = frames[0]
+    if first.control is not None:
+        assert first.topic is not None
+        if first.control.body.type == FrameType.TOPIC_DELETE:
+            fold.delete_topic(first.topic.id)
+        elif first.control.erase is not None:
+            erase_entries(fold, first.topic.id, first.control.erase.match, first.control.erase.through_seq)
+        return
+    fold.apply([_fold_write(frame) for frame in frames])
+
+
+def _fold_write(frame: CommitFrame) -> FoldWrite:
+    topic, batch = frame.topic, frame.batch
+    assert topic is not None
+    assert batch is not None
+    writers = {
+        append.mark.writer: WriterState(append.mark.fence, append.mark.new)
+        for append in frame.appends
+        if append.mark.has_writer
+    }
+    if batch.count == 0:
+        return FoldWrite(topic.id, frame.appends[-1].first_seq - 1, [], list(writers.items()))
+    return FoldWrite(topic.id, batch.last_seq, entries_of(batch), list(writers.items()))

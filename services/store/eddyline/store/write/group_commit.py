@@ -1,0 +1,479 @@
+"""Group commit: what is staged becomes frames, the frames become durable, and only then are handed on.
+
+A lone append goes at once; while one group is with the disk the next gathers, and where enough has come it queues behind
+that one, so that the disk need not wait for the loop between them. Where the store is under pressure a group gathers for a
+window that grows with it, so that fewer, larger groups do the work. Appends of one topic in one group are
+joined into one frame that keeps each append's identity. Frames whose class is met by the write are handed on after it,
+all others after the fdatasync that covers them; appends of EPHEMERAL topics take their turn and are written nowhere.
+
+I1: frames of one topic are handed on in the order they were staged. I2: after a failure of the disk nothing is written
+any more: what was with the kernel is `CommitUnknown`, what was only staged is refused as `ReadOnly`.
+Threading: event loop; write and fdatasync run on the shard's one writer thread, which gets immutable buffers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from eddyline.core.errors import CommitUnknown
+from eddyline.core.model.topic import Durability
+from eddyline.core.records.batch import Batch
+from eddyline.store.storage.wal.frame import AppendMark, FrameBody, append_body
+from eddyline.store.storage.wal.wal import Location, Wal, WalFailed, reason_of
+from eddyline.store.write.staged import read_only, settle, settle_frames
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from eddyline.core.records.match import Match
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.core.telemetry.tracing import OpenSpan
+    from eddyline.store.log.ack import Ack
+    from eddyline.store.log.topic import Topic
+    from eddyline.store.measures import Measures
+    from eddyline.store.runtime.workers import Worker
+
+JOINED_BYTES_MAX: Final = 1 << 20
+JOINED_RECORDS_MAX: Final = 4096
+"""A joined frame's bounds: the format's. A single append may be larger."""
+JOINED_APPEND_BYTES_MAX: Final = 32 << 10
+"""Larger appends get frames of their own: joining copies every column, and saves only what a frame costs by itself (about
+10 µs), which is dear for small appends alone. `make bench ROWS=P1`: +20 % at 100 KB an append."""
+GROUP_BYTES_MAX: Final = 32 << 20
+"""One group's bytes: half a WAL file, and 0.1 s of a slow disk, so that no append waits longer behind others."""
+WINDOW_PRESSURE: Final = 0.4
+WINDOW_S_MIN: Final = 0.000_5
+WINDOW_S_MAX: Final = 0.010
+"""Above this pressure (0 to 1) a group gathers for a window, straight from the smallest at 0.4 to the largest at 1: 10 ms is
+what a slow fdatasync takes anyway, and ten times what a group of small appends costs beside its records."""
+AHEAD_BYTES_MIN: Final = 256 << 10
+"""Staged bytes with which a second group begins while one is with the disk. Fewer do better in one group, since
+each is a fdatasync more: from 90 KB on AppendStream lost a quarter of its rate (`tests/bench/README.md`)."""
+GROUPS_UNDER_WAY_MAX: Final = 2
+"""Together they have no more than `GROUP_BYTES_MAX`."""
+STOPPED: Final = "STOPPED"
+"""Why nothing is written once the committer has ended. After a drain nobody waited for it: that stop was clean."""
+
+
+class StagedAppend:
+    """An append that has its seqs: `first_seq` on, `batch.count` of them (none for a position alone).
+
+    `record_bytes` is what they count by the semantics, `bytes` what their columns take.
+    """
+
+    __slots__ = ("ack", "batch", "bytes", "first_seq", "mark", "record_bytes", "sync", "topic", "trace")
+
+    def __init__(
+        self,
+        *,
+        topic: Topic,
+        batch: Batch,
+        first_seq: int,
+        record_bytes: int,
+        mark: AppendMark,
+        ack: Ack,
+        sync: bool,
+    ) -> None:
+        self.topic = topic
+        self.batch = batch
+        self.bytes = batch.nbytes
+        self.record_bytes = record_bytes
+        self.first_seq = first_seq
+        self.mark = mark
+        self.ack = ack
+        self.sync = sync
+        self.trace: OpenSpan | None = None
+
+
+class Erasure(NamedTuple):
+    """What a delete takes out of a fold: entries that match and were written at or below `through_seq`."""
+
+    match: Match
+    through_seq: int
+
+
+class StagedControl:
+    """A frame that is no append: fdatasynced, unless it only carries old records (`sync` False).
+
+    `on_commit` gets its place, on the loop, when it is committed; `done` resolves after it.
+    """
+
+    __slots__ = ("body", "done", "erase", "on_commit", "sync", "topic")
+
+    def __init__(
+        self,
+        body: FrameBody,
+        *,
+        done: asyncio.Future[None],
+        on_commit: Callable[[Location], None],
+        topic: Topic | None = None,
+        sync: bool = True,
+        erase: Erasure | None = None,
+    ) -> None:
+        self.body = body
+        self.done = done
+        self.on_commit = on_commit
+        self.topic = topic
+        self.sync = sync
+        self.erase = erase
+
+
+class CommitFrame:
+    """A frame on its way: one topic's joined appends, or one control."""
+
+    __slots__ = (
+        "appends",
+        "batch",
+        "bytes",
+        "control",
+        "location",
+        "record_bytes",
+        "record_count",
+        "sync",
+        "topic",
+        "ts_ms",
+    )
+
+    def __init__(self, topic: Topic | None, control: StagedControl | None) -> None:
+        self.topic = topic
+        self.control = control
+        self.appends: list[StagedAppend] = []
+        self.batch: Batch | None = None
+        self.bytes = 0
+        self.record_count = 0
+        self.record_bytes = 0
+        self.ts_ms = 0
+        self.sync = control is not None and control.sync
+        self.location = Location(0, 0, 0)
+
+    @property
+    def is_written(self) -> bool:
+        """False = an EPHEMERAL topic's appends: they are in memory alone."""
+        return self.control is not None or self.topic is None or not self.topic.is_ephemeral
+
+
+class _Step(NamedTuple):
+    """A part of a group: frames that are handed on once `done`.
+
+    A group's first step writes all of it, its second one syncs what waits for that; where nothing of it is written there is
+    one step, which is done at once and takes its turn."""
+
+    frames: list[CommitFrame]
+    done: asyncio.Future[float]
+    is_written: bool
+    is_first: bool
+    is_last: bool
+    bytes: int
+    begun_s: float
+
+
+class Committer:
+    """The shard's group commit; see the module's invariants."""
+
+    def __init__(
+        self,
+        wal: Wal,
+        worker: Worker,
+        clock: Clock,
+        *,
+        hand_on: Callable[[Sequence[CommitFrame]], None],
+        pressure: Callable[[], float],
+        measures: Measures,
+    ) -> None:
+        self.wal = wal
+        self._worker = worker
+        self._clock = clock
+        self._hand_on = hand_on
+        self._pressure = pressure
+        self._measures = measures
+        self._staged: list[StagedAppend | StagedControl] = []
+        self._is_due = False
+        self._gathers = False
+        self._broken: asyncio.Future[None] | None = None
+        """While it runs: what ends it."""
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._between = asyncio.Event()
+        self._between.set()
+        self._holds = 0
+        self._under_way: deque[_Step] = deque()
+        self._taken: list[CommitFrame] = []
+        """Those of a group that has no place yet."""
+        self._groups = 0
+        """How many of them are under way."""
+        self._bytes = 0
+        """Of the records in them."""
+        self._was_written = True
+        """Whether the write of the group at hand began."""
+        self.staged_bytes = 0
+        self.failed_reason = ""
+        self.spare_wanted = asyncio.Event()
+
+    @property
+    def staged_count(self) -> int:
+        """Appends and controls that wait for a group."""
+        return len(self._staged)
+
+    def stage(self, item: StagedAppend | StagedControl) -> None:
+        """Put it behind all that is staged."""
+        self._staged.append(item)
+        if isinstance(item, StagedAppend):
+            self.staged_bytes += item.bytes
+        self._idle.clear()
+        if self._may_begin():
+            self._schedule()
+
+    async def drain(self) -> None:
+        """Wait until nothing is staged or under way."""
+        await self._idle.wait()
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Let the groups under way end, and begin none while this is open: what is staged waits."""
+        self._holds += 1
+        try:
+            await self._between.wait()
+            yield
+        finally:
+            self._holds -= 1
+            self._schedule()
+
+    async def run(self) -> None:
+        """Commit group after group, until cancelled; whoever still waits then gets CommitUnknown or ReadOnly."""
+        self._broken = asyncio.get_running_loop().create_future()
+        self._schedule()
+        try:
+            await self._broken
+        finally:
+            self._broken = None
+            self._between.set()
+            for step in self._under_way:
+                step.done.cancel()  # what the worker has not begun it leaves
+            frames = [*(frame for step in self._under_way for frame in step.frames), *self._taken]
+            self._fail(self.failed_reason or STOPPED, RuntimeError("stopped"), frames)
+
+    def _schedule(self) -> None:
+        """Have a turn once what is ready now has run: appends of one moment go in one group."""
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _gathered(self) -> None:
+        """The window is over: what is there goes."""
+        self._gathers = False
+        self._turn(is_gathered=True)
+
+    def _turn(self, *, is_gathered: bool = False) -> None:
+        """Begin groups, and hand on those that are done. A call and not a task: each task is a turn of the loop more."""
+        self._is_due = False
+        if self._broken is None or self._broken.done():
+            return
+        try:
+            self._take_turn(is_gathered)
+        except BaseException as error:
+            self._broken.set_exception(error)
+
+    def _take_turn(self, is_gathered: bool) -> None:
+        ended = self._count_ended()
+        window_s = 0.0 if self._gathers or is_gathered else self._window_s()
+        if window_s:
+            self._gathers = True
+            self._clock.call_later(window_s, self._gathered)
+        if self._gathers or self.wal.failed:
+            self._end(ended)
+            ended = 0
+        while not self._gathers and self._may_begin():
+            self._begin()
+        self._end(ended)  # behind the next one's begin: the disk is not kept waiting
+        if not self._groups:
+            self._between.set()
+            if not self._staged:
+                self._idle.set()
+
+    def _may_begin(self) -> bool:
+        if not self._staged or self._holds:
+            return False
+        if not self._groups:
+            return True
+        fits = self._groups < GROUPS_UNDER_WAY_MAX and self._bytes + self.staged_bytes <= GROUP_BYTES_MAX
+        return fits and self.staged_bytes >= AHEAD_BYTES_MIN
+
+    def _window_s(self) -> float:
+        """For how long the next group gathers: not at all where there is no pressure, or a lone append, however large."""
+        if self._groups or len(self._staged) < 2:
+            return 0.0
+        pressure = self._pressure()
+        if pressure <= WINDOW_PRESSURE:
+            return 0.0
+        share = (min(pressure, 1.0) - WINDOW_PRESSURE) / (1.0 - WINDOW_PRESSURE)
+        return WINDOW_S_MIN + share * (WINDOW_S_MAX - WINDOW_S_MIN)
+
+    def _begin(self) -> None:
+        """Give a group its places, and hand it to the worker."""
+        begun_s = self._clock.monotonic_s()
+        self._taken = frames = self._take_group()
+        self._measures.group_frames.observe(len(frames))
+        written = [frame for frame in frames if frame.is_written]
+        group = self.wal.place([self._body(frame) for frame in written])
+        for frame, location in zip(written, group.locations, strict=True):
+            frame.location = location
+        for frame in frames:
+            if not frame.is_written:
+                self._body(frame)
+        self._groups += 1
+        self._between.clear()
+        now, synced = [frame for frame in frames if not frame.sync], [frame for frame in frames if frame.sync]
+        if not group.pieces:
+            done: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+            done.set_result(0.0)
+            self._add(frames, done, begun_s, is_written=False)
+        elif not now:
+            self._add(synced, self._submit(partial(self.wal.write, group, sync=True)), begun_s)
+        else:
+            self._add(now, self._submit(partial(self.wal.write, group)), begun_s, is_last=not synced)
+            if synced:
+                self._add(synced, self._submit(self.wal.sync), begun_s, is_first=False)
+        self._taken = []
+
+    def _submit(self, job: Callable[[], None]) -> asyncio.Future[float]:
+        """Do it on the writer's thread; the seconds that it took there."""
+
+        def timed() -> float:
+            began_s = self._clock.monotonic_s()
+            job()
+            return self._clock.monotonic_s() - began_s
+
+        return self._worker.submit(timed)
+
+    def _add(
+        self,
+        frames: list[CommitFrame],
+        done: asyncio.Future[float],
+        begun_s: float,
+        *,
+        is_written: bool = True,
+        is_first: bool = True,
+        is_last: bool = True,
+    ) -> None:
+        size = sum([frame.bytes for frame in frames])
+        self._bytes += size
+        self._under_way.append(_Step(frames, done, is_written, is_first, is_last, size, begun_s))
+        done.add_done_callback(self._told)
+
+    def _told(self, done: asyncio.Future[float]) -> None:
+        if not done.cancelled():
+            done.exception()  # looked at by `_end`, or, where the committer was stopped, by nobody
+        self._turn()
+
+    def _count_ended(self) -> int:
+        """How many steps are done, the first ones; their groups count no more."""
+        ended = 0
+        for step in self._under_way:
+            if not step.done.done():
+                break
+            ended += 1
+            self._groups -= step.is_last
+            self._bytes -= step.bytes
+        return ended
+
+    def _end(self, count: int) -> None:
+        """Hand on the first steps, in their order, or fail them."""
+        for _ in range(count):
+            step = self._under_way[0]
+            if step.is_first:
+                self._was_written = True
+            try:
+                took_s = step.done.result()
+                if self.failed_reason and not step.is_written:
+                    raise WalFailed("what is before it in the log was not written")
+            except (OSError, WalFailed) as error:
+                if step.is_first and isinstance(error, WalFailed):
+                    self._was_written = False  # the group before it failed
+                self._fail(reason_of(error), error, step.frames, were_written=self._was_written)
+            else:
+                self._hand_on(step.frames)
+                if step.is_written:
+                    self._measures.sync_s.observe(took_s)
+                if step.is_last:
+                    self._measures.commit_s.observe(self._clock.monotonic_s() - step.begun_s)
+            self._under_way.popleft()
+            if step.is_last and not self.wal.spare_ready:
+                self.spare_wanted.set()
+
+    async def sync(self) -> None:
+        """Fdatasync what is written and not yet synced."""
+        if self.failed_reason or not self.wal.unsynced_bytes:
+            return
+        try:
+            await self._worker.submit(self.wal.sync)
+        except (OSError, WalFailed) as error:
+            self._fail(reason_of(error), error, ())
+
+    def _take_group(self) -> list[CommitFrame]:
+        """Frames for the next group: as staged, appends of one topic joined, bounded in bytes."""
+        frames: list[CommitFrame] = []
+        open_frames: dict[int, CommitFrame] = {}
+        synced_topics: set[int] = set()
+        group_bytes = taken = 0
+        for item in self._staged:
+            if frames and group_bytes >= GROUP_BYTES_MAX:
+                break
+            taken += 1
+            if isinstance(item, StagedControl):
+                if item.topic is not None:
+                    open_frames.pop(item.topic.id, None)
+                frames.append(CommitFrame(item.topic, item))
+                continue
+            topic, size, count = item.topic, item.bytes, item.batch.count
+            self.staged_bytes -= size
+            group_bytes += size
+            frame = open_frames.get(topic.id)
+            if (
+                frame is None
+                or max(size, frame.appends[-1].bytes) > JOINED_APPEND_BYTES_MAX
+                or frame.bytes + size > JOINED_BYTES_MAX
+                or frame.record_count + count > JOINED_RECORDS_MAX
+            ):
+                frame = CommitFrame(topic, None)
+                frames.append(frame)
+                open_frames[topic.id] = frame
+            frame.appends.append(item)
+            frame.bytes += size
+            frame.record_count += count
+            frame.record_bytes += item.record_bytes
+            if item.sync or topic.config.durability is Durability.FSYNC:
+                synced_topics.add(topic.id)
+        del self._staged[:taken]
+        for frame in frames:
+            if frame.topic is not None and frame.topic.id in synced_topics:
+                frame.sync = True
+        return frames
+
+    def _body(self, frame: CommitFrame) -> FrameBody:
+        """The frame's body; its batch gets its place and time."""
+        if frame.control is not None:
+            return frame.control.body
+        topic, appends = frame.topic, frame.appends
+        assert topic is not None
+        frame.ts_ms = topic.last_ts_ms = max(topic.last_ts_ms, self._clock.now_ms())
+        joined = appends[0].batch if len(appends) == 1 else Batch.concat([a.batch for a in appends])
+        frame.batch = joined.with_place(appends[0].first_seq, frame.ts_ms)
+        marked = any(a.mark.has_key or a.mark.has_writer for a in appends)
+        return append_body(topic.id, frame.batch, tuple(a.mark for a in appends) if marked else ())
+
+    def _fail(self, reason: str, error: Exception, frames: Sequence[CommitFrame], *, were_written: bool = True) -> None:
+        """Turn read-only; settle everything that waits."""
+        self.failed_reason = reason
+        if were_written:
+            unknown = "the disk failed while these bytes were with it; the outcome is settled at the store's restart"
+            settle_frames(frames, CommitUnknown(unknown, cause=type(error).__name__))
+        else:
+            settle_frames(frames, read_only(reason))
+        for item in self._staged:
+            settle(item.ack if isinstance(item, StagedAppend) else item.done, read_only(reason))
+        self._staged.clear()
+        self.staged_bytes = 0

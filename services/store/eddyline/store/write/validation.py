@@ -1,0 +1,213 @@
+"""Judging an append before it gets its seqs: op and key rules, keys known, positions, heads, versions.
+
+Everything here raises before a seq is assigned, so every refusal is definite. Pure: no waiting, no I/O.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eddyline.core.errors import (
+    EpochMismatch,
+    FoldLost,
+    HeadMismatch,
+    InvalidArgument,
+    InvalidOp,
+    KeyRequired,
+    NotKv,
+    RecordTooLarge,
+    TopicFull,
+    TopicHasSource,
+    VersionMismatch,
+)
+from eddyline.core.model.topic import Discard, Kind, check_name
+from eddyline.core.records.record import POSITION_BYTES_MAX, Op, effective_version
+from eddyline.core.records.size import counted_total
+from eddyline.core.records.validation import has_empty_cell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from eddyline.core.records.batch import Batch
+    from eddyline.core.records.record import Record
+    from eddyline.store.log.append import AppendRequest
+    from eddyline.store.log.topic import Topic
+
+_KV_OPS = frozenset((Op.PUT, Op.DELETE, Op.PURGE))
+_SOURCE_OPS = _KV_OPS | {Op.GAP}
+_LOG_SOURCE_OPS = frozenset((Op.APPEND, Op.GAP))
+
+
+def check_request(topic: Topic, request: AppendRequest) -> None:
+    """Judge what needs no state but the topic's identity.
+
+    Raises:
+        EpochMismatch, TopicHasSource, InvalidArgument, InvalidOp, KeyRequired, NotKv, FoldLost.
+    """
+    check_epoch(topic.name, topic.id, request.epoch)
+    check_author(topic, request)
+    if request.expected_versions:
+        if topic.kind is not Kind.KV:
+            raise NotKv(f"topic {topic.name} has no fold, so no versions to expect", topic=topic.name)
+        check_fold(topic)
+    writer = request.writer
+    if writer is not None:
+        check_name(writer.writer, "writer")
+        if max(len(writer.previous), len(writer.new)) > POSITION_BYTES_MAX:
+            raise InvalidArgument(
+                f"a position has at most {POSITION_BYTES_MAX} bytes",
+                field="writer",
+                positionBytesMax=POSITION_BYTES_MAX,
+            )
+        if not writer.new:
+            raise InvalidArgument("a writer's new position is missing", field="writer.new")
+        if request.source and not writer.fence:
+            raise InvalidArgument("the fence of the caller's lease is missing", field="fence")
+    if request.batch.count == 0 and not request.source:
+        raise InvalidArgument("an append needs at least one record", field="batch")
+    check_ops(topic.kind, request.batch, source=request.source)
+
+
+def check_new(topic: Topic, request: AppendRequest) -> None:
+    """Judge all of an append to a topic that it would make: `topic` is what that would be, with id 0.
+
+    Raises:
+        what the append would be refused with, by its request or by an empty topic's state.
+    """
+    check_request(topic, request)
+    check_versions(request.expected_versions, [None] * len(request.expected_versions), ())
+    check_head(topic, request.expected_head_seq)
+    check_caps(topic, request.batch.count, counted_total(request.batch))
+    if request.writer is not None:
+        topic.writers.check(request.writer, leased=False)
+
+
+def check_epoch(name: str, epoch: int, expected: int) -> None:
+    """Raises EpochMismatch where one is expected and it is not the topic's; `epoch` 0 = there is no such topic."""
+    if expected and expected != epoch:
+        found = f"topic {name} has epoch {epoch}" if epoch else f"there is no topic {name}"
+        raise EpochMismatch(
+            f"{found}, the request says epoch {expected}", topic=name, epoch=epoch, expectedEpoch=expected
+        )
+
+
+def check_fold(topic: Topic) -> None:
+    """Raises FoldLost where the topic's fold is."""
+    if topic.fold_lost:
+        raise FoldLost(
+            f"the fold of topic {topic.name} is damaged, and its base and log do not give it again", topic=topic.name
+        )
+
+
+def check_author(topic: Topic, request: AppendRequest) -> None:
+    """Raises TopicHasSource where the topic is its source's alone."""
+    if topic.source and not request.source:
+        raise TopicHasSource(
+            f"topic {topic.name} is written by its source {topic.source} alone", topic=topic.name, source=topic.source
+        )
+
+
+def check_ops(kind: Kind, batch: Batch, *, source: bool) -> None:
+    """Judge ops and keys by the topic's kind.
+
+    Raises:
+        InvalidOp: an op that the topic or the caller does not take.
+        KeyRequired: a record of a KV topic without key, or with an empty one, which no read of a fold can name.
+    """
+    if batch.count == 0:
+        return
+    if kind is Kind.LOG:
+        if batch.ops is not None and not (source and set(bytes(batch.ops)) <= _LOG_SOURCE_OPS):
+            raise InvalidOp("records of a LOG topic have op APPEND", field="op")
+        return
+    allowed = _SOURCE_OPS if source else _KV_OPS
+    found = {Op.APPEND} if batch.ops is None else set(bytes(batch.ops))
+    if not found <= allowed:
+        named = ", ".join(sorted(Op(op).name for op in found - allowed))
+        raise InvalidOp(f"records of a KV topic have op PUT, DELETE or PURGE, not {named}", field="op", ops=named)
+    if Op.GAP in found:
+        ops = batch.ops_array()
+        keyed = batch.select((ops != Op.GAP).nonzero()[0])
+        if keyed.count == 0:
+            return
+        batch = keyed
+    if batch.key is None or batch.key.validity is not None or has_empty_cell(batch.key):
+        raise KeyRequired("every record of a KV topic has a key of 1 byte at least", field="key")
+
+
+def check_head(topic: Topic, expected_head_seq: int | None) -> None:
+    """Raises HeadMismatch where the staged head is another one."""
+    if expected_head_seq is not None and expected_head_seq != topic.staged_seq:
+        raise HeadMismatch(
+            f"the head of topic {topic.name} is {topic.staged_seq}, not {expected_head_seq}",
+            topic=topic.name,
+            headSeq=topic.staged_seq,
+            expectedHeadSeq=expected_head_seq,
+        )
+
+
+def may_get_room(topic: Topic) -> bool:
+    """True = the topic refuses what is over its cap, and has records that become too old by themselves."""
+    return topic.config.discard is Discard.REJECT and topic.config.ttl_ms > 0
+
+
+def check_caps(topic: Topic, record_count: int, record_bytes: int) -> None:
+    """Judge an append by the topic's caps.
+
+    Raises:
+        RecordTooLarge: it is larger than a cap by itself, for good. TopicFull: the topic refuses what does not fit.
+    """
+    config = topic.config
+    if not config.cap_records and not config.cap_bytes:
+        return
+    for cap, size, what in (
+        (config.cap_records, record_count, "records"),
+        (config.cap_bytes, record_bytes, "bytes"),
+    ):
+        if cap and size > cap:
+            raise RecordTooLarge(
+                f"the append has {size} {what}, the topic's cap is {cap}: it can never hold it",
+                field="batch",
+                capRecords=config.cap_records,
+                capBytes=config.cap_bytes,
+            )
+    if config.discard is not Discard.REJECT:
+        return
+    over_records = config.cap_records and topic.staged_count + record_count > config.cap_records
+    over_bytes = config.cap_bytes and topic.staged_bytes + record_bytes > config.cap_bytes
+    if over_records or over_bytes:
+        raise TopicFull(
+            f"topic {topic.name} is full and discards nothing: {topic.staged_count} records, {topic.staged_bytes} bytes",
+            topic=topic.name,
+            capRecords=config.cap_records,
+            capBytes=config.cap_bytes,
+            headSeq=topic.staged_seq,
+            earliestSeq=topic.earliest_seq,
+        )
+
+
+def check_versions(
+    expected: Sequence[tuple[bytes, bytes]], stored: Sequence[Record | None], staged: Iterable[Batch]
+) -> None:
+    """Judge `expected_versions` against the fold's entries and all batches staged since they were read, in order.
+
+    Raises:
+        VersionMismatch: with the first key that differs and its version.
+    """
+    versions = {
+        key: b"" if entry is None else effective_version(entry.version, entry.seq)
+        for (key, _), entry in zip(expected, stored, strict=True)
+    }
+    for batch in staged:
+        for record in batch.to_rows():
+            if record.key is not None and record.key in versions:
+                live = record.op == Op.PUT
+                versions[record.key] = effective_version(record.version, record.seq) if live else b""
+    for key, version in expected:
+        if versions[key] != version:
+            raise VersionMismatch(
+                f"key {key[:64]!r} {'is not live' if not versions[key] else 'has another version'}",
+                key=key.hex(),
+                version=versions[key].hex(),
+                expectedVersion=version.hex(),
+            )

@@ -1,0 +1,149 @@
+"""A local fold through the command: followed, and read where there is no cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eddyline.cli.command import Context
+from eddyline.cli.commands.data.edge_follow import Steps
+from eddyline.cli.errors import CommandError
+from eddyline.cli.main import parse
+from eddyline.cli.terminal.output import Output
+from eddyline.client.local_fold.file import write_base
+from eddyline.client.local_fold.follow import FoldStep
+from eddyline.client.local_fold.frame import Place, Scope
+from eddyline.client.local_fold.local_fold import open_fold
+from eddyline.core.records.fold_entry import encode_entry
+from eddyline.core.records.record import Op, Record
+from eddyline.core.runtime.clock import SystemHost
+from eddyline.core.runtime.fs import RealFs
+from tests.support.command_line import main
+from tests.support.manual_clock import ManualClock, pass_time_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from eddyline.cli.terminal.output import OutputFormat
+
+AS_OF_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    made = tmp_path / "t.fold"
+    keys = (b"co", b"co.uk", b"com", b"\xff")
+    entries = [(key, encode_entry(Record(seq, 5, 0, Op.PUT, key, b"v%d" % seq))) for seq, key in enumerate(keys, 1)]
+    write_base(RealFs(), made, Scope("routes"), Place(7, 9, AS_OF_MS), entries=entries, snapshot_ms=1).close()
+    return made
+
+
+async def run(*words: str, clock: ManualClock | None = None, output_format: OutputFormat = "json") -> tuple[int, str]:
+    stream = io.StringIO()
+    arguments = parse(["edge", *words, "-o", output_format])
+    context = Context(Output(output_format, stream=stream), {}, clock or ManualClock(), SystemHost(), random.Random(1))
+    return await arguments.run(arguments, context), stream.getvalue()
+
+
+async def test_values_are_read_without_a_cluster(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = await run("get", "--file", str(path), "co.uk")
+    assert (code, json.loads(said)["data"], json.loads(said)["seq"]) == (0, "v2", 2)
+    assert await run("get", "--file", str(path), "co", "no", output_format="text") == (1, "co  v1\n")
+    assert "KEY_NOT_FOUND: 'no'" in capsys.readouterr().err
+
+
+async def test_raw_value_has_no_line_end(path: Path) -> None:
+    assert await run("get", "--file", str(path), "co", "--raw", output_format="text") == (0, "v1")
+
+
+async def test_keys_are_listed_in_byte_order(path: Path) -> None:
+    assert await run("range", "--file", str(path), output_format="text") == (0, "co\nco.uk\ncom\n0xff\n")
+    _, text = await run(
+        "range", "--file", str(path), "co", "--after", "co", "--limit", "1", "--values", output_format="text"
+    )
+    assert text == "co.uk  v2\n"
+
+
+async def test_state_says_how_old_it_is(path: Path) -> None:
+    clock = ManualClock(AS_OF_MS + 90_000)
+    _, said = await run("state", "--file", str(path), clock=clock)
+    state = json.loads(said)
+    assert state.pop("file_bytes") > 100
+    assert state == {"topic": "routes", "epoch": 7, "seq": 9, "entry_count": 4, "as_of_ms": AS_OF_MS, "deleted": False}
+    _, text = await run("state", "--file", str(path), clock=clock, output_format="text")
+    assert "routes at 9: 4 live keys; level with the cluster as of 2023-11-14 22:13:20.000, 90 s ago" in text
+
+
+async def test_following_waits_for_a_cluster_and_says_so_once(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    clock = ManualClock()
+    async with asyncio.TaskGroup() as group:
+        words = ("follow", "routes", "--file", str(path), "--cluster", "127.0.0.1:9")
+        following = group.create_task(run(*words, clock=clock, output_format="text"))
+        for _ in range(30):
+            passing = group.create_task(clock.pass_time(1.0))
+            await pass_time_until(passing, clock, 0.1)
+        assert not following.done()
+        following.cancel()
+    assert capsys.readouterr().err.count("reconnecting") == 1
+    assert (await run("get", "--file", str(path), "co"))[0] == 0
+
+
+async def test_what_cannot_be_read_is_said_in_a_line(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="no such file"):
+        await run("get", "--file", str(tmp_path / "none"), "k")
+    async with open_fold(path, "routes"):
+        with pytest.raises(CommandError, match=r"t\.fold\.lock is held by process"):
+            await run("follow", "routes", "--file", str(path), "--cluster", "127.0.0.1:9")
+    with pytest.raises(CommandError, match="none"):
+        await run("follow", "routes", "--file", str(tmp_path / "none" / "f"), "--cluster", "127.0.0.1:9")
+
+
+def test_a_damaged_file_ends_the_command_with_its_reason(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+    assert main(["edge", "range", "--file", str(path)]) == 1
+    said = capsys.readouterr().err
+    assert f"DATA_CORRUPT: {path}, offset" in said
+    assert "--rebuild" in said
+    assert main(["edge", "follow", "routes", "--file", str(path), "--cluster", "127.0.0.1:9"]) == 1
+    assert "begin anew from the cluster with --rebuild" in capsys.readouterr().err
+
+
+def test_a_file_of_somebody_else_is_not_offered_to_be_made_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = tmp_path / "notes.txt"
+    theirs.write_text("mine, and nobody's fold")
+    follow = ["edge", "follow", "routes", "--file", str(theirs), "--cluster", "127.0.0.1:9"]
+    for words in (["edge", "state", "--file", str(theirs)], follow, [*follow, "--rebuild"]):
+        assert main(words) == 1
+        said = capsys.readouterr().err
+        assert "not a local fold's file" in said
+        assert "give another --file" in said
+        assert "rebuild" not in said
+    assert theirs.read_text() == "mine, and nobody's fold"
+
+
+def test_a_bound_that_is_too_small_says_which_options_help(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["edge", "follow", "routes", "--file", str(path), "--memory", "100", "--cluster", "127.0.0.1:9"]
+    assert main(words) == 1
+    said = capsys.readouterr().err
+    assert "MEMORY_FULL" in said
+    assert "--memory" in said
+    assert "in a moment" not in said
+
+
+async def test_a_topic_that_stays_away_is_said_once(path: Path) -> None:
+    stream = io.StringIO()
+    context = Context(Output("json", stream=stream), {}, ManualClock(), SystemHost(), random.Random(1))
+    async with open_fold(path, "routes") as fold:
+        steps = Steps(fold, context)
+        for step in (FoldStep.DELETED, FoldStep.DELETED, FoldStep.LEVEL, FoldStep.DELETED):
+            steps.say(step)
+    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["deleted", "level", "deleted"]

@@ -1,0 +1,87 @@
+"""Records as JSON objects, the way in: what was printed comes back, and what is wrong is named."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from eddyline.cli.errors import CommandError
+from eddyline.cli.terminal.json_record import record_from_json
+from eddyline.cli.terminal.output import record_fields
+from eddyline.core.records.record import MetaEntry, Op, Record
+
+
+def test_record_that_was_printed_comes_back() -> None:
+    printed = Record(
+        3,
+        5,
+        op=Op.DELETE,
+        key=b"\xff",
+        data=b"\xfe",
+        tag="t",
+        node="n",
+        meta=(MetaEntry("m", b"v"), MetaEntry("b", b"\xff")),
+        version=b"\x01",
+    )
+    fields = {**record_fields(printed), "topic": "t", "in_snapshot": False}
+    assert record_from_json(json.dumps(fields).encode(), Record()) == printed._replace(seq=0, ts_ms=0, version=b"")
+
+
+def test_what_is_left_out_is_the_templates() -> None:
+    template = Record(op=Op.PUT, key=b"k", tag="t")
+    assert record_from_json(b'{"data":""}', template) == template._replace(data=b"")
+
+
+def test_meta_may_be_an_object() -> None:
+    record = record_from_json('{"meta": {"a": "b", "c": "ü"}}'.encode(), Record())
+    assert record.meta == (MetaEntry("a", b"b"), MetaEntry("c", "ü".encode()))
+
+
+def test_names_of_meta_are_the_users_where_it_is_an_object() -> None:
+    record = record_from_json(b'{"meta": {"sum": "1", "sum_base64": "?"}}', Record())
+    assert record.meta == (MetaEntry("sum", b"1"), MetaEntry("sum_base64", b"?"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16", "utf-32-be", "latin-1"])
+def test_what_is_not_utf8_is_refused(encoding: str) -> None:
+    with pytest.raises(CommandError, match="not a JSON record"):
+        record_from_json('{"data": "ü"}'.encode(encoding), Record())
+
+
+def test_a_byte_order_mark_is_passed_over() -> None:
+    assert record_from_json('{"data": "ü"}'.encode("utf-8-sig"), Record()) == Record(data="ü".encode())
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("", "Expecting value"),
+        ("[]", "not an object"),
+        ("{", "Expecting property name"),
+        ('{"key":1}', "key is not a string"),
+        ('{"data":{}}', "data is not a string; JSON data goes in as a string"),
+        ('{"tag":1}', "tag is not a string"),
+        ('{"op":"NONE"}', "op 'NONE' is none of APPEND, PUT, DELETE, PURGE"),
+        ('{"data_base64":"?"}', "data_base64 is not base64"),
+        ('{"data":"a","data_base64":"YQ=="}', "data and data_base64 are both there"),
+        ('{"meta":[1]}', "an entry of meta is"),
+        ('{"meta":"x"}', "meta is neither"),
+        ('{"meta":{"a":1}}', "a is not a string"),
+        ('{"dta":"x","ky":"y"}', "unknown field 'dta', 'ky'"),
+        ('{"gap":"EVICTED"}', "a gap"),
+        ('{"event":"caught_up"}', "an event"),
+        ("[" * 100_000, "maximum recursion depth exceeded"),
+        *(
+            (f'{{"{field}":{value}}}', "has half a surrogate pair")
+            for field in ("key", "data", "tag", "node", "meta")
+            for value in (
+                ('"\\ud800"',) if field != "meta" else ('{"\\ud800":"x"}', '{"x":"\\ud800"}', '[{"name":"\\ud800"}]')
+            )
+        ),
+    ],
+)
+def test_what_is_no_record_is_refused_in_words(line: str, said: str) -> None:
+    with pytest.raises(CommandError) as caught:
+        record_from_json(line.encode(), Record())
+    assert said in caught.value.message

@@ -1,0 +1,115 @@
+"""Requests whose rows are cut out: message and rows together are what protobuf parses of the whole."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from eddyline.core.codec.row_split import APART_BYTES_MIN, FIELDS_MAX, append_records_request, append_stream_request
+from eddyline.v1 import log_pb2, types_pb2
+
+LONG = types_pb2.RecordBatch(records=[types_pb2.Record(data=bytes(APART_BYTES_MIN))])
+ROWS = [LONG, types_pb2.RecordBatch(records=[types_pb2.Record(key=b"k")] * 3), types_pb2.RecordBatch()]
+COLUMNS = types_pb2.ColumnarBatch(count=1)
+EXPECTED = [log_pb2.ExpectedVersion(key=b"k")]
+
+appends = st.sampled_from(
+    [
+        log_pb2.AppendBatch(rows=LONG),
+        log_pb2.AppendBatch(rows=ROWS[1], idempotency_key="é", expected_head_seq=7),
+        log_pb2.AppendBatch(rows=ROWS[2], expected_versions=EXPECTED * 2),
+        log_pb2.AppendBatch(columns=COLUMNS),
+        log_pb2.AppendBatch(writer=types_pb2.WriterPosition(writer="w", new=b"1")),
+    ]
+)
+requests = st.sampled_from(
+    [
+        log_pb2.AppendRecordsRequest(topic="t", rows=LONG),
+        log_pb2.AppendRecordsRequest(rows=ROWS[1], epoch=3, expected_versions=EXPECTED),
+        log_pb2.AppendRecordsRequest(topic="é", columns=COLUMNS),
+        log_pb2.AppendRecordsRequest(create=log_pb2.CreateIfMissing()),
+    ]
+)
+
+
+def check_records(data: bytes) -> bool:
+    """Whether the rows were cut out; the parts are the whole in any case."""
+    try:
+        whole = log_pb2.AppendRecordsRequest.FromString(data)
+    except DecodeError:
+        with pytest.raises(DecodeError):
+            message, rows = append_records_request(data)
+            types_pb2.RecordBatch.FromString(rows or b"")
+        return False
+    message, rows = append_records_request(data)
+    if rows is not None:
+        assert message.WhichOneof("batch") is None
+        message.rows.MergeFromString(rows)
+        message.rows.SetInParent()
+    assert message == whole
+    return rows is not None
+
+
+def check_stream(data: bytes) -> bool:
+    try:
+        whole = log_pb2.AppendStreamRequest.FromString(data)
+    except DecodeError:
+        with pytest.raises(DecodeError):
+            message, rows = append_stream_request(data)
+            types_pb2.RecordBatch.FromString(rows or b"")
+        return False
+    message, rows = append_stream_request(data)
+    if rows is not None:
+        assert message.append.WhichOneof("batch") is None
+        message.append.rows.MergeFromString(rows)
+        message.append.rows.SetInParent()
+    assert message == whole
+    return rows is not None
+
+
+def mutated(data: bytes, rnd: random.Random) -> bytes:
+    """Changed near its ends, where the fields' tags and lengths are."""
+    changed = bytearray(data)
+    for _ in range(rnd.randrange(3)):
+        at = rnd.choice([rnd.randrange(12), -1 - rnd.randrange(12)])
+        changed[at] = rnd.choice([rnd.randrange(256), changed[at] ^ 1])
+    return bytes(changed)
+
+
+@given(st.lists(requests, min_size=1, max_size=3), st.randoms(use_true_random=False))
+def test_a_request_in_parts_is_the_whole(parts: list[log_pb2.AppendRecordsRequest], rnd: random.Random) -> None:
+    data = b"".join(part.SerializeToString() for part in parts)
+    check_records(data)
+    if len(data) > APART_BYTES_MIN:
+        check_records(mutated(data, rnd))
+
+
+@given(st.lists(appends, min_size=1, max_size=3), st.randoms(use_true_random=False))
+@example([log_pb2.AppendBatch(rows=LONG, idempotency_key="k")], random.Random(1))
+def test_a_step_in_parts_is_the_whole(parts: list[log_pb2.AppendBatch], rnd: random.Random) -> None:
+    append = b"".join(part.SerializeToString() for part in parts)
+    step = log_pb2.AppendStreamRequest(append=log_pb2.AppendBatch.FromString(append)).SerializeToString()
+    check_stream(step)
+    if len(step) > APART_BYTES_MIN:
+        check_stream(mutated(step, rnd))
+        check_stream(step + log_pb2.AppendStreamRequest(start=log_pb2.AppendStart(topic="t")).SerializeToString())
+
+
+def test_rows_are_cut_out_and_merged_where_they_come_twice() -> None:
+    request = log_pb2.AppendRecordsRequest(topic="t", rows=LONG, epoch=4).SerializeToString()
+    assert check_records(request)
+    assert check_records(request + request)
+    assert check_stream(log_pb2.AppendStreamRequest(append=log_pb2.AppendBatch(rows=LONG)).SerializeToString())
+
+
+def test_what_gains_nothing_or_has_both_forms_is_parsed_whole() -> None:
+    short = log_pb2.AppendRecordsRequest(topic="t", rows=ROWS[1]).SerializeToString()
+    both = log_pb2.AppendRecordsRequest(rows=LONG).SerializeToString()
+    columns = log_pb2.AppendRecordsRequest(columns=COLUMNS).SerializeToString()
+    many = log_pb2.AppendRecordsRequest(rows=LONG, expected_versions=EXPECTED * FIELDS_MAX).SerializeToString()
+    for data in (short, both + columns, columns + both, many, b""):
+        assert not check_records(data)

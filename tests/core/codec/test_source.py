@@ -1,0 +1,54 @@
+"""A source as its users see it: places of positions of every format, lag, states of newer versions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from eddyline.core.codec.source import Place, place_of, source_to_pb, status_to_pb
+from eddyline.core.model.source import SourceDefinition, SourceDetail, SourceInfo, SourceOrders, SourceReport
+from eddyline.ingest.copy.position import Position
+from eddyline.v1 import source_pb2
+
+AT_7 = Position(5, 7).encode()
+INFO = SourceInfo(SourceDefinition("s", "t", "b"), AT_7, 3, "h", 400, SourceReport("LIVE", "", 9, 2), 10, 8, epoch=4)
+
+
+def test_places_are_those_of_ingests_positions() -> None:
+    assert place_of(b"") is None
+    timed = Position(5, 7, resync_serial=3, time_ns=9)
+    plain, asked = Position(5, 7), Position(5, 7, resync_serial=3)
+    for position in (plain, asked, timed, Position(-1, (1 << 64) - 1).after_changes()):
+        assert place_of(position.encode()) == Place(position.revision, position.resync_serial)
+    for unreadable in (b"\x09" + AT_7[1:], AT_7[:-1], b"\x01"):
+        assert place_of(unreadable) is None
+
+
+def test_lag_is_of_the_position_and_of_the_other_stream_where_that_is_not_its_own() -> None:
+    source = source_to_pb(INFO)
+    assert (source.position_revision, source.last_revision, source.lag, source.epoch) == (7, 9, 2, 4)
+    behind = source_to_pb(replace(INFO, report=SourceReport("LIVE", "", 3, 0)))
+    assert (behind.last_revision, behind.lag) == (7, 0)
+    other = source_to_pb(replace(INFO, report=SourceReport("CURSOR_AHEAD", "rolled back", 9, 4)))
+    assert (other.last_revision, other.lag, other.reason) == (4, 4, "rolled back")
+
+
+def test_a_resync_is_pending_until_the_position_has_its_serial() -> None:
+    asked = SourceOrders(resync_serial=1)
+    done = Position(5, 7, resync_serial=1).encode()
+    assert source_to_pb(replace(INFO, orders=asked)).resync_pending
+    assert not source_to_pb(replace(INFO, orders=asked, position=done)).resync_pending
+    assert not source_to_pb(replace(INFO, orders=asked, position=b"")).resync_pending
+
+
+def test_details_are_there_where_they_were_reported() -> None:
+    assert not source_to_pb(INFO).HasField("detail")
+    told = replace(INFO, report=replace(INFO.report, detail=SourceDetail(warnings=("careful",))), gap_count=2, gap_ms=3)
+    source = source_to_pb(told)
+    assert (list(source.detail.warnings), source.gap_count, source.gap_ms) == (["careful"], 2, 3)
+
+
+@pytest.mark.parametrize("state", ["", "FROM_THE_FUTURE"])
+def test_unknown_states_are_unspecified(state: str) -> None:
+    assert status_to_pb(state) == source_pb2.SOURCE_STATUS_UNSPECIFIED

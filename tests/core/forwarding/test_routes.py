@@ -1,0 +1,89 @@
+"""The table of shards: every call of the contract is in it, and what it says of a request is what the request names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eddyline.core.auth.rules import RULES
+from eddyline.core.codec.row_split import RowsApart
+from eddyline.core.forwarding.routes import (
+    APPEND_CALLS,
+    ENTRY_CALLS,
+    FOLD_SERVICE,
+    LOG_SERVICE,
+    READ_CALLS,
+    ROUTES,
+    TOPIC_CALLS,
+    TOPIC_SERVICE,
+    Place,
+    methods_of,
+    source_of,
+    topic_of,
+)
+from eddyline.v1 import apply_pb2, log_pb2, topic_pb2
+from tests.support.access import methods
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+METHODS = methods()
+
+
+def parsed(path: str, request: Message) -> object:
+    return RowsApart(request) if path in methods_of(LOG_SERVICE, APPEND_CALLS) else request
+
+
+def naming(path: str) -> Message:
+    """A request of a call that names the topic `t` and the source `s` wherever it can."""
+    request = METHODS[path].request()
+    match request:
+        case topic_pb2.CreateTopicRequest():
+            request.topic.name = "t"
+        case log_pb2.AppendStreamRequest():
+            request.start.topic = "t"
+        case apply_pb2.PutSourceRequest():
+            request.definition.name, request.definition.topic = "s", "t"
+        case apply_pb2.FollowTopicsRequest():
+            request.add.topic = "t"
+        case _:
+            for field, value in (("topic", "t"), ("from_topic", "u"), ("source", "s")):
+                if field in request.DESCRIPTOR.fields_by_name:
+                    setattr(request, field, value)
+    return request
+
+
+def test_every_call_of_the_contract_has_a_place_and_every_place_is_of_a_call() -> None:
+    assert set(ROUTES) == set(METHODS)
+    assert set(ROUTES) <= set(RULES)
+
+
+def test_lists_of_calls_that_roles_take_are_of_the_contract() -> None:
+    taken = methods_of(TOPIC_SERVICE, TOPIC_CALLS) | methods_of(LOG_SERVICE, (*APPEND_CALLS, *READ_CALLS))
+    assert taken | methods_of(FOLD_SERVICE, ENTRY_CALLS) <= set(METHODS)
+    assert methods_of(TOPIC_SERVICE, TOPIC_CALLS) == {path for path in METHODS if "/eddyline.v1.TopicService/" in path}
+
+
+@pytest.mark.parametrize("path", sorted(METHODS))
+def test_a_place_by_topic_or_source_is_named_by_every_request(path: str) -> None:
+    place, request = ROUTES[path], parsed(path, naming(path))
+    assert topic_of(path, request) == ("t" if place in (Place.TOPIC, Place.NEW_SOURCE, Place.EACH) else None)
+    assert source_of(path, request) == ("s" if place in (Place.SOURCE, Place.NEW_SOURCE) else None)
+
+
+@pytest.mark.parametrize("path", sorted(METHODS))
+def test_calls_whose_request_names_a_topic_or_source_of_a_store_are_not_answered_by_whoever_is_asked(path: str) -> None:
+    service = path.split("/")[1].removeprefix("eddyline.v1.")
+    if service not in ("TopicService", "LogService", "FoldService", "SegmentService", "ApplyService"):
+        return
+    fields = METHODS[path].request.DESCRIPTOR.fields_by_name
+    names_one = bool({"topic", "source", "definition", "start"} & set(fields)) or path.endswith("FollowTopics")
+    assert names_one is (ROUTES[path] not in (Place.HERE, Place.ALL))
+
+
+def test_a_step_that_names_nothing_has_no_topic() -> None:
+    append = RowsApart(log_pb2.AppendStreamRequest(append=log_pb2.AppendBatch()))
+    assert topic_of(f"/{LOG_SERVICE}/AppendStream", append) is None
+    grant = apply_pb2.FollowTopicsRequest(credit_bytes=1)
+    assert topic_of("/eddyline.v1.ApplyService/FollowTopics", grant) is None

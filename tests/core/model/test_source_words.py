@@ -1,0 +1,30 @@
+"""Sources' definitions in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eddyline.core.model.source import SourceDefinition
+from eddyline.core.model.source_words import changes_text, definition_text, differences, is_updatable, shown
+
+PLAIN = SourceDefinition("s", "t", "b", key_prefixes=(b"prod.", b"\xff"))
+
+
+def test_a_change_names_what_was_and_what_is() -> None:
+    after = replace(PLAIN, on_expired="STOP", dead_letter_topic="misfits")
+    assert changes_text(PLAIN, after) == "on_expired RESYNC -> STOP, dead_letter_topic none -> misfits"
+    assert changes_text(PLAIN, PLAIN) == ""
+
+
+def test_prefixes_are_shown_as_keys_are_and_cut() -> None:
+    (found,) = differences(PLAIN, replace(PLAIN, key_prefixes=()))
+    assert found == ("key_prefixes", "prod., 0xff", "none")
+    assert len(shown("x" * 1_000)) == 301
+    assert definition_text(PLAIN) == (
+        "topic t, bucket b, key_prefixes prod., 0xff, on_expired RESYNC, on_recreated STOP"
+    )
+
+
+def test_what_is_settled_is_not_updatable() -> None:
+    assert is_updatable(PLAIN, replace(PLAIN, on_recreated="RESYNC"))
+    assert not is_updatable(PLAIN, replace(PLAIN, on_recreated="RESYNC", subjects=("a",)))

@@ -1,0 +1,110 @@
+"""A file that is looked at: whatever is put in its place is seen, whenever that happens."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eddyline.core.runtime.watched_file import FileTooLarge, WatchedFile, WatchedFiles
+from tests.support.certificates import replace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def watched(path: Path) -> WatchedFile:
+    return WatchedFile(str(path), bytes_max=10)
+
+
+def test_file_is_read_when_it_is_another_one(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    replace(path, b"first")
+    file = watched(path)
+    assert file.read() == b"first"
+    assert file.look() is None
+    replace(path, b"second")
+    assert file.look() == b"second"
+    assert file.look() is None
+
+
+def test_file_that_is_put_in_its_place_while_it_is_opened_is_seen_at_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    replace(path, b"first")
+    file, real = watched(path), os.fstat
+
+    def late(opened: int) -> os.stat_result:
+        replace(path, b"second")
+        return real(opened)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fstat", late)
+        assert file.read() == b"first"
+    assert file.look() == b"second"
+
+
+def test_volume_that_is_swapped_as_kubernetes_does_is_seen(tmp_path: Path) -> None:
+    def mount(name: str, content: bytes) -> None:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_bytes(content)
+        (tmp_path / "..draft").symlink_to(name)
+        (tmp_path / "..draft").rename(tmp_path / "..data")
+
+    mount("..1", b"first")
+    (tmp_path / "file").symlink_to("..data/file")
+    file = watched(tmp_path / "file")
+    assert file.read() == b"first"
+    mount("..2", b"other")
+    assert file.look() == b"other"
+    assert file.look() is None
+
+
+def test_file_that_is_gone_or_too_large_is_looked_at_again(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    replace(path, b"first")
+    file = watched(path)
+    file.read()
+    path.unlink()
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError):
+            file.look()
+    replace(path, b"x" * 11)
+    with pytest.raises(FileTooLarge):
+        file.look()
+    replace(path, b"last")
+    assert file.look() == b"last"
+
+
+def test_files_are_due_together_until_they_are_taken(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for path in (first, second):
+        replace(path, b"a")
+    files = WatchedFiles(str(first), "", str(second), str(first), bytes_max=10)
+    assert files.look()
+    assert files.look()
+    files.taken()
+    assert not files.look()
+    replace(second, b"b")
+    assert files.look()
+    files.taken()
+    first.unlink()
+    for _ in range(3):
+        assert files.look()
+        files.taken()
+    replace(first, b"far too large")
+    assert files.look()
+    replace(first, b"c")
+    assert files.look()
+    files.taken()
+    assert not files.look()
+
+
+def test_no_files_are_due_once() -> None:
+    files = WatchedFiles("", "", bytes_max=10)
+    assert not files
+    assert files.look()
+    files.taken()
+    assert not files.look()

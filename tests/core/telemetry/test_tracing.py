@@ -1,0 +1,150 @@
+"""Sampling and spans: at the ratio, within the rate, as the caller says; bounded while nobody takes them; off at 0."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eddyline.core.telemetry import tracing
+from eddyline.core.telemetry.trace_context import TraceContext
+from eddyline.core.telemetry.tracing import LINKS_MAX, SAMPLED_MAX, SPANS_MAX, UNTRACED, Tracer
+from tests.support.manual_clock import ManualClock
+
+if TYPE_CHECKING:
+    from eddyline.core.telemetry.tracing import Span
+
+GIVEN = f"00-{7:032x}-{9:016x}-01"
+UNSAMPLED = GIVEN[:-1] + "0"
+
+
+def tracer(ratio: float = 1.0, clock: ManualClock | None = None, seed: int = 1) -> Tracer:
+    return Tracer(ratio, clock=clock or ManualClock(), rng=Random(seed))
+
+
+def only(made: Tracer) -> Span:
+    (span,) = made.take()
+    return span
+
+
+def test_with_a_ratio_of_0_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "OpenSpan", None)  # making one would fail
+    for off in (tracer(0.0), UNTRACED):
+        assert not off.is_on
+        assert off.enter("x") is off.enter("x", GIVEN) is off.follow("x", GIVEN) is None
+        assert off.take() == []
+
+
+def test_caller_decides_where_it_says_anything_and_chance_where_it_does_not() -> None:
+    rare, always = tracer(1e-12), tracer(1.0)
+    assert rare.enter("x") is rare.enter("x", "not a context") is None
+    assert (made := rare.enter("x", GIVEN)) is not None
+    assert (made.context.trace_id, made.context.span_id != 9) == (7, True)
+    assert always.enter("x", UNSAMPLED) is always.follow("x", UNSAMPLED) is always.follow("x", "") is None
+    assert always.enter("x") is not None
+    assert always.follow("x", GIVEN) is not None
+
+
+@given(st.integers(0, 1 << 32), st.sampled_from([0.1, 0.5, 0.9]))
+def test_about_the_ratio_is_sampled(seed: int, ratio: float) -> None:
+    clock = ManualClock()
+    made, sampled = tracer(ratio, clock, seed), 0
+    for _ in range(1_000):
+        clock.advance(1.0)
+        sampled += made.sampled() is not None
+    assert abs(sampled - 1_000 * ratio) < 120
+
+
+@given(st.lists(st.integers(0, 3_000), min_size=1, max_size=300), st.sampled_from(["", GIVEN]))
+def test_no_more_than_the_bound_is_sampled_in_any_time(pauses_ms: list[int], said: str) -> None:
+    clock, times_s = ManualClock(), []
+    made = tracer(1.0, clock)
+    for pause_ms in pauses_ms:
+        clock.advance(pause_ms / 10_000)
+        if made.sampled(said) is not None:
+            times_s.append(clock.monotonic_s())
+    for index, start_s in enumerate(times_s):
+        for count, end_s in enumerate(times_s[index:], start=1):
+            # a full bucket, and what fills it meanwhile
+            assert count <= SAMPLED_MAX + (end_s - start_s) * SAMPLED_MAX + 1
+
+
+def test_bound_is_refilled() -> None:
+    clock = ManualClock()
+    made = tracer(1.0, clock)
+    assert sum(made.sampled(GIVEN) is not None for _ in range(1_000)) == SAMPLED_MAX
+    clock.advance(0.5)
+    assert sum(made.sampled(GIVEN) is not None for _ in range(1_000)) == SAMPLED_MAX // 2
+
+
+def test_span_has_its_times_its_parent_and_what_was_said() -> None:
+    clock = ManualClock()
+    made = tracer(1.0, clock)
+    first = made.enter("first", GIVEN, {"a": 1})
+    assert first is not None
+    clock.advance(0.002)
+    first.event("middle")
+    second = first.next("second")
+    clock.advance(0.003)
+    second.end("THROTTLED")
+    second.end()
+    one, two = made.take()
+    start_ns = ManualClock().now_ms() * 1_000_000
+    assert (one.start_ns, one.end_ns) == (start_ns, start_ns + 2_000_000)
+    assert (two.start_ns, two.end_ns) == (start_ns + 2_000_000, start_ns + 5_000_000)
+    assert one.parent is not None
+    assert (one.parent.trace_id, one.parent.span_id) == (7, 9)
+    assert two.parent == one.context
+    assert dict(one.attributes) == {"a": 1}
+    assert [(event.name, event.at_ns) for event in one.events] == [("middle", one.end_ns)]
+    assert (one.error, two.error) == ("", "THROTTLED")
+
+
+def test_trace_that_begins_here_has_no_parent() -> None:
+    made = tracer(1.0)
+    span = made.enter("x")
+    assert span is not None
+    span.end()
+    assert only(made).parent is None
+
+
+def test_links_are_bounded() -> None:
+    made = tracer(1.0)
+    span = made.enter("x", GIVEN)
+    assert span is not None
+    for _ in range(LINKS_MAX * 2):
+        span.link(span.context)
+    span.end()
+    assert len(only(made).links) == LINKS_MAX
+
+
+@given(st.lists(st.integers(-5_000, 2_000), min_size=1, max_size=50))
+def test_clock_that_is_set_back_makes_no_span_end_before_it_began(steps_ms: list[int]) -> None:
+    class Jumping(ManualClock):
+        offset_ms = 0
+
+        def now_ms(self) -> int:
+            return super().now_ms() + self.offset_ms
+
+    clock = Jumping()
+    made = tracer(1.0, clock)
+    for step_ms in steps_ms:
+        span = made.begin("x", TraceContext(1, 1))
+        clock.advance(0.001)
+        clock.offset_ms += step_ms
+        span.end()
+        ended = only(made)
+        assert ended.start_ns <= ended.end_ns
+        assert abs(made.now_ns() - clock.now_ms() * 1_000_000) <= 5_000_000
+
+
+def test_spans_that_nobody_takes_are_bounded_and_counted() -> None:
+    made = tracer(1.0)
+    for _ in range(SPANS_MAX + 3):
+        made.begin("x", TraceContext(1, 1)).end()
+    assert made.dropped_count == 3
+    assert len(made.take(5)) == 5
+    assert len(made.take()) == SPANS_MAX - 5

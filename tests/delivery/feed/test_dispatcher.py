@@ -1,0 +1,310 @@
+"""Turns of topics: real rings and tails, the manual clock, subscriptions played by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eddyline.core.model.topic import Kind, TopicConfig, TopicInfo
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.record import Record
+from eddyline.core.store_link.protocol import FollowEnded, FollowItem, FollowStarted
+from eddyline.delivery.feed.dispatcher import SEND_BYTES_MAX, WAKES_A_PASS, Dispatcher
+from eddyline.delivery.feed.ring import Ring, RingBudget
+from eddyline.delivery.feed.tail import TopicTail
+from eddyline.delivery.schedule.governor import SAMPLE_S, WINDOW_S_MAX, LadderStep
+from eddyline.delivery.schedule.in_flight import STILL_S, WORKERS, Waiter
+from eddyline.delivery.stats import Figures
+from tests.support.manual_clock import ManualClock, settle
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@dataclass
+class Reader:
+    """A subscription that takes what is open when it is woken, and says that it is sent when the test says so."""
+
+    stage: Stage
+    tail: TopicTail
+    seq: int = 0
+    frames: list[int] = field(default_factory=list)
+    """Records of each frame it took."""
+    prompt: bool = True
+
+    def __post_init__(self) -> None:
+        self.waiter = Waiter(self.step)
+        self.tail.listeners[self.step] = None
+
+    def step(self) -> None:
+        """A turn of its own; it asks again at once where it is prompt."""
+        while self.seq < self.tail.ring.open_seq or self.stage.dispatcher.ask(self.tail, self.waiter, self.seq):
+            frame = self.tail.ring.after(self.seq)
+            assert frame is not None
+            assert frame.after_seq == self.seq
+            self.frames.append(frame.next_after_seq - frame.after_seq)
+            self.seq = frame.next_after_seq
+            self.stage.order.append(self.tail.name)
+            if not self.prompt:
+                return
+            self.sent()
+        self.sent()
+
+    def sent(self) -> None:
+        self.stage.dispatcher.sent(self.waiter)
+
+
+@dataclass
+class Stage:
+    """A dispatcher and its topics."""
+
+    clock: ManualClock = field(default_factory=ManualClock)
+    figures: Figures = field(default_factory=Figures)
+    order: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.dispatcher = Dispatcher(clock=self.clock, figures=self.figures)
+        self.budget = RingBudget(1 << 24)
+
+    def topic(self, name: str, priority: int | None = None) -> TopicTail:
+        """A followed topic without records."""
+        tail = TopicTail(name, 1, Ring(name, self.budget, 1 << 24))
+        info = TopicInfo(name, 7, Kind.LOG, TopicConfig(priority=priority), 0, 1, "", 0)
+        tail.start(FollowStarted(1, info, 0))
+        self.dispatcher.mark(tail)
+        return tail
+
+    def reader(self, tail: TopicTail, *, prompt: bool = True) -> Reader:
+        """A subscription that has asked for more."""
+        reader = Reader(self, tail, prompt=prompt)
+        reader.step()
+        return reader
+
+    def append(self, tail: TopicTail, count: int = 1) -> None:
+        """The store says that there are so many records more."""
+        first = tail.ring.end_seq + 1
+        batch = Batch.from_rows([Record(data=b"x" * 10) for _ in range(count)]).with_place(first, 1)
+        tail.take(FollowItem(1, batch, batch.last_seq, batch.last_seq))
+        self.dispatcher.mark(tail)
+
+    def fill(self, priority: int | None = None) -> list[Reader]:
+        """As many under way as may be."""
+        readers = [self.reader(self.topic(f"full-{number}", priority), prompt=False) for number in range(WORKERS)]
+        for reader in readers:
+            self.append(reader.tail)
+        self.order.clear()
+        return readers
+
+    async def press(self, share: float, samples: int = 1) -> None:
+        """Bring the pressure to `share`, by bytes under way."""
+        self.figures.queued_bytes = round(share * SEND_BYTES_MAX)
+        self.append(self.topic("press"))
+        reader = self.reader(self.topic("pressed"))
+        for _ in range(samples):
+            self.append(reader.tail)
+            await self.clock.pass_time(SAMPLE_S)
+        self.order.clear()
+
+
+@asynccontextmanager
+async def stage() -> AsyncIterator[Stage]:
+    one = Stage()
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(one.dispatcher.run()), tasks.create_task(one.dispatcher.govern())]
+        await settle()
+        yield one
+        for task in running:
+            task.cancel()
+
+
+async def test_alone_a_topic_is_served_at_once_and_nothing_is_armed() -> None:
+    async with stage() as one:
+        reader = one.reader(one.topic("log"))
+        for _ in range(3):
+            one.append(reader.tail)
+        assert reader.frames == [1, 1, 1], "without a turn of the loop"
+        await settle()
+        assert one.clock.pending == 0
+        assert (one.figures.turn_wait_s, one.figures.ruling.step) == (0.0, LadderStep.REST)
+
+
+async def test_a_topic_waits_while_enough_is_under_way_and_the_highest_priority_comes_first() -> None:
+    async with stage() as one:
+        full = one.fill()
+        for name, priority in (("low", -500), ("high", 800), ("middle", 300)):
+            reader = one.reader(one.topic(name, priority))
+            one.append(reader.tail)
+        await settle()
+        assert one.order == []
+        full[0].sent()
+        await settle()
+        assert one.order == ["high", "middle", "low"]
+
+
+async def test_readers_that_stop_delay_the_others_once_and_shortly() -> None:
+    async with stage() as one:
+        full = one.fill()
+        reader = one.reader(one.topic("log"))
+        one.append(reader.tail)
+        await one.clock.pass_time(STILL_S - 0.001)
+        assert reader.frames == []
+        await one.clock.pass_time(0.001)
+        assert reader.frames == [1]
+        for stopped in full:
+            one.append(stopped.tail)
+        one.append(reader.tail)
+        assert reader.frames == [1, 1]
+
+
+async def test_one_that_leaves_makes_room_and_is_woken_no_more() -> None:
+    async with stage() as one:
+        full = one.fill()
+        reader = one.reader(one.topic("log"))
+        one.append(reader.tail)
+        gone = one.reader(one.topic("gone"))
+        one.dispatcher.leave(gone.tail, gone.waiter)
+        del gone.tail.listeners[gone.step]
+        one.append(gone.tail)
+        one.dispatcher.leave(full[0].tail, full[0].waiter)
+        await settle()
+        assert (reader.frames, gone.frames) == ([1], [])
+
+
+async def test_a_band_is_charged_a_record_for_each_that_gets_it() -> None:
+    async with stage() as one:
+        full = one.fill()
+        wide, narrow = one.topic("wide", 10), one.topic("narrow", -1)
+        for _ in range(10):
+            one.reader(wide)
+        one.reader(narrow)
+        for _ in range(200):
+            one.append(wide, 8)
+            one.append(narrow, 8)
+        full[0].sent()
+        await settle()
+        both = one.order[: len(one.order) - one.order[::-1].index("narrow")]
+        assert both.count("narrow") == 200
+        assert both.count("wide") == pytest.approx(200, rel=0.2), "ten readers of 8 records pay for 80"
+
+
+async def test_news_are_told_to_everybody_without_records() -> None:
+    async with stage() as one:
+        tail = one.topic("log")
+        told: list[str] = []
+        tail.listeners[lambda: told.append("one")] = None
+        tail.end(FollowEnded(1, "TOPIC_NOT_FOUND", "gone"))
+        one.dispatcher.mark(tail)
+        assert told == ["one"]
+        for number in range(WAKES_A_PASS + 1):
+            tail.listeners[partial(told.append, str(number))] = None
+        tail.has_news = True
+        one.dispatcher.mark(tail)
+        await settle()
+        assert len(told) == 1 + 1 + WAKES_A_PASS + 1
+
+
+async def test_under_pressure_a_topic_has_one_frame_in_a_window() -> None:
+    async with stage() as one:
+        reader = one.reader(one.topic("log"))
+        await one.press(1.0)
+        assert one.figures.ruling.window_s == WINDOW_S_MAX
+        one.append(reader.tail)
+        assert reader.frames == [1], "the first after a pause goes at once"
+        for _ in range(9):
+            await one.clock.pass_time(0.002)
+            one.append(reader.tail)
+        assert reader.frames == [1]
+        await one.clock.pass_time(0.002)
+        assert reader.frames == [1, 9]
+        one.append(reader.tail, 3_000)
+        await settle()
+        assert sum(reader.frames) >= 1 + 9 + 1_000, "a whole frame does not wait"
+        await one.clock.pass_time(WINDOW_S_MAX * 4)
+        assert reader.seq == reader.tail.ring.end_seq
+
+
+async def test_under_low_pressure_nothing_is_joined_or_put_off() -> None:
+    async with stage() as one:
+        reader = one.reader(one.topic("log"))
+        await one.press(0.2, samples=8)
+        for _ in range(5):
+            one.append(reader.tail)
+        assert reader.frames == [1] * 5
+
+
+async def test_pressure_is_sampled_while_there_is_any_and_b0_is_slowed() -> None:
+    async with stage() as one:
+        await one.press(0.9, samples=4)
+        steps = [one.figures.ruling.step]
+        for share in (0.9, 0.5, 0.0):
+            one.figures.queued_bytes = round(share * SEND_BYTES_MAX)
+            await one.clock.pass_time(SAMPLE_S)
+            steps.append(one.figures.ruling.step)
+        assert steps == [LadderStep.COALESCE, LadderStep.SLOW_B0, LadderStep.COALESCE, LadderStep.REST]
+        assert one.clock.pending == 0, "nobody samples what is at rest"
+
+
+async def test_what_waits_is_pressure_by_number_and_by_time() -> None:
+    async with stage() as one:
+        full = one.fill()
+        for number in range(32):
+            one.append(one.reader(one.topic(f"t{number}", -3 if number < 4 else 3)).tail)
+        one.clock.advance(0.0)
+        await settle()
+        for reader in full:
+            reader.waiter.pace.slow = False
+        one.clock.advance(STILL_S / 2)
+        assert one.figures.ready == (0,) * 5, "not sampled yet"
+        for reader in full:
+            one.dispatcher.ask(reader.tail, reader.waiter, reader.seq)
+        one.dispatcher._sample()
+        ruling = one.figures.ruling
+        assert one.figures.ready == (4, 28, 0, 0, 0)
+        assert ruling.ready == pytest.approx(0.5)
+        assert one.figures.longest_wait_s == pytest.approx(STILL_S / 2)
+        assert ruling.latency == pytest.approx(0.2 * (STILL_S / 2) / 0.005)
+
+
+async def test_a_ring_that_fell_out_is_a_turn_all_the_same() -> None:
+    async with stage() as one:
+        one.budget = RingBudget(0)
+        tail = one.topic("log")
+        woken: list[int] = []
+        waiter = Waiter(lambda: woken.append(1))
+        assert not one.dispatcher.ask(tail, waiter, 0)
+        one.append(tail)
+        assert woken == [1]
+        assert (tail.ring.floor_seq, tail.ring.open_seq, tail.ring.has_unopened) == (1, 1, False)
+
+
+async def test_what_came_while_nobody_waited_is_passed_over() -> None:
+    async with stage() as one:
+        tail = one.topic("log")
+        for _ in range(100):
+            one.append(tail)
+        reader = Reader(one, tail, seq=100)
+        reader.step()
+        one.append(tail)
+        assert reader.frames == [1]
+        late = Reader(one, tail, seq=0)
+        late.step()
+        assert late.frames == [1] * 101, "what was passed over is open"
+
+
+async def test_one_ahead_of_the_ring_is_woken_when_the_ring_comes_to_it() -> None:
+    async with stage() as one:
+        tail = one.topic("log")
+        one.append(tail)
+        reader = Reader(one, tail, seq=5)
+        reader.step()
+        one.append(tail, 4)
+        assert reader.frames == []
+        await settle()
+        one.append(tail, 2)
+        await settle()
+        assert reader.frames == [2]

@@ -1,0 +1,92 @@
+"""A tail begins once: what was appended while its stream was broken comes with the next one, wherever it was cut."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eddyline.client.connect import Client
+from eddyline.client.transport.topology import Channels, Topology
+from eddyline.client.watch.events import Records
+from eddyline.client.watch.plan import WatchTopic
+from eddyline.core.errors import NotReady
+from eddyline.core.runtime.clock import SystemClock
+from eddyline.delivery.watch.subscriber import Subscriber
+from eddyline.v1 import delivery_pb2 as pb
+from tests.support.clients.clients import NoJitter
+from tests.support.delivery.role import earliest, served_delivery, snapshot, tail
+from tests.support.hang import HANG_S
+from tests.support.store.simulated import append, kv_topic, log_topic, puts, rows
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from tests.support.delivery.role import ServedDelivery
+
+BESIDE_BYTES = 50_000
+BESIDE = 4
+"""Of another topic, and as large as a frame each: so many frames come before the watch is level."""
+FRAMES = range(1, BESIDE + 3)
+
+
+async def fill(cluster: ServedDelivery) -> None:
+    await log_topic(cluster.store, "tail")
+    await append(cluster.store, "tail", rows("before"))
+    await kv_topic(cluster.store, "beside")
+    for number in range(BESIDE):
+        await append(cluster.store, "beside", puts((f"{number}", "x" * BESIDE_BYTES)))
+
+
+@pytest.mark.parametrize("others", [(), (snapshot("beside"),), (earliest("beside"),)], ids=["alone", "values", "log"])
+async def test_first_frame_of_a_tail_says_where_it_begins(others: tuple[pb.WatchTopic, ...]) -> None:
+    async with served_delivery() as cluster:
+        await fill(cluster)
+        async with cluster.watch(tail("tail"), *others) as watch:
+            token = (await watch.next()).resume_token
+        await append(cluster.store, "tail", rows("while it was broken"))
+        async with cluster.watch(tail("tail"), *others, resume_token=token) as watch:
+            await watch.until_kind("caught_up")
+            seen = [row.data for frame in watch.frames if frame.topic == "tail" for row in frame.rows.records]
+            assert seen == [b"while it was broken"]
+
+
+@pytest.mark.parametrize("frames", FRAMES)
+@pytest.mark.parametrize("start", ["snapshot", "earliest"])
+async def test_client_misses_nothing_of_a_tail_whose_stream_breaks_after_any_frame(
+    frames: int, start: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels = Channels()
+    async with served_delivery() as cluster:
+        await fill(cluster)
+        whole, streams, appended = Subscriber.frames, 0, [f"{number}" for number in range(3)]
+
+        async def broken(self: Subscriber) -> AsyncGenerator[bytes, None]:
+            nonlocal streams
+            stream, left = streams, frames if not streams else 1
+            streams += 1
+            async for frame in whole(self):
+                yield frame
+                left -= 1
+                if left == 0 and stream < len(appended):
+                    await append(cluster.store, "tail", rows(appended[stream]))
+                    raise NotReady("the test broke it")
+
+        monkeypatch.setattr(Subscriber, "frames", broken)
+        client = Client(
+            Topology("local", (), (), (cluster.address,)),
+            channels=channels,
+            clock=SystemClock(),
+            random_source=NoJitter(),
+        )
+        wanted = [WatchTopic("tail", "tail"), WatchTopic("beside", start)]  # type: ignore[arg-type]  # one of two words
+        seen: list[bytes | None] = []
+        async with client.watch(wanted, heartbeat_ms=60_000) as events, asyncio.timeout(HANG_S):
+            async for event in events:
+                if isinstance(event, Records) and event.topic == "tail":
+                    seen += [record.data for record in event.records]
+                    if len(seen) == len(appended):
+                        break
+        assert seen == [value.encode() for value in appended]
+        await channels.close()

@@ -1,0 +1,99 @@
+"""Heads: one question for all who ask at the same time, and each answer no older than its call."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eddyline.core.errors import StoreUnreachable, TopicNotFound
+from eddyline.delivery.fetch.heads import Heads
+from tests.support.manual_clock import settle
+from tests.support.sim.cut_link import CutLink
+from tests.support.store.simulated import append, log_topic, rows, sim_store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from eddyline.core.model.topic import TopicInfo
+    from eddyline.store.shard.shard import LocalLink
+
+
+class Asked(CutLink):
+    """A store whose answers about topics wait while the door is shut."""
+
+    def __init__(self, link: LocalLink) -> None:
+        super().__init__(link)
+        self.door = asyncio.Event()
+        self.questions = 0
+
+    async def get_topic(self, name: str) -> TopicInfo:
+        self.questions += 1
+        found = await super().get_topic(name)
+        await self.door.wait()
+        return found
+
+
+@pytest.fixture(name="store")
+async def _store() -> AsyncIterator[LocalLink]:
+    async with sim_store() as link:
+        await log_topic(link)
+        yield link
+
+
+async def test_who_comes_while_a_question_is_out_shares_the_next_one(store: LocalLink) -> None:
+    link = Asked(store)
+    heads = Heads(link)
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(heads.ask("log"))
+        await settle()
+        await append(store, "log", rows("acknowledged before the others ask"))
+        others = [tasks.create_task(heads.ask("log")) for _ in range(100)]
+        await settle()
+        assert link.questions == 1
+        link.door.set()
+    assert link.questions == 2
+    assert [
+        info.head_seq
+        for info in (first.result(), *(other.result() for other in others))
+        if not isinstance(info, TopicNotFound)
+    ] == [0] + [1] * 100
+
+
+async def test_one_who_goes_away_leaves_the_others_their_answer(store: LocalLink) -> None:
+    link = Asked(store)
+    heads = Heads(link)
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(heads.ask("log"))
+        await settle()
+        leader = tasks.create_task(heads.ask("log"))
+        await settle()
+        other = tasks.create_task(heads.ask("log"))
+        await settle()
+        leader.cancel()
+        await settle()
+        first.cancel()
+        await settle()
+        link.door.set()
+    assert not isinstance(other.result(), TopicNotFound)
+    assert not heads._out
+    assert not heads._next
+
+
+async def test_a_missing_topic_and_a_store_that_is_away_are_told_to_each(store: LocalLink) -> None:
+    link = Asked(store)
+    link.door.set()
+    heads = Heads(link)
+    assert isinstance(await heads.ask("none"), TopicNotFound)
+    link.cut()
+
+    async def refused() -> None:
+        with pytest.raises(StoreUnreachable):
+            await heads.ask("log")
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(2):
+            tasks.create_task(refused())
+    link.mend()
+    assert not isinstance(await heads.ask("log"), TopicNotFound)

@@ -1,0 +1,133 @@
+"""What counts as under way, and that who is slow does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from eddyline.delivery.schedule.in_flight import LATE_S, OVERTAKEN, STILL_S, WORKERS, UnderWay, Waiter
+
+
+def waiters(count: int) -> list[Waiter]:
+    return [Waiter(lambda: None) for _ in range(count)]
+
+
+def overtake(under_way: UnderWay, now_s: float, times: int = OVERTAKEN) -> None:
+    """So many begin and are done."""
+    for waiter in waiters(times):
+        under_way.begin(waiter, now_s)
+        assert under_way.end(waiter, now_s)
+
+
+def test_there_is_room_until_as_many_are_under_way_as_may_be() -> None:
+    under_way = UnderWay()
+    some = waiters(WORKERS)
+    for waiter in some:
+        assert under_way.room_in_s(1.0) == 0.0
+        under_way.begin(waiter, 1.0)
+    assert under_way.room_in_s(1.001) == pytest.approx(STILL_S - 0.001)
+    assert under_way.end(some[3], 1.001)
+    assert under_way.room_in_s(1.001) == 0.0
+
+
+def test_one_that_many_overtook_counts_no_more_until_a_turn_of_it_is_not_overtaken() -> None:
+    under_way = UnderWay()
+    (slow,) = waiters(1)
+    under_way.begin(slow, 0.0)
+    overtake(under_way, 0.0)
+    for other in waiters(WORKERS - 1):
+        under_way.begin(other, 0.0)
+    assert under_way.room_in_s(0.0) == 0.0, "whatever the time"
+    assert len(under_way) == WORKERS - 1
+    assert not under_way.end(slow, 1.0)
+    under_way.begin(slow, 1.0)
+    assert len(under_way) == WORKERS - 1, "its next turn counts neither"
+    overtake(under_way, 1.0, OVERTAKEN // 2)
+    assert not under_way.end(slow, 1.001)
+    under_way.begin(slow, 2.0)
+    assert len(under_way) == WORKERS
+
+
+def test_a_busy_process_is_no_slow_reader() -> None:
+    """Everything takes long, in order: nothing is overtaken, however late it is."""
+    under_way = UnderWay()
+    many = waiters(200)
+    for waiter in many:
+        under_way.begin(waiter, 0.0)
+    for number, waiter in enumerate(many):
+        under_way.end(waiter, number * 0.001)
+    assert not any(waiter.pace.slow for waiter in many)
+
+
+def test_a_process_that_was_stopped_takes_its_readers_for_slow_for_one_turn_at_most() -> None:
+    under_way = UnderWay()
+    some = waiters(WORKERS)
+    for waiter in some:
+        under_way.begin(waiter, 0.0)
+    assert under_way.room_in_s(STILL_S) == 0.0
+    for waiter in some:
+        under_way.end(waiter, STILL_S)
+    assert not any(waiter.pace.slow for waiter in some)
+
+
+def test_where_nothing_is_sent_those_under_way_are_slow() -> None:
+    under_way = UnderWay()
+    some = waiters(WORKERS)
+    for waiter in some:
+        under_way.begin(waiter, 1.0)
+    assert under_way.room_in_s(1.0 + STILL_S / 2) == pytest.approx(STILL_S / 2)
+    assert under_way.room_in_s(1.0 + STILL_S) == 0.0
+    assert some[0].pace.slow
+    assert len(under_way) == WORKERS - 1
+
+
+def test_no_turn_waits_longer_than_the_bound_for_what_moves() -> None:
+    under_way = UnderWay()
+    oldest, *others = waiters(WORKERS + 20)
+    under_way.begin(oldest, 0.0)
+    for waiter in others:
+        under_way.begin(waiter, 0.001)
+    now_s = 0.0
+    for waiter in others[:12]:
+        now_s += LATE_S / 12.5
+        assert 0 < under_way.room_in_s(now_s) <= STILL_S
+        under_way.end(waiter, now_s)
+    assert under_way.room_in_s(LATE_S + 0.001) == 0.0
+    assert not oldest.pace.slow
+
+
+def test_what_was_under_no_turn_ends_none() -> None:
+    under_way = UnderWay()
+    (waiter,) = waiters(1)
+    assert not under_way.end(waiter, 5.0)
+    under_way.begin(waiter, 5.0)
+    assert under_way.forget(waiter)
+    assert not under_way.forget(waiter)
+    assert not under_way.end(waiter, 9.0)
+
+
+def test_a_turn_more_of_the_same_counts_once() -> None:
+    under_way = UnderWay()
+    (waiter,) = waiters(1)
+    under_way.begin(waiter, 0.0)
+    under_way.begin(waiter, 1.0)
+    assert len(under_way) == 1
+    assert under_way.end(waiter, 2.0)
+
+
+def test_a_stream_that_stands_still_is_slow_with_all_of_its_topics() -> None:
+    under_way = UnderWay()
+    topics = waiters(100)
+    for waiter in topics:
+        waiter.pace = topics[0].pace
+    for waiter in topics[:WORKERS]:
+        under_way.begin(waiter, 0.0)
+    assert under_way.room_in_s(STILL_S) == 0.0
+    for waiter in topics[WORKERS:]:
+        assert under_way.room_in_s(STILL_S) == 0.0
+        under_way.begin(waiter, STILL_S)
+    assert len(under_way) == WORKERS - 1
+    other = waiters(1)[0]
+    under_way.begin(other, STILL_S)
+    assert under_way.room_in_s(STILL_S) == 0.0
+    assert len(under_way) <= WORKERS - 1
+    assert not other.pace.slow

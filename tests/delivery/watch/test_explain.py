@@ -1,0 +1,137 @@
+"""ExplainWatch: what it says is what the stream then does, and what the open ones are doing."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+import grpc
+import pytest
+
+from eddyline.core.errors import PageTokenInvalid
+from eddyline.core.model.topic import Kind, TopicConfig
+from eddyline.core.records.record import GapReason
+from eddyline.core.transport.status import unwrap
+from eddyline.v1 import delivery_pb2 as pb
+from eddyline.v1 import types_pb2
+from tests.support.delivery.role import served_delivery, tail
+from tests.support.store.simulated import append, kv_topic, log_topic, rows
+
+
+def at(topic: str, seq: int, epoch: int = 0) -> pb.WatchTopic:
+    return pb.WatchTopic(topic=topic, cursor=types_pb2.Cursor(topic=topic, epoch=epoch, seq=seq))
+
+
+def watch(*topics: pb.WatchTopic) -> pb.ExplainWatchRequest:
+    return pb.ExplainWatchRequest(watch=pb.WatchTopicsRequest(topics=topics))
+
+
+async def test_cost_is_what_the_stream_then_brings() -> None:
+    async with served_delivery() as served:
+        await log_topic(served.store)
+        await append(served.store, "log", rows(*(f"record-{number}" for number in range(10))))
+        (cost,) = (await served.delivery.ExplainWatch(watch(at("log", 4)))).costs
+        assert (cost.start.topic, cost.start.seq, cost.head_seq, cost.record_count) == ("log", 4, 10, 6)
+        assert not (cost.snapshot or cost.deleted or cost.HasField("gap"))
+        info = await served.store.get_topic("log")
+        assert cost.record_bytes == info.record_bytes * 6 // 10 > 0
+        assert served.role.figures.watch_count == 0
+        async with served.watch(at("log", 4)) as stream:
+            assert len(await stream.data(6)) == cost.record_count
+        (level,) = (await served.delivery.ExplainWatch(watch(tail("log")))).costs
+        assert (level.start.seq, level.record_count, level.record_bytes) == (10, 0, 0)
+
+
+async def test_what_was_lost_behind_the_start_is_named() -> None:
+    async with served_delivery() as served:
+        await served.store.create_topic("log", Kind.LOG, TopicConfig(cap_records=3))
+        await append(served.store, "log", rows("a", "b", "c"))
+        await append(served.store, "log", rows("d", "e"))
+        (cost,) = (await served.delivery.ExplainWatch(watch(at("log", 1)))).costs
+        assert (cost.gap.first_seq, cost.gap.last_seq, int(cost.gap.reason)) == (2, 2, GapReason.CAP)
+        assert cost.record_count == 3
+        epoch = (await served.store.get_topic("log")).epoch
+        (cost,) = (await served.delivery.ExplainWatch(watch(at("log", 4, epoch + 7)))).costs
+        assert (int(cost.gap.reason), cost.gap.old_epoch, cost.gap.new_epoch) == (GapReason.RECREATED, epoch + 7, epoch)
+
+
+async def test_snapshot_and_a_deleted_topic_are_told_as_such() -> None:
+    async with served_delivery() as served:
+        await kv_topic(served.store)
+        await log_topic(served.store, name="gone")
+        epoch = (await served.store.get_topic("gone")).epoch
+        await served.store.delete_topic("gone")
+        snapshot = pb.WatchTopic(topic="kv", point=pb.START_POINT_SNAPSHOT)
+        first, second = (await served.delivery.ExplainWatch(watch(snapshot, at("gone", 0, epoch)))).costs
+        assert (first.start.topic, first.snapshot, first.record_count) == ("kv", True, 0)
+        assert (second.start.topic, second.deleted) == ("gone", True)
+
+
+async def test_open_streams_say_where_they_stand_and_what_comes_next() -> None:
+    async with served_delivery() as served:
+        await log_topic(served.store)
+        async with served.watch(tail("log")) as stream:
+            await stream.until_kind("caught_up")
+            await append(served.store, "log", rows("a", "b"))
+            assert await stream.data(2) == [b"a", b"b"]
+            served.clock.advance(2.0)
+            answer = await served.delivery.ExplainWatch(pb.ExplainWatchRequest())
+            (told,) = answer.watches
+            (stand,) = told.topics
+            assert (told.watch_id, told.topic_count, told.caught_up, told.slow) == (1, 1, True, False)
+            assert told.peer.startswith("ipv4:127.0.0.1:")
+            assert (told.open_ms, told.sent_count) == (2000, 2)
+            assert told.last_send_ms <= 2000
+            assert (stand.cursor.topic, stand.cursor.seq, stand.head_seq) == ("log", 2, 2)
+            assert stand.standing == pb.WATCH_STANDING_LEVEL
+            assert stand.next
+        assert not (await served.delivery.ExplainWatch(pb.ExplainWatchRequest())).watches
+
+
+async def test_stream_that_is_not_read_is_told_with_what_it_waits_for() -> None:
+    async with served_delivery() as served:
+        await log_topic(served.store)
+        async with served.watch_narrowly(tail("log")) as stream:
+            await stream.until_kind("caught_up")
+            big = "x" * 60_000
+            for _ in range(20):
+                await append(served.store, "log", rows(big))
+
+            async def told() -> pb.OpenWatch:
+                return (await served.delivery.ExplainWatch(pb.ExplainWatchRequest(topic="log"))).watches[0]
+
+            one = await told()
+            for _ in range(2000):
+                if one.queued_bytes and one.topics[0].head_seq == 20:
+                    break
+                served.clock.advance(0.01)
+                one = await told()
+            assert one.queued_bytes > 0
+            assert one.topics[0].cursor.seq < one.topics[0].head_seq == 20
+            assert one.topics[0].standing in (pb.WATCH_STANDING_SENDING, pb.WATCH_STANDING_WAITING_TURN)
+
+
+async def test_streams_come_in_pages_of_the_topic_asked_for() -> None:
+    async with served_delivery() as served:
+        await log_topic(served.store)
+        await log_topic(served.store, name="other")
+        async with AsyncExitStack() as streams:
+            for topic in ("log", "other", "log"):
+                await (await streams.enter_async_context(served.watch(tail(topic)))).until_kind("caught_up")
+            first = await served.delivery.ExplainWatch(pb.ExplainWatchRequest(topic="log", page_size=1))
+            assert [told.watch_id for told in first.watches] == [1]
+            second = await served.delivery.ExplainWatch(
+                pb.ExplainWatchRequest(topic="log", page_size=1, page_token=first.next_page_token)
+            )
+            assert ([told.watch_id for told in second.watches], second.next_page_token) == ([3], "")
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await served.delivery.ExplainWatch(pb.ExplainWatchRequest(page_token=first.next_page_token))
+            assert isinstance(unwrap(refused.value), PageTokenInvalid)
+
+
+async def test_a_watch_that_would_be_refused_is_refused() -> None:
+    async with served_delivery() as served:
+        await log_topic(served.store)
+        for request in (watch(at("log", 5)), watch(tail("none")), watch()):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await served.delivery.ExplainWatch(request)
+            assert refused.value.code() is not grpc.StatusCode.INTERNAL

@@ -1,0 +1,208 @@
+"""How a bucket's subjects become keys: every way in which NATS fills a bucket's stream is copied whole, or stops by name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from xxhash import xxh32_hexdigest
+
+from eddyline.core.errors import ForeignSubjects
+from eddyline.core.kv_errors import BucketForbids
+from eddyline.core.model.source import SourceDefinition
+from eddyline.ingest.copy.key_rule import own_rule, possible_rules
+from eddyline.ingest.kv.writer import Target
+
+if TYPE_CHECKING:
+    from nats.js.kv import KeyValue
+
+    from eddyline.ingest.role import IngestRole
+    from tests.support.ingest.buckets import Kit
+
+LOOK_SOON_S = 0.2
+Config = dict[str, object]
+
+
+@pytest.fixture(autouse=True)
+def short_name(at: Kit) -> None:
+    """A reason is cut where it is long."""
+    at.bucket = f"r{xxh32_hexdigest(at.bucket.encode())}"
+
+
+async def configure(at: Kit, name: str, config: Config, *, verb: str = "CREATE") -> None:
+    """Make or change the stream of a bucket."""
+    body = {"name": f"KV_{name}", "max_msgs_per_subject": 5} | config
+    answer = await at.client.request(f"$JS.API.STREAM.{verb}.KV_{name}", json.dumps(body).encode(), timeout=5)
+    assert "error" not in json.loads(answer.data), answer.data
+
+
+async def filled(at: Kit, bucket: str) -> KeyValue:
+    """A bucket of two keys, one of which was deleted."""
+    made = await at.js.create_key_value(bucket=bucket, history=5)
+    await made.put("a", b"0")
+    await made.put("a", b"1")
+    await made.put("b.c", b"2")
+    await made.put("gone", b"3")
+    await made.delete("gone")
+    return made
+
+
+async def difference_count(at: Kit, role: IngestRole) -> int:
+    """How many keys `verify` finds to differ."""
+    definition = SourceDefinition(at.bucket, at.bucket, at.bucket)
+    found = await role.comparer.compare(definition, name=role.new_compare_name(), settle_s=0.2, limit=10)
+    assert found.bucket_count == 2
+    return found.difference_count
+
+
+def of_origin(origin: str, dest: str = "") -> Config:
+    """A mirror's or a source's origin, with its transform where there is one."""
+    moves = [{"src": f"$KV.{origin}.>", "dest": dest}] if dest else []
+    return {"name": f"KV_{origin}"} | ({"subject_transforms": moves} if moves else {})
+
+
+def configs(bucket: str) -> dict[str, Config]:
+    """Ways to fill a bucket from another one."""
+    origin = f"{bucket}_o"
+    own = f"$KV.{bucket}.>"
+    return {
+        "mirror": {"mirror": of_origin(origin)},
+        "mirror that is transformed to its own subjects": {"mirror": of_origin(origin, own)},
+        "mirror that is transformed to other subjects": {"mirror": of_origin(origin, f"copies.of.{bucket}.>")},
+        "mirror of a mirror": {"mirror": of_origin(f"{bucket}_m")},
+        "source that is transformed": {"subjects": [own], "sources": [of_origin(origin, own)]},
+    }
+
+
+@pytest.mark.parametrize("way", list(configs("b")))
+async def test_what_the_stream_holds_is_copied(at: Kit, way: str) -> None:
+    await filled(at, f"{at.bucket}_o")
+    if way == "mirror of a mirror":
+        await configure(at, f"{at.bucket}_m", {"mirror": of_origin(f"{at.bucket}_o")})
+    await configure(at, at.bucket, configs(at.bucket)[way])
+    await at.make_source()
+    async with at.ingest() as role:
+        await at.reaches(5)
+        await at.is_state("LIVE")
+        assert await at.fold() == {"a": b"1", "b.c": b"2"}
+        assert await difference_count(at, role) == 0
+
+
+async def test_a_bucket_whose_stream_moves_its_writes_is_copied_and_not_written(at: Kit) -> None:
+    await configure(
+        at,
+        at.bucket,
+        {
+            "subjects": [f"$KV.{at.bucket}.>"],
+            "subject_transform": {"src": f"$KV.{at.bucket}.>", "dest": f"$KV.{at.bucket}_z.>"},
+        },
+    )
+    await at.js.publish(f"$KV.{at.bucket}.a", b"1")
+    await at.js.publish(f"$KV.{at.bucket}.b.c", b"2")
+    await at.make_source()
+    async with at.ingest() as role:
+        await at.reaches(2)
+        assert await at.fold() == {"a": b"1", "b.c": b"2"}
+        assert await difference_count(at, role) == 0
+        with pytest.raises(BucketForbids) as forbids:
+            await role.writer.put(Target(at.bucket, b"k", patience_s=5), b"1")
+        assert forbids.value.metadata["setting"] == "subject_transform"
+
+
+async def test_a_mirror_that_was_empty_is_copied_by_what_comes(at: Kit) -> None:
+    origin = await at.js.create_key_value(bucket=f"{at.bucket}_o", history=5)
+    await configure(at, f"{at.bucket}_m", {"mirror": of_origin(f"{at.bucket}_o")})
+    await configure(at, at.bucket, {"mirror": of_origin(f"{at.bucket}_m")})
+    await at.make_source()
+    async with at.ingest():
+        await at.is_state("LIVE")
+        await at.reaches(await origin.put("a", b"1"))
+        assert await at.fold() == {"a": b"1"}
+
+
+def foreign(bucket: str) -> dict[str, Config]:
+    """Buckets that hold subjects which are no keys of theirs."""
+    own = f"$KV.{bucket}.>"
+    return {
+        "source that is not transformed": {"subjects": [own], "sources": [of_origin(f"{bucket}_o")]},
+        "further subjects": {"subjects": [own, f"other.{bucket}.>"]},
+    }
+
+
+@pytest.mark.parametrize("way", list(foreign("b")))
+async def test_subjects_that_are_no_keys_stop_the_source_by_name_until_they_are_gone(
+    at: Kit, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eddyline.ingest.sources.source_run.LOOK_AGAIN_S_MAX", LOOK_SOON_S)
+    await filled(at, f"{at.bucket}_o")
+    await configure(at, at.bucket, foreign(at.bucket)[way])
+    subject = f"$KV.{at.bucket}_o.a" if "source" in way else f"other.{at.bucket}.x"
+    if "source" not in way:
+        await at.js.publish(subject, b"x")
+    await at.js.publish(f"$KV.{at.bucket}.k", b"1")
+    stream = f"KV_{at.bucket}"
+    least = 6 if "source" in way else 2
+    while (await at.js.stream_info(stream)).state.messages < least:
+        await at.client.flush()
+    await at.make_source()
+    async with at.ingest() as role:
+        await at.is_state("SOURCE_LOST")
+        reason = (await at.source()).report.reason
+        assert subject in reason, reason
+        assert f"keys are under $KV.{at.bucket}.> (the bucket's own subjects)" in reason
+        definition = SourceDefinition(at.bucket, at.bucket, at.bucket)
+        with pytest.raises(ForeignSubjects) as refused:
+            await role.comparer.compare(definition, name=role.new_compare_name(), settle_s=0.2, limit=10)
+        assert subject in refused.value.message
+        for gone in (f"$KV.{at.bucket}_o.>", f"other.{at.bucket}.>"):
+            await at.js.purge_stream(stream, subject=gone)
+        await at.is_state("LIVE", seconds=20)
+        assert await at.fold() == {"k": b"1"}
+
+
+async def test_a_subject_that_comes_to_a_live_source_stops_it(at: Kit) -> None:
+    bucket = await at.make_bucket()
+    await at.make_source()
+    async with at.ingest(look_s=LOOK_SOON_S):
+        await at.reaches(await bucket.put("k", b"1"))
+        await at.is_state("LIVE")
+        before = (await at.js.stream_info(f"KV_{at.bucket}")).config
+        own = [f"$KV.{at.bucket}.>", f"other.{at.bucket}.>"]
+        await at.js.update_stream(replace(before, subjects=own))
+        await at.js.publish(f"other.{at.bucket}.x", b"x")
+        await bucket.put("l", b"2")
+        await at.is_state("SOURCE_LOST")
+        assert f"other.{at.bucket}.x" in (await at.source()).report.reason
+        assert await at.revision() == 1
+        assert await at.fold() == {"k": b"1"}
+
+
+async def test_subjects_left_from_before_the_stream_was_a_bucket_stop_the_source(at: Kit) -> None:
+    await configure(at, at.bucket, {"subjects": [f"old.{at.bucket}.>"]})
+    await at.js.publish(f"old.{at.bucket}.x", b"x")
+    await configure(at, at.bucket, {"subjects": [f"$KV.{at.bucket}.>"]}, verb="UPDATE")
+    await at.js.publish(f"$KV.{at.bucket}.k", b"1")
+    await at.make_source()
+    async with at.ingest():
+        await at.is_state("SOURCE_LOST")
+        assert f"old.{at.bucket}.x" in (await at.source()).report.reason
+
+
+@pytest.mark.parametrize(
+    ("dest", "prefix"),
+    [
+        ("$KV.t.>", b"$KV.b."),
+        ("$KV.b.sub.>", b"$KV.b."),
+        ("copies.>", b"copies."),
+        ("$KV.{{wildcard(1)}}.>", b"$KV."),
+        ("{{wildcard(1)}}.x", b"$KV.b."),
+        ("fixed", b"$KV.b."),
+    ],
+)
+def test_rules_come_from_the_literal_start_of_a_transform(dest: str, prefix: bytes) -> None:
+    config: Config = {"subject_transform": {"src": ">", "dest": dest}}
+    rules = possible_rules("b", config)
+    assert rules[0] == own_rule("b")
+    assert prefix in {rule.prefix for rule in rules}

@@ -1,0 +1,287 @@
+"""What breaks while a source copies: NATS, its consumer, the store, the lease."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from eddyline.core.errors import ClusterMismatch
+from eddyline.core.model.source import LEASE_MS_MIN, SourceDefinition
+from eddyline.core.model.topic import TopicConfig
+from eddyline.core.records.record import Op
+from eddyline.ingest.copy.position import Position, decode_position
+from eddyline.ingest.nats.consumer_names import consumer_name, name_prefix
+from eddyline.ingest.rpc.status import ingest_status
+from eddyline.ingest.sources.creation import create_source
+from tests.support.ingest.buckets import kit
+from tests.support.nats.server import NatsServer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pytest
+    from nats.js.kv import KeyValue
+
+    from eddyline.core.model.source import SourceInfo
+    from tests.support.ingest.buckets import Kit
+
+
+async def started(at: Kit) -> KeyValue:
+    """A bucket and a source of it."""
+    bucket = await at.make_bucket()
+    await at.make_source()
+    return bucket
+
+
+async def revisions(at: Kit) -> list[int]:
+    """Revision of every record but gaps."""
+    return [int.from_bytes(record.version, "big") for record in await at.records() if record.op != Op.GAP]
+
+
+async def test_server_killed_and_started_again_is_gone_on_with(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path)
+    server.start()
+    try:
+        async with kit(server.url, tmp_path, "b") as at:
+            bucket = await started(at)
+            async with at.ingest() as role:
+                await at.reaches(await bucket.put("a", b"1"))
+                for number in range(2, 4):
+                    server.kill()
+                    await at.is_state("RECOVERING")
+                    assert not role.readiness.ready
+                    server.start()
+                    await at.is_state("LIVE")
+                    assert role.readiness.ready
+                    await asyncio.wait_for(at.reconnected.wait(), 5)
+                    at.reconnected.clear()
+                    await at.reaches(await bucket.put("a", b"%d" % number))
+                assert len(await at.consumers()) == 1
+            assert [record.data for record in await at.records()] == [b"1", b"2", b"3"]
+            assert await at.consumers() == []
+    finally:
+        server.stop()
+
+
+async def test_ingest_waits_for_a_server_that_comes_later(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path)
+    server.start()
+    async with kit(server.url, tmp_path, "b") as at:
+        bucket = await started(at)
+        last = await bucket.put("a", b"1")
+        server.stop()
+        try:
+            async with at.ingest() as role:
+
+                async def is_said() -> bool:
+                    return (await at.source()).report.reason.startswith("not connected to NATS")
+
+                await at.until(is_said)
+                assert not role.readiness.ready
+                server.start()
+                await at.reaches(last)
+        finally:
+            server.stop()
+
+
+async def test_server_that_hangs_is_noticed_by_its_missing_heartbeat(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path)
+    server.start()
+    try:
+        async with kit(server.url, tmp_path, "b") as at:
+            bucket = await started(at)
+            async with at.ingest():
+                await at.reaches(await bucket.put("a", b"1"))
+                await at.is_state("LIVE")
+                server.freeze()
+                await at.is_state("RECOVERING", seconds=3)
+                assert "no heartbeat" in (await at.source()).report.reason
+                server.thaw()
+                await at.is_state("LIVE")
+                await at.reaches(await bucket.put("a", b"2"))
+                assert len(await at.consumers()) == 1
+    finally:
+        server.thaw()
+        server.stop()
+
+
+async def test_consumer_deleted_at_the_server_is_made_anew(at: Kit) -> None:
+    bucket = await started(at)
+    async with at.ingest():
+        await at.reaches(await bucket.put("a", b"1"))
+        await at.is_state("LIVE")
+        (name,) = await at.consumers()
+        await at.js.delete_consumer(f"KV_{at.bucket}", name)
+        await at.reaches(await bucket.put("a", b"2"))
+        await at.is_state("LIVE")
+        assert len(await at.consumers()) == 1
+        assert await at.consumers() != [name]
+    assert await revisions(at) == [1, 2]
+
+
+async def test_a34_consumers_begin_by_sequence_alone_and_go_on_by_it(at: Kit) -> None:
+    bucket = await started(at)
+    for number in range(3):
+        await bucket.put("a", b"%d" % number)
+    await at.js.purge_stream(f"KV_{at.bucket}", seq=3)  # up to there, exclusive
+    async with at.ingest():
+        await at.reaches(3)
+        await at.is_state("LIVE")
+        (first,) = await at.js.consumers_info(f"KV_{at.bucket}")
+        await at.js.delete_consumer(f"KV_{at.bucket}", first.name)
+        await at.reaches(await bucket.put("a", b"3"))
+        await at.is_state("LIVE")
+        (second,) = await at.js.consumers_info(f"KV_{at.bucket}")
+    assert (first.config.opt_start_time, first.config.opt_start_seq) == (None, 3)
+    assert second.config.opt_start_time is None
+    assert second.config.opt_start_seq == 4
+    assert await revisions(at) == [3, 4]
+
+
+async def test_no_consumer_is_left_after_a_stop(at: Kit) -> None:
+    bucket = await started(at)
+    async with at.ingest():
+        await at.reaches(await bucket.put("a", b"1"))
+        assert len(await at.consumers()) == 1
+    assert await at.consumers() == []
+    assert (await at.source()).holder == ""
+
+
+async def test_leftover_consumers_of_older_leases_are_swept_and_others_left(at: Kit) -> None:
+    bucket = await started(at)
+    stream = f"KV_{at.bucket}"
+    topic = await at.link.get_topic(at.bucket)
+    prefix = name_prefix("local", at.bucket, topic)
+    own = [consumer_name(prefix, 0, 7), consumer_name(prefix, 1, 99)]
+    others = [consumer_name(prefix, 50, 1), consumer_name(name_prefix("local", "other", topic), 0, 1), "somebody"]
+    for name in own + others:
+        await at.js.add_consumer(stream, durable_name=name)
+    async with at.ingest():
+        await at.reaches(await bucket.put("a", b"1"))
+        left = await at.consumers()
+    assert set(left) & set(own) == set()
+    assert set(others) <= set(left)
+
+
+async def test_store_that_is_away_delays_and_doubles_nothing(at: Kit) -> None:
+    bucket = await started(at)
+    async with at.ingest() as role:
+        await at.reaches(await bucket.put("a", b"1"))
+        at.link.away = True
+        await bucket.put("a", b"2")
+        last = await bucket.put("a", b"3")
+        await asyncio.wait_for(_unready(role.readiness.changed, lambda: role.readiness.ready), 5)
+        assert role.readiness.reason == "STORE_UNREACHABLE"
+        at.link.away = False
+        await at.reaches(last)
+    assert await revisions(at) == [1, 2, 3]
+
+
+async def _unready(changed: asyncio.Event, ready: object) -> None:
+    assert callable(ready)
+    while ready():
+        await changed.wait()
+        await asyncio.sleep(0)
+
+
+async def test_batch_applied_without_an_answer_is_not_applied_twice(at: Kit) -> None:
+    bucket = await started(at)
+    async with at.ingest():
+        await at.is_state("LIVE")
+        at.link.answers_to_lose = 2
+        await at.reaches(await bucket.put("a", b"1"))
+        await at.reaches(await bucket.put("b", b"2"))
+        await at.reaches(await bucket.put("c", b"3"))
+    assert await revisions(at) == [1, 2, 3]
+
+
+async def test_another_stored_position_is_taken_over(at: Kit) -> None:
+    bucket = await started(at)
+    async with at.ingest():
+        await at.reaches(await bucket.put("a", b"1"))
+        await at.is_state("LIVE")
+        position = decode_position((await at.source()).position)
+        assert position is not None
+        await at.move(Position(position.created_ns, 0).encode())
+        last = await bucket.put("b", b"2")
+        await at.reaches(last)
+    assert await revisions(at) == [1, 1, 2]
+
+
+async def test_two_replicas_share_no_source_and_one_takes_over_from_the_other(at: Kit) -> None:
+    bucket = await started(at)
+    async with at.ingest(holder="one") as first:
+        await at.reaches(await bucket.put("a", b"1"))
+        async with at.ingest(holder="two") as second:
+            await at.reaches(await bucket.put("a", b"2"))
+            assert list(first.ownership.held) == [at.bucket]
+            assert second.ownership.held == {}
+            # The first is cut off and somebody else is given the source: its fence is stale from now on.
+            await at.store.release_lease(at.bucket, fence=(await at.source()).fence)
+            third = await at.store.acquire_lease(at.bucket, holder="third", lease_ms=LEASE_MS_MIN)
+
+            async def is_taken_over() -> bool:
+                source = await at.source()
+                return source.fence > third.fence and source.holder in ("one", "two")
+
+            await at.until(is_taken_over)
+            await at.reaches(await bucket.put("a", b"3"))
+    assert await revisions(at) == [1, 2, 3]
+    assert await at.consumers() == []
+
+
+async def test_source_deleted_while_it_is_copied_ends(at: Kit) -> None:
+    bucket = await started(at)
+    async with at.ingest() as role:
+        await at.reaches(await bucket.put("a", b"1"))
+        source = await at.source()
+        await at.link.delete_source(at.bucket)
+        await at.until(lambda: role.ownership.held == {})
+        assert source.position
+        assert await at.consumers() == []
+
+
+async def test_one_defect_does_not_end_the_other_sources(at: Kit) -> None:
+    bucket = await started(at)
+    await create_source(at.store, SourceDefinition(name="broken", topic="broken", bucket=at.bucket), TopicConfig())
+    await at.move(b"not a position of ours", source="broken")
+
+    async def is_told() -> bool:
+        report = (await at.store.get_source("broken")).report
+        return report.state == "RECOVERING" and "cannot read" in report.reason
+
+    async with at.ingest() as role:
+        await at.reaches(await bucket.put("a", b"1"))
+        await at.until(is_told)
+        assert set(role.ownership.held) == {"broken", at.bucket}
+
+
+async def test_store_of_another_cluster_is_said_once_and_asked_slowly(
+    at: Kit, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await started(at)
+    asked = asyncio.Event()
+    times: list[float] = []
+
+    async def refuse() -> Sequence[SourceInfo]:
+        times.append(asyncio.get_running_loop().time())
+        asked.set()
+        raise ClusterMismatch("this store is of cluster a, the caller of cluster b", clusterId="a")
+
+    monkeypatch.setattr(at.link, "list_sources", refuse)
+    monkeypatch.setattr("eddyline.ingest.readiness.REFUSED_S", 0.8)
+    async with at.ingest() as role:
+        while len(times) < 3:
+            asked.clear()
+            await asyncio.wait_for(asked.wait(), 5)
+        await role.connection.wait_connected()
+        status = ingest_status(role.readiness, role.ownership, role.verifier)
+        assert (status.ready, status.reason) == (False, "CLUSTER_MISMATCH")
+        monkeypatch.undo()
+        await at.is_state("LIVE")
+        assert role.readiness.ready
+    assert min(after - before for before, after in pairwise(times)) >= 0.75
+    said = [record for record in caplog.records if record.getMessage() == "the store refuses this role"]
+    assert len(said) == 1

@@ -1,0 +1,290 @@
+"""Writes when something breaks: NATS away, hanging or killed, a bucket deleted under a write, callers that leave."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eddyline.core.errors import BucketNotFound, NatsUnreachable, StoreUnreachable
+from eddyline.core.kv_errors import ApplyPending, BucketForbids, KeyExists, WriteUnknown
+from tests.support.hang import HANG_S
+from tests.support.ingest.buckets import kit
+from tests.support.ingest.kv import target
+from tests.support.nats.server import NatsServer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from eddyline.ingest.role import IngestRole
+    from tests.support.ingest.buckets import Kit
+
+
+@asynccontextmanager
+async def own_server(folder: Path) -> AsyncIterator[tuple[NatsServer, Kit, IngestRole]]:
+    """A server that a test may break, with a bucket that is copied."""
+    server = NatsServer(folder)
+    server.start()
+    try:
+        async with kit(server.url, folder, "b") as at:
+            await at.make_bucket()
+            await at.make_source()
+            async with at.ingest() as role:
+                await at.is_state("LIVE")
+                try:
+                    yield server, at, role
+                finally:
+                    server.thaw()
+    finally:
+        server.stop()
+
+
+async def test_nats_away_is_a_definite_refusal(tmp_path: Path) -> None:
+    async with own_server(tmp_path) as (server, at, role):
+        server.kill()
+        await asyncio.wait_for(role.connection.lost.wait(), 5)
+        with pytest.raises(NatsUnreachable):
+            await role.writer.put(target("b"), b"1")
+        at.reconnected.clear()
+        server.start()
+        await asyncio.wait_for(role.connection.wait_connected(), 10)
+        written = await role.writer.put(target("b"), b"2")
+        assert written.revision == 1, "what was refused was not written"
+
+
+async def test_a_server_that_hangs_before_the_write_is_a_definite_refusal(tmp_path: Path) -> None:
+    async with own_server(tmp_path) as (server, _at, role):
+        server.freeze()
+        with pytest.raises(NatsUnreachable):
+            await role.writer.put(target("b", s=0.3), b"1")
+        server.thaw()
+        await role.connection.wait_connected()
+        assert (await role.writer.put(target("b"), b"2")).revision == 1
+
+
+async def test_a_server_that_hangs_in_the_write_leaves_it_unknown_and_it_may_be_there(tmp_path: Path) -> None:
+    async with own_server(tmp_path) as (server, at, role):
+        # The look at the bucket is answered; the write finds a server that hangs.
+        bucket = await role.writer._jetstream.bucket("b")
+        server.freeze()
+        publisher = role.writer._publisher
+        with pytest.raises(WriteUnknown):
+            await publisher.publish(bucket, "$KV.b.k", b"1", {"Nats-Expected-Stream": "KV_b"}, timeout_s=0.3)
+        server.thaw()
+        await at.reaches(1)
+        assert await at.fold() == {"k": b"1"}
+
+
+async def test_a_server_killed_in_the_write_leaves_it_unknown_at_once(tmp_path: Path) -> None:
+    async with own_server(tmp_path) as (server, _at, role):
+        bucket = await role.writer._jetstream.bucket("b")
+        server.freeze()
+        async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as group:
+            writing = group.create_task(unknown(role, bucket))
+            await asyncio.sleep(0)
+            server.kill()
+        assert writing.result()
+
+
+async def unknown(role: IngestRole, bucket: object) -> bool:
+    """True = a write was told to be unknown."""
+    try:
+        await role.writer._publisher.publish(bucket, "$KV.b.k", b"1", {}, timeout_s=60)  # type: ignore[arg-type]
+    except WriteUnknown:
+        return True
+    return False
+
+
+async def test_a_bucket_deleted_under_a_write_is_told(at: Kit) -> None:
+    await at.make_bucket()
+    async with at.ingest() as role:
+        await role.connection.wait_connected()
+        bucket = await role.writer._jetstream.bucket(at.bucket)
+        await at.js.delete_key_value(at.bucket)
+        with pytest.raises(BucketNotFound):
+            await role.writer._publisher.publish(bucket, f"$KV.{at.bucket}.k", b"1", {}, timeout_s=5)
+
+
+async def test_a_bucket_made_anew_under_a_write_has_its_own_identity(at: Kit) -> None:
+    bucket = await at.make_bucket()
+    for _ in range(3):
+        await bucket.put("x", b"")
+    async with at.ingest() as role:
+        await role.connection.wait_connected()
+        known = await role.writer._jetstream.bucket(at.bucket)
+        await at.js.delete_key_value(at.bucket)
+        await at.make_bucket()
+        written = await role.writer.put(target(at.bucket), b"1")
+        assert written.revision == 1
+        assert await role.writer._created_ns(known, 1) != known.stream.created_ns
+        assert (await role.writer._created_ns(known, 1)).to_bytes(8, "little") == written.stream_identity
+
+
+async def test_a_write_that_is_not_applied_in_time_says_its_revision(at: Kit) -> None:
+    bucket = await at.make_bucket()
+    await at.make_source()
+    async with at.ingest() as role:
+        await at.is_state("LIVE")
+        at.link.applies_open.clear()
+        with pytest.raises(ApplyPending) as pending:
+            await role.writer.put(target(at.bucket, wait=True, s=0.3), b"1")
+        assert pending.value.revision == 1
+        assert pending.value.metadata["source"] == at.bucket
+        at.link.applies_open.set()
+        await at.reaches(1)
+    assert (await bucket.status()).values == 1, "written once"
+
+
+async def test_a_store_that_goes_away_while_waited_for_is_waited_for(at: Kit) -> None:
+    await at.make_bucket()
+    await at.make_source()
+    async with at.ingest() as role, asyncio.TaskGroup() as group:
+        await at.is_state("LIVE")
+        at.link.applies_open.clear()
+        waiting = group.create_task(role.writer.put(target(at.bucket, wait=True), b"1"))
+        await at.until(lambda: at.link.applying > 0)
+        at.link.away = True
+        at.link.applies_open.set()
+        looks = at.link.source_looks
+        await at.until(lambda: at.link.source_looks > looks + 1)
+        assert not waiting.done()
+        at.link.away = False
+    assert waiting.result().applied == (at.bucket,)
+
+
+async def test_a_source_deleted_while_waited_for_ends_the_wait(at: Kit) -> None:
+    await at.make_bucket()
+    await at.make_source()
+    async with at.ingest() as role:
+        await at.is_state("LIVE")
+        at.link.applies_open.clear()
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(pending_reason(role, at.bucket))
+            await at.until(lambda: at.link.applying > 0)
+            await at.link.delete_source(at.bucket)
+            at.link.applies_open.set()
+        assert "no source" in waiting.result()
+
+
+async def pending_reason(role: IngestRole, bucket: str) -> str:
+    """Why a write that was waited for was not applied."""
+    try:
+        await role.writer.put(target(bucket, wait=True), b"1")
+    except ApplyPending as error:
+        return error.message
+    return ""
+
+
+async def test_waiters_of_one_source_share_their_looks_and_do_not_poll(at: Kit) -> None:
+    await at.make_bucket()
+    await at.make_source()
+    async with at.ingest() as role:
+        await at.is_state("LIVE")
+        at.link.applies_open.clear()
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(role.writer.put(target(at.bucket, b"%d" % number, wait=True), b"1"))
+                for number in range(50)
+            ]
+            await at.until(lambda: at.link.applying > 0 and at.link.source_looks > 0)
+            at.link.applies_open.set()
+        assert {task.result().revision for task in tasks} == set(range(1, 51))
+        assert at.link.source_looks < 100
+        assert not role.writer._applied._watched
+
+
+async def test_a_caller_that_leaves_leaves_nothing_behind(at: Kit) -> None:
+    await at.make_bucket()
+    await at.make_source()
+    async with at.ingest() as role:
+        await at.is_state("LIVE")
+        at.link.applies_open.clear()
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(role.writer.put(target(at.bucket, b"a", wait=True), b"1"))
+            second = group.create_task(role.writer.put(target(at.bucket, b"b", wait=True), b"1"))
+            await at.until(lambda: at.link.applying > 0 and at.link.source_looks > 0)
+            first.cancel()
+            await asyncio.wait((first,))
+            # Who looked for both is gone; the other goes on by itself.
+            at.link.applies_open.set()
+        assert second.result().applied == (at.bucket,)
+        assert not role.writer._applied._watched
+        assert (role.writer._writes._taken, role.writer._bytes._taken, role.writer._waits._taken) == (0, 0, 0)
+
+
+async def test_a_write_that_nats_does_not_permit_is_a_definite_refusal_at_once(tmp_path: Path) -> None:
+    rights = '{ publish: { deny: ["$KV.b.Mine.>"] } }'
+    users = f'authorization {{ users: [ {{ user: "a", password: "a", permissions: {rights} }} ] }}\n'
+    server = NatsServer(tmp_path, config=users)
+    server.start()
+    try:
+        async with kit(f"nats://a:a@{server.address}", tmp_path, "b") as at:
+            await at.make_bucket()
+            async with at.ingest() as role, asyncio.timeout(HANG_S):
+                await role.connection.wait_connected()
+                with pytest.raises(BucketForbids) as forbidden:
+                    await role.writer.put(target("b", b"Mine.k"), b"1")
+                assert forbidden.value.metadata["setting"] == "permissions"
+                assert (await role.writer.put(target("b", b"k"), b"1")).revision == 1
+                assert not role.connection._publishing
+    finally:
+        server.stop()
+
+
+async def test_a_bucket_of_another_jetstream_domain_is_written_through_it(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path, config="jetstream { domain: hub }\n")
+    server.start()
+    try:
+        async with kit(server.url, tmp_path, "b") as at:
+            await at.make_bucket()
+            async with at.ingest(nats_domain="hub") as role:
+                await role.connection.wait_connected()
+                assert (await role.writer.put(target("b"), b"1")).revision == 1
+                with pytest.raises(KeyExists):
+                    await role.writer.create(target("b"), b"2")
+    finally:
+        server.stop()
+
+
+async def test_a_store_that_hangs_takes_no_longer_than_the_call_has(at: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = await at.make_bucket()
+    await at.make_source()
+
+    async def hang(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    async with at.ingest() as role, asyncio.timeout(HANG_S):
+        await at.is_state("LIVE")
+        with monkeypatch.context() as hanging:
+            hanging.setattr(at.link, "get_source", hang)
+            with pytest.raises(ApplyPending, match="no answer in time"):
+                await role.writer.put(target(at.bucket, wait=True, s=0.2), b"1")
+            hanging.setattr(at.link, "list_sources", hang)
+            with pytest.raises(StoreUnreachable):
+                await role.writer.put(target(at.bucket, wait=True, s=0.2), b"2")
+    assert (await bucket.status()).values == 1
+
+
+def is_publishing(role: IngestRole) -> bool:
+    """A write is under way."""
+    return any(subject.startswith("$kv.") for subject in role.connection._publishing)
+
+
+async def test_a_caller_that_leaves_in_the_write_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with own_server(tmp_path) as (server, _at, role):
+        bucket = await role.writer._jetstream.bucket("b")
+        server.freeze()
+        async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as group:
+            publishing = group.create_task(unknown(role, bucket))
+            asking = group.create_task(role.writer.put(target("b"), bytes(1000)))
+            while not (is_publishing(role) and role.writer._bytes._taken):  # noqa: ASYNC110 - two tasks begin
+                await asyncio.sleep(0)
+            publishing.cancel()
+            asking.cancel()
+        assert (role.writer._writes._taken, role.writer._bytes._taken) == (0, 0)
+        assert not is_publishing(role)
+        server.thaw()
+        assert (await role.writer.put(target("b"), b"2")).revision in {1, 2}

@@ -1,0 +1,95 @@
+"""Random writes of a few keys by two replicas, each held against what compare-and-set must make of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eddyline.core.kv_errors import KeyExists, RevisionMismatch
+from tests.support.ingest.kv import target
+
+if TYPE_CHECKING:
+    from eddyline.ingest.kv.writer import KvWriter
+    from tests.support.ingest.buckets import Kit
+
+KEYS = (b"a", b"b/c", b"d.e")
+ROUNDS = 150
+
+
+@dataclass
+class Model:
+    """The bucket as it must be: the last revision of each key, and its live values."""
+
+    last: int
+    revisions: dict[bytes, int]
+    values: dict[bytes, bytes]
+
+    def takes(self, key: bytes, value: bytes | None) -> int:
+        """A write that was made; its revision. None = a marker."""
+        self.last += 1
+        self.revisions[key] = self.last
+        if value is None:
+            self.values.pop(key, None)
+        else:
+            self.values[key] = value
+        return self.last
+
+
+async def step(at: Kit, writer: KvWriter, model: Model, rng: Random, number: int) -> None:
+    """One write, its outcome known before."""
+    key, value = rng.choice(KEYS), b"%d" % number if rng.random() < 0.9 else b""
+    place = target(at.bucket, key, wait=rng.random() < 0.2)
+    known = model.revisions.get(key, 0)
+    expected = known if rng.random() < 0.6 else rng.randint(1, model.last + 2)
+    match rng.choice(("put", "create", "update", "delete", "purge")):
+        case "put":
+            assert (await writer.put(place, value)).revision == model.takes(key, value)
+        case "create" if key in model.values:
+            with pytest.raises(KeyExists) as exists:
+                await writer.create(place, value)
+            assert exists.value.revision == known
+        case "create":
+            assert (await writer.create(place, value)).revision == model.takes(key, value)
+        case "update" if expected in {0, known}:
+            if known:
+                written = await writer.update(place, value, expected_revision=known)
+                assert written.revision == model.takes(key, value)
+        case "update":
+            with pytest.raises(RevisionMismatch) as mismatch:
+                await writer.update(place, value, expected_revision=expected)
+            assert mismatch.value.revision == known
+        case removal:
+            remove = writer.delete if removal == "delete" else writer.purge
+            if expected in {0, known}:
+                assert (await remove(place, expected_revision=expected)).revision == model.takes(key, None)
+            else:
+                with pytest.raises(RevisionMismatch) as mismatch:
+                    await remove(place, expected_revision=expected)
+                assert mismatch.value.revision == known
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_each_write_ends_as_compare_and_set_says(at: Kit, seed: int) -> None:
+    bucket = await at.make_bucket(history=rng_history(seed))
+    await at.make_source()
+    rng, model = Random(seed), Model(0, {}, {})
+    async with at.ingest() as one, at.ingest(holder="two") as two:
+        await one.connection.wait_connected()
+        await two.connection.wait_connected()
+        for number in range(ROUNDS):
+            await step(at, rng.choice((one, two)).writer, model, rng, number)
+        await at.reaches(model.last)
+    assert await at.fold() == {key.decode(): value for key, value in model.values.items()}
+    live = {}
+    for key in model.values:
+        entry = await bucket.get(key.decode())
+        live[key] = (entry.value or b"", entry.revision)
+    assert live == {key: (value, model.revisions[key]) for key, value in model.values.items()}
+
+
+def rng_history(seed: int) -> int:
+    """Buckets of no, some and much history."""
+    return (1, 5, 64)[seed % 3]

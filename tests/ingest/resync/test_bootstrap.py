@@ -1,0 +1,164 @@
+"""A new store begins with an artifact: its source follows NATS from the artifact's cursor."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING
+
+from eddyline.core.model.source import SourceDefinition
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.record import Gap, GapReason
+from eddyline.core.runtime.clock import SystemClock, SystemHost
+from eddyline.core.runtime.fs import RealFs
+from eddyline.core.runtime.settings import CommonSettings
+from eddyline.core.server.health import HealthBoard
+from eddyline.ingest.config import IngestSettings
+from eddyline.ingest.copy.position import decode_position, revision_of
+from eddyline.ingest.role import IngestRole
+from eddyline.store.artifacts.local_store import LocalShelf
+from tests.support.ingest.sources import HEARTBEAT_MS
+from tests.support.store.artifacts import exported, fold_of, imported
+from tests.support.store.real import real_store, threaded
+from tests.support.store.simulated import kv_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from eddyline.store.shard.shard import LocalLink
+    from tests.support.ingest.buckets import Kit
+
+
+async def while_ingesting(link: LocalLink, at: Kit, work: Callable[[], Awaitable[None]]) -> None:
+    """Copy for as long as the work takes."""
+    role = IngestRole(
+        link,
+        settings=IngestSettings(nats_url=at.url, holder="one", lease_ms=600, heartbeat_ms=HEARTBEAT_MS),
+        common=CommonSettings(),
+        clock=SystemClock(),
+        rng=Random(1),
+        host=SystemHost(),
+        health=HealthBoard(),
+    )
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(role.run())
+        try:
+            await work()
+        finally:
+            running.cancel()
+
+
+async def values(link: LocalLink) -> dict[bytes | None, bytes | None]:
+    return {row.key: row.data for row in await fold_of(link)}
+
+
+async def test_source_of_a_new_store_goes_on_from_the_artifact(at: Kit, tmp_path: Path) -> None:
+    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
+    bucket = await at.make_bucket(history=1)
+    for number in range(20):
+        await bucket.put(f"k{number % 7}", b"%d" % number)
+
+    async with real_store(tmp_path / "one", workers=threaded, shelf=shelf) as link:
+        await kv_topic(link)
+        await link.put_source(SourceDefinition("s", "kv", at.bucket))
+
+        async def copy() -> None:
+            assert await link.wait_seq("kv", 7, wait_s=30) >= 7
+            await bucket_level(link, at)
+
+        await while_ingesting(link, at, copy)
+        await exported(link)
+        old = await values(link)
+
+    await bucket.put("k1", b"later")
+    await bucket.delete("k2")
+    await bucket.put("new", b"1")
+
+    async with real_store(tmp_path / "two", workers=threaded, shelf=shelf) as link:
+        await kv_topic(link)
+        await link.put_source(SourceDefinition("mine", "kv", at.bucket))
+        done = await imported(link)
+        assert done.position_set
+        assert await values(link) == old
+        begin_seq = done.state.fold_seq
+
+        async def follow() -> None:
+            assert await link.wait_seq("kv", begin_seq + 3, wait_s=30) == begin_seq + 3
+
+        await while_ingesting(link, at, follow)
+        expected = {**old, b"k1": b"later", b"new": b"1"}
+        del expected[b"k2"]
+        assert await values(link) == expected
+        items = (await link.read_records("kv", after_seq=0)).items
+        assert items[0] == Gap(1, begin_seq, GapReason.COMPACTED)
+        assert not any(isinstance(item, Gap) for item in items[1:]), "nothing was copied again, and nothing is lost"
+
+
+async def bucket_level(link: LocalLink, at: Kit) -> None:
+    """The fold has every live key of the bucket at its last revision."""
+    state = (await at.js.stream_info(f"KV_{at.bucket}")).state
+    found = [row.version for row in await fold_of(link)]
+    assert int.from_bytes(max(found), "big") == state.last_seq
+
+
+async def test_new_source_begins_with_the_newest_artifact_by_itself(at: Kit, tmp_path: Path) -> None:
+    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
+    bucket = await at.make_bucket(history=1)
+    for number in range(20):
+        await bucket.put(f"k{number % 7}", b"%d" % number)
+    await copied_and_exported(at, tmp_path / "one", shelf)
+    await bucket.put("k1", b"later")
+    last = await bucket.put("new", b"1")
+
+    async with real_store(tmp_path / "two", workers=threaded, shelf=shelf) as link:
+        await kv_topic(link)
+        await link.put_source(SourceDefinition("s", "kv", at.bucket))
+
+        async def follow() -> None:
+            while revision_of(decode_position((await link.get_source("s")).position)) < last:
+                await link.wait_seq("kv", (await link.get_topic("kv")).head_seq + 1, wait_s=0.2)
+
+        await while_ingesting(link, at, follow)
+        items = (await link.read_records("kv", after_seq=0)).items
+        assert isinstance(items[0], Gap)
+        assert items[0].reason is GapReason.COMPACTED
+        assert sum(item.count for item in items[1:] if isinstance(item, Batch)) == 2, (
+            "what the artifact has is not read"
+        )
+        found = await values(link)
+        assert (found[b"k1"], found[b"new"], len(found)) == (b"later", b"1", 8)
+
+
+async def test_artifact_of_a_bucket_that_was_made_again_is_left_alone(at: Kit, tmp_path: Path) -> None:
+    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
+    await (await at.make_bucket()).put("old", b"1")
+    await copied_and_exported(at, tmp_path / "one", shelf)
+    await at.js.delete_key_value(at.bucket)
+    last = await (await at.make_bucket()).put("new", b"1")
+
+    async with real_store(tmp_path / "two", workers=threaded, shelf=shelf) as link:
+        await kv_topic(link)
+        await link.put_source(SourceDefinition("s", "kv", at.bucket))
+
+        async def follow() -> None:
+            while revision_of(decode_position((await link.get_source("s")).position)) < last:
+                await link.wait_seq("kv", 1, wait_s=0.2)
+
+        await while_ingesting(link, at, follow)
+        assert await values(link) == {b"new": b"1"}
+
+
+async def copied_and_exported(at: Kit, data: Path, shelf: LocalShelf) -> None:
+    """Copy the bucket into a store of its own, and export that."""
+    async with real_store(data, workers=threaded, shelf=shelf) as link:
+        await kv_topic(link)
+        await link.put_source(SourceDefinition("s", "kv", at.bucket))
+
+        async def copy() -> None:
+            last = (await at.js.stream_info(f"KV_{at.bucket}")).state.last_seq
+            while revision_of(decode_position((await link.get_source("s")).position)) < last:
+                await link.wait_seq("kv", (await link.get_topic("kv")).head_seq + 1, wait_s=0.2)
+
+        await while_ingesting(link, at, copy)
+        await exported(link)

@@ -1,0 +1,384 @@
+"""Messages that leave a bucket without a word: seen by a look while live, and at every resume."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from itertools import pairwise
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from nats.js.api import DiscardPolicy
+
+from eddyline.core.records.record import GapReason, Op
+from eddyline.ingest.config import IngestSettings
+from eddyline.ingest.nats.connection import Connection
+from eddyline.ingest.nats.jetstream import JetStream
+from eddyline.ingest.nats.login import nats_access
+from eddyline.ingest.nats.stream import Stream
+from eddyline.ingest.resync.resync import resync
+from eddyline.ingest.resync.stream_audit import DOUBT_LOOKS, RETRY_S, SHARE, Audit, Pace, Sign, read_sign
+from tests.ingest.resync.test_resume import configure, copied, gap_ranges
+from tests.support.manual_clock import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from eddyline.core.model.read import RangePage
+    from eddyline.core.store_link.protocol import StoreLink
+    from eddyline.ingest.copy.forward import Forward
+    from eddyline.ingest.copy.position import Position
+    from eddyline.ingest.resync.resync import Resynced
+    from tests.support.ingest.buckets import Kit
+
+LOOK_S: Final = 0.2
+
+BEFORE: Final = Stream(
+    name="KV_b",
+    bucket="b",
+    prefix=b"$KV.b.",
+    created_ns=1,
+    server_ns=100,
+    first_revision=1,
+    first_ns=10,
+    last_revision=10,
+    plain=True,
+    history=5,
+    discard_new=True,
+    max_age_ns=0,
+    msg_ttl=False,
+    expiry_markers=False,
+    limited=False,
+    message_count=10,
+    subject_count=5,
+)
+
+
+class Unanswered(JetStream):
+    """Counts what it is asked."""
+
+    asked = 0
+
+    async def stream(self, bucket: str) -> Stream:
+        self.asked += 1
+        return await super().stream(bucket)
+
+
+class Still(JetStream):
+    """Of a stream in which nothing happens."""
+
+    async def again(self, stream: Stream) -> Stream:
+        return stream
+
+
+class Looks:
+    """Counts looks, comparisons and resyncs of an ingest under test."""
+
+    def __init__(self, at: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.looked = 0
+        self.compared = 0
+        self.resynced = 0
+        self._at = at
+        ask, read, bring_in_step = JetStream.stream, at.link.range_entries, resync
+
+        async def stream(jetstream: JetStream, bucket: str) -> Stream:
+            self.looked += 1
+            return await ask(jetstream, bucket)
+
+        def range_entries(topic: str) -> AsyncIterator[RangePage]:
+            self.compared += 1
+            return read(topic)
+
+        async def counted(
+            *,
+            jetstream: JetStream,
+            stream: Stream,
+            link: StoreLink,
+            topic: str,
+            position: Position | None,
+            forward: Forward,
+            resync_serial: int,
+        ) -> Resynced:
+            self.resynced += 1
+            return await bring_in_step(
+                jetstream=jetstream,
+                stream=stream,
+                link=link,
+                topic=topic,
+                position=position,
+                forward=forward,
+                resync_serial=resync_serial,
+            )
+
+        monkeypatch.setattr("eddyline.ingest.sources.source_run.resync", counted)
+        monkeypatch.setattr(JetStream, "stream", stream)
+        monkeypatch.setattr(at.link, "range_entries", range_entries)
+
+    async def another_look(self) -> None:
+        """Wait until the stream was looked at once more."""
+        before = self.looked
+        await self._at.until(lambda: self.looked > before)
+
+
+async def healed(at: Kit, expected: dict[str, bytes | None]) -> None:
+    """Wait until the fold is as expected and the source level again."""
+
+    async def is_healed() -> bool:
+        report = (await at.source()).report
+        return await at.fold() == expected and report.state == "LIVE" and report.lag == 0
+
+    await at.until(is_healed)
+
+
+@pytest.mark.parametrize(
+    ("after", "sign"),
+    [
+        (replace(BEFORE, server_ns=200), Sign.STILL),
+        (replace(BEFORE, last_revision=12, message_count=12, subject_count=7), Sign.STILL),
+        (replace(BEFORE, last_revision=12), Sign.DOUBT),
+        (replace(BEFORE, last_revision=12, message_count=11, subject_count=6), Sign.DOUBT),
+        (replace(BEFORE, last_revision=20, message_count=20, subject_count=4), Sign.LOSS),
+        (replace(BEFORE, message_count=9), Sign.LOSS),
+        (replace(BEFORE, last_revision=30, message_count=0, subject_count=0), Sign.LOSS),
+        (replace(BEFORE, first_revision=11, message_count=0, subject_count=0), Sign.LOSS),
+    ],
+)
+def test_look_is_grave_where_newer_revisions_do_not_explain_it(after: Stream, sign: Sign) -> None:
+    assert read_sign(BEFORE, after) is sign
+
+
+def test_passed_age_is_grave_unless_the_server_marks_it() -> None:
+    before = replace(BEFORE, max_age_ns=90)
+    after = replace(before, server_ns=100, last_revision=12)
+    assert read_sign(before, after) is Sign.LOSS
+    assert read_sign(before, replace(after, server_ns=99)) is Sign.DOUBT
+    marked = replace(before, expiry_markers=True)
+    assert read_sign(marked, replace(marked, last_revision=12)) is Sign.DOUBT
+
+
+def test_messages_that_came_and_left_since_the_last_look_are_grave() -> None:
+    empty = replace(BEFORE, first_ns=0, last_revision=0, message_count=0, subject_count=0)
+    assert read_sign(empty, replace(empty, last_revision=20)) is Sign.LOSS
+    lively = replace(empty, max_age_ns=90)
+    after = replace(lively, last_revision=20, message_count=1, subject_count=1)
+    assert read_sign(lively, replace(after, server_ns=190)) is Sign.LOSS
+    assert read_sign(lively, replace(after, server_ns=189)) is Sign.DOUBT
+
+
+def test_eviction_by_a_limit_is_grave() -> None:
+    before = replace(BEFORE, discard_new=False, limited=True)
+    assert read_sign(before, replace(before, last_revision=12, first_revision=3)) is Sign.LOSS
+
+
+async def test_no_look_before_its_time_and_few_while_nats_is_away(at: Kit) -> None:
+    clock = ManualClock()
+    connection = Connection(
+        nats_access(IngestSettings(nats_url=at.url)), name="away", clock=clock, rng=Random(1), on_change=lambda: None
+    )
+    jetstream = Unanswered(connection)
+
+    async def changed(_look: Stream, _through: int) -> int:
+        raise AssertionError("nothing was removed")
+
+    audit = Audit(
+        BEFORE,
+        jetstream=jetstream,
+        link=at.link,
+        topic="b",
+        resyncs=asyncio.Semaphore(1),
+        clock=clock,
+        changed=changed,
+        values=Pace(0.0, 10.0),
+        look_s=10.0,
+    )
+    clock.advance(9.9)
+    assert await audit.check(10, drained=True) == ""
+    assert jetstream.asked == 0
+    clock.advance(0.2)
+    for _ in range(3):
+        assert await audit.check(10, drained=True) == ""
+    assert jetstream.asked == 1
+    clock.advance(RETRY_S + 0.1)
+    for _ in range(3):
+        assert await audit.check(10, drained=True) == ""
+    assert jetstream.asked == 2
+
+
+async def test_attempts_one_after_another_compare_values_no_more_than_their_share(at: Kit) -> None:
+    clock, took_s, look_s = ManualClock(), 3.0, 10.0
+    values = Pace(clock.monotonic_s(), look_s)
+    jetstream = Still(
+        Connection(
+            nats_access(IngestSettings(nats_url=at.url)), name="", clock=clock, rng=Random(1), on_change=lambda: None
+        )
+    )
+    compared_s: list[float] = []
+
+    async def changed(_look: Stream, _through: int) -> int:
+        clock.advance(took_s)
+        compared_s.append(clock.monotonic_s())
+        return 0
+
+    for _ in range(20):
+        audit = Audit(
+            BEFORE,
+            jetstream=jetstream,
+            link=at.link,
+            topic="b",
+            resyncs=asyncio.Semaphore(1),
+            clock=clock,
+            changed=changed,
+            values=values,
+            resumed=True,
+            look_s=look_s,
+        )
+        clock.advance(look_s)
+        assert await audit.check(BEFORE.last_revision, drained=True) == ""
+    assert len(compared_s) > 1
+    assert all(later - earlier >= SHARE * took_s for earlier, later in pairwise(compared_s))
+
+
+async def test_subject_purged_while_live_is_deleted_within_a_look(at: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = await at.make_bucket()
+    await at.make_source()
+    counts = Looks(at, monkeypatch)
+    async with at.ingest(look_s=LOOK_S):
+        await at.is_state("LIVE")
+        await bucket.put("kept", b"1")
+        await at.reaches(await bucket.put("gone", b"2"))
+        await at.is_state("LIVE")
+        await at.js.purge_stream(f"KV_{at.bucket}", subject=f"$KV.{at.bucket}.gone")
+        await healed(at, {"kept": b"1"})
+    assert await at.gaps() == []
+    assert counts.resynced == 1
+
+
+async def test_whole_purge_while_live_is_told_within_a_look_and_reading_goes_on(at: Kit) -> None:
+    bucket = await at.make_bucket()
+    await at.make_source()
+    async with at.ingest(look_s=LOOK_S):
+        await bucket.put("a", b"1")
+        await at.reaches(await bucket.put("b", b"2"))
+        await at.is_state("LIVE")
+        await at.js.purge_stream(f"KV_{at.bucket}")
+        await healed(at, {})
+        await at.reaches(await bucket.put("a", b"3"))
+    assert await at.fold() == {"a": b"3"}
+    assert await at.gaps() == []  # everything that was purged had been read
+    assert (await at.ops())[2:] == [(Op.DELETE, b"a"), (Op.DELETE, b"b"), (Op.PUT, b"a")]
+
+
+async def test_purge_while_ingest_was_away_is_seen_with_nothing_written_after(at: Kit) -> None:
+    bucket = await at.make_bucket()
+    await at.make_source()
+    await bucket.put("kept", b"1")
+    await copied(at, await bucket.put("gone", b"2"))
+    await at.js.purge_stream(f"KV_{at.bucket}", subject=f"$KV.{at.bucket}.gone")
+    async with at.ingest():
+        await healed(at, {"kept": b"1"})
+    assert await at.revision() == 2
+    await at.js.purge_stream(f"KV_{at.bucket}")
+    async with at.ingest():
+        await healed(at, {})
+        assert await at.revision() == 2
+        await at.reaches(await bucket.put("new", b"3"))
+    assert await at.fold() == {"new": b"3"}
+    assert await at.gaps() == []
+
+
+async def test_keys_that_expire_without_markers_are_deleted_within_a_look(at: Kit) -> None:
+    bucket = await at.make_bucket(history=5, ttl=1)
+    await at.make_source()
+    async with at.ingest(look_s=LOOK_S):
+        await bucket.put("hot", b"0")
+        for number in range(10):
+            await bucket.put(f"k{number}", b"x")
+        await at.reaches(11)
+        while set(await at.fold()) != {"hot"}:
+            await at.reaches(await bucket.put("hot", b"again"))
+        await healed(at, {})
+    assert await at.gaps() == []
+
+
+async def test_keys_that_came_and_expired_between_two_looks_are_deleted(at: Kit) -> None:
+    bucket = await at.make_bucket(history=5, ttl=1)
+    await at.make_source()
+    async with at.ingest(look_s=3.0):
+        await at.is_state("LIVE")
+        for number in range(5):
+            last = await bucket.put(f"k{number}", b"x")
+        await at.reaches(last)
+        await healed(at, {})
+
+
+async def test_key_that_leaves_while_another_comes_is_found_where_its_age_says_so(at: Kit) -> None:
+    bucket = await at.make_bucket(history=1, ttl=1)
+    await at.make_source()
+    async with at.ingest(look_s=LOOK_S):
+        await at.reaches(await bucket.put("first", b"x"))
+        number = 0
+        while "first" in await at.fold():
+            number += 1
+            await at.reaches(await bucket.put(f"k{number}", b"x"))
+        await healed(at, {})
+
+
+async def test_keys_evicted_by_a_limit_while_live_are_deleted(at: Kit) -> None:
+    bucket = await at.make_bucket()
+    await configure(at, discard=DiscardPolicy.OLD, max_msgs=3)
+    await at.make_source()
+    async with at.ingest(look_s=LOOK_S):
+        for number in range(8):
+            await at.reaches(await bucket.put(f"k{number}", b"x"))
+        await healed(at, {"k5": b"x", "k6": b"x", "k7": b"x"})
+    assert await at.gaps() == []
+
+
+async def test_revisions_purged_before_they_were_read_are_told_without_a_later_one(at: Kit) -> None:
+    bucket = await at.make_bucket()
+    await at.make_source()
+    async with at.ingest(look_s=LOOK_S):
+        await at.reaches(await bucket.put("a", b"1"))
+        await at.is_state("LIVE")
+        # Nothing is taken while the store waits: more than the window is written, and purged.
+        at.link.applies_open.clear()
+        for number in range(6_000):
+            await at.client.publish(f"$KV.{at.bucket}.k{number}", b"x")
+        while (await at.js.stream_info(f"KV_{at.bucket}")).state.last_seq < 6_001:
+            await at.client.flush()
+        await at.js.purge_stream(f"KV_{at.bucket}")
+        at.link.applies_open.set()
+        await at.reaches(6_001)
+        await healed(at, {})
+    read = {int.from_bytes(record.version, "big") for record in await at.records() if record.op == Op.PUT}
+    told = {revision for first, last, _ in await gap_ranges(at) for revision in range(first, last + 1)}
+    assert read | told == set(range(1, 6_002))
+    assert {reason for _, _, reason in await gap_ranges(at)} <= {GapReason.SOURCE_GAP}
+
+
+async def test_hot_keys_make_no_resync_and_hardly_a_comparison(at: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = await at.make_bucket(history=1)
+    await at.make_source()
+    counts = Looks(at, monkeypatch)
+    async with at.ingest(look_s=LOOK_S):
+        await at.is_state("LIVE")
+        for number in range(200):
+            await at.reaches(await bucket.put(f"hot{number % 3}", b"%d" % number))
+            if number % 20 == 0:
+                await counts.another_look()
+        await at.is_state("LIVE")
+    assert counts.resynced == 0
+    assert counts.compared <= 1 + counts.looked // DOUBT_LOOKS
+    assert await at.fold() == {f"hot{number}": b"%d" % (197 + (number + 1) % 3) for number in range(3)}
+
+
+async def test_key_that_came_and_left_between_looks_is_found_in_the_end(at: Kit) -> None:
+    bucket = await at.make_bucket(history=1)
+    await at.make_source()
+    async with at.ingest(look_s=LOOK_S):
+        await at.reaches(await bucket.put("kept", b"1"))
+        await at.is_state("LIVE")
+        await at.reaches(await bucket.put("gone", b"2"))
+        await at.js.purge_stream(f"KV_{at.bucket}", subject=f"$KV.{at.bucket}.gone")
+        await healed(at, {"kept": b"1"})

@@ -1,0 +1,451 @@
+"""Pause, resume and resync of a source, and what its policies do by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from nats.js.api import KeyValueConfig
+
+from eddyline.core.errors import SourceNotFound
+from eddyline.core.model.source import SourceDefinition
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.record import Op, Record
+from eddyline.ingest.copy.position import decode_position
+from eddyline.ingest.nats.jetstream import TIMEOUT_S, JetStream
+from eddyline.ingest.role import RESYNCS_AT_ONCE
+from tests.support.ingest.sources import source_kit
+from tests.support.nats.server import NatsServer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nats.js.kv import KeyValue
+
+    from eddyline.ingest.nats.stream import Stream
+    from tests.support.ingest.sources import SourceKit
+
+
+async def make_bucket(sources: SourceKit, name: str) -> KeyValue:
+    return await sources.js.create_key_value(KeyValueConfig(bucket=name, history=8))
+
+
+async def make_again(sources: SourceKit, name: str) -> KeyValue:
+    await sources.js.delete_key_value(name)
+    return await make_bucket(sources, name)
+
+
+async def configure(sources: SourceKit, name: str, **changes: object) -> None:
+    config = (await sources.js.stream_info(f"KV_{name}")).config
+    await sources.js.update_stream(config.evolve(**changes))
+
+
+async def test_paused_source_copies_nothing_until_it_is_resumed_where_it_was(
+    sources: SourceKit, bucket_name: str
+) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    async with sources.ingest() as role:
+        await sources.reaches("s", await bucket.put("a", b"1"))
+        await sources.is_state("s", "LIVE")
+        role.ownership.obey(await sources.link.control_source("s", paused=True))
+        await sources.is_state("s", "PAUSED")
+        assert not await sources.js.consumers_info(f"KV_{bucket_name}")
+        last = await bucket.put("a", b"2")
+        assert await sources.revision("s") < last
+        role.ownership.obey(await sources.link.control_source("s", paused=False))
+        await sources.reaches("s", last)
+        await sources.is_state("s", "LIVE")
+    assert [row.data for row in await sources.rows("t")] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["paused", "pausing"])
+async def test_resumed_source_is_not_live_before_it_is_level(sources: SourceKit, bucket_name: str, waits: bool) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    async with sources.ingest() as role:
+        await sources.reaches("s", await bucket.put("a", b"1"))
+        await sources.is_state("s", "LIVE")
+        role.ownership.obey(await sources.link.control_source("s", paused=True))
+        if waits:
+            await sources.is_state("s", "PAUSED")
+        for number in range(50):
+            last = await bucket.put(f"k{number}", b"2")
+        role.ownership.obey(await sources.link.control_source("s", paused=False))
+        seen = role.ownership.fresh(await sources.link.get_source("s"))
+        assert (seen.report.state, seen.reported_ms) == ("CATCHING_UP", 0)
+
+        async def is_live() -> bool:
+            info = role.ownership.fresh(await sources.link.get_source("s"))
+            assert info.report.state != "LIVE" or await sources.revision("s") == last
+            return info.report.state == "LIVE"
+
+        await sources.until(is_live)
+
+
+async def test_pause_holds_over_a_takeover_and_is_learned_from_the_renewal(
+    sources: SourceKit, bucket_name: str
+) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    await bucket.put("a", b"1")
+    await sources.link.control_source("s", paused=True)
+    async with sources.ingest(holder="first"):
+        await sources.is_state("s", "PAUSED")
+    async with sources.ingest(holder="second"):
+        await sources.is_state("s", "PAUSED")
+        assert await sources.revision("s") == 0
+        await sources.link.control_source("s", paused=False)  # said at another replica
+        await sources.is_state("s", "LIVE")
+    assert await sources.fold("t") == {b"a": b"1"}
+
+
+async def test_lag_of_a_paused_source_grows(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    async with sources.ingest(look_s=0.05) as role:
+        await sources.reaches("s", await bucket.put("a", b"1"))
+        role.ownership.obey(await sources.link.control_source("s", paused=True))
+        await sources.is_state("s", "PAUSED")
+        last = 0
+        for _ in range(3):
+            last = await bucket.put("a", b"2")
+
+        async def is_told() -> bool:
+            report = (await sources.link.get_source("s")).report
+            return (report.last_revision, report.lag) == (last, 3)
+
+        await sources.until(is_told)
+
+
+async def test_pause_that_comes_while_a_source_resyncs_is_not_missed(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    async with sources.ingest():
+        await sources.reaches("s", await bucket.put("a", b"1"))
+    async with sources.ingest() as role, AsyncExitStack() as turns:
+        for _ in range(RESYNCS_AT_ONCE):
+            await turns.enter_async_context(role.ownership.resyncs)
+        await sources.is_state("s", "RESYNCING")
+        role.ownership.obey(await sources.link.control_source("s", paused=True))
+        await turns.aclose()
+        await sources.is_state("s", "PAUSED")
+
+
+async def test_resume_is_not_held_up_by_a_question_that_nats_leaves_unanswered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = NatsServer(tmp_path / "nats")
+    server.start()
+    source_stream, asked = JetStream.source_stream, asyncio.Event()
+
+    async def noted(jetstream: JetStream, definition: SourceDefinition) -> Stream:
+        asked.set()
+        try:
+            return await source_stream(jetstream, definition)
+        finally:
+            asked.clear()
+
+    monkeypatch.setattr(JetStream, "source_stream", noted)
+    try:
+        async with source_kit(server.url, tmp_path) as sources:
+            await make_bucket(sources, "b")
+            await sources.define(SourceDefinition("s", "t", "b"))
+            await sources.link.control_source("s", paused=True)
+            async with sources.ingest(look_s=0.02) as role:
+                await sources.is_state("s", "PAUSED")
+                await role.connection.wait_connected()
+                server.freeze()
+                await asyncio.wait_for(asked.wait(), 5)
+                role.ownership.obey(await sources.link.control_source("s", paused=False))
+
+                async def goes_on() -> bool:
+                    return await sources.state("s") != "PAUSED"
+
+                await sources.until(goes_on, seconds=TIMEOUT_S / 2)
+                server.thaw()
+                await sources.is_state("s", "LIVE")
+    finally:
+        server.thaw()
+        server.stop()
+
+
+async def test_source_is_paused_and_resumed_while_nats_is_away(sources: SourceKit, bucket_name: str) -> None:
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    sources.url = "nats://127.0.0.1:1"
+    async with sources.ingest() as role:
+        await sources.is_state("s", "CONNECTING")
+        role.ownership.obey(await sources.link.control_source("s", paused=True))
+        await sources.is_state("s", "PAUSED")
+        role.ownership.obey(await sources.link.control_source("s", paused=False))
+        await sources.is_state("s", "RECOVERING")
+
+
+async def test_recreated_bucket_stops_the_source_and_a_resync_takes_it_as_it_is(
+    sources: SourceKit, bucket_name: str
+) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    for key in ("gone", "same", "other", "deleted"):
+        await bucket.put(key, b"1")
+    async with sources.ingest() as role:
+        await sources.is_state("s", "LIVE")
+        bucket = await make_again(sources, bucket_name)
+        await bucket.put("same", b"1")
+        await bucket.put("other", b"2")
+        await bucket.put("new", b"3")
+        await bucket.delete("deleted")
+        await sources.is_state("s", "STREAM_RECREATED")
+        reason = (await sources.link.get_source("s")).report.reason
+        date = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}"
+        assert re.search(f"made again: this one is of {date}, the one that was copied of {date}; ", reason)
+        assert reason.endswith("`eddyline source resync s` takes what there is now")
+        assert (await sources.fold("t")).keys() == {b"gone", b"same", b"other", b"deleted"}
+        role.ownership.obey(await sources.link.control_source("s", resync=True))
+        await sources.is_state("s", "LIVE")
+        await sources.reaches("s", await bucket.put("new", b"4"))
+    assert await sources.gaps("t") == [(5, 0)], "what the old bucket had behind revision 4 nobody knows"
+    assert await sources.fold("t") == {b"same": b"1", b"other": b"2", b"new": b"4"}
+    changed = [(row.op, row.key) for row in (await sources.rows("t"))[4:]]
+    assert sorted(changed) == sorted(
+        [(Op.PUT, b"other"), (Op.PUT, b"new"), (Op.DELETE, b"deleted"), (Op.DELETE, b"gone"), (Op.PUT, b"new")]
+    )
+    info = await sources.link.get_source("s")
+    position = decode_position(info.position)
+    assert position is not None
+    assert position.resync_serial == info.orders.resync_serial == 1
+
+
+async def test_every_revision_of_another_bucket_is_taken_but_what_the_fold_says_already(
+    sources: SourceKit, bucket_name: str
+) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name, on_recreated="RESYNC"))
+    for value in (b"1", b"2"):
+        await bucket.put("a", value)
+    await bucket.put("same", b"1")
+    async with sources.ingest():
+        await sources.is_state("s", "LIVE")
+    bucket = await make_again(sources, bucket_name)
+    for key, value in (("same", b"1"), ("a", b"2"), ("a", b"3"), ("a", b"3"), ("a", b"4"), ("same", b"1"), ("b", b"5")):
+        await bucket.put(key, value)
+    await bucket.delete("b")
+    await bucket.delete("b")
+    last = (await sources.js.stream_info(f"KV_{bucket_name}")).state.last_seq  # above the old bucket's
+    async with sources.ingest():
+        await sources.reaches("s", last)
+        await sources.is_state("s", "LIVE")
+        await sources.reaches("s", await bucket.put("same", b"1"))  # from here on all is written
+    written = [(row.op, row.key, row.data) for row in (await sources.rows("t"))[3:]]
+    assert written == [
+        (Op.PUT, b"a", b"3"),
+        (Op.PUT, b"a", b"4"),
+        (Op.PUT, b"b", b"5"),
+        (Op.DELETE, b"b", None),
+        (Op.PUT, b"same", b"1"),
+    ]
+
+
+async def test_recreated_bucket_is_taken_by_a_source_whose_policy_says_so(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name, on_recreated="RESYNC"))
+    await bucket.put("a", b"1")
+    await bucket.put("b", b"1")
+    async with sources.ingest():
+        await sources.is_state("s", "LIVE")
+    bucket = await make_again(sources, bucket_name)
+    await bucket.put("b", b"1")
+    async with sources.ingest():
+        await sources.until(lambda: _is_fold(sources, {b"b": b"1"}))
+        await sources.is_state("s", "LIVE")
+    async with sources.ingest():  # and is not compared again
+        await sources.is_state("s", "LIVE")
+    assert [(row.op, row.key) for row in (await sources.rows("t"))[2:]] == [(Op.DELETE, b"a")]
+
+
+async def _is_fold(sources: SourceKit, expected: dict[bytes, bytes]) -> bool:
+    return await sources.fold("t") == expected
+
+
+async def test_what_a_bucket_had_that_nobody_read_is_told_when_another_is_taken(
+    sources: SourceKit, bucket_name: str
+) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    async with sources.ingest() as role:
+        await sources.reaches("s", await bucket.put("a", b"1"))
+        role.ownership.obey(await sources.link.control_source("s", paused=True))
+        await sources.is_state("s", "PAUSED")
+    info = await sources.link.get_source("s")
+    lease = await sources.link.acquire_lease("s", holder="test", lease_ms=60_000)
+    # Somebody had seen revision 7 before the bucket went.
+    await sources.link.renew_lease("s", fence=lease.fence, report=replace(info.report, last_revision=7))
+    await sources.link.release_lease("s", fence=lease.fence)
+    await make_again(sources, bucket_name)
+    await sources.link.control_source("s", paused=False, resync=True)
+    async with sources.ingest():
+        await sources.until(lambda: _is_fold(sources, {}))
+        await sources.is_state("s", "LIVE")
+    assert await sources.gaps("t") == [(2, 7), (8, 0)]
+
+
+async def test_bucket_that_is_away_keeps_the_fold_until_it_is_there_again(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    async with sources.ingest():
+        await sources.reaches("s", await bucket.put("a", b"1"))
+        await sources.js.delete_key_value(bucket_name)
+        await sources.is_state("s", "SOURCE_LOST")
+        assert await sources.fold("t") == {b"a": b"1"}
+        await make_bucket(sources, bucket_name)
+        await sources.is_state("s", "STREAM_RECREATED")
+    assert await sources.fold("t") == {b"a": b"1"}
+
+
+@pytest.mark.parametrize("policy", ["RESYNC", "STOP"])
+async def test_revisions_evicted_while_away_are_told_or_stop_the_source(
+    sources: SourceKit, bucket_name: str, policy: str
+) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    definition = SourceDefinition("s", "t", bucket_name)
+    await sources.define(replace(definition, on_expired="STOP") if policy == "STOP" else definition)
+    async with sources.ingest():
+        await sources.reaches("s", await bucket.put("a", b"1"))
+        await sources.is_state("s", "LIVE")
+    await configure(sources, bucket_name, max_msgs=2, discard="old")
+    for number in range(5):
+        await bucket.put(f"k{number}", b"x")
+    async with sources.ingest() as role:
+        if policy == "STOP":
+            await sources.is_state("s", "CURSOR_EXPIRED")
+            assert (await sources.link.get_source("s")).report.reason.startswith(
+                f"revisions 2 to 4 left bucket {bucket_name}, or were overwritten, before they were read; `eddyline"
+            )
+            assert await sources.fold("t") == {b"a": b"1"}
+            role.ownership.obey(await sources.link.control_source("s", resync=True))
+        await sources.is_state("s", "LIVE")
+        assert await sources.fold("t") == {b"k3": b"x", b"k4": b"x"}
+    assert await sources.gaps("t") == [(2, 4)]
+
+
+async def test_rolled_back_bucket_keeps_the_fold_until_somebody_asks(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name, on_recreated="RESYNC"))
+    async with sources.ingest():
+        await bucket.put("a", b"1")
+        await sources.reaches("s", await bucket.put("a", b"2"))
+    # What a rollback looks like: the position's message is another one.
+    info = await sources.link.get_source("s")
+    position = decode_position(info.position)
+    assert position is not None
+    lease = await sources.link.acquire_lease("s", holder="test", lease_ms=60_000)
+    ahead = replace(position, revision=position.revision + 5)
+    await sources.link.apply_batch("s", fence=lease.fence, previous=info.position, new=ahead.encode(), batch=None)
+    await sources.link.release_lease("s", fence=lease.fence)
+    async with sources.ingest() as role:
+        await sources.is_state("s", "CURSOR_AHEAD")
+        assert await sources.fold("t") == {b"a": b"2"}
+        role.ownership.obey(await sources.link.control_source("s", resync=True))
+        await sources.is_state("s", "LIVE")
+        await sources.reaches("s", await bucket.put("b", b"3"))
+    assert await sources.fold("t") == {b"a": b"2", b"b": b"3"}
+
+
+async def test_rolled_back_bucket_that_was_written_past_the_position_tells_only_what_nobody_knows(
+    sources: SourceKit, bucket_name: str
+) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    async with sources.ingest():
+        await sources.reaches("s", await bucket.put("a", b"1"))
+        await sources.is_state("s", "LIVE")
+    # What a rollback with new writes looks like: another message at the position, and more behind it.
+    info = await sources.link.get_source("s")
+    position = decode_position(info.position)
+    assert position is not None
+    lease = await sources.link.acquire_lease("s", holder="test", lease_ms=60_000)
+    other = replace(position, sample=b"another message!")
+    await sources.link.apply_batch("s", fence=lease.fence, previous=info.position, new=other.encode(), batch=None)
+    await sources.link.release_lease("s", fence=lease.fence)
+    await bucket.put("b", b"2")
+    last = await bucket.put("c", b"3")
+    async with sources.ingest() as role:
+        await sources.is_state("s", "CURSOR_AHEAD")  # which looks at the stream once at least
+        role.ownership.obey(await sources.link.control_source("s", resync=True))
+        await sources.reaches("s", last)
+        await sources.is_state("s", "LIVE")
+    gaps = await sources.gaps("t")
+    assert gaps == [(position.revision + 1, 0)]
+    assert await sources.fold("t") == {b"a": b"1", b"b": b"2", b"c": b"3"}
+
+
+async def test_resync_of_a_right_fold_writes_nothing(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    await bucket.put("a", b"1")
+    async with sources.ingest() as role:
+        await sources.is_state("s", "LIVE")
+        role.ownership.obey(await sources.link.control_source("s", resync=True))
+
+        async def is_done() -> bool:
+            position = decode_position((await sources.link.get_source("s")).position)
+            return position is not None and position.resync_serial == 1
+
+        await sources.until(is_done)
+        await sources.is_state("s", "LIVE")
+    assert len(await sources.rows("t")) == 1
+
+
+async def test_resync_that_is_asked_for_in_between_passes_no_revision_over(
+    sources: SourceKit, bucket_name: str
+) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    async with sources.ingest():
+        await sources.reaches("s", await bucket.put("a", b"0"))
+    for number in range(1, 6):
+        last = await bucket.put("a", b"%d" % number)
+    await sources.link.control_source("s", resync=True)
+    async with sources.ingest():
+        await sources.reaches("s", last)
+        await sources.is_state("s", "LIVE")
+    assert [row.data for row in await sources.rows("t")] == [b"%d" % number for number in range(6)]
+
+
+async def test_fold_that_is_wrong_is_mended_by_a_resync(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    await bucket.put("a", b"1")
+    await bucket.put("b", b"1")
+    async with sources.ingest():
+        await sources.is_state("s", "LIVE")
+    info = await sources.link.get_source("s")
+    lease = await sources.link.acquire_lease("s", holder="test", lease_ms=60_000)
+    position = decode_position(info.position)
+    assert position is not None
+    wrong = [
+        Record(op=Op.PUT, key=b"a", data=b"x"),
+        Record(op=Op.DELETE, key=b"b"),
+        Record(op=Op.PUT, key=b"c", data=b"x"),
+    ]
+    await sources.link.apply_batch(
+        "s",
+        fence=lease.fence,
+        previous=info.position,
+        new=position.after_changes().encode(),
+        batch=Batch.from_rows(wrong),
+    )
+    await sources.link.release_lease("s", fence=lease.fence)
+    await sources.link.control_source("s", resync=True)
+    async with sources.ingest():
+        await sources.until(lambda: _is_fold(sources, {b"a": b"1", b"b": b"1"}))
+        await sources.is_state("s", "LIVE")
+
+
+async def test_orders_to_nobody_are_refused(sources: SourceKit) -> None:
+    with pytest.raises(SourceNotFound):
+        await sources.link.control_source("nobody", paused=True)

@@ -1,0 +1,52 @@
+"""What is said of a source is of one moment: state, position and lag that fit each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nats.js.api import KeyValueConfig
+
+from eddyline.core.codec.source import source_to_pb
+from eddyline.core.model.source import SourceDefinition
+from eddyline.v1 import source_pb2
+
+if TYPE_CHECKING:
+    from tests.support.ingest.sources import SourceKit
+
+COUNT = 50
+
+
+async def test_a_position_read_before_the_report_is_not_shown_beside_it(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name))
+    await bucket.put("k", b"0")
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    async with sources.ingest() as role:
+        await sources.is_state("s", "LIVE")
+        read_early = await sources.link.get_source("s")
+        for number in range(COUNT):
+            await bucket.put("k", b"%d" % number)
+        await sources.reaches("s", COUNT + 1)
+        held = role.ownership.held["s"]
+        await sources.until(lambda: held.progress.position_revision == COUNT + 1)
+        source = source_to_pb(role.ownership.fresh(read_early))
+        assert source.status == source_pb2.SOURCE_STATUS_LIVE
+        assert (source.position_revision, source.last_revision, source.lag) == (COUNT + 1, COUNT + 1, 0)
+        # A lease of somebody else's is not ours to speak of.
+        other = replace(read_early, fence=read_early.fence + 1)
+        assert role.ownership.fresh(other) == other
+
+
+async def test_a_resync_that_is_done_is_not_pending_beside_its_result(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name))
+    await bucket.put("k", b"0")
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    async with sources.ingest() as role:
+        await sources.is_state("s", "LIVE")
+        asked = await sources.link.control_source("s", resync=True)
+        role.ownership.obey(asked)
+        await sources.until(lambda: not source_to_pb(role.ownership.fresh(asked)).resync_pending)
+        await sources.is_state("s", "LIVE")
+        detail = role.ownership.held["s"].progress.look().detail
+        assert detail is not None
+        assert detail.decision == "accepted: 0 puts, resumed at 2"

@@ -1,0 +1,174 @@
+"""Random lives of a source, by seed: whatever happens to bucket, server, store and replica, the fold ends as the bucket,
+no revision is applied twice or out of order, and none that was there when it was read is missing."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from contextlib import AsyncExitStack
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from nats.js.errors import KeyNotFoundError
+
+from eddyline.core.model.source import SourceDefinition
+from eddyline.core.records.record import Op
+from tests.support.ingest.buckets import kit
+from tests.support.nats.server import NatsServer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nats.js.kv import KeyValue
+
+    from eddyline.ingest.role import IngestRole
+    from tests.support.ingest.buckets import Kit
+
+STEPS = 100
+KEYS = 8
+SHORT = "short."
+STEPS_BY_WEIGHT = {
+    "put": 30,
+    "burst": 6,
+    "delete": 8,
+    "purge": 5,
+    "vanish": 4,
+    "markers": 2,
+    "expire": 4,
+    "keep": 3,
+    "rollup": 3,
+    "rollup_all": 1,
+    "purge_all": 1,
+    "toggle": 6,
+    "blink": 3,
+    "lose": 4,
+    "drop": 3,
+    "restart": 1,
+}
+
+
+class Life:
+    """One seeded run."""
+
+    def __init__(self, at: Kit, bucket: KeyValue, server: NatsServer, seed: int) -> None:
+        self.at = at
+        self.bucket = bucket
+        self.server = server
+        self.random = Random(seed)
+        self.stack = AsyncExitStack()
+        self.role: IngestRole | None = None
+        self.last = 0
+
+    def key(self) -> str:
+        """Some key."""
+        return f"k{self.random.randrange(KEYS)}"
+
+    async def step(self) -> None:
+        """One thing happens."""
+        at = self.at
+        match self.random.choices(
+            tuple(STEPS_BY_WEIGHT),
+            tuple(STEPS_BY_WEIGHT.values()),
+        )[0]:
+            case "put":
+                self.last = await self.bucket.put(self.key(), self.random.randbytes(self.random.randrange(20)))
+            case "burst":
+                for number in range(self.random.randrange(1, 300)):
+                    await at.client.publish(f"$KV.{at.bucket}.{self.key()}", b"%d" % number)
+                await at.client.flush()
+            case "delete":
+                await self.bucket.delete(self.key())
+            case "purge":
+                await self.bucket.purge(self.key())
+            case "vanish":
+                await at.js.purge_stream(f"KV_{at.bucket}", subject=f"$KV.{at.bucket}.{self.key()}")
+            case "markers":
+                key = self.key()
+                await self.bucket.delete(key)
+                await at.js.purge_stream(f"KV_{at.bucket}", subject=f"$KV.{at.bucket}.{key}")
+            case "expire":
+                # Keys of their own: where a younger value expires, NATS shows the older one again.
+                await at.js.publish(f"$KV.{at.bucket}.{SHORT}{self.random.randrange(KEYS)}", b"short", msg_ttl=1.0)
+            case "keep":
+                kept = self.random.randrange(1, 3)
+                await at.js.purge_stream(f"KV_{at.bucket}", subject=f"$KV.{at.bucket}.{self.key()}", keep=kept)
+            case "rollup" | "rollup_all" as step:
+                headers = {"Nats-Rollup": "sub" if step == "rollup" else "all"}
+                await at.js.publish(f"$KV.{at.bucket}.{self.key()}", b"rolled up", headers=headers)
+            case "purge_all":
+                await at.js.purge_stream(f"KV_{at.bucket}")
+            case "toggle":
+                await self.toggle()
+            case "blink":
+                at.link.away = not at.link.away
+            case "lose":
+                at.link.answers_to_lose = 1
+            case "drop":
+                for name in await at.consumers():
+                    await at.js.delete_consumer(f"KV_{at.bucket}", name)
+            case "restart":
+                at.reconnected.clear()
+                self.server.kill()
+                self.server.start()
+                await asyncio.wait_for(at.reconnected.wait(), 10)
+
+    async def toggle(self) -> None:
+        """Start the replica, or stop it."""
+        if self.role is None:
+            self.role = await self.stack.enter_async_context(self.at.ingest())
+        else:
+            await self.stack.aclose()
+            self.role = None
+
+
+async def settled(life: Life) -> IngestRole:
+    """A replica that has taken in all that happened; it starts behind the stream's end, so it compares key sets."""
+    at = life.at
+    await life.stack.aclose()
+    at.link.away = False
+    at.link.answers_to_lose = 0
+    while (await at.js.stream_info(f"KV_{at.bucket}", subjects_filter=f"$KV.{at.bucket}.{SHORT}>")).state.subjects:
+        await at.client.flush()
+    last = await life.bucket.put("end", b"")
+    role = await life.stack.enter_async_context(at.ingest())
+    await at.reaches(last)
+    await at.is_state("LIVE")
+    return role
+
+
+async def check_order(at: Kit) -> None:
+    """What came from messages is in the order of its revisions, each once."""
+    revisions = [int.from_bytes(record.version, "big") for record in await at.records() if record.source_ts_ns]
+    assert all(first < second for first, second in itertools.pairwise(revisions))
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_fold_ends_as_the_bucket(seed: int, tmp_path: Path) -> None:
+    server = NatsServer(tmp_path)
+    server.start()
+    try:
+        async with kit(server.url, tmp_path, "b") as at:
+            bucket = await at.make_bucket(history=(1, 3, 64)[seed % 3], limit_marker_ttl=1 if seed % 2 else None)
+            life = Life(at, bucket, server, seed)
+            await at.make_source()
+            for _ in range(STEPS):
+                await life.step()
+            role = await settled(life)
+            definition = SourceDefinition(name="b", topic="b", bucket="b")
+            comparison = await role.comparer.compare(definition, name="compare", settle_s=2, limit=10)
+            assert comparison.differences == (), f"seed {seed}"
+            assert comparison.fold_count == comparison.bucket_count
+            await check_order(at)
+            assert len(await at.consumers()) == 1
+            # Every live key of the fold is the bucket's newest value.
+            for key, record in (await at.entries()).items():
+                entry = await life.bucket.get(key.decode())
+                assert (entry.value or b"") == record.data
+            with pytest.raises(KeyNotFoundError):
+                await life.bucket.get("never")
+            assert all(record.op != Op.APPEND for record in await at.records())
+            await life.stack.aclose()
+            assert await at.consumers() == []
+    finally:
+        server.stop()

@@ -1,0 +1,432 @@
+"""A source verified: drift found exactly, mended where asked, and none told where a writer goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import pytest
+from nats.js.api import KeyValueConfig
+
+from eddyline.core.errors import BucketNotFound, NotKv, Throttled
+from eddyline.core.model.source import SourceDefinition
+from eddyline.ingest.verify.compare import Difference, Kind, PrefixDrift, Stage, VerifyProgress
+from eddyline.ingest.verify.verify import Order, Verdict
+from tests.support.ingest.fold_tampering import corrupt_row, drift
+
+if TYPE_CHECKING:
+    from nats.js.kv import KeyValue
+
+    from eddyline.ingest.role import IngestRole
+    from tests.support.ingest.sources import SourceKit
+
+SETTLE_S = 0.2
+
+
+async def make_bucket(sources: SourceKit, name: str, *, history: int = 8) -> KeyValue:
+    return await sources.js.create_key_value(KeyValueConfig(bucket=name, history=history))
+
+
+async def copied(sources: SourceKit, bucket_name: str, values: dict[str, bytes], **definition: object) -> KeyValue:
+    """A bucket of these values, copied by a source `s` that nobody holds any more."""
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name, **definition))  # type: ignore[arg-type]
+    last = 0
+    for key, value in values.items():
+        last = await bucket.put(key, value)
+    async with sources.ingest():
+        await sources.reaches("s", last)
+    return bucket
+
+
+async def steps_of(
+    sources: SourceKit, role: IngestRole, *, repair: bool = False, limit: int = 100, settle_s: float = SETTLE_S
+) -> tuple[list[VerifyProgress], Verdict]:
+    """Everything that verifying `s` says."""
+    await role.connection.wait_connected()
+    definition = (await sources.link.get_source("s")).definition
+    order = Order(role.new_compare_name(), settle_s, limit, repair)
+    steps = [step async for step in role.verifier.steps(definition, order)]
+    progress = [step for step in steps if isinstance(step, VerifyProgress)]
+    verdict = steps[-1]
+    assert isinstance(verdict, Verdict)
+    assert len(progress) == len(steps) - 1
+    return progress, verdict
+
+
+async def verdict_of(
+    sources: SourceKit, role: IngestRole, *, repair: bool = False, limit: int = 100, settle_s: float = SETTLE_S
+) -> Verdict:
+    """What verifying `s` finds."""
+    return (await steps_of(sources, role, repair=repair, limit=limit, settle_s=settle_s))[1]
+
+
+async def nothing_is_left(sources: SourceKit, bucket_name: str) -> None:
+    """No consumer but the source's, and no scan."""
+
+    async def is_so() -> bool:
+        names = [info.name for info in await sources.js.consumers_info(f"KV_{bucket_name}")]
+        return not [name for name in names if "compare" in name]
+
+    # Where the answer to its deletion is late the server removes it by itself, 30 s after the last pull.
+    await sources.until(is_so, seconds=60)
+    assert not sources.link._engine.fold._views  # type: ignore[attr-defined]
+
+
+async def test_equal_sides_are_told_equal_and_nothing_is_left_behind(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await copied(sources, bucket_name, {f"a.k{number}": b"%d" % number for number in range(50)})
+    async with sources.ingest() as role:
+        await bucket.delete("a.k0")
+        last = await bucket.put("empty", b"")
+        await sources.reaches("s", last)
+        await sources.is_state("s", "LIVE")
+        for _ in range(10):
+            progress, verdict = await steps_of(sources, role)
+        found = verdict.found
+        assert (found.bucket_count, found.fold_count, found.difference_count) == (50, 50, 0)
+        assert (found.position_revision, found.prefixes, found.unsettled_count) == (last, (), 0)
+        assert not verdict.repaired
+        assert [step.stage for step in progress] == [Stage.COUNTS, Stage.HASHES]
+        await nothing_is_left(sources, bucket_name)
+        assert (role.verifier.verification_count, role.verifier.drifted_key_count) == (10, 0)
+
+
+async def test_missing_surplus_and_differing_keys_are_found_exactly_and_mended(
+    sources: SourceKit, bucket_name: str
+) -> None:
+    values = {f"{prefix}.k{number}": b"1" for prefix in ("a", "b", "c") for number in range(30)}
+    bucket = await copied(sources, bucket_name, {**values, "a.gone": b"1", "plain": b"1"})
+    async with sources.ingest():
+        await bucket.delete("a.gone")
+        await sources.reaches("s", await bucket.put("plain", b"2"))
+    await drift(sources.link, "s", {"a.k1": None, "a.gone": b"x", "b.k2": b"other", "plain": b"1"})
+    async with sources.ingest() as role:
+        await sources.is_state("s", "LIVE")
+        found = (await verdict_of(sources, role)).found
+        limited = await verdict_of(sources, role, limit=1, repair=True)
+        assert await sources.fold("t") == {**{key.encode(): b"1" for key in values}, b"plain": b"2"}
+        after = await verdict_of(sources, role)
+        assert (role.verifier.verification_count, role.verifier.drifted_key_count) == (3, 8)
+        assert role.ownership.held["s"].progress.drift_count == 0
+    revision = {key: number + 1 for number, key in enumerate(values)}
+    assert found.differences == (
+        Difference(b"a.gone", Kind.SURPLUS, 0, 1),
+        Difference(b"a.k1", Kind.MISSING, revision["a.k1"], 0),
+        Difference(b"b.k2", Kind.VALUE, revision["b.k2"], 1),
+        Difference(b"plain", Kind.VALUE, len(values) + 4, 1),
+    )
+    assert (found.bucket_count, found.fold_count, found.difference_count) == (91, 91, 4)
+    assert found.prefixes == (
+        PrefixDrift(b"", 1, 1, 1),
+        PrefixDrift(b"a.", 30, 30, 2),
+        PrefixDrift(b"b.", 30, 30, 1),
+    )
+    assert limited.found.differences == found.differences[:1]
+    assert limited.repaired
+    assert limited.left is not None
+    assert (limited.found.difference_count, limited.left_count, limited.trouble) == (4, 0, "")
+    assert after.found.is_right
+
+
+@pytest.mark.parametrize("data", [None, b"rotten"])
+async def test_one_corrupt_row_of_the_fold_is_reported_repaired_and_counted(
+    sources: SourceKit, bucket_name: str, data: bytes | None
+) -> None:
+    await copied(sources, bucket_name, {f"k{number}": b"%d" % number for number in range(300)})
+    async with sources.ingest() as role:
+        await sources.is_state("s", "LIVE")
+        assert (await verdict_of(sources, role)).found.is_right
+        corrupt_row(sources.link, "t", b"k77", data)
+        verdict = await verdict_of(sources, role, repair=True)
+        assert [one.key for one in verdict.found.differences] == [b"k77"]
+        assert verdict.repaired
+        assert (await sources.fold("t"))[b"k77"] == b"77"
+        assert (role.verifier.verification_count, role.verifier.drifted_key_count) == (2, 1)
+
+
+async def test_another_replica_verifies_and_the_holder_repairs(sources: SourceKit, bucket_name: str) -> None:
+    await copied(sources, bucket_name, {"a": b"1", "b": b"2"})
+    async with sources.ingest(holder="holder"):
+        await sources.is_state("s", "LIVE")
+        async with sources.ingest(holder="other") as other:
+            corrupt_row(sources.link, "t", b"b", b"x")
+            assert (await verdict_of(sources, other, repair=True)).repaired
+            assert "s" not in other.ownership.held
+
+
+async def test_repair_of_a_paused_source_is_ordered_and_said_not_to_be_done(
+    sources: SourceKit, bucket_name: str
+) -> None:
+    await copied(sources, bucket_name, {"a": b"1"})
+    await sources.link.control_source("s", paused=True)
+    async with sources.ingest() as role:
+        await sources.is_state("s", "PAUSED")
+        corrupt_row(sources.link, "t", b"a", b"x")
+        verdict = await verdict_of(sources, role, repair=True)
+        assert (verdict.repaired, verdict.left, verdict.left_count) == (False, None, 1)
+        assert "paused" in verdict.trouble
+        await sources.link.control_source("s", paused=False)
+        await sources.is_state("s", "LIVE")
+        assert (await verdict_of(sources, role)).found.is_right
+
+
+async def test_repair_that_nobody_does_ends_with_the_reason(
+    sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eddyline.ingest.verify.verify.REPAIR_S_MAX", 0.5)
+    await copied(sources, bucket_name, {"a": b"1"})
+    corrupt_row(sources.link, "t", b"a", b"x")
+    await sources.link.acquire_lease("s", holder="nobody", lease_ms=60_000)
+    async with sources.ingest() as role:
+        verdict = await verdict_of(sources, role, repair=True)
+    assert (verdict.repaired, verdict.left, verdict.left_count) == (False, None, 1)
+    assert verdict.trouble.startswith("the resync is not done after 0.5 s")
+    assert (await sources.link.get_source("s")).orders.resync_serial == 1
+
+
+@pytest.mark.parametrize("history", [1, 8])
+async def test_writer_at_full_speed_is_no_drift(sources: SourceKit, bucket_name: str, history: int) -> None:
+    bucket = await make_bucket(sources, bucket_name, history=history)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    for number in range(200):
+        await bucket.put(f"k{number}", b"0")
+    stop = asyncio.Event()
+
+    async def write() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            key = f"$KV.{bucket_name}.k{number % 7 if number % 2 else number % 200}"
+            await sources.client.publish(key, b"%d" % number)
+            if number % 50 == 0:
+                await sources.client.flush()
+
+    async with sources.ingest() as role, asyncio.TaskGroup() as group:
+        await sources.is_state("s", "LIVE")
+        group.create_task(write())
+        try:
+            for _ in range(3):
+                verdict = await verdict_of(sources, role, settle_s=0.5)
+                assert verdict.found.difference_count == 0, verdict.found.differences
+            corrupt_row(sources.link, "t", b"surplus", b"x")
+            found = (await verdict_of(sources, role, settle_s=0.5)).found
+            assert [one.key for one in found.differences] == [b"surplus"]
+        finally:
+            stop.set()
+
+
+async def test_only_what_the_source_copies_is_compared(sources: SourceKit, bucket_name: str) -> None:
+    values = {"in.a": b"1", "in.b": b"1", "out.a": b"1", "also": b"1"}
+    filters = {"key_prefixes": (b"in.",), "subjects": ("also",)}
+    await copied(sources, bucket_name, values, **filters)
+    async with sources.ingest() as role:
+        await sources.is_state("s", "LIVE")
+        found = (await verdict_of(sources, role)).found
+        assert (found.bucket_count, found.fold_count, found.difference_count) == (3, 3, 0)
+        corrupt_row(sources.link, "t", b"out.a", b"1")  # the bucket has it, but it is not copied
+        found = (await verdict_of(sources, role)).found
+        assert found.differences == (Difference(b"out.a", Kind.SURPLUS, 0, 1),)
+
+
+async def test_empty_bucket_and_empty_fold_are_equal(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await make_bucket(sources, bucket_name)
+    await sources.define(SourceDefinition("s", "t", bucket_name))
+    async with sources.ingest() as role:
+        await sources.is_state("s", "LIVE")
+        found = (await verdict_of(sources, role)).found
+        assert (found.bucket_count, found.fold_count, found.difference_count) == (0, 0, 0)
+        await bucket.put("a", b"1")
+        await sources.reaches("s", await bucket.delete("a") and 2)
+        assert (await verdict_of(sources, role)).found.is_right
+
+
+async def test_key_that_left_without_a_word_gets_time_to_settle(sources: SourceKit, bucket_name: str) -> None:
+    await copied(sources, bucket_name, {"a": b"1", "b": b"1"})
+    async with sources.ingest(look_s=0.5) as role:
+        await sources.is_state("s", "LIVE")
+        await sources.js.purge_stream(f"KV_{bucket_name}", subject=f"$KV.{bucket_name}.a")
+        assert (await verdict_of(sources, role, settle_s=20.0)).found.is_right
+        assert await sources.fold("t") == {b"b": b"1"}
+
+
+async def test_key_that_the_api_cannot_name_is_compared_and_mended(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await copied(sources, bucket_name, {"a": b"1"})
+    await sources.client._send_command(b"PUB $KV.%b.\xff\xfe 1\r\n1\r\n" % bucket_name.encode())
+    await sources.client.flush()
+    async with sources.ingest() as role:
+        await sources.reaches("s", await bucket.put("a", b"2"))
+        await sources.is_state("s", "LIVE")
+        assert (await verdict_of(sources, role)).found.is_right
+        corrupt_row(sources.link, "t", b"\xff\xfe", b"x")
+        verdict = await verdict_of(sources, role, repair=True)
+        assert verdict.found.differences == (Difference(b"\xff\xfe", Kind.VALUE, 2, 1),)
+        assert verdict.repaired
+
+
+async def test_missing_bucket_and_a_stream_are_refused(sources: SourceKit, bucket_name: str) -> None:
+    await copied(sources, bucket_name, {"a": b"1"})
+    await sources.js.delete_key_value(bucket_name)
+    async with sources.ingest() as role:
+        with pytest.raises(BucketNotFound):
+            await verdict_of(sources, role)
+        with pytest.raises(NotKv):
+            order = Order("x", SETTLE_S, 1)
+            await role.verifier.verify(SourceDefinition("of-stream", "log", stream=bucket_name), order)
+        assert role.verifier.verification_count == 0
+
+
+async def test_recreated_bucket_with_equal_values_is_equal(sources: SourceKit, bucket_name: str) -> None:
+    await copied(sources, bucket_name, {"a": b"1", "b": b"2", "c": b"3"})
+    await sources.js.delete_key_value(bucket_name)
+    bucket = await make_bucket(sources, bucket_name)
+    for key, value in (("c", b"3"), ("b", b"2"), ("a", b"1")):
+        await bucket.put(key, value)
+    async with sources.ingest() as role:
+        await sources.is_state("s", "STREAM_RECREATED")
+        assert (await verdict_of(sources, role)).found.is_right
+
+
+async def test_source_that_stands_still_is_told_as_it_is(sources: SourceKit, bucket_name: str) -> None:
+    bucket = await copied(sources, bucket_name, {"a": b"1"})
+    await sources.link.control_source("s", paused=True)
+    await bucket.put("a", b"2")
+    async with sources.ingest() as role:
+        await sources.is_state("s", "PAUSED")
+        found = (await verdict_of(sources, role)).found
+        assert found.differences == (Difference(b"a", Kind.VALUE, 2, 1),)
+        assert found.unsettled_count == 0
+
+
+async def test_dead_letters_are_told_apart_and_are_no_drift(
+    sources: SourceKit, bucket_name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eddyline.ingest.verify.schedule.SETTLE_S", SETTLE_S)
+    caplog.set_level(logging.INFO)
+    bucket = await copied(sources, bucket_name, {"a": b"1", "b": b"1", "p.c": b"1"}, dead_letter_topic="letters")
+    headers = {f"H{number}": "x" for number in range(100)}  # more than a record has
+    for key in ("a", "p.new"):
+        await sources.js.publish(f"$KV.{bucket_name}.{key}", b"misfit", headers=headers)
+    long = "l" * 1100
+    await sources.js.publish(f"$KV.{bucket_name}.{long}", b"misfit")
+    last = await bucket.put("b", b"2")
+    async with sources.ingest() as role:
+        await sources.reaches("s", last)
+        await sources.is_state("s", "LIVE")
+        verdict = await verdict_of(sources, role, repair=True)
+        found = verdict.found
+        assert found.differences == (
+            Difference(b"a", Kind.DEAD_LETTER, 4, 1),
+            Difference(long.encode(), Kind.DEAD_LETTER, 6, 0),
+            Difference(b"p.new", Kind.DEAD_LETTER, 5, 0),
+        )
+        assert (found.is_right, found.difference_count, found.dead_letter_count) == (True, 0, 3)
+        assert (found.bucket_count, found.fold_count, found.prefixes) == (5, 3, ())
+        assert (verdict.trouble, verdict.left_count) == ("", 0)
+        assert (await sources.link.get_source("s")).orders.resync_serial == 0, "there was nothing to repair"
+        schedule = role._schedule
+        assert schedule is not None
+        await schedule._verify(role.ownership.held["s"])
+        assert [one.levelname for one in caplog.records if one.getMessage() == "source verified"] == ["INFO"]
+        corrupt_row(sources.link, "t", b"p.c", b"x")
+        found = (await verdict_of(sources, role)).found
+        assert [one.kind for one in found.differences] == [Kind.VALUE, *[Kind.DEAD_LETTER] * 3]
+        assert found.prefixes == (PrefixDrift(b"p.", 2, 1, 1),)
+        found = (await verdict_of(sources, role, limit=1)).found
+        assert [one.kind for one in found.differences] == [Kind.VALUE]
+        caplog.clear()
+        await schedule._verify(role.ownership.held["s"])
+        (entry,) = [vars(one)["fields"] for one in caplog.records if one.getMessage() == "source drifted"]
+        assert (entry["keys"], entry["differences"], entry["dead_letters"]) == ("p.c", 1, 3)
+        verdict = await verdict_of(sources, role, repair=True)
+        assert verdict.repaired
+        await bucket.put("a", b"3")  # it fits again
+        assert (await verdict_of(sources, role)).found.dead_letter_count == 2
+
+
+async def test_misfit_that_the_source_has_not_met_is_a_difference(sources: SourceKit, bucket_name: str) -> None:
+    await copied(sources, bucket_name, {"a": b"1"}, dead_letter_topic="letters")
+    await sources.link.control_source("s", paused=True)
+    headers = {f"H{number}": "x" for number in range(100)}
+    await sources.js.publish(f"$KV.{bucket_name}.a", b"misfit", headers=headers)
+    async with sources.ingest() as role:
+        await sources.is_state("s", "PAUSED")
+        found = (await verdict_of(sources, role)).found
+        assert found.differences == (Difference(b"a", Kind.VALUE, 2, 1),)
+        assert found.dead_letter_count == 0
+
+
+@pytest.mark.parametrize("stage", [Stage.COUNTS, Stage.HASHES, Stage.KEYS])
+async def test_cancelled_verification_leaves_no_consumer_and_no_scan(
+    sources: SourceKit, bucket_name: str, stage: Stage
+) -> None:
+    await copied(sources, bucket_name, {f"k{number}": b"1" for number in range(300)})
+    await drift(sources.link, "s", {f"k{number}": b"2" for number in range(300)})
+    async with sources.ingest() as role:
+        await sources.is_state("s", "LIVE")
+        definition = (await sources.link.get_source("s")).definition
+        reached = asyncio.Event()
+
+        async def verify() -> None:
+            order = Order(role.new_compare_name(), 60.0, 1)
+            async with aclosing(role.verifier.steps(definition, order)) as steps:
+                async for step in steps:
+                    if isinstance(step, VerifyProgress) and step.stage == stage:
+                        reached.set()
+
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(verify())
+            await reached.wait()
+            task.cancel()
+        await nothing_is_left(sources, bucket_name)
+        assert (await verdict_of(sources, role)).found.difference_count == 300
+
+
+async def test_one_verification_at_a_time_and_so_many_wait(
+    sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eddyline.ingest.verify.compare.WAITING_MAX", 2)
+    await copied(sources, bucket_name, {"a": b"1"})
+    async with sources.ingest() as role:
+        await sources.is_state("s", "LIVE")
+        await drift_now(sources)
+        refused = 0
+
+        async def verify() -> None:
+            nonlocal refused
+            try:
+                await verdict_of(sources, role)
+            except Throttled:
+                refused += 1
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(5):
+                group.create_task(verify())
+        assert (refused, role.verifier.verification_count) == (2, 3)
+
+
+async def drift_now(sources: SourceKit) -> None:
+    """Have a comparison last as long as settling does."""
+    corrupt_row(sources.link, "t", b"a", b"x")
+
+
+async def test_much_that_differs_is_held_in_portions_and_what_was_left_out_is_said(
+    sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await copied(sources, bucket_name, {f"k{number:03}": b"1" for number in range(100)})
+    await drift(sources.link, "s", {f"k{number:03}": b"2" for number in range(100)})
+    monkeypatch.setattr("eddyline.ingest.verify.compare.KEYS_HELD_MAX", 20)
+    async with sources.ingest() as role:
+        await sources.is_state("s", "LIVE")
+        found = (await verdict_of(sources, role)).found
+        assert (found.difference_count, found.unconfirmed_count, found.unexamined_count) == (100, 0, 0)
+        assert [one.key for one in found.differences] == [b"k%03d" % number for number in range(100)]
+        monkeypatch.setattr("eddyline.ingest.verify.compare.SUSPECTS_MAX", 30)
+        found = (await verdict_of(sources, role)).found
+        assert (found.difference_count, found.unconfirmed_count, len(found.differences)) == (100, 70, 30)
+        monkeypatch.setattr("eddyline.ingest.verify.compare.ROUNDS_MAX", 2)
+        found = (await verdict_of(sources, role)).found
+        assert (found.difference_count, found.unexamined_count) == (40, 60)
+        assert (found.bucket_count, found.fold_count) == (100, 100)
+        assert not found.is_right

@@ -1,0 +1,45 @@
+"""The example client in Java, from the proto files alone, against real roles that are killed under it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.clients.example_client_checks import (
+    check_access,
+    check_batch_end,
+    check_calls_and_errors,
+    check_kills,
+    check_script,
+    check_signs_of_life,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+
+async def test_java_appends_gets_and_explains_errors(tmp_path: Path) -> None:
+    await check_calls_and_errors("java", tmp_path)
+
+
+async def test_java_watches_across_kills_of_delivery_and_store(tmp_path: Path) -> None:
+    await check_kills("java", tmp_path)
+
+
+async def test_java_follows_frames_that_no_cluster_of_today_says() -> None:
+    await check_script("java")
+
+
+async def test_java_shows_its_key_over_tls(tmp_path: Path) -> None:
+    await check_access("java", tmp_path)
+
+
+async def test_java_gives_up_where_only_heartbeats_come() -> None:
+    await check_signs_of_life("java")
+
+
+async def test_java_says_where_an_append_ends() -> None:
+    await check_batch_end("java")

@@ -1,0 +1,242 @@
+"""Ingest beside a cluster of three nats-servers under load: leaders killed, servers restarted, hung and cut off.
+
+After each of them, by itself: the fold equals the bucket, each acknowledged revision is there once, the source is LIVE, and
+no consumer of ours is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import pytest_asyncio
+
+from eddyline.core.errors import NatsUnreachable
+from tests.support.ingest.buckets import kit
+from tests.support.nats.bucket_load import check_copied_once, loaded
+from tests.support.nats.cluster import eventually, nats_cluster, stream_leader, wait_current
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable
+    from pathlib import Path
+
+    from eddyline.ingest.role import IngestRole
+    from tests.support.ingest.buckets import Kit
+    from tests.support.nats.bucket_load import BucketLoad
+    from tests.support.nats.cluster import NatsCluster
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(180),
+    # nats-py leaves the socket of a try at a server that hangs to the collector.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+BUCKET: Final = "b"
+STREAM: Final = "KV_b"
+WRITES: Final = 100
+HEALED_S: Final = 45.0
+"""An election takes up to 4 s, an API call that nobody answers 5 s, and a lost connection 2 s to be made anew."""
+CUT_OFF_S: Final = 25.0
+"""Longer than MUTE_S and what an attempt at another server takes."""
+CONSUMERS_GONE_S: Final = 40.0
+"""One that could not be deleted, since its server was away, is removed by its threshold of 30 s."""
+
+
+@pytest_asyncio.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[NatsCluster]:
+    async with nats_cluster(tmp_path) as made:
+        yield made
+
+
+class Scene:
+    """A bucket of three replicas, a writer on it, and ingest."""
+
+    def __init__(self, cluster: NatsCluster, at: Kit, load: BucketLoad, role: IngestRole) -> None:
+        self.cluster = cluster
+        self.at = at
+        self.load = load
+        self.role = role
+
+    async def leader(self) -> str:
+        """Name of the server that leads the bucket's stream."""
+        return await stream_leader(self.at.js, STREAM)
+
+    def connected_to(self) -> str:
+        """Name of the server that ingest is connected to."""
+        url = self.role.connection.client.connected_url
+        assert url is not None
+        return self.cluster.node_at(url.netloc).name
+
+    def writer_at(self) -> str:
+        """Name of the server that the writer is connected to."""
+        url = self.at.client.connected_url
+        assert url is not None
+        return self.cluster.node_at(url.netloc).name
+
+    async def catches_up(self) -> None:
+        """Wait until what is written from now on arrives."""
+        await self.load.writes(1, seconds=HEALED_S)
+        last = max(self.load.acknowledged)
+        await self.at.until(lambda: self.at.is_at(last), seconds=HEALED_S)
+
+
+@asynccontextmanager
+async def scene(cluster: NatsCluster, folder: Path) -> AsyncIterator[Scene]:
+    """Everything runs while the body does its damage; then what must hold is checked."""
+    async with kit(cluster.url, folder, BUCKET) as at:
+        await eventually(lambda: _made(at), "the bucket was not made")
+        await wait_current(at.js, STREAM)
+        await at.make_source()
+        async with at.ingest() as role:
+            async with loaded(at) as load:
+                await load.writes(WRITES)
+                await at.is_state("LIVE")
+                yield Scene(cluster, at, load, role)
+                await load.writes(WRITES, seconds=HEALED_S)
+            last = await load.last()
+            await at.until(lambda: at.is_at(last), seconds=HEALED_S)
+            await at.is_state("LIVE")
+            await wait_current(at.js, STREAM)
+            await eventually(lambda: _compared_equal(at, role), "the fold is not equal to the bucket")
+            await check_copied_once(at, load)
+            await eventually(lambda: _consumers(at, 1), "not one consumer", seconds=CONSUMERS_GONE_S)
+        await eventually(lambda: _consumers(at, 0), "consumers are left", seconds=CONSUMERS_GONE_S)
+        assert await at.gaps() == []
+
+
+async def _compared_equal(at: Kit, role: IngestRole) -> bool:
+    try:
+        compared = await role.comparer.compare((await at.source()).definition, name="compare", settle_s=5, limit=10)
+    except NatsUnreachable:  # an election
+        return False
+    return compared.differences == () and compared.fold_count == compared.bucket_count
+
+
+async def _consumers(at: Kit, count: int) -> bool:
+    return len(await at.consumers()) == count
+
+
+async def _made(at: Kit) -> bool:
+    await at.make_bucket(replicas=3)
+    return True
+
+
+async def test_a_server_that_is_away_is_named_in_the_sources_warnings(cluster: NatsCluster, tmp_path: Path) -> None:
+    async with kit(cluster.url, tmp_path, BUCKET) as at:
+        await eventually(lambda: _made(at), "the bucket was not made")
+        await wait_current(at.js, STREAM)
+        await at.make_source()
+        async with at.ingest(look_s=0.2):
+            await at.is_state("LIVE", seconds=HEALED_S)
+            leader = await stream_leader(at.js, STREAM)
+            other = next(node.name for node in cluster.nodes if node.name != leader)
+
+            async def warned() -> bool:
+                detail = (await at.source()).report.detail
+                return detail is not None and any(f"NATS server {other} " in text for text in detail.warnings)
+
+            assert not await warned()
+            cluster.node(other).kill()
+            await at.until(warned, seconds=HEALED_S)
+            await cluster.restart(other)
+            await at.until(lambda: _not(warned()), seconds=HEALED_S)
+
+
+async def _not(holds: Awaitable[bool]) -> bool:
+    return not await holds
+
+
+async def test_stream_leader_killed_under_load(cluster: NatsCluster, tmp_path: Path) -> None:
+    async with scene(cluster, tmp_path) as here:
+        for _ in range(2):
+            leader = await here.leader()
+            cluster.node(leader).kill()
+            await here.catches_up()
+            await cluster.restart(leader)
+
+
+async def test_each_server_killed_and_restarted_in_turn(cluster: NatsCluster, tmp_path: Path) -> None:
+    async with scene(cluster, tmp_path) as here:
+        for node in cluster.nodes:
+            node.kill()
+            await here.catches_up()
+            await cluster.restart(node.name)
+            await wait_current(here.at.js, STREAM)
+
+
+async def test_all_servers_killed_at_once(cluster: NatsCluster, tmp_path: Path) -> None:
+    async with scene(cluster, tmp_path) as here:
+        for node in cluster.nodes:
+            node.kill()
+        for node in cluster.nodes:
+            node.start()
+        await cluster.wait_ready()
+        await here.catches_up()
+
+
+async def test_stream_leader_hangs(cluster: NatsCluster, tmp_path: Path) -> None:
+    async with scene(cluster, tmp_path) as here:
+        leader = await here.leader()
+        cluster.node(leader).freeze()
+        await here.catches_up()
+        cluster.node(leader).thaw()
+
+
+async def test_server_that_ingest_is_connected_to_hangs(cluster: NatsCluster, tmp_path: Path) -> None:
+    async with scene(cluster, tmp_path) as here:
+        name = here.connected_to()
+        cluster.node(name).freeze()
+        await here.catches_up()
+        cluster.node(name).thaw()
+
+
+@pytest.mark.parametrize("whose", ["leader", "ingest", "other"])
+async def test_one_server_cut_off_from_the_others(cluster: NatsCluster, tmp_path: Path, whose: str) -> None:
+    async with scene(cluster, tmp_path) as here:
+        leader, ours = await here.leader(), here.connected_to()
+        others = [node.name for node in cluster.nodes if node.name not in (leader, ours)]
+        name = {"leader": leader, "ingest": ours, "other": others[0]}[whose]
+        cluster.isolate(name)
+        await asyncio.sleep(CUT_OFF_S)
+        if here.writer_at() != name:
+            # Ingest has found its way to a server that has a majority.
+            await here.catches_up()
+            assert here.connected_to() != name or whose != "ingest"
+        cluster.rejoin()
+        await here.catches_up()
+
+
+async def test_server_cut_off_together_with_our_consumer_is_left(cluster: NatsCluster, tmp_path: Path) -> None:
+    # Its heartbeats go on, so that only the looks at the stream tell.
+    async with scene(cluster, tmp_path) as here:
+        ours = here.connected_to()
+        await eventually(lambda: _consumer_is_at(here.at, ours), "no consumer came to be there", seconds=HEALED_S)
+        await _writer_elsewhere(here, ours)
+        cluster.isolate(ours)
+        await here.catches_up()
+        assert here.connected_to() != ours
+        cluster.rejoin()
+        await here.catches_up()
+
+
+async def _consumer_is_at(at: Kit, name: str) -> bool:
+    """Whether our consumer is where it should be; one that is elsewhere is deleted, so that another one is made."""
+    for info in await at.js.consumers_info(STREAM):
+        if info.cluster is not None and info.cluster.leader == name:
+            return True
+        await at.js.delete_consumer(STREAM, info.name)
+    return False
+
+
+async def _writer_elsewhere(here: Scene, name: str) -> None:
+    """Move the writer to another server, should it be at this one."""
+
+    async def look() -> bool:
+        if here.writer_at() == name:
+            await here.at.client.force_reconnect()
+        return here.at.client.is_connected and here.writer_at() != name
+
+    await eventually(look, "the writer did not move")

@@ -1,0 +1,187 @@
+"""Where artifacts are kept: both shelves promise the same of the pointer, of what is pruned, and of who comes second."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import obstore
+import pytest
+from obstore.store import LocalStore, MemoryStore
+
+from eddyline.core.errors import ArtifactInvalid, ArtifactsNotConfigured, TooManyScans
+from eddyline.core.runtime.fs import RealFs
+from eddyline.store.artifacts.job import Job
+from eddyline.store.artifacts.local_store import LocalShelf
+from eddyline.store.artifacts.manifest import (
+    ArtifactFile,
+    Manifest,
+    artifact_name,
+    encode_manifest,
+    hash_of,
+    topic_key,
+)
+from eddyline.store.artifacts.object_store import RemoteShelf, open_remote
+from eddyline.store.artifacts.store import GRACE_MS
+from tests.support.manual_clock import START_MS, ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from eddyline.store.artifacts.manifest import Pointer
+    from eddyline.store.artifacts.store import Shelf
+
+DATA = b"not a table, which no shelf looks at"
+FAR = START_MS * 2
+"""Later than any object's time, which is the real one."""
+
+
+@pytest.fixture(params=["local", "remote"])
+def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
+    if request.param == "local":
+        return LocalShelf(RealFs(), tmp_path / "artifacts", holder="the test")
+    return RemoteShelf(MemoryStore(), tmp_path / "draft")
+
+
+def manifest_of(seq: int, *, epoch: int = 1, store_id: str = "one", topic: str = "kv") -> Manifest:
+    files = (ArtifactFile("data/000000.sst", len(DATA), hash_of(DATA)),)
+    return Manifest(topic, epoch, seq, 1, START_MS, START_MS, store_id, files)
+
+
+def publish(shelf: Shelf, manifest: Manifest) -> Pointer:
+    with shelf.draft(manifest.topic) as draft:
+        (draft / "data" / "000000.sst").write_bytes(DATA)
+        return shelf.publish(manifest.topic, draft, manifest, encode_manifest(manifest), Job(ManualClock()))
+
+
+def name_of(manifest: Manifest) -> str:
+    return artifact_name(manifest, encode_manifest(manifest))
+
+
+def test_published_artifact_is_there_as_it_was(shelf: Shelf) -> None:
+    assert shelf.pointer("kv") is None
+    assert shelf.names("kv") == []
+    manifest = manifest_of(5)
+    pointer = publish(shelf, manifest)
+    assert shelf.pointer("kv") == pointer
+    name = name_of(manifest)
+    assert (pointer.name, shelf.names("kv"), shelf.names("other")) == (name, [name], [])
+    assert sorted(shelf.files("kv", name)) == ["MANIFEST.json", "data/000000.sst"]
+    assert shelf.manifest("kv", name) == encode_manifest(manifest)
+    assert b"".join(shelf.chunks("kv", name, "data/000000.sst")) == DATA
+    with pytest.raises(ArtifactInvalid, match="missing"):
+        list(shelf.chunks("kv", name, "data/000001.sst"))
+
+
+def test_published_twice_is_there_once(shelf: Shelf) -> None:
+    assert publish(shelf, manifest_of(5)) == publish(shelf, manifest_of(5))
+    assert len(shelf.names("kv")) == 1
+
+
+def test_older_artifact_is_kept_and_never_pointed_to(shelf: Shelf) -> None:
+    newer = publish(shelf, manifest_of(9))
+    assert publish(shelf, manifest_of(5)) == newer
+    assert publish(shelf, manifest_of(8, store_id="two", epoch=99)) == newer
+    assert shelf.pointer("kv") == newer
+    assert len(shelf.names("kv")) == 3
+    made_anew = publish(shelf, manifest_of(1, epoch=2))
+    assert made_anew.seq == 1
+    assert shelf.pointer("kv") == made_anew
+
+
+def test_draft_that_was_given_up_leaves_nothing(shelf: Shelf, tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), shelf.draft("kv") as draft:
+        (draft / "data" / "000000.sst").write_bytes(DATA)
+        raise ZeroDivisionError
+    assert shelf.names("kv") == []
+    assert not list(tmp_path.rglob("*.sst"))
+
+
+def test_prune_keeps_the_newest_and_what_is_pointed_to_and_what_is_young(shelf: Shelf) -> None:
+    for seq in (1, 2, 3, 4):
+        publish(shelf, manifest_of(seq))
+    names = {seq: name_of(manifest_of(seq)) for seq in range(1, 5)}
+    assert shelf.prune("kv", keep=2, now_ms=START_MS + GRACE_MS - 1) == 0
+    assert shelf.prune("kv", keep=2, now_ms=FAR) == 2
+    assert set(shelf.names("kv")) == {names[3], names[4]}
+    made_anew = publish(shelf, manifest_of(1, epoch=2))
+    assert shelf.prune("kv", keep=1, now_ms=FAR) == 0, "nothing of a higher seq than the pointer's goes"
+    assert made_anew.name in shelf.names("kv")
+    assert shelf.prune("other", keep=1, now_ms=FAR) == 0
+
+
+def test_second_exporter_to_a_directory_is_told_to_wait(tmp_path: Path) -> None:
+    one, two = (LocalShelf(RealFs(), tmp_path / "artifacts", holder=name) for name in ("one", "two"))
+    with one.draft("kv"), pytest.raises(TooManyScans, match="one"), two.draft("kv"):
+        raise AssertionError
+    publish(two, manifest_of(3))
+    assert one.pointer("kv") == two.pointer("kv")
+
+
+def test_what_a_crash_left_is_removed_by_the_next_export(tmp_path: Path) -> None:
+    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
+    directory = tmp_path / "artifacts" / topic_key("kv")
+    for name in (".draft", ".gone"):
+        (directory / name / "data").mkdir(parents=True)
+        (directory / name / "data" / "000000.sst").write_bytes(DATA)
+        (directory / name / "MANIFEST.json").write_bytes(b"half")
+        for made in ("links", "tables"):  # as a read-back has them
+            (directory / name / "scratch" / made).mkdir(parents=True)
+            (directory / name / "scratch" / made / "000000.sst").write_bytes(DATA)
+    pointer = publish(shelf, manifest_of(5))
+    assert {path.name for path in directory.iterdir()} == {".lock", "latest", pointer.name}
+
+
+@pytest.mark.parametrize("theirs", [3, 7])
+def test_pointer_that_somebody_replaced_meanwhile_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: int
+) -> None:
+    store = MemoryStore()
+    ours, other = RemoteShelf(store, tmp_path / "one"), RemoteShelf(store, tmp_path / "two")
+    publish(ours, manifest_of(1))
+    put: Callable[..., object] = obstore.put
+    raced: list[str] = []
+
+    def racing(where: object, path: str, *rest: object, **options: object) -> object:
+        if path.endswith("/latest") and not raced:
+            raced.append(path)
+            publish(other, manifest_of(theirs, store_id="two"))
+        return put(where, path, *rest, **options)
+
+    monkeypatch.setattr(obstore, "put", racing)
+    pointer = publish(ours, manifest_of(5))
+    assert raced
+    assert pointer.seq == max(5, theirs)
+    assert ours.pointer("kv") == pointer
+
+
+def test_object_store_without_conditional_puts_is_refused_before_anything_is_there(tmp_path: Path) -> None:
+    (tmp_path / "objects").mkdir()
+    shelf = RemoteShelf(LocalStore(tmp_path / "objects"), tmp_path / "draft")
+    with pytest.raises(ArtifactsNotConfigured, match="conditional"):
+        publish(shelf, manifest_of(5))
+    assert shelf.names("kv") == []
+    assert shelf.pointer("kv") is None
+
+
+def test_pointer_that_is_damaged_is_replaced_by_what_is_whole(shelf: Shelf, tmp_path: Path) -> None:
+    publish(shelf, manifest_of(9))
+    if isinstance(shelf, RemoteShelf):
+        obstore.put(shelf._store, f"{topic_key('kv')}/latest", b"junk")
+    else:
+        (tmp_path / "artifacts" / topic_key("kv") / "latest").write_bytes(b"junk")
+    with pytest.raises(ArtifactInvalid):
+        shelf.pointer("kv")
+    assert shelf.prune("kv", keep=1, now_ms=FAR) == 0
+    assert publish(shelf, manifest_of(5)).seq == 5
+
+
+@pytest.mark.parametrize("url", ["nothing", "zz://bucket/x", "http:"])
+def test_url_of_no_object_store_is_told(url: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no URL"):
+        open_remote(url, tmp_path)
+
+
+def test_urls_of_object_stores_are_taken(tmp_path: Path) -> None:
+    for url in ("memory://", "s3://bucket/prefix", "gs://bucket/prefix"):
+        assert isinstance(open_remote(url, tmp_path), RemoteShelf)

@@ -1,0 +1,23 @@
+"""A budget bounds what a fold's profile takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from eddyline.store.fold.rocksdb_options import LARGE, SMALL, Profile, sized
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("profile", [SMALL, LARGE])
+@pytest.mark.parametrize("memory_mib", [64, 256, 1024, 16_384])
+def test_memtables_and_cache_fit_the_budget(profile: Profile, memory_mib: int) -> None:
+    chosen = sized(profile, memory_mib * MIB)
+    held = chosen.memtable_count * (chosen.memtable_bytes + chosen.meta_memtable_bytes)
+    assert held <= memory_mib * MIB // 2
+    assert held + chosen.cache_bytes <= memory_mib * MIB
+
+
+def test_a_budget_that_has_room_leaves_memtables_as_they_are() -> None:
+    chosen = sized(SMALL, 1024 * MIB)
+    assert (chosen.memtable_bytes, chosen.meta_memtable_bytes) == (SMALL.memtable_bytes, SMALL.meta_memtable_bytes)

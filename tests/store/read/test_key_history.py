@@ -1,0 +1,148 @@
+"""The revisions of one key: all of them, in order, with what was lost, whatever happens to the log meanwhile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eddyline.core.errors import CursorAhead, EpochMismatch, NotKv, TopicNotFound
+from eddyline.core.model.topic import Kind, TopicConfig
+from eddyline.core.records.batch import Batch
+from eddyline.core.records.match import Match, MatchField, MatchKind
+from eddyline.core.records.record import Gap, GapReason
+from eddyline.store.read import key_history as history
+from eddyline.store.storage.segment.reader import read_batch
+from tests.support.store.placement import PLACES, Place, PlacedStore, placed_store
+from tests.support.store.simulated import append, puts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from eddyline.core.runtime.fs import File
+    from eddyline.store.storage.segment.footer import BatchEntry
+
+PLAIN = TopicConfig()
+
+
+async def filled(store: PlacedStore, config: TopicConfig = PLAIN) -> None:
+    """k at 1, 3, 4 (a delete) and 6; others between."""
+    await store.link.create_topic("t", Kind.KV, config)
+    for pairs in ([("k", "1"), ("l", "1")], [("k", "2"), ("k", None)], [("m", "1")], [("k", "3")]):
+        await append(store.link, "t", puts(*pairs))
+        await store.put()
+
+
+async def told(store: PlacedStore, key: bytes = b"k", after_seq: int = 0, limit: int = 0) -> list[int | Gap]:
+    found: list[int | Gap] = []
+    async for item in store.link.key_history("t", key, after_seq=after_seq, limit=limit):
+        found += item.seq_list() if isinstance(item, Batch) else [item]
+    return found
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_revisions_come_in_order_within_their_bounds(place: Place) -> None:
+    async with placed_store(place) as store:
+        await filled(store)
+        assert await told(store) == [1, 3, 4, 6]
+        assert await told(store, after_seq=3) == [4, 6]
+        assert [await told(store, limit=limit) for limit in (1, 3, 4, 5)] == [
+            [1],
+            [1, 3, 4],
+            [1, 3, 4, 6],
+            [1, 3, 4, 6],
+        ]
+        assert await told(store, after_seq=1, limit=2) == [3, 4]
+        assert await told(store, after_seq=6) == []
+        assert await told(store, b"none") == []
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_what_was_evicted_is_a_gap_and_what_was_deleted_is_none(place: Place) -> None:
+    async with placed_store(place) as store:
+        await filled(store, TopicConfig(cap_records=4))
+        gap = Gap(1, 2, GapReason.CAP)
+        assert await told(store) == [gap, 3, 4, 6]
+        assert await told(store, after_seq=1) == [gap._replace(first_seq=2), 3, 4, 6]
+        assert await told(store, limit=1) == [gap, 3]
+        await store.link.delete_records("t", before_seq=5, match=Match(MatchField.KEY, MatchKind.EQ, b"k"))
+        await store.put()
+        assert await told(store) == [gap, 6]
+        await store.link.delete_records("t", before_seq=99)
+        assert await told(store) == [gap]
+        assert await told(store, after_seq=2) == []
+
+
+@pytest.mark.parametrize("seals", [False, True])
+async def test_lost_seqs_are_a_gap_in_their_place(seals: bool) -> None:
+    async with placed_store(Place.KILLED) as store:
+        await filled(store)
+        await store.stop(kill=True)
+        store.fs.boots += 1
+        await store.start()
+        await append(store.link, "t", puts(("k", "4")))
+        if seals:
+            await store.seal()
+        *before, gap, last = await told(store)
+        head_seq = (await store.link.get_topic("t")).head_seq
+        assert isinstance(gap, Gap)
+        assert (before, gap.reason, last) == ([1, 3, 4, 6], GapReason.UNSYNCED, head_seq)
+        assert await told(store, b"none") == [gap]
+
+
+async def test_segments_without_the_key_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+
+    def counted(file: File, path: Path, entry: BatchEntry) -> Batch:
+        read.append(path)
+        return read_batch(file, path, entry)
+
+    async with placed_store(Place.SEGMENTS) as store:
+        await store.link.create_topic("t", Kind.KV, PLAIN)
+        for pairs in ([("k", "1"), ("l", "1")], [("m", "1")], [("k", "2")]):  # too few segments to be merged
+            await append(store.link, "t", puts(*pairs))
+            await store.put()
+        await store.stop()
+        await store.start()
+        monkeypatch.setattr("eddyline.store.log_io.files.read_batch", counted)
+        assert (await told(store, b"m"), len(read)) == ([3], 1)
+        assert (await told(store), len(read)) == ([1, 4], 3)
+
+
+async def test_history_ends_at_the_head_of_its_start_and_bears_what_happens_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(history, "ANSWER_PIECES", 1)
+    async with placed_store(Place.FRAMES) as store:
+        await filled(store, TopicConfig(cap_records=6))
+        found: list[int | Gap] = []
+        async for item in store.link.key_history("t", b"k"):
+            found += item.seq_list() if isinstance(item, Batch) else [item]
+            if found == [1]:
+                await store.seal()
+                await append(store.link, "t", puts(("k", "4"), ("k", "5"), ("k", "6")))
+                await store.link.get_topic("t")
+        assert found == [1, Gap(3, 3, GapReason.CAP), 4, 6]
+
+
+async def test_history_of_a_topic_deleted_meanwhile_ends_with_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "ANSWER_PIECES", 1)
+    async with placed_store(Place.FRAMES) as store:
+        await filled(store)
+        revisions = store.link.key_history("t", b"k")
+        await anext(revisions)
+        await store.link.delete_topic("t")
+        with pytest.raises(TopicNotFound):
+            await anext(revisions)
+
+
+async def test_histories_that_cannot_be_are_refused() -> None:
+    async with placed_store(Place.FRAMES) as store:
+        await filled(store)
+        await store.link.create_topic("log", Kind.LOG, TopicConfig())
+        with pytest.raises(CursorAhead):
+            await told(store, after_seq=7)
+        with pytest.raises(NotKv):
+            await anext(store.link.key_history("log", b"k"))
+        with pytest.raises(EpochMismatch):
+            store.link.key_history("t", b"k", epoch=99)

@@ -1,0 +1,73 @@
+"""The written mark: what a run left is read by the next, and nothing else is believed."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eddyline.store.storage.wal.written_mark import MappedMark, Written, run_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RUN = run_name("boot", 3)
+BEGUN = [Written(7, 0, 0), Written(9, 64, 64)]
+
+
+def left(path: Path) -> MappedMark:
+    """A mark whose process is gone."""
+    mark = MappedMark(path)
+    mark.begin(RUN, BEGUN)
+    mark.put(0, Written(8, 4096, 512))
+    mark.close()
+    return MappedMark(path)
+
+
+def test_what_a_run_put_is_read_by_shard(tmp_path: Path) -> None:
+    mark = left(tmp_path / "mark")
+    assert mark.read(RUN, 2) == [Written(8, 4096, 512), BEGUN[1]]
+    assert mark.read(RUN, 1) == [Written(8, 4096, 512)]
+
+
+def test_a_mark_of_another_run_or_boot_or_of_fewer_shards_says_nothing(tmp_path: Path) -> None:
+    mark = left(tmp_path / "mark")
+    assert mark.read(run_name("boot", 4), 2) is None
+    assert mark.read(run_name("other", 3), 2) is None
+    assert mark.read(RUN, 3) is None
+
+
+def test_a_mark_that_is_gone_damaged_cut_or_no_file_says_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "mark"
+    assert MappedMark(path).read(RUN, 1) is None
+    mark = left(path)
+    whole = path.read_bytes()
+    for at in (0, 64, 80, 95):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        assert mark.read(RUN, 1) is None
+    path.write_bytes(whole[:200])
+    assert mark.read(RUN, 1) is None
+    path.unlink()
+    os.mkfifo(path)
+    assert mark.read(RUN, 1) is None
+    path.unlink()
+    path.symlink_to("other")
+    assert mark.read(RUN, 1) is None
+
+
+def test_a_begin_replaces_what_lies_there_and_remove_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "mark"
+    left(path)
+    path.with_name("mark.tmp").symlink_to("elsewhere")
+    mark = MappedMark(path)
+    mark.begin(run_name("boot", 4), BEGUN)
+    assert (mark.read(run_name("boot", 4), 2), mark.read(RUN, 2)) == (BEGUN, None)
+    mark.remove()
+    mark.put(0, Written(1, 1, 1))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        MappedMark(tmp_path / "none" / "mark").begin(RUN, BEGUN)

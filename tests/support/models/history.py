@@ -1,0 +1,267 @@
+"""What a test asked of a store and what it was told, and the judgement of the store, live and after every recovery.
+
+A topic's history is what it was asked for, in order. A recovered topic must be what the semantics make of some prefix of it:
+
+- told: it is in the prefix; after power loss an append of a DISK topic may be missing, with all behind it, and an UNSYNCED
+  gap then covers every seq that was ever told. Asked and never told: whole or not at all. Refused: no part of it
+- floors, counts, bytes, settings, and every gap are exactly those of that prefix, read from several places
+- a fold is what that prefix gives; after power loss it may be that of a longer one
+- a topic that was told to be there is there, one told to be gone is gone, and an epoch is given once
+
+What a recovery shows becomes the new truth, and the history goes on. Commit times are those of the test's clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from eddyline.core.model.topic import Durability, Kind, TopicConfig, TopicInfo
+from eddyline.core.records.record import Gap, GapReason, Record
+from tests.support.models.retained_log import Retained
+from tests.support.models.topic_model import Moment, TopicModel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eddyline.store.shard.shard import LocalLink
+
+End: TypeAlias = Literal["kill", "power", "clean"]
+"""How a life of the store ended."""
+
+
+@dataclass(eq=False)
+class Event:
+    """Something asked of a topic, as a change of its model. `lasts` = once told it outlives power loss."""
+
+    do: Callable[[TopicModel], object]
+    lasts: bool
+    told: bool = False
+
+
+class Seen(NamedTuple):
+    """What a topic shows: reads by the seq they began after, and all its entries where it has a fold."""
+
+    info: TopicInfo
+    reads: dict[int, list[Record | Gap]]
+    entries: dict[bytes, Record]
+
+
+@dataclass(eq=False)
+class TopicHistory:
+    """One topic of one epoch: `made` and `gone` are True once told; `gone` is None while that is unknown. `removed` = seqs
+    that were told to be deleted."""
+
+    name: str
+    kind: Kind
+    config: TopicConfig
+    made: bool = False
+    gone: bool | None = False
+    epoch: int = 0
+    events: list[Event] = field(default_factory=list)
+    removed: frozenset[int] = frozenset()
+    settled: TopicModel = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.settled = TopicModel(self.kind, Retained(self.config))
+
+    def asks(self, do: Callable[[TopicModel], object], *, lasts: bool) -> Event:
+        """Something is asked for now."""
+        event = Event(do, lasts)
+        self.events.append(event)
+        return event
+
+    def refused(self, event: Event) -> None:
+        """It was refused for certain."""
+        self.events.remove(event)
+
+    def states(self) -> list[TopicModel]:
+        """The topic after each prefix of what was asked, the empty one first."""
+        states = [self.settled.copy()]
+        for event in self.events:
+            state = states[-1].copy()
+            event.do(state)
+            states.append(state)
+        return states
+
+    @property
+    def model(self) -> TopicModel:
+        """The topic if all that was asked has come to pass."""
+        return self.states()[-1]
+
+    def check(self, seen: Seen, now: Moment) -> None:
+        """Hold a live topic, nothing under way, against what it was told. Raises AssertionError."""
+        model = self.model
+        model.kept.settle(now.age_ms)
+        found = differences(model, seen)
+        if seen.entries != model.fold:
+            found.append(f"fold {_short(seen.entries)}, not {_short(model.fold)}")
+        assert not found, f"{self.name}: {found}"
+
+    def recovered(self, seen: Seen, end: End, now: Moment) -> None:
+        """Hold the topic against what it may be after this end, and go on from there. Raises AssertionError."""
+        assert not self.epoch or seen.info.epoch == self.epoch, f"{self.name} is another topic"
+        assert seen.info.kind is self.kind
+        self.epoch, self.made, self.gone = seen.info.epoch, True, False
+        states = self.states()
+        told = max((number for number, event in enumerate(self.events, 1) if event.told), default=0)
+        lasting = max((number for number, event in enumerate(self.events, 1) if event.told and event.lasts), default=0)
+        least, told_seq = lasting if end == "power" else told, states[told].kept.head_seq
+        assert seen.info.head_seq >= told_seq, f"{self.name}: a told seq may come again"
+        found = list[str]()
+        for number in reversed(range(least, len(states))):
+            model, lossy = states[number].copy(), False
+            if model.kept.config.durability is Durability.EPHEMERAL:
+                assert end != "clean" or seen.info.head_seq == told_seq
+                model.restart_ephemeral(seen.info.head_seq)
+                told_gap = seen.reads[0][0] if seen.reads[0] else None
+                if isinstance(told_gap, Gap):  # floors of records in memory are not logged: which of equal ones is open
+                    model.kept.evict_reason = GapReason(told_gap.reason)
+            else:
+                lossy = _lose(model, seen, now)
+                if number < told and not lossy:
+                    continue
+            model.kept.settle(now.age_ms)
+            different = differences(model, seen)
+            folds = states[number:] if lossy and end == "power" else [states[number]]
+            if not any(state.fold == seen.entries for state in folds):
+                different.append(f"fold {_short(seen.entries)}, not {_short(states[number].fold)}")
+            if lossy and end != "power":
+                different.append(f"a gap after {end}")
+            if not different:
+                model.fold = dict(seen.entries)
+                model.past.recovered(seen.info.head_seq, seen.entries)
+                self.settled, self.events = model, []
+                return
+            found.append(f"after {number} of {len(self.events)} ({told} told): {different}")
+        raise AssertionError(f"{self.name} is nothing that it may be: {found}")
+
+
+def differences(model: TopicModel, seen: Seen) -> list[str]:
+    """In what a topic is not its model; its fold is the caller's."""
+    kept, info = model.kept, seen.info
+    shown: dict[str, tuple[object, object]] = {
+        "config": (info.config, kept.config),
+        "head": (info.head_seq, kept.head_seq),
+        "earliest": (info.earliest_seq, kept.earliest_seq),
+        "evict floor": (info.evict_floor, kept.evict_floor),
+        "count": (info.record_count, kept.record_count),
+        "bytes": (info.record_bytes, kept.record_bytes),
+    }
+    found = [f"{what} {has}, not {due}" for what, (has, due) in shown.items() if has != due]
+    for after_seq, items in seen.reads.items():
+        due = kept.read(after_seq)
+        if items != due:
+            found.append(f"after {after_seq} {_short(items)}, not {_short(due)}")
+    return found
+
+
+@dataclass
+class History:
+    """All topics ever, in the order they were asked for."""
+
+    topics: list[TopicHistory] = field(default_factory=list)
+    erased: list[bytes] = field(default_factory=list)
+    """Values of which, as was told, nothing is left on the disk."""
+
+    def asks(self, name: str, kind: Kind, config: TopicConfig) -> TopicHistory:
+        """A topic is asked for."""
+        topic = TopicHistory(name, kind, config)
+        self.topics.append(topic)
+        return topic
+
+    def current(self) -> list[TopicHistory]:
+        """The newest topic of each name, as far as it is not told to be gone."""
+        newest = {topic.name: topic for topic in self.topics}
+        return [topic for topic in newest.values() if topic.gone is not True]
+
+    async def check(self, link: LocalLink, now: Moment) -> None:
+        """Hold a live store, nothing under way, against all that was told. Raises AssertionError."""
+        for topic in self.current():
+            topic.check(await look(link, topic.name), now)
+        check_totals(link)
+
+    async def judge(self, link: LocalLink, end: End, now: Moment) -> None:
+        """Hold a recovered store against all that was asked and told; go on from it. Raises AssertionError."""
+        there = {info.name: info for info in await link.list_topics("", "", 10_000)}
+        for name in {topic.name for topic in self.topics}:
+            self._settle_name(name, there.pop(name, None))
+        assert not there, f"nobody made {sorted(there)}"
+        for topic in self.current():
+            topic.recovered(await look(link, topic.name), end, now)
+        check_totals(link)
+
+    def _settle_name(self, name: str, info: TopicInfo | None) -> None:
+        """Which topic of this name is there."""
+        ours = [topic for topic in self.topics if topic.name == name and topic.gone is not True]
+        for topic in ours:
+            is_it = info is not None and (topic.epoch or info.epoch) == info.epoch and topic is ours[-1]
+            if topic.epoch and info is not None and topic.epoch == info.epoch:
+                is_it = True
+            if not is_it:
+                assert topic.gone is None or not topic.made, f"topic {name} was told and is gone"
+                topic.gone = True
+        alive = [topic for topic in ours if topic.gone is not True]
+        assert len(alive) == int(info is not None), f"topic {name} came back"
+        known = {topic.epoch for topic in self.topics if topic.epoch and topic not in alive}
+        assert info is None or info.epoch not in known, f"the epoch of {name} was given before"
+
+
+def check_totals(link: LocalLink) -> None:
+    """What the status counts is what its topics have. Raises AssertionError."""
+    topics, status = link._table.all(), link.status()
+    assert status.segment_count == sum(len(topic.segments) for topic in topics)
+    assert status.segment_bytes == sum(topic.segments.file_bytes for topic in topics)
+    assert status.unsegmented_bytes == sum(topic.index.frame_bytes for topic in topics)
+
+
+async def look(link: LocalLink, name: str) -> Seen:
+    """All that a topic shows."""
+    info = await link.get_topic(name)
+    middle = (info.evict_floor + info.head_seq) // 2
+    places = {0, max(info.evict_floor - 1, 0), info.evict_floor, middle, info.head_seq}
+    reads = {after_seq: await read_items(link, name, after_seq) for after_seq in sorted(places)}
+    entries: dict[bytes, Record] = {}
+    if info.kind is Kind.KV:
+        async for page in link.range_entries(name):
+            for row in page.batch.to_rows() if page.batch is not None else ():
+                assert row.key is not None
+                entries[row.key] = row
+        found = await link.batch_get_entries(name, [*entries, b"not there"])
+        assert list(found.entries) == [*entries.values(), None]
+        assert found.state.fold_seq == info.head_seq
+    assert await link.get_topic(name) == info, "a look has changed something"
+    return Seen(info, reads, entries)
+
+
+async def read_items(link: LocalLink, topic: str, after_seq: int = 0) -> list[Record | Gap]:
+    """All that a topic has above a seq, as rows and gaps in their order."""
+    items = list[Record | Gap]()
+    while True:
+        result = await link.read_records(topic, after_seq=after_seq, limit=10_000)
+        for item in result.items:
+            items.extend([item] if isinstance(item, Gap) else item.to_rows())
+        after_seq = result.next_after_seq
+        if result.caught_up:
+            return items
+
+
+async def read_all(link: LocalLink, topic: str) -> tuple[list[Record], list[Gap]]:
+    """Every record and gap of a topic."""
+    items = await read_items(link, topic)
+    return [item for item in items if isinstance(item, Record)], [item for item in items if isinstance(item, Gap)]
+
+
+def _lose(model: TopicModel, seen: Seen, now: Moment) -> bool:
+    """Put the UNSYNCED gaps behind the model's head into it, as they are seen; True = there are some."""
+    lossy = False
+    for item in seen.reads[0]:
+        if isinstance(item, Gap) and item.reason == GapReason.UNSYNCED and item.seq > model.kept.head_seq:
+            model.lose(item.last_seq, now)
+            lossy = True
+    return lossy
+
+
+def _short(content: object) -> str:
+    text = str(content)
+    return text if len(text) < 600 else f"{text[:300]} … {text[-300:]}"

@@ -1,0 +1,82 @@
+"""A store in process on a real directory with RocksDB: real files, a manual clock, one loop, no server."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from eddyline.core.runtime.fs import RealFs
+from eddyline.store.artifacts.store import Place
+from eddyline.store.catalog.rocksdb import RocksCatalog
+from eddyline.store.config import StoreSettings
+from eddyline.store.env import Machine, new_workers
+from eddyline.store.fold.rocksdb import RocksFold
+from eddyline.store.fold.rocksdb_files import CHECKED_BYTES
+from eddyline.store.fold.temporary import ScratchFold
+from eddyline.store.limits.memory_budget import memory_plan
+from eddyline.store.runtime.workers import InlineWorker, ThreadWorker
+from eddyline.store.shard.lifecycle import open_store
+from eddyline.store.storage.layout import Layout
+from tests.support.manual_clock import ManualClock
+from tests.support.store.simulated import WAL_FILE_BYTES, SimHost
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from eddyline.core.runtime.clock import Clock
+    from eddyline.core.runtime.fs import Fs
+    from eddyline.store.artifacts.store import Shelf
+    from eddyline.store.runtime.workers import Worker
+    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.stats import RecoveryProgress
+
+
+def _inline(name: str, threads: int) -> Worker:
+    return InlineWorker(turns=0)
+
+
+def threaded(name: str, threads: int) -> Worker:
+    """Workers as the real ones."""
+    return ThreadWorker(name, threads=threads)
+
+
+def _nobody(progress: RecoveryProgress) -> None:
+    """Nobody wants to know."""
+
+
+@asynccontextmanager
+async def real_store(
+    data_dir: Path,
+    *,
+    checked_bytes: int = CHECKED_BYTES,
+    workers: Callable[[str, int], Worker] = _inline,
+    tell: Callable[[RecoveryProgress], None] = _nobody,
+    shelf: Shelf | None = None,
+    fs: Fs | None = None,
+    clock: Clock | None = None,
+    **changes: int,
+) -> AsyncIterator[LocalLink]:
+    """A recovered store in `data_dir`; a second fold is made beside it."""
+    chosen = StoreSettings(**{"data_dir": str(data_dir), "wal_file_bytes": WAL_FILE_BYTES, **changes})  # type: ignore[arg-type]
+    layout = Layout(data_dir)
+    machine = Machine(
+        fs=fs or RealFs(),
+        open_fold=partial(RocksFold, layout.fold, checked_bytes=checked_bytes),
+        open_catalog=lambda must_exist: RocksCatalog(layout.catalog, must_exist=must_exist),
+        clock=clock or ManualClock(),
+        host=SimHost("boot"),
+        workers=new_workers(workers),
+        tell=tell,
+        plan=memory_plan(chosen.memory_bytes),
+        scratch=ScratchFold(scratch_of(data_dir)),
+        artifacts=Place(shelf, layout.staging),
+    )
+    async with open_store(machine, chosen, cluster_id="test") as link:
+        yield link
+
+
+def scratch_of(data_dir: Path) -> Path:
+    """Where a second fold is made."""
+    return data_dir.with_name(data_dir.name + "-scratch")

@@ -14,8 +14,8 @@ from eddyline.core.model.source import SourceDefinition
 from eddyline.core.model.topic import Durability
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Gap, GapReason, Op, Record
+from eddyline.store.artifacts.download import Staged
 from eddyline.store.artifacts.manifest import Manifest
-from eddyline.store.artifacts.staged import Staged
 from eddyline.store.catalog.catalog import BaseEntry
 from eddyline.store.compaction.segment_swap import next_source
 from eddyline.store.fold.entries import entries_of

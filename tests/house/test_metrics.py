@@ -12,6 +12,7 @@ from tests.house.test_tidy import ROOT, python_files
 from tests.support.telemetry.scrape import constants, label_constants
 
 ROLES = ("store", "ingest", "delivery")
+NAMES = ROOT / "libs/core/eddyline/core/telemetry/names.py"
 UNITS = {"_seconds": "s", "_bytes": "bytes", "_bytes_total": "bytes", "_revisions": "revisions"}
 """A unit that a name ends in, and what the README's table says."""
 
@@ -31,7 +32,9 @@ def test_no_other_module_spells_a_metrics_name() -> None:
     where = {
         str(path.relative_to(ROOT)): found
         for path in product_files()
-        if path != ROOT / "libs/core/eddyline/core/telemetry/names.py" and (found := spelt.findall(path.read_text(encoding="utf-8")))
+        if path != NAMES
+        and (found := spelt.findall(path.read_text(encoding="utf-8")))
+        and (found := spelt.findall(path.read_text(encoding="utf-8")))
     }
     assert not where
 

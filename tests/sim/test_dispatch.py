@@ -17,7 +17,7 @@ import pytest
 
 from eddyline.core.model.topic import Kind, TopicConfig, TopicInfo
 from eddyline.core.records.batch import Batch
-from eddyline.core.records.follow_credit import RECORD_OVERHEAD_BYTES
+from eddyline.core.records.record import RECORD_OVERHEAD_BYTES
 from eddyline.core.store_link.protocol import FollowItem, FollowStarted
 from eddyline.delivery.feed.dispatcher import Dispatcher
 from eddyline.delivery.feed.frame_split import FRAME_BYTES

@@ -25,7 +25,7 @@ from eddyline.core.codec.records import (
     record_from_pb,
     record_to_pb,
 )
-from eddyline.core.codec.row_lone import batch_of_row
+from eddyline.core.codec.row_decode import batch_of_row
 from eddyline.core.errors import (
     BatchTooLarge,
     EddylineError,

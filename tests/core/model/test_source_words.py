@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eddyline.core.model.source import SourceDefinition
-from eddyline.core.model.source_words import changes_text, definition_text, differences, is_updatable, shown
+from eddyline.core.model.source import SourceDefinition, changes_text, definition_text, differences, is_updatable, shown
 
 PLAIN = SourceDefinition("s", "t", "b", key_prefixes=(b"prod.", b"\xff"))
 

@@ -12,7 +12,7 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # no py.typed in it
 
-from eddyline.core import errors, kv_errors
+from eddyline.core import errors
 from eddyline.core.errors import (
     Code,
     Deadline,
@@ -36,7 +36,7 @@ KINDS = ("unary_unary", "stream_unary", "unary_stream", "stream_stream")
 STREAMS = ("unary_stream", "stream_stream")
 CLASSES = {
     found.reason: found
-    for found in (*vars(errors).values(), *vars(kv_errors).values())
+    for found in vars(errors).values()
     if isinstance(found, type) and issubclass(found, EddylineError) and found is not EddylineError
 }
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eddyline.core.records.batch import Batch
-from eddyline.core.records.follow_credit import item_bytes
 from eddyline.core.records.record import Gap, GapReason, Record
+from eddyline.core.records.size import item_bytes
 from eddyline.delivery.feed.encode import NOTHING, View, view_of
 from eddyline.delivery.feed.frame_split import FRAME_BYTES, pieces
 from eddyline.delivery.feed.ring import FRAME_OVERHEAD_BYTES, Ring, RingBudget

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from xxhash import xxh32_hexdigest
 
-from eddyline.core.errors import ForeignSubjects
-from eddyline.core.kv_errors import BucketForbids
+from eddyline.core.errors import BucketForbids, ForeignSubjects
 from eddyline.core.model.source import SourceDefinition
 from eddyline.ingest.copy.key_rule import own_rule, possible_rules
 from eddyline.ingest.kv.writer import Target

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.core.errors import BucketNotFound, NatsUnreachable, StoreUnreachable
-from eddyline.core.kv_errors import ApplyPending, BucketForbids, KeyExists, WriteUnknown
+from eddyline.core.errors import (
+    ApplyPending,
+    BucketForbids,
+    BucketNotFound,
+    KeyExists,
+    NatsUnreachable,
+    StoreUnreachable,
+    WriteUnknown,
+)
 from tests.support.hang import HANG_S
 from tests.support.ingest.buckets import kit
 from tests.support.ingest.kv import target

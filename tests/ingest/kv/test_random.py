@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.core.kv_errors import KeyExists, RevisionMismatch
+from eddyline.core.errors import KeyExists, RevisionMismatch
 from tests.support.ingest.kv import target
 
 if TYPE_CHECKING:

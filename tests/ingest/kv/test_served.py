@@ -9,10 +9,10 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from eddyline.core.errors import Deadline
-from eddyline.core.kv_errors import (
+from eddyline.core.errors import (
     ApplyPending,
     BucketNotCopied,
+    Deadline,
     KeyExists,
     KeyInvalid,
     RevisionMismatch,

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.core.errors import BucketNotFound, InvalidArgument, SourceNotFound, Throttled
-from eddyline.core.kv_errors import (
+from eddyline.core.errors import (
     BucketForbids,
     BucketFull,
     BucketNotCopied,
+    BucketNotFound,
+    InvalidArgument,
     KeyExists,
     KeyInvalid,
     RevisionMismatch,
+    SourceNotFound,
+    Throttled,
     ValueTooLarge,
 )
 from eddyline.core.model.source import SourceDefinition

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import pytest_asyncio
 
-from eddyline.core.kv_errors import ApplyPending
+from eddyline.core.errors import ApplyPending
 from eddyline.core.model.source import SourceDefinition
 from eddyline.core.runtime.fs import RealFs
 from eddyline.ingest.copy.position import NO_TIME, decode_position

@@ -17,7 +17,7 @@ from nats.js.api import KeyValueConfig, StreamConfig
 
 from eddyline.client.admin.source_check import SourceVerdict
 from eddyline.client.connect import connect
-from eddyline.core.kv_errors import BucketForbids
+from eddyline.core.errors import BucketForbids
 from tests.support.cluster.processes import free_address, logging_process, serving, store_process
 from tests.support.nats.server import NatsServer, running
 

@@ -14,7 +14,7 @@ from nats.js.api import KeyValueConfig
 from eddyline.client.connect import Client
 from eddyline.client.transport.topology import Channels, Topology
 from eddyline.client.watch.events import CaughtUp, Records
-from eddyline.core.kv_errors import KeyExists, RevisionMismatch
+from eddyline.core.errors import KeyExists, RevisionMismatch
 from eddyline.core.model.topic import Kind
 from eddyline.core.records.record import Op, Record
 from eddyline.core.runtime.clock import SystemClock

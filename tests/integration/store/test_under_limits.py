@@ -17,7 +17,7 @@ from eddyline.core.transport.cluster_check import CLUSTER_ID_KEY
 from eddyline.core.transport.status import unwrap
 from eddyline.store.fold.fold import VIEWS_MAX
 from eddyline.store.limits.memory_guard import PROCESS_BYTES
-from eddyline.store.rpc.scan_room import CLIENT_SCANS_MAX
+from eddyline.store.rpc.limits import CLIENT_SCANS_MAX
 from eddyline.v1 import fold_pb2, fold_pb2_grpc, log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc, types_pb2
 from tests.support.cluster.process_figures import peak_bytes
 from tests.support.cluster.processes import free_address, process, serving

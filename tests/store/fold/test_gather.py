@@ -10,7 +10,7 @@ from eddyline.core.errors import DataCorrupt
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.fold_entry import encode_entry
 from eddyline.core.records.record import MetaEntry, Op, Record
-from eddyline.store.fold.gather import batch_of
+from eddyline.store.fold.entries import batch_of
 
 SEQS = st.sampled_from([1, 2, 3, 1 << 63, (1 << 64) - 1])
 TIMES = st.sampled_from([0, 5, -5, (1 << 63) - 1])

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Record
+from eddyline.store.log.deletion import visible
 from eddyline.store.log.floors import Floors
 from eddyline.store.log.seq_set import SeqSet
-from eddyline.store.log.visible import visible
 from tests.support.models.batches import buffers_of, placed
 
 

@@ -16,8 +16,7 @@ from eddyline.core.model.read import (
     RecordFilter,
 )
 from eddyline.core.records.batch import Batch
-from eddyline.core.records.follow_credit import RECORD_OVERHEAD_BYTES, batch_bytes
-from eddyline.core.records.record import Gap, GapReason, MetaEntry, Op, Record
+from eddyline.core.records.record import RECORD_OVERHEAD_BYTES, Gap, GapReason, MetaEntry, Op, Record
 from eddyline.core.records.size import row_bytes
 from eddyline.store.read.log_reader import fitting
 from tests.support.manual_clock import ManualClock, settle
@@ -230,7 +229,7 @@ def test_bytes_are_cells_and_overhead() -> None:
     cells = 2 + 3 + 1 + 2 + meta_bytes + 2
     expected = [cells + RECORD_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES, cells - 3 + RECORD_OVERHEAD_BYTES]
     assert row_bytes(batch).tolist() == expected
-    assert batch_bytes(batch) == sum(expected)
+    assert batch.content_bytes == sum(expected)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from eddyline.core.records import record
 from eddyline.core.records.batch import Batch
 from eddyline.core.transport.cluster_check import cluster_metadata
 from eddyline.store.fold.fold import VIEWS_MAX
-from eddyline.store.rpc.scan_room import CLIENT_SCANS_MAX
+from eddyline.store.rpc.limits import CLIENT_SCANS_MAX
 from eddyline.v1 import apply_pb2, topic_pb2
 from eddyline.v1.fold_pb2 import BatchGetEntriesRequest, GetEntryRequest, RangeEntriesRequest
 from eddyline.v1.types_pb2 import BATCH_FORMAT_COLUMNS, OP_DELETE, Record

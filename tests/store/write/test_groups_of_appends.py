@@ -22,7 +22,7 @@ from tests.support.sim.fs import SimFs
 from tests.support.store.simulated import all_rows, append, log_topic, rows, sim_store
 
 if TYPE_CHECKING:
-    from eddyline.store.log.ack import Ack
+    from eddyline.store.log.append import Ack
     from eddyline.store.shard.shard import LocalLink
 
 LARGE = "x" * 300_000

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eddyline.core.telemetry.trace_context import SeqTrace
-from eddyline.store.write import recent_traces
-from eddyline.store.write.recent_traces import AGE_S, TOLD_MAX, RecentTraces
+from eddyline.store.write import traces
+from eddyline.store.write.traces import AGE_S, TOLD_MAX, RecentTraces
 from tests.support.manual_clock import ManualClock
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def test_tells_what_a_list_of_all_commits_would(steps: list[tuple[str, int, int]
 
 
 def test_keeps_the_newest_of_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_traces, "COMMITS_MAX", KEPT)
+    monkeypatch.setattr(traces, "COMMITS_MAX", KEPT)
     recent = RecentTraces(ManualClock())
     for seq in range(1, 100):
         recent.put(seq % 2, seq, "t")

@@ -24,11 +24,11 @@ from eddyline.store.log.deletion import (
     encode_delete,
     encode_evict,
     removed_rows,
+    visible,
 )
 from eddyline.store.log.floors import Floors, TimeSpan
 from eddyline.store.log.front import FrontWalk, Piece
 from eddyline.store.log.seq_set import SeqSet
-from eddyline.store.log.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

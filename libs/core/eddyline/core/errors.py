@@ -1,25 +1,170 @@
 """The error catalogue: one class per cause, each with its code and its stable reason.
 
-Those of writes into buckets are in `kv_errors.py`. The reasons are those of `errors.proto`; a test holds the lists
-equal. Only `eddyline.core.transport.status` knows gRPC: it maps these classes to `google.rpc.Status` and back, so both sides
-of a call speak one vocabulary. Everything dynamic in a message is in `metadata` too (keys in lowerCamelCase with units), and
-the typed attributes read it from there, so they are the same on both sides.
+The reasons are those of `errors.proto`; a test holds the lists equal. Only `eddyline.core.transport.status` knows gRPC: it
+maps these classes to `google.rpc.Status` and back, so both sides of a call use one vocabulary. Every dynamic part of a
+message is also in `metadata` (keys in lowerCamelCase with units); the typed attributes read it from there, so both sides
+have the same.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from enum import Enum
+from typing import ClassVar, Final
 
-from eddyline.core.access_errors import PermissionDenied, QuotaBytes, QuotaRequests, QuotaWatches, Unauthenticated
-from eddyline.core.artifact_errors import (
-    ArtifactInvalid,
-    ArtifactMismatch,
-    ArtifactNotFound,
-    ArtifactsNotConfigured,
-    ArtifactsUnreachable,
-)
-from eddyline.core.error_root import Code, EddylineError
-from eddyline.core.shard_errors import ServedElsewhere, WrongShard
+from eddyline.core.advice import advice_of
+
+
+class Code(Enum):
+    """Canonical codes, named as gRPC names them."""
+
+    INVALID_ARGUMENT = "INVALID_ARGUMENT"
+    NOT_FOUND = "NOT_FOUND"
+    ALREADY_EXISTS = "ALREADY_EXISTS"
+    ABORTED = "ABORTED"
+    UNAUTHENTICATED = "UNAUTHENTICATED"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
+    FAILED_PRECONDITION = "FAILED_PRECONDITION"
+    OUT_OF_RANGE = "OUT_OF_RANGE"
+    RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
+    UNAVAILABLE = "UNAVAILABLE"
+    DATA_LOSS = "DATA_LOSS"
+    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
+    INTERNAL = "INTERNAL"
+    UNIMPLEMENTED = "UNIMPLEMENTED"
+
+
+class EddylineError(Exception):
+    """Root of every error that a caller may see.
+
+    `field` in the metadata names the request field that is wrong; `retryAfterMs` asks for a retry after that time.
+    """
+
+    code: ClassVar[Code] = Code.INTERNAL
+    reason: ClassVar[str] = "INTERNAL"
+
+    def __init__(self, message: str, **metadata: str | int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.metadata = {key: str(value) for key, value in metadata.items()}
+        self.came_as: object = None
+        """As another role put it on the wire, where it is passed on; only `eddyline.core.transport.status` looks inside."""
+        self.unanswered = False
+        """True = the peer itself said nothing: the message is gRPC's, of a connection or a deadline."""
+
+    @property
+    def advice(self) -> str:
+        """What to do about it, as the command says it; empty = nothing is known."""
+        return advice_of(self.reason, self.metadata)
+
+    def _number(self, key: str) -> int:
+        return int(self.metadata.get(key, "0"))
+
+
+class Unauthenticated(EddylineError):
+    """The caller brought no key or certificate that this role knows, or its key was taken away while a stream was open.
+
+    Operator action: give the caller a key of the role's EDDYLINE_COMMON_KEYS_FILE.
+    """
+
+    code, reason = Code.UNAUTHENTICATED, "UNAUTHENTICATED"
+
+
+class PermissionDenied(EddylineError):
+    """The caller's key does not cover the call. Metadata: principal, method; scopes (those of which one is needed, with
+    commas) or name (the topic, source or bucket that none of its prefixes covers).
+
+    Operator action: give the key the scope or the prefix, or call with another one.
+    """
+
+    code, reason = Code.PERMISSION_DENIED, "PERMISSION_DENIED"
+
+
+class QuotaRequests(EddylineError):
+    """The key has as many calls under way at this role as it may. Metadata: limit, retryAfterMs.
+
+    Operator action: call less at once, or raise the key's requests_max or EDDYLINE_COMMON_KEY_REQUESTS_MAX.
+    """
+
+    code, reason = Code.RESOURCE_EXHAUSTED, "QUOTA_REQUESTS"
+
+
+class QuotaWatches(EddylineError):
+    """Too many watch streams, of one replica or of one key there. Metadata: limit, retryAfterMs.
+
+    Operator action: add delivery replicas, or raise EDDYLINE_DELIVERY_WATCHES_MAX; of a key its watches_max or
+    EDDYLINE_COMMON_KEY_WATCHES_MAX.
+    """
+
+    code, reason = Code.RESOURCE_EXHAUSTED, "QUOTA_WATCHES"
+
+
+class QuotaBytes(EddylineError):
+    """The store retains as many bytes of records as it may. Metadata: retainedBytes, limitBytes, retryAfterMs.
+
+    Operator action: delete records or topics, give topics caps or a TTL, or raise EDDYLINE_STORE_RETAINED_BYTES_MAX.
+    """
+
+    code, reason = Code.RESOURCE_EXHAUSTED, "QUOTA_BYTES"
+
+
+class ArtifactInvalid(EddylineError):
+    """An artifact is not what its manifest says, or the manifest is none that this version reads. Nothing landed.
+    Metadata: artifact.
+
+    Operator action: import another artifact, or export the fold anew.
+    """
+
+    code, reason = Code.DATA_LOSS, "ARTIFACT_INVALID"
+
+
+class ArtifactNotFound(EddylineError):
+    """No artifact of this topic, or of this name. Metadata: topic, artifact."""
+
+    code, reason = Code.NOT_FOUND, "ARTIFACT_NOT_FOUND"
+
+
+class ArtifactMismatch(EddylineError):
+    """The artifact is of another source than the topic's, or of none where the topic has one. Metadata: topic, artifact.
+
+    Operator action: import into a topic without a source, or with the artifact's.
+    """
+
+    code, reason = Code.FAILED_PRECONDITION, "ARTIFACT_MISMATCH"
+
+
+class ArtifactsNotConfigured(EddylineError):
+    """The store was told no place for artifacts, or one that cannot keep a pointer safely.
+
+    Operator action: set EDDYLINE_STORE_ARTIFACTS to a directory or to the URL of an object store, and restart.
+    """
+
+    code, reason = Code.FAILED_PRECONDITION, "ARTIFACTS_NOT_CONFIGURED"
+
+
+class ArtifactsUnreachable(EddylineError):
+    """The place for artifacts cannot be reached or does not answer. Metadata: cause."""
+
+    code, reason = Code.UNAVAILABLE, "ARTIFACTS_UNREACHABLE"
+
+
+class WrongShard(EddylineError):
+    """A call that was forwarded already came to a store that does not own its topic: the roles disagree about the shards.
+    Metadata: shardIndex (who answers; absent = it is no store), shardCount, and of the topic ownerIndex.
+
+    Operator action: give all roles the same EDDYLINE_COMMON_STORE_ADDRESSES, in the same order.
+    """
+
+    code, reason = Code.UNAVAILABLE, "WRONG_SHARD"
+
+
+class ServedElsewhere(EddylineError):
+    """The role serves the service in part, and this call is none of it. Metadata: method.
+
+    Operator action: none; the caller asks a store, GetTopology says where.
+    """
+
+    code, reason = Code.UNIMPLEMENTED, "SERVED_ELSEWHERE"
+
 
 __all__: Final = [
     "ArtifactInvalid",
@@ -490,3 +635,81 @@ class Internal(EddylineError):
     """A defect of ours. Metadata: id, which the role's log has too."""
 
     code, reason = Code.INTERNAL, "INTERNAL"
+
+
+class KeyInvalid(EddylineError):
+    """A key that NATS's rule of KV keys does not allow to write. Metadata: key, hex."""
+
+    code, reason = Code.INVALID_ARGUMENT, "KEY_INVALID"
+
+
+class ValueTooLarge(EddylineError):
+    """A value that is larger than a bound. Metadata: valueBytes, valueBytesMax, setBy (bucket, server or record)."""
+
+    code, reason = Code.INVALID_ARGUMENT, "VALUE_TOO_LARGE"
+
+
+class KeyExists(EddylineError):
+    """The key is live in the bucket. Metadata: key, hex; revision."""
+
+    code, reason = Code.ALREADY_EXISTS, "KEY_EXISTS"
+
+    @property
+    def revision(self) -> int:
+        """Its live revision."""
+        return self._number("revision")
+
+
+class RevisionMismatch(EddylineError):
+    """The key's last revision in the bucket is not the expected one. Metadata: key, hex; revision."""
+
+    code, reason = Code.ABORTED, "REVISION_MISMATCH"
+
+    @property
+    def revision(self) -> int:
+        """Revision of the key's last write, a marker's too; 0 = the bucket has nothing of the key."""
+        return self._number("revision")
+
+
+class BucketNotCopied(EddylineError):
+    """No source copies the bucket, or this key of it, so it is never applied. Nothing was written. Metadata: bucket.
+
+    Operator action: create a source that takes it, or write without waiting for the store.
+    """
+
+    code, reason = Code.FAILED_PRECONDITION, "BUCKET_NOT_COPIED"
+
+
+class BucketFull(EddylineError):
+    """The bucket, or its account at NATS, has no room. Metadata: bucket.
+
+    Operator action: raise the bucket's max_bytes or the account's limits, or delete keys.
+    """
+
+    code, reason = Code.FAILED_PRECONDITION, "BUCKET_FULL"
+
+
+class BucketForbids(EddylineError):
+    """The bucket's settings, or our permissions at NATS, do not allow the write.
+
+    Metadata: bucket; setting, named as NATS names it, or `permissions`.
+    """
+
+    code, reason = Code.FAILED_PRECONDITION, "BUCKET_FORBIDS"
+
+
+class WriteUnknown(EddylineError):
+    """A write was sent to NATS and no answer came: it may be written, now or later. Read the key to settle it."""
+
+    code, reason = Code.UNAVAILABLE, "WRITE_UNKNOWN"
+
+
+class ApplyPending(EddylineError):
+    """The write is done; the store had not applied it in time. Metadata: bucket, revision, source."""
+
+    code, reason = Code.DEADLINE_EXCEEDED, "APPLY_PENDING"
+
+    @property
+    def revision(self) -> int:
+        """Revision of the write."""
+        return self._number("revision")

@@ -23,8 +23,7 @@ import tomllib
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import EddylineError, SourceExists, SourceNotFound
-from eddyline.core.model.source import SourceDefinition
-from eddyline.core.model.source_words import changes_text, definition_text, differences, is_updatable
+from eddyline.core.model.source import SourceDefinition, changes_text, definition_text, differences, is_updatable
 from eddyline.core.model.topic import TopicConfig
 from eddyline.core.runtime.settings import SettingsError
 from eddyline.core.telemetry.names import fields

@@ -64,11 +64,10 @@ from eddyline.store.metrics import StoreMetrics
 from eddyline.store.recovery.orphans import ForeignFile
 from eddyline.store.rpc.apply_service import ApplyServicer
 from eddyline.store.rpc.fold_service import FoldServicer
+from eddyline.store.rpc.limits import ScanRoom
 from eddyline.store.rpc.log_service import LogServicer
-from eddyline.store.rpc.own_shard import OwnShard
-from eddyline.store.rpc.scan_room import ScanRoom
 from eddyline.store.rpc.segment_service import SegmentServicer
-from eddyline.store.rpc.shard_handle import Doorway
+from eddyline.store.rpc.shard_handle import Doorway, OwnShard
 from eddyline.store.rpc.source_service import SERVICE as SOURCE_SERVICE
 from eddyline.store.rpc.source_service import add_source_service
 from eddyline.store.rpc.status import store_status

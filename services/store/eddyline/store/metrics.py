@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 from eddyline.core.telemetry import names as telemetry
 from eddyline.core.telemetry.metrics import Point, counter, counters, gauge, histogram, one_of
 from eddyline.core.telemetry.tracing import UNTRACED
-from eddyline.store.measures import Measured, Measures
-from eddyline.store.stats import Stage, StoreFigures
+from eddyline.store.stats import Measured, Measures, Stage, StoreFigures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,7 +15,7 @@ from eddyline.cli.commands.data.kv import _Stop
 from eddyline.cli.errors import CommandError, failure_line
 from eddyline.cli.main import parse
 from eddyline.cli.terminal.output import Output
-from eddyline.core.kv_errors import ApplyPending, BucketNotCopied, KeyExists, RevisionMismatch, WriteUnknown
+from eddyline.core.errors import ApplyPending, BucketNotCopied, KeyExists, RevisionMismatch, WriteUnknown
 from eddyline.core.runtime.clock import SystemClock, SystemHost
 from tests.support.cluster.processes import store_server
 from tests.support.command_line import command_at

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.client.transport.call import CALL_TIMEOUT_S, call_once, domain_errors
 from eddyline.client.transport.items import read_once
-from eddyline.core.codec.wire_artifact import artifact_from_pb, export_step_from_pb, import_step_from_pb
+from eddyline.core.codec.calls import artifact_from_pb, export_step_from_pb, import_step_from_pb
 from eddyline.v1 import fold_pb2
 
 if TYPE_CHECKING:

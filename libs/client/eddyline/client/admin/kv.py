@@ -13,7 +13,7 @@ import grpc
 
 from eddyline.client.append.checked import check_bytes
 from eddyline.client.transport.call import CALL_TIMEOUT_S, call_once, domain_errors, traced
-from eddyline.core.kv_errors import WriteUnknown
+from eddyline.core.errors import WriteUnknown
 from eddyline.core.transport.metadata import WRITTEN_REVISION
 from eddyline.v1 import kv_pb2
 from eddyline.v1.kv_pb2_grpc import KvServiceStub

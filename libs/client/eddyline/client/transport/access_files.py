@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from eddyline.core.auth.caller_channel import HeldKey
 from eddyline.core.auth.keys_file import SECRET_CHARS_MAX, MalformedKeys, parse_secret
 from eddyline.core.runtime.clock import sleep
-from eddyline.core.runtime.tasks import beside
+from eddyline.core.runtime.tasks import background_task
 from eddyline.core.runtime.watched_file import WatchedFile, WatchedFiles
 from eddyline.core.telemetry.names import fields
 from eddyline.core.tls.files import TLS_BYTES_MAX, ClientTls, MalformedTls, read_authority, read_certificate
@@ -58,7 +58,7 @@ class AccessFiles:
     async def running(self, clock: Clock) -> AsyncIterator[None]:
         """Look until left."""
         try:
-            async with beside(self._look_on(clock), name="access files"):
+            async with background_task(self._look_on(clock), name="access files"):
                 yield
         finally:
             if self.tls is not None:

@@ -32,7 +32,7 @@ from eddyline.core.auth.keys_file import (
 from eddyline.core.auth.quotas import Quotas
 from eddyline.core.runtime.clock import sleep
 from eddyline.core.runtime.settings import COMMON_PREFIX, CommonSettings, SettingsError, check_address
-from eddyline.core.runtime.tasks import beside
+from eddyline.core.runtime.tasks import background_task
 from eddyline.core.runtime.watched_file import WatchedFile
 from eddyline.core.telemetry.names import fields
 from eddyline.core.tls.certificate import Validity, validities
@@ -124,7 +124,7 @@ class RoleAccess:
             return
         self.tell_dates(clock)
         try:
-            async with beside(self._look_on(clock), name="access"):
+            async with background_task(self._look_on(clock), name="access"):
                 yield
         finally:
             if self._client_tls is not None:

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from eddyline.core.codec.row_decode import decode_rows
+from eddyline.core.codec.row_decode import batch_of_row, decode_rows
 from eddyline.core.codec.row_encode import encode_rows
-from eddyline.core.codec.row_lone import batch_of_row
 from eddyline.core.errors import InvalidArgument, MalformedColumns
 from eddyline.core.model.read import ALL_RECORDS, EXAMINED_RECORDS_MAX, RecordFilter
 from eddyline.core.records.batch import Batch, Column, RowFields

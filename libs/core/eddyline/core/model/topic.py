@@ -11,8 +11,7 @@ from enum import IntEnum
 from typing import Final, TypeVar
 
 from eddyline.core.errors import InvalidConfig, InvalidName
-from eddyline.core.records.follow_credit import RECORD_OVERHEAD_BYTES
-from eddyline.core.records.record import NAME_PATTERN
+from eddyline.core.records.record import NAME_PATTERN, RECORD_OVERHEAD_BYTES
 
 IDEMPOTENCY_WINDOW_MS_DEFAULT: Final = 120_000
 IDEMPOTENCY_WINDOW_MS_MAX: Final = 86_400_000

@@ -55,7 +55,7 @@ from eddyline.core.records.fixed import (
     pack_seqs,
     pack_times,
 )
-from eddyline.core.records.record import Op, Record, op_of
+from eddyline.core.records.record import RECORD_OVERHEAD_BYTES, Op, Record, op_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,6 +91,7 @@ class Batch:
     """Records of one topic as columns. See the module for what holds."""
 
     __slots__ = (
+        "_content_bytes",
         "count",
         "data",
         "first_seq",
@@ -136,6 +137,7 @@ class Batch:
         self.node: Final = node
         self.meta: Final = meta
         self.version: Final = version
+        self._content_bytes: int | None = None
 
     # --- rows -------------------------------------------------------------------------------------------------
 
@@ -250,6 +252,16 @@ class Batch:
         return list(range(self.first_seq, self.first_seq + self.count)) if self.first_seq else [0] * self.count
 
     # --- content ----------------------------------------------------------------------------------------------
+
+    @property
+    def content_bytes(self) -> int:
+        """Bytes by the semantics: the cells and 32 a record. Limits of reads and frames, and credit, count these. Kept."""
+        size = self._content_bytes
+        if size is None:
+            size = self._content_bytes = RECORD_OVERHEAD_BYTES * self.count + sum(
+                len(column.values) for column in self.columns() if column is not None
+            )
+        return size
 
     @property
     def nbytes(self) -> int:

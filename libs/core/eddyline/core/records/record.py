@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
 
+RECORD_OVERHEAD_BYTES: Final = 32
+"""Bytes that a record counts beside its cells, by the semantics."""
 DATA_META_BYTES_MAX: Final = 1 << 20
 """Data and meta of one record together. JetStream's default message limit; a source may bring more."""
 SOURCE_DATA_META_BYTES_MAX: Final = 8 << 20

@@ -1,18 +1,18 @@
-"""What rows count by the semantics: their cells and a fixed overhead. Towards a read's or a frame's bytes every row does, a
-gap record too; towards `cap_bytes` and a topic's `record_bytes` a gap counts nothing.
+"""Sizes of records by the semantics: their cells and a fixed overhead.
 
-Threads: pure functions.
+Limits of reads and frames, and the credit of FollowTopics, count every row, and 64 for a gap; both ends of a stream must
+count alike, or it would stop. `cap_bytes` and a topic's `record_bytes` count nothing for a record of op GAP.
+Threading: pure functions.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from eddyline.core.records.column import size_array
-from eddyline.core.records.follow_credit import RECORD_OVERHEAD_BYTES, batch_bytes
-from eddyline.core.records.record import Op, has_gaps
+from eddyline.core.records.record import RECORD_OVERHEAD_BYTES, Gap, Op, has_gaps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,8 +20,18 @@ if TYPE_CHECKING:
     from eddyline.core.records.batch import Batch
 
 
+CREDIT_BYTES_MAX: Final = 64 << 20
+"""Credit that may be outstanding on one stream."""
+GAP_BYTES: Final = 64
+
+
+def item_bytes(item: Batch | Gap) -> int:
+    """Bytes of credit that an item takes."""
+    return GAP_BYTES if isinstance(item, Gap) else item.content_bytes
+
+
 def row_bytes(batch: Batch) -> NDArray[np.int64]:
-    """Bytes of each row: data + key + tag + node + meta + version + 32. Their sum: `follow_credit.batch_bytes`."""
+    """Bytes of each row: data + key + tag + node + meta + version + 32. Their sum: `Batch.content_bytes`."""
     sizes = np.full(batch.count, RECORD_OVERHEAD_BYTES, dtype=np.int64)
     for column in batch.columns():
         if column is not None:
@@ -39,4 +49,4 @@ def counted_bytes(batch: Batch) -> NDArray[np.int64]:
 
 def counted_total(batch: Batch) -> int:
     """Bytes of all records: without a look at the rows where none is a gap."""
-    return int(counted_bytes(batch).sum()) if has_gaps(batch.ops) else batch_bytes(batch)
+    return int(counted_bytes(batch).sum()) if has_gaps(batch.ops) else batch.content_bytes

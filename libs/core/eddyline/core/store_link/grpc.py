@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
 
-from eddyline.core.codec.calls import seq_found_from_pb
+from eddyline.core.codec.calls import artifact_from_pb, import_step_from_pb, seq_found_from_pb
 from eddyline.core.codec.records import answer_from_columns, fill_columns, filter_to_pb, items_from_pb, record_from_pb
 from eddyline.core.codec.state import (
     fold_state_from_pb,
@@ -27,7 +27,6 @@ from eddyline.core.codec.state import (
     topic_config_to_pb,
     topic_info_from_pb,
 )
-from eddyline.core.codec.wire_artifact import artifact_from_pb, import_step_from_pb
 from eddyline.core.errors import EddylineError, StoreUnreachable
 from eddyline.core.model.read import ALL_RECORDS, EntryPage, RangePage, ReadResult
 from eddyline.core.model.source import Lease, Renewal, SourceChange, SourceOrders

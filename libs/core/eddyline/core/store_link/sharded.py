@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from eddyline.core.errors import Code, EddylineError, SourceNotFound
 from eddyline.core.model.read import ALL_RECORDS
 from eddyline.core.model.sharding import shard_of
-from eddyline.core.model.source import check_definition
-from eddyline.core.model.source_words import exists_otherwise
+from eddyline.core.model.source import check_definition, exists_otherwise
 from eddyline.core.store_link.sharded_follow import ShardedFollow
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from eddyline.core.errors import EddylineError, StoreUnreachable
-from eddyline.core.records.follow_credit import item_bytes
+from eddyline.core.records.size import item_bytes
 from eddyline.core.store_link.protocol import FollowItem
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from eddyline.core.telemetry.http_server import MetricsServer, no_tls, read_key
 from eddyline.core.telemetry.metrics_otlp import OtlpExporter
 from eddyline.core.telemetry.metrics_text import metrics_text
 from eddyline.core.telemetry.names import fields
-from eddyline.core.telemetry.otlp_resource import instance_id
+from eddyline.core.telemetry.otlp import instance_id
 
 if TYPE_CHECKING:
     import ssl

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, SupportsIndex
 
 from eddyline.core.telemetry.metrics import MetricKind
-from eddyline.core.telemetry.otlp import failure_words
-from eddyline.core.telemetry.otlp_resource import EXPORT_S, SCOPE, otlp_resource
+from eddyline.core.telemetry.otlp import EXPORT_S, SCOPE, failure_words, otlp_resource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

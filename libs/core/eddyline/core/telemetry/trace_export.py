@@ -17,9 +17,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from eddyline.core.runtime.clock import sleep
-from eddyline.core.runtime.tasks import beside
+from eddyline.core.runtime.tasks import background_task
 from eddyline.core.telemetry.names import fields
-from eddyline.core.telemetry.otlp_resource import instance_id
+from eddyline.core.telemetry.otlp import instance_id
 from eddyline.core.telemetry.trace_otlp import OtlpSpanExporter
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class TraceExport:
         exporter = OtlpSpanExporter(self._url, role=self._role, version=self._version, instance=self._instance)
         threads = ThreadPoolExecutor(1, thread_name_prefix="traces")
         try:
-            async with beside(self._push_ever(exporter, threads), name="trace push"):
+            async with background_task(self._push_ever(exporter, threads), name="trace push"):
                 yield
             if not self._is_failing:
                 await self._push_last(exporter, threads)

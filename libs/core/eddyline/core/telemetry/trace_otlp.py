@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddyline.core.telemetry.names import SPAN_KINDS
-from eddyline.core.telemetry.otlp import failure_words
-from eddyline.core.telemetry.otlp_resource import EXPORT_S, SCOPE, otlp_resource
+from eddyline.core.telemetry.otlp import EXPORT_S, SCOPE, failure_words, otlp_resource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Domain errors to `google.rpc.Status` and back: the one place that knows gRPC's codes.
 
-Owns the mapping of `eddyline.core.errors` (and `kv_errors`) to a code, a message and a `grpc-status-details-bin` trailer
+Owns the mapping of `eddyline.core.errors` to a code, a message and a `grpc-status-details-bin` trailer
 with exactly one `ErrorInfo` of the domain `eddyline`, a `RetryInfo` where the metadata has `retryAfterMs`, a `BadRequest`
 where it names a `field`. `unwrap` gives the class back with its metadata.
 What carries no `ErrorInfo` of ours was not said by a role but by gRPC itself: UNAVAILABLE and CANCELLED (the peer broke
@@ -19,7 +19,7 @@ from google.protobuf import any_pb2, duration_pb2
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # no py.typed in it
 
-from eddyline.core import errors, kv_errors
+from eddyline.core import errors
 from eddyline.core.errors import Code, Deadline, EddylineError, NotReady
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _WIRE_CODES: Final = {code: grpc.StatusCode[code.value] for code in Code}
 _CODES: Final = {wire: code for code, wire in _WIRE_CODES.items()}
 _CLASSES: Final = {
     found.reason: found
-    for found in (*vars(errors).values(), *vars(kv_errors).values())
+    for found in vars(errors).values()
     if isinstance(found, type) and issubclass(found, EddylineError) and found is not EddylineError
 }
 _TRANSPORT: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)

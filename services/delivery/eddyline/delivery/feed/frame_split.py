@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from eddyline.core.records.follow_credit import item_bytes
-from eddyline.core.records.size import row_bytes
+from eddyline.core.records.size import item_bytes, row_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,8 +20,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.records.batch import Batch
-from eddyline.core.records.follow_credit import item_bytes
 from eddyline.core.records.record import Gap
+from eddyline.core.records.size import item_bytes
 from eddyline.delivery.feed.encode import Place, item_frame
 from eddyline.delivery.feed.trace import opened, traceparent
 

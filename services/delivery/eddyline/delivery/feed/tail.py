@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from eddyline.core.errors import ROLE_REFUSED, Code, EddylineError, StoreUnreachable
 from eddyline.core.model.sharding import name_on
 from eddyline.core.records.batch import Batch
-from eddyline.core.records.follow_credit import CREDIT_BYTES_MAX, item_bytes
 from eddyline.core.records.record import Gap, GapReason
+from eddyline.core.records.size import CREDIT_BYTES_MAX, item_bytes
 from eddyline.core.runtime.backoff import Backoff
 from eddyline.core.runtime.clock import sleep
 from eddyline.core.store_link.protocol import FollowChanged, FollowEnded, FollowItem, FollowLevel, FollowStarted

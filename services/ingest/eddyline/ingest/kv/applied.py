@@ -16,6 +16,8 @@ import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.errors import (
+    ApplyPending,
+    BucketNotCopied,
     CursorAhead,
     EddylineError,
     InvalidArgument,
@@ -23,7 +25,6 @@ from eddyline.core.errors import (
     StoreUnreachable,
     TopicNotFound,
 )
-from eddyline.core.kv_errors import ApplyPending, BucketNotCopied
 from eddyline.core.model.read import RecordFilter
 from eddyline.core.model.source import OF_ANOTHER
 from eddyline.core.model.topic import check_name

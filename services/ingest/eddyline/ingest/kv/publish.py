@@ -24,8 +24,15 @@ from nats.errors import (
 )
 from nats.errors import Error as NatsError
 
-from eddyline.core.errors import BucketNotFound, InvalidArgument, NatsUnreachable
-from eddyline.core.kv_errors import BucketForbids, BucketFull, ValueTooLarge, WriteUnknown
+from eddyline.core.errors import (
+    BucketForbids,
+    BucketFull,
+    BucketNotFound,
+    InvalidArgument,
+    NatsUnreachable,
+    ValueTooLarge,
+    WriteUnknown,
+)
 from eddyline.ingest.nats.request import request
 
 if TYPE_CHECKING:

@@ -26,8 +26,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core.errors import EddylineError, InvalidArgument, NatsUnreachable, Throttled
-from eddyline.core.kv_errors import ApplyPending, KeyExists, KeyInvalid, RevisionMismatch, ValueTooLarge
+from eddyline.core.errors import (
+    ApplyPending,
+    EddylineError,
+    InvalidArgument,
+    KeyExists,
+    KeyInvalid,
+    NatsUnreachable,
+    RevisionMismatch,
+    Throttled,
+    ValueTooLarge,
+)
 from eddyline.core.records.meta import encode_meta
 from eddyline.core.records.record import KEY_BYTES_MAX, SOURCE_DATA_META_BYTES_MAX, MetaEntry, Op
 from eddyline.core.telemetry.trace_context import TRACEPARENT

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eddyline.core.kv_errors import BucketForbids
+from eddyline.core.errors import BucketForbids
 from eddyline.ingest.copy.key_rule import own_rule
 
 if TYPE_CHECKING:

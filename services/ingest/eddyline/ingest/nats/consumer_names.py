@@ -3,17 +3,29 @@
     eddyline-<cluster>-<source>-<16 hex digits of both, and of the topic>-f<fence>-a<attempt>
 
 Cluster and source are shown as far as JetStream's rule for names and its 255 bytes allow; the hash tells them apart.
+
+Removing consumers that nobody reads: what a crash, a lost answer or a lost lease left at NATS.
+
+The server removes a consumer by itself after 30 s without a pull; until then it would count against the stream's limits and
+hold memory. A consumer of a newer fence is another replica's, and left alone.
+Failure: what cannot be deleted now is left to the server; nothing depends on it.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import TYPE_CHECKING, Final
 
 from xxhash import xxh3_64_hexdigest
 
+from eddyline.core.errors import EddylineError
+from eddyline.core.telemetry.names import fields
+
 if TYPE_CHECKING:
     from eddyline.core.model.topic import TopicInfo
+    from eddyline.ingest.nats.jetstream import JetStream
+
 
 _ODD: Final = re.compile(r"[^A-Za-z0-9_]")
 _SHOWN: Final = 48
@@ -37,3 +49,21 @@ def fence_in(prefix: str, name: str) -> int | None:
     """The fence in a name with this prefix; None = not one of that source."""
     match = _TAIL.fullmatch(name.removeprefix(prefix)) if name.startswith(prefix) else None
     return int(match[1]) if match is not None else None
+
+
+log = logging.getLogger(__name__)
+
+
+async def sweep(jetstream: JetStream, stream_name: str, prefix: str, *, fence: int, keep: str = "") -> int:
+    """Delete the consumers of a source (by `prefix`) that are not `keep` and not of a newer fence; their number."""
+    deleted = 0
+    try:
+        for name in await jetstream.consumer_names(stream_name):
+            found = fence_in(prefix, name)
+            if found is not None and found <= fence and name != keep:
+                deleted += await jetstream.delete_consumer(stream_name, name)
+    except EddylineError as error:
+        log.info("consumers not swept", extra=fields(stream=stream_name, error=error.message))
+    if deleted:
+        log.info("consumers swept", extra=fields(stream=stream_name, deleted=deleted))
+    return deleted

@@ -1,4 +1,7 @@
-"""SourceService: any replica answers for any source; what it says of one is what its holder reported to the store."""
+"""SourceService: any replica answers for any source; what it says of one is what its holder reported to the store.
+
+What UpdateSource asks for, judged: what may change, and what is settled when a source is made.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from eddyline.core.auth.grant import caller
 from eddyline.core.codec.source import source_to_pb
-from eddyline.core.codec.state import source_definition_from_pb, topic_config_from_pb
+from eddyline.core.codec.state import policy_from_pb, source_definition_from_pb, topic_config_from_pb
 from eddyline.core.errors import EddylineError, InvalidArgument, SourceNotFound
 from eddyline.core.model.paging import name_after, page_limit, token_after
-from eddyline.core.model.source_words import changes_text, definition_text
+from eddyline.core.model.source import SourceChange, changes_text, definition_text, shown
 from eddyline.core.model.topic import TopicConfig, check_config
 from eddyline.core.telemetry.names import fields
 from eddyline.ingest.copy.progress import warnings_of
-from eddyline.ingest.rpc.source_change import change_of
 from eddyline.ingest.rpc.verification import differences_to_pb, step_to_pb
 from eddyline.ingest.sources.creation import check_definition, create_source, kind_of, update_source
 from eddyline.ingest.verify.verify import Order
@@ -31,6 +33,42 @@ if TYPE_CHECKING:
     from eddyline.ingest.sources_file import SourcesFile
     from eddyline.ingest.verify.compare import Comparer
     from eddyline.ingest.verify.verify import Verifier
+    from eddyline.v1 import source_pb2
+
+
+SETTLED: Final = ("name", "topic", "bucket", "stream", "key_prefixes", "subjects")
+"""Fields of a definition that no update changes. Others records would be in the topic, or should be, than it has."""
+
+
+def change_of(request: source_pb2.UpdateSourceRequest, known: SourceDefinition) -> SourceChange:
+    """What the request changes of a source.
+
+    Raises:
+        InvalidArgument: what is settled, or a dead-letter topic that is given and taken away. NotYet: a policy or a setting
+            that this version does not know.
+    """
+    asked = source_definition_from_pb(request.definition)
+    for field in SETTLED:
+        there, wanted = getattr(known, field), getattr(asked, field)
+        if wanted and wanted != there:
+            raise InvalidArgument(
+                f"{field} of source {known.name} was settled when it was made ({shown(there)}, not {shown(wanted)}): "
+                "make another source, with a topic of its own, and delete this one",
+                field=field,
+            )
+    letters: str | None = asked.dead_letter_topic or None
+    if request.clear_dead_letter_topic:
+        if letters:
+            raise InvalidArgument(
+                "a dead-letter topic is given, and is to be taken away: one of the two", field="clear_dead_letter_topic"
+            )
+        letters = ""
+    return SourceChange(
+        policy_from_pb(request.definition.on_expired, "on_expired"),
+        policy_from_pb(request.definition.on_recreated, "on_recreated"),
+        letters,
+    )
+
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from eddyline.core.model.source import NO_CHANGE, changed_source
-from eddyline.core.model.source_words import changes_text
+from eddyline.core.model.source import NO_CHANGE, changed_source, changes_text
 from eddyline.core.telemetry.names import fields
 
 if TYPE_CHECKING:

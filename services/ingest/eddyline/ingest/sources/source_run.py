@@ -43,8 +43,7 @@ from eddyline.ingest.copy.filter import Filter
 from eddyline.ingest.copy.forward import Forward, retried
 from eddyline.ingest.copy.gaps import find_holes, tail_gap, with_misfits
 from eddyline.ingest.copy.position import Position, decode_position, revision_of, time_of
-from eddyline.ingest.nats.consumer_names import consumer_name, name_prefix
-from eddyline.ingest.nats.janitor import sweep
+from eddyline.ingest.nats.consumer_names import consumer_name, name_prefix, sweep
 from eddyline.ingest.resync.adopt import Acceptance, accept, count_changed, only_changes
 from eddyline.ingest.resync.bootstrap import bootstrap
 from eddyline.ingest.resync.resume_check import SourceStopped, Verdict, expired, judge

@@ -7,12 +7,14 @@
 I1: what is read is the copy, so that nobody changes it between check and use. I2: nothing that the manifest does not name
 is read, and its being there is a refusal.
 Threading: any one thread; blocking.
+
+An artifact that was checked, and is ready to land.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from blake3 import blake3
 
@@ -28,7 +30,7 @@ from eddyline.store.artifacts.manifest import (
 )
 from eddyline.store.artifacts.store import not_found
 from eddyline.store.fold.dump import check_dump
-from eddyline.store.fold.gather import batch_of
+from eddyline.store.fold.entries import batch_of
 from eddyline.store.fold.rocksdb_sst import read_tables
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from eddyline.store.artifacts.job import Job
     from eddyline.store.artifacts.manifest import ArtifactFile, Manifest
     from eddyline.store.artifacts.store import Shelf
+    from eddyline.store.catalog.catalog import BaseEntry
+    from eddyline.store.fold.fold import Tables
 
 
 class Found:
@@ -139,3 +143,15 @@ def _latest(shelf: Shelf, topic: str) -> str:
     except ArtifactInvalid:
         return ""
     return pointer.name if pointer is not None else ""
+
+
+class Staged(NamedTuple):
+    """All of an artifact. `base_path` is where the base's file will be, now a temporary; None = no entries."""
+
+    name: str
+    is_latest: bool
+    manifest: Manifest
+    tables: Tables
+    base: BaseEntry
+    base_path: Path | None
+    next_generation: int

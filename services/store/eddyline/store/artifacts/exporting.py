@@ -31,7 +31,6 @@ from eddyline.core.errors import (
 )
 from eddyline.core.model.artifact import FoldExported
 from eddyline.core.telemetry.names import fields
-from eddyline.store.artifacts.definition import source_body
 from eddyline.store.artifacts.job import watched
 from eddyline.store.artifacts.manifest import (
     DATA_NAME,
@@ -40,6 +39,7 @@ from eddyline.store.artifacts.manifest import (
     artifact_name,
     described,
     encode_manifest,
+    source_body,
 )
 from eddyline.store.artifacts.store import CHUNK_BYTES, shelf_of
 from eddyline.store.fold.dump import dump_batches

@@ -38,18 +38,15 @@ from eddyline.core.errors import (
 )
 from eddyline.core.model.artifact import FoldImported
 from eddyline.core.telemetry.names import fields
-from eddyline.store.artifacts.definition import is_same_source
-from eddyline.store.artifacts.download import Found
+from eddyline.store.artifacts.download import Found, Staged
 from eddyline.store.artifacts.job import watched
-from eddyline.store.artifacts.manifest import DATA_NAME, described
-from eddyline.store.artifacts.staged import Staged
+from eddyline.store.artifacts.manifest import DATA_NAME, described, is_same_source
 from eddyline.store.artifacts.store import shelf_of
 from eddyline.store.catalog.catalog import BaseEntry
 from eddyline.store.compaction.segment_swap import next_source, rename_temporary
 from eddyline.store.fold.entries import entries_of
 from eddyline.store.fold.fold import FoldFailed, FoldStalled, WriterState
-from eddyline.store.log.changes import apply_segment_change
-from eddyline.store.log.control import Imported, SegmentChange, segment_change_body
+from eddyline.store.log.control import Imported, SegmentChange, apply_segment_change, segment_change_body
 from eddyline.store.storage.layout import base_file, temporary
 from eddyline.store.storage.segment.writer import write_segment
 from eddyline.store.storage.wal.frame import FrameType, control_body

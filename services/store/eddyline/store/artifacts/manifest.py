@@ -1,12 +1,16 @@
 """An artifact's manifest, and the pointer to the latest one: their bytes, checked. FORMAT.md has the grammar.
 
     line       JSON object: UTF-8, keys sorted, no spaces
-    "\\n"
+    "\n"
     checksum   64 hex digits: BLAKE3 of line, without its newline
-    "\\n"
+    "\n"
 
 I1: a manifest whose bytes were changed is refused, whichever byte it is. I2: a path is one of ours: relative, below `data/`,
 two parts, no link to elsewhere. Keys that a reader does not know are ignored, an unknown version is refused.
+Threading: pure functions.
+
+A source's definition as a manifest keeps it, and whether a topic's source is the same one.
+
 Threading: pure functions.
 """
 
@@ -15,7 +19,8 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode, b64encode
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from blake3 import blake3
@@ -25,6 +30,9 @@ from eddyline.core.model.artifact import Artifact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from eddyline.core.model.source import SourceDefinition
+
 
 MAGIC: Final = "eddyline-fold"
 POINTER_MAGIC: Final = "eddyline-latest"
@@ -284,4 +292,35 @@ def _number(value: object, *, least: int = 0) -> int:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is no text")
+    return value
+
+
+_OWN: Final = ("name", "topic")
+"""What a source may be called differently by, in another store."""
+
+
+def source_body(definition: SourceDefinition) -> dict[str, object]:
+    """What a manifest says of a source: all but its topic, which the manifest has."""
+    return {
+        field.name: _plain(getattr(definition, field.name)) for field in fields(definition) if field.name != "topic"
+    }
+
+
+def is_same_source(body: Mapping[str, object], definition: SourceDefinition) -> bool:
+    """True = both copy the same: what either does not say has its default."""
+    for field in fields(definition):
+        if field.name in _OWN:
+            continue
+        default = MISSING if field.default is MISSING else _plain(field.default)
+        if body.get(field.name, default) != _plain(getattr(definition, field.name)):
+            return False
+    return True
+
+
+def _plain(value: object) -> object:
+    """As JSON gives it back."""
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
     return value

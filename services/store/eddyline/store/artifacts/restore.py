@@ -24,8 +24,7 @@ from eddyline.store.compaction.segment_swap import rename_temporary
 from eddyline.store.fold.fold import WriterState
 from eddyline.store.fold_repair.rebuild import rebuild
 from eddyline.store.fold_repair.source import FoldSource
-from eddyline.store.log.changes import apply_segment_change
-from eddyline.store.log.control import SegmentChange, segment_change_body
+from eddyline.store.log.control import SegmentChange, apply_segment_change, segment_change_body
 from eddyline.store.read.fold_reader import WAIT_S_MAX
 from eddyline.store.storage.wal.frame import FrameType, control_body
 from eddyline.store.write.engine import settled
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from eddyline.store.artifacts.staged import Staged
+    from eddyline.store.artifacts.download import Staged
     from eddyline.store.log.topic import Topic
     from eddyline.store.log_io.files import LogFiles
     from eddyline.store.log_io.garbage import Garbage

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import DataCorrupt
-from eddyline.store.log.changes import base_of
+from eddyline.store.log.control import base_of
 from eddyline.store.storage.segment.reader import opened, read_footer, read_message
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from eddyline.store.log.deletion import visible
 from eddyline.store.log.floors import Floors
-from eddyline.store.log.visible import visible
 from eddyline.store.log_io.files import LogExtent
 
 if TYPE_CHECKING:

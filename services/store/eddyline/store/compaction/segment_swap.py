@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 from eddyline.core.telemetry.names import fields
 from eddyline.store.catalog.catalog import BaseEntry
-from eddyline.store.log.changes import apply_segment_change
-from eddyline.store.log.control import SegmentChange, segment_change_body
+from eddyline.store.log.control import SegmentChange, apply_segment_change, segment_change_body
 from eddyline.store.storage.layout import SegmentId, base_file, segment_file, temporary
 from eddyline.store.storage.segment.footer import SegmentSource
 from eddyline.store.storage.segment.writer import write_segment

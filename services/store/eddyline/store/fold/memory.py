@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from eddyline.core.errors import TooManyScans
 from eddyline.core.records.fold_entry import decode_entry
+from eddyline.store.fold.entries import batch_of
 from eddyline.store.fold.fold import (
     RETRY_AFTER_MS,
     VIEWS_MAX,
@@ -24,7 +25,6 @@ from eddyline.store.fold.fold import (
     WriterState,
     key_after,
 )
-from eddyline.store.fold.gather import batch_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

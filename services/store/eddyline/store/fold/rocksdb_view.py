@@ -18,8 +18,8 @@ from rocksdict import Rdict, RdictIter, ReadOptions
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.records.fold_entry import decode_entry
 from eddyline.core.runtime.fs import tells_shortage
+from eddyline.store.fold.entries import batch_of
 from eddyline.store.fold.fold import FoldFailed, FoldShort, FoldStalled
-from eddyline.store.fold.gather import batch_of
 from eddyline.store.fold.meta_codec import TOPIC_BYTES
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from eddyline.core.errors import NotKv, TopicNotFound
 from eddyline.core.model.fold_check import FoldSettled
 from eddyline.store.fold_repair.repair import Salvage, fold_change
-from eddyline.store.log.changes import apply_segment_change
+from eddyline.store.log.control import apply_segment_change
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

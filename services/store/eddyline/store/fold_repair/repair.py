@@ -20,8 +20,7 @@ from eddyline.core.telemetry.names import fields
 from eddyline.store.fold.fold import WriterState
 from eddyline.store.fold_repair.rebuild import rebuild
 from eddyline.store.fold_repair.source import FoldSource
-from eddyline.store.log.changes import apply_segment_change
-from eddyline.store.log.control import SegmentChange, segment_change_body
+from eddyline.store.log.control import SegmentChange, apply_segment_change, segment_change_body
 from eddyline.store.stats import RecoveryProgress
 from eddyline.store.storage.wal.frame import FrameType, control_body
 

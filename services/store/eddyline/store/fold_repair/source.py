@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from eddyline.core.errors import DataCorrupt
+from eddyline.store.log.deletion import visible
 from eddyline.store.log.floors import Floors
-from eddyline.store.log.visible import visible
 from eddyline.store.log_io.files import extent_of
 from eddyline.store.storage.layout import base_file
 from eddyline.store.storage.segment.reader import opened, read_batch, read_footer

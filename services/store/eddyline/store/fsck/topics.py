@@ -13,7 +13,7 @@ from eddyline.core.records.record import Op
 from eddyline.core.records.size import counted_total
 from eddyline.store.fsck.findings import ASK
 from eddyline.store.fsck.segments import Expected, check_file
-from eddyline.store.log.visible import visible
+from eddyline.store.log.deletion import visible
 from eddyline.store.storage.layout import base_file
 from eddyline.store.storage.segment.footer import SegmentSource
 

@@ -11,6 +11,8 @@ I2: gap records are no records: a match leaves them; those in a removed prefix g
     EvictWatermark body = cap_floor, ttl_floor (absolute), record_bytes (of the records that this move took)
 
 Threading: pure functions.
+
+The rows of a batch that readers see: above the floors, and not deleted.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from eddyline.core.records.batch import Batch
+    from eddyline.store.log.floors import Floors
+    from eddyline.store.log.seq_set import SeqSet
 
 
 class BadBody(Exception):
@@ -170,3 +174,12 @@ def _binary(control: Mapping[str, str | int], name: str) -> bytes:
         return b64decode(_text(control, name), validate=True)
     except ValueError as error:
         raise BadBody(f"{name} is no base64") from error
+
+
+def visible(batch: Batch, floors: Floors, deleted: SeqSet) -> Batch:
+    """The rows that are there, of a placed batch in seq order: the very batch where all of them are."""
+    above = batch.slice(batch.index_after(floors.trim), batch.count)
+    gone = deleted.mask(above) if above.count else None
+    if gone is None:
+        return above
+    return above.select(np.flatnonzero(~gone))

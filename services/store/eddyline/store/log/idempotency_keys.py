@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from eddyline.core.errors import IdempotencyConflict
 
 if TYPE_CHECKING:
-    from eddyline.store.log.ack import Ack
+    from eddyline.store.log.append import Ack
 
 KEYS_MAX: Final = 100_000
 """A key costs about 300 bytes here: 30 MB for the busiest topic, and 800 keys a second over the default window."""

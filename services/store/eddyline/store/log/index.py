@@ -4,18 +4,21 @@ Entries lie in arrays of machine numbers (40 bytes a frame), so that a million f
 index that never held anything shares one set of empty arrays, so that an idle topic costs next to nothing.
 I1: `last_seq` grows from entry to entry, and no two entries overlap; frames of no record are not indexed. I2: an entry put
 again (the frame was carried) keeps its seqs and takes the newer place.
+
+Totals of a shard's logs, kept as they change: what a status tells costs the same however many topics there are.
+
+A topic's index, segments and fold count themselves in here from the moment the table has the topic until it is removed.
+I1: the totals are the sums over the table's topics, between any two steps.
+Threading: recovery before it serves, then the event loop.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from eddyline.store.storage.wal.wal import Location
-
-if TYPE_CHECKING:
-    from eddyline.store.log.totals import LogTotals
 
 
 class IndexEntry(NamedTuple):
@@ -194,3 +197,17 @@ class FrameIndex:
                 break
             found.append(entry)
         return found
+
+
+class LogTotals:
+    """See the module. `unsegmented_bytes` = frames of the WAL that hold records which are in no segment; of `fold_count`
+    folds `lost_fold_count` are refused to readers."""
+
+    __slots__ = ("fold_count", "lost_fold_count", "segment_bytes", "segment_count", "unsegmented_bytes")
+
+    def __init__(self) -> None:
+        self.fold_count = 0
+        self.lost_fold_count = 0
+        self.segment_count = 0
+        self.segment_bytes = 0
+        self.unsegmented_bytes = 0

@@ -6,6 +6,10 @@ full, and counts begin again.
 
 I1: a fence grows with every lease and is durable before it is given; from its staging on, smaller ones are refused.
 Threading: event loop only.
+
+Whether a source can be made: what is there, and what it is to be.
+
+Threading: event loop; pure look-ups.
 """
 
 from __future__ import annotations
@@ -14,7 +18,16 @@ import base64
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core.errors import InvalidArgument, LeaseHeld, SourceNotFound, StaleFence
+from eddyline.core.errors import (
+    InvalidArgument,
+    LeaseHeld,
+    NotKv,
+    NotLog,
+    SourceNotFound,
+    StaleFence,
+    TopicHasSource,
+    TopicNotEmpty,
+)
 from eddyline.core.model.source import (
     KEPT_STOP,
     LEASE_MS_DEFAULT,
@@ -28,15 +41,17 @@ from eddyline.core.model.source import (
     SourceStop,
     definition_of,
 )
-from eddyline.core.model.topic import check_name
+from eddyline.core.model.topic import Kind, check_name
 from eddyline.core.records.record import Op
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from eddyline.core.model.source import SourceDefinition
     from eddyline.core.records.batch import Batch
     from eddyline.core.runtime.clock import Clock
     from eddyline.store.log.topic import Topic
+
 
 HOLDER_BYTES_MAX: Final = 255
 LEASED: Final = "CONNECTING"
@@ -315,3 +330,15 @@ def change_writer(sources: Sources, topic: Topic, body: dict[str, str | int]) ->
         source.definition = updated_definition(source.definition, body)
     elif source is not None:
         sources.leased(source, fence=int(body["fence"]), holder=str(body["holder"]), lease_ms=int(body["lease_ms"]))
+
+
+def check_takes_source(topic: Topic, definition: SourceDefinition) -> None:
+    """Raises NotKv, NotLog, TopicHasSource or TopicNotEmpty where a topic cannot get a source."""
+    if definition.stream and topic.kind is not Kind.LOG:
+        raise NotLog(f"topic {topic.name} has a fold, a stream needs a LOG topic", topic=topic.name)
+    if definition.bucket and topic.kind is not Kind.KV:
+        raise NotKv(f"topic {topic.name} has no fold, a bucket needs one", topic=topic.name)
+    if topic.source:
+        raise TopicHasSource(f"topic {topic.name} has source {topic.source}", topic=topic.name, source=topic.source)
+    if topic.has_records:
+        raise TopicNotEmpty(f"topic {topic.name} has records; a source needs an empty topic", topic=topic.name)

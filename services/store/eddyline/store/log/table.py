@@ -13,8 +13,8 @@ from typing import Final
 from eddyline.core.errors import DataCorrupt, TopicNotFound
 from eddyline.core.model.topic import check_name
 from eddyline.store.log.idempotency_keys import KeyBudget
+from eddyline.store.log.index import LogTotals
 from eddyline.store.log.topic import Topic
-from eddyline.store.log.totals import LogTotals
 
 SHARD_SHIFT: Final = 48
 START_SHIFT: Final = 40

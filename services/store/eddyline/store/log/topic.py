@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from eddyline.core.records.batch import Batch
     from eddyline.core.runtime.clock import Clock
     from eddyline.store.catalog.catalog import BaseEntry
+    from eddyline.store.log.index import LogTotals
     from eddyline.store.log.memory_log import MemoryLog
-    from eddyline.store.log.totals import LogTotals
 
 _GAP: Final = bytes((Op.GAP,))
 RESERVATION_SEQS: Final = 65_536

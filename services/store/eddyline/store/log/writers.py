@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eddyline.core.errors import StaleFence, StalePosition
 
 if TYPE_CHECKING:
-    from eddyline.store.log.ack import Ack
-    from eddyline.store.log.append import WriterPosition
+    from eddyline.store.log.append import Ack, WriterPosition
 
 
 class StagedWriter(NamedTuple):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.model.source import SourceOrders, definition_of
 from eddyline.store.catalog.catalog import SourceEntry, TopicEntry, WriterEntry
-from eddyline.store.log.changes import segment_of
+from eddyline.store.log.control import segment_of
 from eddyline.store.log.floors import Floors
 from eddyline.store.log.idempotency_keys import KeyedAppend
 from eddyline.store.log.seq_set import BadSeqSet, SeqSet

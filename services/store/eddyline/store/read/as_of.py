@@ -22,8 +22,8 @@ import numpy as np
 from eddyline.core.errors import CursorAhead, FoldBehind, HistoryGone, TimeNotReached
 from eddyline.core.model.read import EntryPage
 from eddyline.core.records.record import Op
+from eddyline.store.log.deletion import visible
 from eddyline.store.log.floors import Floors
-from eddyline.store.log.visible import visible
 from eddyline.store.read.find_seq import commit_times
 from eddyline.store.read.fold_reader import WAIT_S_MAX
 from eddyline.store.read.key_history import revisions_of

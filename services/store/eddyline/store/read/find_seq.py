@@ -15,7 +15,7 @@ import numpy as np
 
 from eddyline.core.model.read import SeqFound
 from eddyline.core.records.record import Op
-from eddyline.store.log.visible import visible
+from eddyline.store.log.deletion import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable

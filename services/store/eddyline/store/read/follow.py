@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import CursorAhead, EddylineError, InvalidArgument, TopicNotFound
 from eddyline.core.model.read import READ_LIMIT_MAX
-from eddyline.core.records.follow_credit import CREDIT_BYTES_MAX, item_bytes
 from eddyline.core.records.record import Gap
+from eddyline.core.records.size import CREDIT_BYTES_MAX, item_bytes
 from eddyline.core.store_link.protocol import FollowChanged, FollowEnded, FollowItem, FollowLevel, FollowStarted
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from eddyline.store.log.table import TopicTable
     from eddyline.store.log.topic import Topic
     from eddyline.store.read.log_reader import LogReader
-    from eddyline.store.write.recent_traces import RecentTraces
+    from eddyline.store.write.traces import RecentTraces
 
 TURN_BYTES_MAX: Final = 1 << 20
 FOLLOWED_TOPICS_MAX: Final = 100_000

@@ -13,11 +13,10 @@ import numpy as np
 
 from eddyline.core.errors import CursorAhead, NotKv, TopicNotFound
 from eddyline.core.records.batch import Batch
-from eddyline.core.records.follow_credit import batch_bytes
 from eddyline.core.records.gap import split_gaps
 from eddyline.core.records.match import Match, MatchField, MatchKind, matched
 from eddyline.core.records.record import Op, has_gaps
-from eddyline.store.log.visible import visible
+from eddyline.store.log.deletion import visible
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -91,7 +90,7 @@ class KeyHistory:
                 revisions, left = _bounded(revisions, left)
                 if revisions.count:
                     found.append(revisions)
-                    size += batch_bytes(revisions)
+                    size += revisions.content_bytes
             cursor = min(piece.last_seq, last_seq)
 
 

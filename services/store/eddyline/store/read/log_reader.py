@@ -28,11 +28,10 @@ from eddyline.core.model.read import (
 )
 from eddyline.core.model.record_filter import matching
 from eddyline.core.records.batch import Batch
-from eddyline.core.records.follow_credit import batch_bytes
 from eddyline.core.records.gap import split_gaps
 from eddyline.core.records.record import Gap, GapReason
 from eddyline.core.records.size import row_bytes
-from eddyline.store.log.visible import visible
+from eddyline.store.log.deletion import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,7 +154,7 @@ class LogReader:
             examined_records, examined_bytes = examined_records + batch.count, examined_bytes + batch.nbytes
             indices = None if record_filter.passes_all() else matching(batch, record_filter)
             selected = batch if indices is None else batch.select(indices)
-            if size >= max_bytes * ENOUGH and size + batch_bytes(selected) > max_bytes:
+            if size >= max_bytes * ENOUGH and size + selected.content_bytes > max_bytes:
                 # up to the piece before: its rest, and all that follows, would be cut where no piece ends
                 break
             taken = fitting(selected, limit - count, max_bytes - size, at_least_one=count == 0)
@@ -172,7 +171,7 @@ class LogReader:
                 break
             if taken:
                 found.append(selected)
-                size += batch_bytes(selected)
+                size += selected.content_bytes
             cursor, whole = min(piece.last_seq, head_seq), piece.ends
             if (
                 count >= limit
@@ -205,7 +204,7 @@ def fitting(batch: Batch, records_max: int, bytes_max: int, *, at_least_one: boo
     if batch.count == 0:
         return 0
     fits = min(batch.count, records_max)
-    if batch_bytes(batch) > bytes_max:
+    if batch.content_bytes > bytes_max:
         sizes = np.cumsum(row_bytes(batch))
         fits = min(fits, int(np.searchsorted(sizes, bytes_max, side="right")))
     return max(fits, 1) if at_least_one else max(fits, 0)

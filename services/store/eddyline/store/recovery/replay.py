@@ -27,8 +27,14 @@ from eddyline.store.catalog.catalog import ErasingEntry
 from eddyline.store.fold.entries import entries_of
 from eddyline.store.fold.erase import erase_entries
 from eddyline.store.fold.fold import FoldWrite, WriterState
-from eddyline.store.log.changes import apply_config, apply_deletion, apply_eviction, apply_segment_change
-from eddyline.store.log.control import segment_change_of, topic_of
+from eddyline.store.log.control import (
+    apply_config,
+    apply_deletion,
+    apply_eviction,
+    apply_segment_change,
+    segment_change_of,
+    topic_of,
+)
 from eddyline.store.log.deletion import decode_delete, decode_evict
 from eddyline.store.log.idempotency_keys import KeyedAppend
 from eddyline.store.log.sources import put_definition, put_orders, put_stop, updated_definition

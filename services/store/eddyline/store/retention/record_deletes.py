@@ -28,7 +28,7 @@ from eddyline.core.errors import FoldLost, TopicNotFound
 from eddyline.core.model.deletion import DeleteResult
 from eddyline.core.records.match import MatchField, MatchKind
 from eddyline.core.records.size import row_bytes
-from eddyline.store.log.changes import apply_deletion
+from eddyline.store.log.control import apply_deletion
 from eddyline.store.log.deletion import DeleteBody, Deletion, encode_delete, removed_rows
 from eddyline.store.log.floors import live_count
 from eddyline.store.log.front import FrontWalk

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from eddyline.core.errors import CommitUnknown, EddylineError, ReadOnly
 from eddyline.core.model.topic import Discard
 from eddyline.core.runtime.clock import wait_event
-from eddyline.store.log.changes import apply_eviction
+from eddyline.store.log.control import apply_eviction
 from eddyline.store.log.deletion import EvictBody, encode_evict
 from eddyline.store.log.floors import due_cap_records, due_ttl
 from eddyline.store.log.front import FrontWalk

@@ -14,9 +14,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.errors import EddylineError, InvalidArgument, StreamOrder, TopicExists, TopicNotFound
-from eddyline.core.runtime.duplex import beside
-from eddyline.store.rpc.new_topic import new_topic
-from eddyline.store.rpc.requests import append_request
+from eddyline.core.runtime.tasks import run_with
+from eddyline.store.rpc.requests import append_request, new_topic
 from eddyline.store.rpc.stream_context import open_stream
 from eddyline.store.write.validation import check_epoch
 from eddyline.v1 import log_pb2
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from eddyline.core.codec.row_split import RowsApart
     from eddyline.core.model.topic import TopicInfo
     from eddyline.core.store_link.protocol import AppendResult
-    from eddyline.store.log.ack import Ack
+    from eddyline.store.log.append import Ack
     from eddyline.store.rpc.shard_handle import Doorway
     from eddyline.store.rpc.stream_context import StreamContext
     from eddyline.store.shard.api import StoreDoor
@@ -75,7 +74,7 @@ class AppendStreamCall:
             the stream's first failure.
         """
         await open_stream(self._context)
-        await beside(self._read(), self._answer())
+        await run_with(self._answer(), background=self._read())
 
     async def _read(self) -> None:
         try:

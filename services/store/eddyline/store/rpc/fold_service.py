@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from eddyline.core.codec import calls as wire_calls
 from eddyline.core.codec import records as wire
 from eddyline.core.codec import state as wire_state
-from eddyline.core.codec import wire_artifact
 from eddyline.core.errors import FoldBehind, InvalidArgument, KeyNotFound, NotKv
 from eddyline.core.model.source import OF_ANOTHER
 from eddyline.core.model.topic import Kind
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from eddyline.core.records.record import Record
     from eddyline.core.runtime.clock import Clock
     from eddyline.core.server.deadline import CallContext
-    from eddyline.store.rpc.scan_room import ScanRoom
+    from eddyline.store.rpc.limits import ScanRoom
     from eddyline.store.rpc.shard_handle import Doorway
     from eddyline.store.shard.api import StoreDoor
 
@@ -138,7 +137,7 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
         with self._room.of(context):
             async with aclosing(self._doorway.each_until_closing(steps)) as answers:
                 async for step in answers:
-                    yield wire_artifact.export_step_to_pb(step)
+                    yield wire_calls.export_step_to_pb(step)
 
     async def ImportFold(
         self, request: fold_pb2.ImportFoldRequest, context: CallContext
@@ -149,13 +148,13 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
         with self._room.of(context):
             async with aclosing(self._doorway.each_until_closing(steps)) as answers:
                 async for step in answers:
-                    yield wire_artifact.import_step_to_pb(step)
+                    yield wire_calls.import_step_to_pb(step)
 
     async def ListArtifacts(
         self, request: fold_pb2.ListArtifactsRequest, context: object
     ) -> fold_pb2.ListArtifactsResponse:
         found = await self._doorway.enter().list_artifacts(request.topic)
-        return fold_pb2.ListArtifactsResponse(artifacts=map(wire_artifact.artifact_to_pb, found))
+        return fold_pb2.ListArtifactsResponse(artifacts=map(wire_calls.artifact_to_pb, found))
 
     async def _reach(self, door: StoreDoor, topic: str, min_seq: int, context: CallContext) -> None:
         """Wait until the fold has `min_seq`; 0 = nothing to wait for."""

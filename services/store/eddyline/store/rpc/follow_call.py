@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, assert_never
 from eddyline.core.codec import records as wire
 from eddyline.core.codec import state as wire_state
 from eddyline.core.errors import InvalidArgument
-from eddyline.core.runtime.duplex import beside
+from eddyline.core.runtime.tasks import run_with
 from eddyline.core.store_link.protocol import FollowChanged, FollowEnded, FollowItem, FollowLevel, FollowStarted
 from eddyline.store.rpc.stream_context import open_stream
 from eddyline.v1 import apply_pb2
@@ -47,7 +47,7 @@ class FollowCall:
         """
         async with self._doorway.enter().follow() as follow:
             await open_stream(self._context)
-            await self._doorway.until_closing(beside(self._take_steps(follow), self._send_events(follow)))
+            await self._doorway.until_closing(run_with(self._send_events(follow), background=self._take_steps(follow)))
 
     async def _take_steps(self, follow: Follow) -> None:
         async for step in self._steps:

@@ -6,17 +6,29 @@ with other calls' work in between this is longer, and who has a million records 
 I1: large answers have at most one part in `RESTS` + 1 of the loop's time, and none of them is more than one answer long;
 but each rests at most `REST_S_MAX`, so that a loop that is always late does not stop them.
 Threading: event loop.
+
+How many range scans clients may have open, whichever call they come by.
+
+Threading: event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from eddyline.core.errors import TooManyScans
 from eddyline.core.runtime.clock import sleep
+from eddyline.core.transport.cluster_check import CLUSTER_ID_KEY
+from eddyline.store.fold.fold import RETRY_AFTER_MS, VIEWS_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from eddyline.core.runtime.clock import Clock
+    from eddyline.core.server.deadline import CallContext
+
 
 RESTS: Final = 9
 """[none] A tenth of the loop: 2 M records a second with one stream, twice what a scan engine takes on the same machine. With
@@ -50,3 +62,33 @@ class LoopShare:
         now_s = self._clock.monotonic_s()
         self._rest_end_s = now_s + min(RESTS * (now_s - begin_s), REST_S_MAX)
         self._turn.release()
+
+
+CLIENT_SCANS_MAX: Final = VIEWS_MAX - 24
+"""Scans of callers that are no roles: clients that stand still, for 300 s each, leave 24 of the 64 to the snapshots of
+delivery and the resyncs of ingest, on which many others wait."""
+
+
+class ScanRoom:
+    """Counts the open scans of clients."""
+
+    def __init__(self) -> None:
+        self._client_scans = 0
+
+    @contextmanager
+    def of(self, context: CallContext) -> Iterator[None]:
+        """Room for a call's scan; a role says its cluster with each call, and is not counted.
+
+        Raises:
+            TooManyScans.
+        """
+        of_client = all(key != CLUSTER_ID_KEY for key, _ in context.invocation_metadata() or ())
+        if of_client and self._client_scans >= CLIENT_SCANS_MAX:
+            raise TooManyScans(
+                f"{CLIENT_SCANS_MAX} scans of clients are open", scansMax=CLIENT_SCANS_MAX, retryAfterMs=RETRY_AFTER_MS
+            )
+        self._client_scans += of_client
+        try:
+            yield
+        finally:
+            self._client_scans -= of_client

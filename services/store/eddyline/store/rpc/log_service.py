@@ -16,9 +16,7 @@ from eddyline.core.server.server import RawMethod
 from eddyline.core.telemetry.trace_context import traceparent_of
 from eddyline.core.telemetry.tracing import UNTRACED
 from eddyline.store.rpc.append_stream_call import AppendStreamCall
-from eddyline.store.rpc.new_topic import new_topic
-from eddyline.store.rpc.record_filter import asked_filter
-from eddyline.store.rpc.requests import append_request
+from eddyline.store.rpc.requests import append_request, asked_filter, new_topic
 from eddyline.store.rpc.stream_records_call import StreamRecordsCall, asked_stream
 from eddyline.v1 import log_pb2, log_pb2_grpc
 
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from eddyline.core.server.deadline import CallContext
     from eddyline.core.telemetry.trace_context import CalledContext
     from eddyline.core.telemetry.tracing import Tracer
-    from eddyline.store.rpc.scan_room import ScanRoom
+    from eddyline.store.rpc.limits import ScanRoom
     from eddyline.store.rpc.shard_handle import Doorway
     from eddyline.store.rpc.stream_context import CalledStream
 

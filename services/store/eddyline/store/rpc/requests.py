@@ -1,15 +1,24 @@
 """Reading an append, from a call or from a step of a stream: the same fields, the same bounds.
 
 Bounds that need no topic are judged here, before anything is asked of the shard; the batch by `eddyline.core.codec.records`.
+
+Reading what a topic is to be, strictly: what is not built yet is refused by name, never passed over.
+
+Serves CreateTopic and `create` of appends.
+
+Reading a reader's filter, from any call that has one: the same bounds.
+
+Serves ReadRecords and StreamRecords.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from eddyline.core.codec import records as wire
+from eddyline.core.codec.state import kind_from_pb, topic_config_from_pb
 from eddyline.core.errors import InvalidArgument
-from eddyline.core.model.topic import Kind
+from eddyline.core.model.topic import Kind, check_config
 from eddyline.core.records.record import (
     EXPECTED_VERSIONS_MAX,
     IDEMPOTENCY_KEY_BYTES_MAX,
@@ -20,8 +29,9 @@ from eddyline.core.records.record import (
 from eddyline.store.log.append import AppendRequest, NewTopic, WriterPosition
 
 if TYPE_CHECKING:
+    from eddyline.core.model.read import RecordFilter
     from eddyline.core.records.batch import Batch
-    from eddyline.v1 import log_pb2
+    from eddyline.v1 import log_pb2, topic_pb2
 
 
 def append_request(
@@ -114,3 +124,37 @@ def _writer(request: log_pb2.AppendRecordsRequest | log_pb2.AppendBatch) -> Writ
         return None
     writer = request.writer
     return WriterPosition(writer.writer, writer.fence, writer.previous, writer.new)
+
+
+def new_topic(request: topic_pb2.Topic | log_pb2.CreateIfMissing) -> NewTopic:
+    """Kind and configuration of a topic to make.
+
+    Raises:
+        InvalidArgument: no kind. InvalidConfig: as `check_config`. NotYet: not built yet.
+    """
+    asked = NewTopic(kind_from_pb(request.kind), topic_config_from_pb(request.config))
+    check_config(asked.config, asked.kind)
+    return asked
+
+
+FILTER_CONDITIONS_MAX: Final = 1_000
+"""Elsewhere unbounded. Each condition is compared with every record examined: this many prefixes times the 65 536 records of
+one read are about a second of the loop, more would stop the store for everybody."""
+
+
+def asked_filter(asked: log_pb2.RecordFilter) -> RecordFilter:
+    """The filter of a request.
+
+    Raises:
+        InvalidArgument: too many conditions, or an op that is none of the contract's.
+    """
+    for field in ("key_prefixes", "tags", "exclude_nodes", "ops"):
+        count = len(getattr(asked, field))
+        if count > FILTER_CONDITIONS_MAX:
+            raise InvalidArgument(
+                f"at most {FILTER_CONDITIONS_MAX} of {field} in a filter, not {count}",
+                field=f"filter.{field}",
+                conditions=count,
+                conditionsMax=FILTER_CONDITIONS_MAX,
+            )
+    return wire.filter_from_pb(asked)

@@ -19,10 +19,10 @@ from eddyline.core.model.paging import name_after, token_after
 from eddyline.core.records.arrow import arrow_schema
 from eddyline.core.records.record import Gap
 from eddyline.core.runtime.clock import sleep
-from eddyline.core.runtime.duplex import beside
+from eddyline.core.runtime.tasks import run_with
 from eddyline.core.server.server import RawMethod
 from eddyline.store.rpc.limits import LoopShare
-from eddyline.store.rpc.record_filter import asked_filter
+from eddyline.store.rpc.requests import asked_filter
 from eddyline.store.rpc.stream_context import open_stream
 from eddyline.store.splits.model import (
     ALL,
@@ -111,7 +111,7 @@ class SegmentServicer(segment_pb2_grpc.SegmentServiceServicer):
             async for frame in frames:
                 if isinstance(frame, Packed):
                     await self._share.turn()
-                await beside(self._refuse_stalled(), context.write(_answer(frame)))
+                await run_with(context.write(_answer(frame)), background=self._refuse_stalled())
 
     async def _refuse_stalled(self) -> None:
         await sleep(self._clock, STALL_S_MAX)

@@ -4,6 +4,8 @@ The server listens before recovery, so that health answers at once and a caller 
 the store stops, new calls are refused, short ones under way end by themselves, and those that would go on for ever or
 wait long are ended by `until_closing`.
 Threading: event loop.
+
+The shard behind the doorway, as the gate that forwards calls sees it.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar
 
-from eddyline.core.errors import NotReady
-from eddyline.core.runtime.duplex import beside
+from eddyline.core.errors import NotReady, SourceNotFound
+from eddyline.core.runtime.tasks import run_with
 from eddyline.store.stats import RecoveryProgress
 from eddyline.store.write.admission import memory_full
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine
 
     from eddyline.store.shard.api import StoreDoor
+
 
 T = TypeVar("T")
 
@@ -76,7 +79,7 @@ class Doorway:
         Raises:
             NotReady: the store stops; `work` was cancelled. And what `work` raises.
         """
-        return await beside(self._refuse_when_closing(), work)
+        return await run_with(work, background=self._refuse_when_closing())
 
     async def until_shed(self, work: Coroutine[object, object, T]) -> T:
         """Do `work`, cut off when the store stops or has no memory for appends.
@@ -84,7 +87,7 @@ class Doorway:
         Raises:
             NotReady, MemoryFull: `work` was cancelled. And what `work` raises.
         """
-        return await beside(self._refuse_when_shed(self._appends_end), work)
+        return await run_with(work, background=self._refuse_when_shed(self._appends_end))
 
     async def each_until_closing(self, steps: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """What `steps` gives, cut off when the store stops. Whoever breaks off closes it, and `steps` with it.
@@ -111,3 +114,23 @@ class Doorway:
 
 async def _next(steps: AsyncGenerator[T, None]) -> T | None:
     return await anext(steps, None)
+
+
+class OwnShard:
+    """Its index, and which sources it has."""
+
+    def __init__(self, doorway: Doorway, index: int) -> None:
+        self._doorway = doorway
+        self.index = index
+
+    async def has_source(self, name: str) -> bool:
+        """True = it keeps a source of this name.
+
+        Raises:
+            NotReady: not known yet, or any more. InvalidName.
+        """
+        try:
+            await self._doorway.enter().get_source(name)
+        except SourceNotFound:
+            return False
+        return True

@@ -18,7 +18,7 @@ from eddyline.core.model.read import READ_LIMIT_MAX, READ_WAIT_MS_MAX
 from eddyline.core.model.record_filter import matching
 from eddyline.core.model.topic import Kind
 from eddyline.core.records.record import Gap, GapReason
-from eddyline.store.rpc.record_filter import asked_filter
+from eddyline.store.rpc.requests import asked_filter
 from eddyline.v1 import log_pb2
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from eddyline.core.model.read import ReadResult, RecordFilter
     from eddyline.core.records.batch import Batch
     from eddyline.core.server.deadline import CallContext
-    from eddyline.store.rpc.scan_room import ScanRoom
+    from eddyline.store.rpc.limits import ScanRoom
     from eddyline.store.rpc.shard_handle import Doorway
 
     Frames = AsyncGenerator[log_pb2.StreamRecordsResponse, None]

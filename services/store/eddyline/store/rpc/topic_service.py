@@ -12,7 +12,7 @@ from eddyline.core.errors import InvalidArgument
 from eddyline.core.forwarding.list_topics import LIST
 from eddyline.core.model.paging import name_after, page_limit, token_after
 from eddyline.core.model.topic import check_name
-from eddyline.store.rpc.new_topic import new_topic
+from eddyline.store.rpc.requests import new_topic
 from eddyline.v1 import topic_pb2, topic_pb2_grpc
 
 if TYPE_CHECKING:

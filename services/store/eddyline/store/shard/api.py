@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from eddyline.core.records.batch import Batch
     from eddyline.core.records.match import Match
     from eddyline.core.records.record import Gap
-    from eddyline.store.log.ack import Ack
-    from eddyline.store.log.append import AppendRequest
+    from eddyline.store.log.append import Ack, AppendRequest
     from eddyline.store.splits.model import PlanAsk, SplitFrame, SplitPlan, SplitRead
     from eddyline.store.stats import StoreFigures
 

@@ -15,21 +15,17 @@ from typing import TYPE_CHECKING, TypeVar
 from eddyline.core.errors import NotReady, TopicExists, TopicHasSource, TopicNotEmpty, TopicNotFound
 from eddyline.core.model.deletion import check_delete
 from eddyline.core.model.read import ALL_RECORDS
-from eddyline.core.model.source import Lease, SourceOrders, changed_source, check_definition
-from eddyline.core.model.source_words import exists_otherwise
+from eddyline.core.model.source import Lease, SourceOrders, changed_source, check_definition, exists_otherwise
 from eddyline.core.model.topic import Kind, TopicConfig, check_config, check_name, merged
 from eddyline.core.records.batch import Batch
 from eddyline.store.log.append import AppendRequest, WriterPosition
-from eddyline.store.log.changes import apply_config
-from eddyline.store.log.control import config_body, topic_body, topic_of
-from eddyline.store.log.source_checks import check_takes_source
-from eddyline.store.log.sources import change_writer, orders_body, put_body, stop_after, update_body
+from eddyline.store.log.control import apply_config, config_body, topic_body, topic_of
+from eddyline.store.log.sources import change_writer, check_takes_source, orders_body, put_body, stop_after, update_body
 from eddyline.store.log.topic import Topic
-from eddyline.store.measures import Measured
 from eddyline.store.read.follow import LocalFollow
 from eddyline.store.runtime.keyed_locks import KeyedLocks
 from eddyline.store.shard.parts import unserved_reason
-from eddyline.store.stats import StoreFigures
+from eddyline.store.stats import Measured, StoreFigures
 from eddyline.store.storage.wal.frame import FrameType, control_body
 from eddyline.store.write.validation import check_epoch
 
@@ -45,7 +41,7 @@ if TYPE_CHECKING:
     from eddyline.core.records.match import Match
     from eddyline.core.records.record import Gap
     from eddyline.core.store_link.protocol import AppendResult
-    from eddyline.store.log.ack import Ack
+    from eddyline.store.log.append import Ack
     from eddyline.store.log.sources import Source, Sources
     from eddyline.store.log.table import TopicTable
     from eddyline.store.read.fold_reader import Entries

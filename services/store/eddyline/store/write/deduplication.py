@@ -11,14 +11,13 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from eddyline.core.store_link.protocol import AppendResult
-from eddyline.store.log.ack import acknowledged, new_ack
+from eddyline.store.log.append import acknowledged, new_ack
 from eddyline.store.log.idempotency_keys import PendingAppend
 from eddyline.store.storage.wal.columns import content_hash
 from eddyline.store.write.staged import settle
 
 if TYPE_CHECKING:
-    from eddyline.store.log.ack import Ack
-    from eddyline.store.log.append import AppendRequest
+    from eddyline.store.log.append import Ack, AppendRequest
     from eddyline.store.log.topic import Topic
 
 

@@ -23,15 +23,16 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.size import counted_total
 from eddyline.core.store_link.protocol import AppendResult
 from eddyline.core.telemetry.tracing import UNTRACED
-from eddyline.store.log.ack import new_ack
+from eddyline.store.log.append import new_ack
 from eddyline.store.log.idempotency_keys import KeyedAppend
 from eddyline.store.log.memory_log import MemoryLog
 from eddyline.store.log.topic import RESERVATION_SEQS
-from eddyline.store.measures import Measures
+from eddyline.store.stats import Measures
 from eddyline.store.storage.wal.columns import content_hash
 from eddyline.store.storage.wal.frame import AppendMark, FrameType, control_body
 from eddyline.store.write import deduplication as retries
 from eddyline.store.write import validation as staging
+from eddyline.store.write.admission import RetainedQuota
 from eddyline.store.write.fold_apply import Applier
 from eddyline.store.write.group_commit import (
     STOPPED,
@@ -40,7 +41,6 @@ from eddyline.store.write.group_commit import (
     StagedAppend,
     StagedControl,
 )
-from eddyline.store.write.retained_quota import RetainedQuota
 from eddyline.store.write.staged import read_only, settle_frames
 from eddyline.store.write.traces import CommitTraces
 
@@ -50,8 +50,7 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.clock import Clock
     from eddyline.core.telemetry.tracing import Tracer
     from eddyline.store.fold.fold import Fold
-    from eddyline.store.log.ack import Ack
-    from eddyline.store.log.append import AppendRequest, WriterPosition
+    from eddyline.store.log.append import Ack, AppendRequest, WriterPosition
     from eddyline.store.log.batch_cache import BatchCache
     from eddyline.store.log.table import TopicTable
     from eddyline.store.log.topic import Topic

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from eddyline.core.runtime.clock import Clock
     from eddyline.store.fold.fold import Fold
-    from eddyline.store.measures import Measures
     from eddyline.store.runtime.workers import Worker
+    from eddyline.store.stats import Measures
     from eddyline.store.write.group_commit import CommitFrame
 
 logger = logging.getLogger(__name__)

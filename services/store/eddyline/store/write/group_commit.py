@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from eddyline.core.records.match import Match
     from eddyline.core.runtime.clock import Clock
     from eddyline.core.telemetry.tracing import OpenSpan
-    from eddyline.store.log.ack import Ack
+    from eddyline.store.log.append import Ack
     from eddyline.store.log.topic import Topic
-    from eddyline.store.measures import Measures
     from eddyline.store.runtime.workers import Worker
+    from eddyline.store.stats import Measures
 
 JOINED_BYTES_MAX: Final = 1 << 20
 JOINED_RECORDS_MAX: Final = 4096

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Sequence
 
-    from eddyline.store.log.ack import Ack
+    from eddyline.store.log.append import Ack
     from eddyline.store.write.group_commit import CommitFrame
 
 

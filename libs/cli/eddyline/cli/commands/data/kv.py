@@ -19,7 +19,7 @@ from eddyline.cli.errors import EXIT_OK
 from eddyline.cli.terminal.output import Json, put_bytes, version_field
 from eddyline.cli.terminal.stdin import DASH_REFUSED, stdin_value, value_of
 from eddyline.cli.terminal.units import duration_ms
-from eddyline.core.kv_errors import ApplyPending, WriteUnknown
+from eddyline.core.errors import ApplyPending, WriteUnknown
 from eddyline.core.records.record import SOURCE_DATA_META_BYTES_MAX
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from eddyline.cli.drill.command import DRILLS
+from eddyline.cli.drill.drills import DRILLS
 from eddyline.cli.drill.run import LONG, ON_ONE_CLUSTER, VICTIMS, say_verdict
 from eddyline.cli.drill.scenarios.store_jobs import STAGES
 from eddyline.cli.drill.support.scene import Verdict

@@ -12,8 +12,9 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from eddyline.core.errors import TopicNotFound
+from eddyline.core.runtime.addresses import check_loopback
 from eddyline.core.runtime.settings import SettingsError
-from eddyline.core.server.server import SERVER_OPTIONS, RawMethod, RoleServer, check_loopback, make_server
+from eddyline.core.server.server import SERVER_OPTIONS, RawMethod, RoleServer, make_server
 from eddyline.core.transport.channel import CHANNEL_OPTIONS, open_channel
 from eddyline.core.transport.status import unwrap
 from eddyline.v1 import topic_pb2, topic_pb2_grpc

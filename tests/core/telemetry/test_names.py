@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from eddyline.core.runtime.logging import JsonFormatter, PlainFormatter, fields, set_up_logging
 from eddyline.core.telemetry import names as telemetry
-from eddyline.core.telemetry.names import JsonFormatter, PlainFormatter, fields, set_up_logging
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,9 @@ from eddyline.core.errors import InvalidArgument, NotKv, NotLog, TopicHasSource,
 from eddyline.core.model.source import SourceDefinition
 from eddyline.core.model.topic import Kind, TopicConfig
 from eddyline.core.records.record import Op
-from eddyline.ingest.copy.dead_letters import LETTERS_AT_ONCE
+from eddyline.ingest.copy.dead_letters import LETTERS_AT_ONCE, LETTERS_CONFIG
 from eddyline.ingest.copy.filter import Filter
-from eddyline.ingest.sources.creation import LETTERS_CONFIG, check_definition, create_source
+from eddyline.ingest.sources.creation import check_definition, create_source
 from tests.support.sim.cut_link import CutLink
 
 if TYPE_CHECKING:

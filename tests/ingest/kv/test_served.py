@@ -20,7 +20,7 @@ from eddyline.core.errors import (
 )
 from eddyline.core.model.source import SourceDefinition
 from eddyline.core.model.topic import Kind, TopicConfig
-from eddyline.ingest.sources.creation import ensure_topic
+from eddyline.ingest.copy.dead_letters import ensure_topic
 from eddyline.v1 import fold_pb2, fold_pb2_grpc, kv_pb2, kv_pb2_grpc
 from tests.support.cluster.processes import store_server
 from tests.support.ingest.kv import ServedIngest, served_ingest

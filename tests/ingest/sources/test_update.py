@@ -19,8 +19,9 @@ from eddyline.core.errors import (
 )
 from eddyline.core.model.source import SourceChange, SourceDefinition
 from eddyline.core.model.topic import Kind, TopicConfig
+from eddyline.ingest.copy.dead_letters import LETTERS_CONFIG
 from eddyline.ingest.rpc.source_service import change_of
-from eddyline.ingest.sources.creation import LETTERS_CONFIG, update_source
+from eddyline.ingest.sources.creation import update_source
 from eddyline.v1 import apply_pb2, source_pb2
 from tests.support.ingest.sources import LEASE_MS
 

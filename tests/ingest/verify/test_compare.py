@@ -115,7 +115,7 @@ async def test_each_kind_of_difference_is_named_with_its_revisions(at: Kit) -> N
 async def test_messages_that_no_record_holds_are_differences_of_their_keys(
     at: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("decode", "consumer"):
+    for module in ("copy.decode", "copy.consumer"):
         monkeypatch.setattr(f"eddyline.ingest.{module}.SOURCE_DATA_META_BYTES_MAX", 1_000)
     bucket = await at.make_bucket()
     await bucket.put("before", b"1")

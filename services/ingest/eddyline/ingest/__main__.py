@@ -25,6 +25,7 @@ import uvloop
 from eddyline.core.auth.role import RoleAccess
 from eddyline.core.forwarding.shards import configured_shards
 from eddyline.core.runtime.clock import SystemClock, SystemHost
+from eddyline.core.runtime.logging import fields, set_up_logging
 from eddyline.core.runtime.settings import (
     COMMON_PREFIX,
     CommonSettings,
@@ -38,7 +39,6 @@ from eddyline.core.server.open_files import connections_within, raise_open_files
 from eddyline.core.server.server import make_server
 from eddyline.core.store_link.open import open_link, stores_text
 from eddyline.core.telemetry.metrics_export import MetricsExport
-from eddyline.core.telemetry.names import fields, set_up_logging
 from eddyline.core.telemetry.probes import Probes
 from eddyline.core.telemetry.trace_export import TraceExport
 from eddyline.core.telemetry.tracing import Tracer

@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import ROLE_REFUSED, Code, NatsUnreachable, StoreUnreachable
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 
 if TYPE_CHECKING:
     from eddyline.core.errors import EddylineError

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Final
 from eddyline.core.errors import EddylineError, SourceExists, SourceNotFound
 from eddyline.core.model.source import SourceDefinition, changes_text, definition_text, differences, is_updatable
 from eddyline.core.model.topic import TopicConfig
+from eddyline.core.runtime.logging import fields
 from eddyline.core.runtime.settings import SettingsError
-from eddyline.core.telemetry.names import fields
 from eddyline.ingest.copy.forward import retried
 from eddyline.ingest.sources.creation import check_definition, create_source, update_source
 

@@ -31,6 +31,7 @@ from eddyline.core.forwarding.interceptor import ShardGate
 from eddyline.core.forwarding.shards import configured_shards
 from eddyline.core.runtime.clock import SystemClock, SystemHost, sleep
 from eddyline.core.runtime.fs import Locked, RealFs
+from eddyline.core.runtime.logging import fields, set_up_logging
 from eddyline.core.runtime.settings import COMMON_PREFIX, CommonSettings, SettingsError, changed, load, load_common
 from eddyline.core.server.append_limiter import AppendRoom
 from eddyline.core.server.cluster_service import SERVICE as CLUSTER_SERVICE
@@ -38,7 +39,6 @@ from eddyline.core.server.cluster_service import ClusterService
 from eddyline.core.server.open_files import OWN_FILES, connections_within, raise_open_files
 from eddyline.core.server.server import make_server
 from eddyline.core.telemetry.metrics_export import MetricsExport
-from eddyline.core.telemetry.names import fields, set_up_logging
 from eddyline.core.telemetry.probes import Probes, Recovered
 from eddyline.core.telemetry.trace_export import TraceExport
 from eddyline.core.telemetry.tracing import UNTRACED, Tracer

@@ -11,7 +11,7 @@ import pytest
 
 from eddyline.core.errors import DataCorrupt, Throttled
 from eddyline.core.runtime.fs import RealFs, write_all
-from eddyline.core.telemetry.names import PlainFormatter
+from eddyline.core.runtime.logging import PlainFormatter
 from eddyline.store.storage.layout import wal_file, wal_spare
 from eddyline.store.storage.wal.frame import FrameType, parse
 from eddyline.store.storage.wal.wal import FILLED_GROUP_BYTES_MAX, Location, WalEnd, WalFailed

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from eddyline.cli.drill.command import DRILLS
+from eddyline.cli.drill.drills import DRILLS
 from eddyline.cli.drill.scenarios.clock_jump import clock_drill
 from eddyline.cli.drill.scenarios.emptied_bucket import emptied_drill
 from eddyline.cli.drill.scenarios.full_disk import full_disk_drill

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from eddyline.core.auth.caller_channel import HeldKey
 from eddyline.core.auth.keys_file import SECRET_CHARS_MAX, MalformedKeys, parse_secret
 from eddyline.core.runtime.clock import sleep
+from eddyline.core.runtime.logging import fields
 from eddyline.core.runtime.tasks import background_task
 from eddyline.core.runtime.watched_file import WatchedFile, WatchedFiles
-from eddyline.core.telemetry.names import fields
 from eddyline.core.tls.files import TLS_BYTES_MAX, ClientTls, MalformedTls, read_authority, read_certificate
 from eddyline.core.transport.renewed_channel import HeldTls
 

@@ -13,7 +13,6 @@ Threading: event loop; files are looked at on a thread.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -30,11 +29,12 @@ from eddyline.core.auth.keys_file import (
     parse_secret,
 )
 from eddyline.core.auth.quotas import Quotas
+from eddyline.core.runtime.addresses import is_loopback
 from eddyline.core.runtime.clock import sleep
-from eddyline.core.runtime.settings import COMMON_PREFIX, CommonSettings, SettingsError, check_address
+from eddyline.core.runtime.logging import fields
+from eddyline.core.runtime.settings import COMMON_PREFIX, CommonSettings, SettingsError
 from eddyline.core.runtime.tasks import background_task
 from eddyline.core.runtime.watched_file import WatchedFile
-from eddyline.core.telemetry.names import fields
 from eddyline.core.tls.certificate import Validity, validities
 from eddyline.core.tls.files import MalformedTls
 from eddyline.core.tls.watched import TakenTls, WatchedTls
@@ -201,20 +201,6 @@ class RoleAccess:
         if content is not None:
             self._said.pop(setting, None)
         return found
-
-
-def is_loopback(listen: str) -> bool:
-    """True = only this machine reaches it.
-
-    Raises:
-        SettingsError: it is no `host:port`.
-    """
-    check_address("the listen address", listen)
-    host = listen.rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _ring(content: bytes) -> KeyRing:

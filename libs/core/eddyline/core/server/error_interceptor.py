@@ -24,7 +24,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from eddyline.core.errors import EddylineError, Internal, InvalidArgument
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 from eddyline.core.transport.handler_cache import WrappedHandlers
 from eddyline.core.transport.status import to_status
 

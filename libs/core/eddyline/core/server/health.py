@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from grpc_health.v1 import health, health_pb2
 
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,8 @@ import logging
 import resource
 from typing import Final
 
+from eddyline.core.runtime.logging import fields
 from eddyline.core.server.server import CALLS_MAX
-from eddyline.core.telemetry.names import fields
 
 FILES_MAX: Final = 65_536
 """As many are asked for, where the system allows it: four times the connections that are of use (`CALLS_MAX`). No more,

@@ -17,7 +17,7 @@ from grpc_channelz.v1 import channelz
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from eddyline.core.auth.role import RoleAccess, is_loopback
+from eddyline.core.auth.role import RoleAccess
 from eddyline.core.records.record import MESSAGE_BYTES_MAX
 from eddyline.core.runtime.settings import SettingsError
 from eddyline.core.server.error_interceptor import ErrorInterceptor, random_id
@@ -176,19 +176,6 @@ def make_server(
         connections_max=connections_max,
         access=access,
     )
-
-
-def check_loopback(listen: str) -> None:
-    """Refuse any bind but loopback: for what has no keys, whatever the role's calls have.
-
-    Raises:
-        SettingsError: it says what is allowed.
-    """
-    if not is_loopback(listen):
-        raise SettingsError(
-            f"refusing to listen on {listen}: whoever reaches it may read it, so only loopback is safe (127.0.0.1, [::1] or"
-            " localhost)"
-        )
 
 
 def _age_options(age_ms_max: int) -> tuple[tuple[str, int], ...]:

@@ -24,8 +24,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from eddyline.core.runtime.addresses import check_loopback
 from eddyline.core.runtime.settings import COMMON_PREFIX, SettingsError
-from eddyline.core.server.server import check_loopback
 from eddyline.core.telemetry.metrics_text import CONTENT_TYPE
 from eddyline.core.tls.stream import TlsStream
 

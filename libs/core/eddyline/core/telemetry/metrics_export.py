@@ -16,10 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from eddyline.core.runtime.clock import sleep
+from eddyline.core.runtime.logging import fields
 from eddyline.core.telemetry.http_server import MetricsServer, no_tls, read_key
 from eddyline.core.telemetry.metrics_otlp import OtlpExporter
 from eddyline.core.telemetry.metrics_text import metrics_text
-from eddyline.core.telemetry.names import fields
 from eddyline.core.telemetry.otlp import instance_id
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

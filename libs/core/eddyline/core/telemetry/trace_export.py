@@ -17,8 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from eddyline.core.runtime.clock import sleep
+from eddyline.core.runtime.logging import fields
 from eddyline.core.runtime.tasks import background_task
-from eddyline.core.telemetry.names import fields
 from eddyline.core.telemetry.otlp import instance_id
 from eddyline.core.telemetry.trace_otlp import OtlpSpanExporter
 

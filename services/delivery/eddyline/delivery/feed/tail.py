@@ -28,8 +28,8 @@ from eddyline.core.records.record import Gap, GapReason
 from eddyline.core.records.size import CREDIT_BYTES_MAX, item_bytes
 from eddyline.core.runtime.backoff import Backoff
 from eddyline.core.runtime.clock import sleep
+from eddyline.core.runtime.logging import fields
 from eddyline.core.store_link.protocol import FollowChanged, FollowEnded, FollowItem, FollowLevel, FollowStarted
-from eddyline.core.telemetry.names import fields
 from eddyline.core.telemetry.tracing import UNTRACED
 from eddyline.delivery.feed.frame_split import pieces
 from eddyline.delivery.feed.ring import Ring, RingBudget

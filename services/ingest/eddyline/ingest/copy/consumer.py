@@ -44,9 +44,9 @@ from eddyline.ingest.copy.decode import (
     parse_status,
 )
 from eddyline.ingest.copy.filter import Filter
+from eddyline.ingest.copy.stopped import SourceStopped, oversize
 from eddyline.ingest.copy.trace import trace_message
 from eddyline.ingest.nats.cancellation import cancellation_kept
-from eddyline.ingest.resync.resume_check import SourceStopped, oversize
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,21 +20,27 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from xxhash import xxh3_128_hexdigest
 
-from eddyline.core.errors import EddylineError, TopicNotFound
-from eddyline.core.model.topic import Kind
+from eddyline.core.errors import (
+    EddylineError,
+    NotKv,
+    NotLog,
+    TopicExists,
+    TopicNotFound,
+)
+from eddyline.core.model.topic import IDEMPOTENCY_WINDOW_MS_MAX, Kind, TopicConfig
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import KEY_BYTES_MAX, MetaEntry, Op, Record
 from eddyline.core.runtime.backoff import Backoff
 from eddyline.core.runtime.clock import sleep
 from eddyline.ingest.copy.forward import retried
-from eddyline.ingest.resync.resume_check import SourceStopped
-from eddyline.ingest.sources.creation import LETTERS_CONFIG, ensure_topic
+from eddyline.ingest.copy.stopped import SourceStopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
     from eddyline.core.model.source import SourceDefinition
+    from eddyline.core.model.topic import TopicInfo
     from eddyline.core.runtime.clock import Clock
     from eddyline.core.store_link.protocol import StoreLink
     from eddyline.ingest.copy.batch import Misfit
@@ -154,3 +160,36 @@ class DeadLetters:
         except EddylineError as error:
             return error
         return None
+
+
+LETTERS_CONFIG: Final = TopicConfig(idempotency_window_ms=IDEMPOTENCY_WINDOW_MS_MAX)
+"""Of a dead-letter topic: elsewhere 2 min. A source may be away for longer before it meets a message again."""
+
+
+async def ensure_topic(
+    link: StoreLink, name: str, kind: Kind, config: TopicConfig, made: list[TopicInfo] | None = None
+) -> TopicInfo:
+    """The topic, created if it is missing; one that is created is added to `made`.
+
+    Raises:
+        InvalidName, NotKv, NotLog, QuotaTopics, and errors of a store that cannot answer.
+    """
+    try:
+        info = await link.get_topic(name)
+    except TopicNotFound:
+        try:
+            info = await link.create_topic(name, kind, config)
+            if made is not None:
+                made.append(info)
+        except TopicExists:
+            info = await link.get_topic(name)
+    check_kind(info, kind)
+    return info
+
+
+def check_kind(info: TopicInfo, kind: Kind) -> None:
+    """Raise NotKv or NotLog where a topic is not of the kind."""
+    if info.kind is not kind and kind is Kind.KV:
+        raise NotKv(f"topic {info.name} is a LOG; a bucket needs a KV topic", topic=info.name)
+    if info.kind is not kind:
+        raise NotLog(f"topic {info.name} is no LOG; a stream and dead letters need one", topic=info.name)

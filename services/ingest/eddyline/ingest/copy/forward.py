@@ -18,8 +18,8 @@ from eddyline.core.errors import Code, EddylineError
 from eddyline.core.records.record import Op
 from eddyline.core.runtime.backoff import Backoff
 from eddyline.core.runtime.clock import sleep
+from eddyline.core.runtime.logging import fields
 from eddyline.core.telemetry import names as telemetry
-from eddyline.core.telemetry.names import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable

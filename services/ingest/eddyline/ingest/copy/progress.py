@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from eddyline.core.model.source import TEXT_BYTES_MAX, WARNINGS_MAX, SourceDetail, SourceReport
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

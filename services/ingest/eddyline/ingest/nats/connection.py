@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import NatsUnreachable
 from eddyline.core.runtime.clock import sleep
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 from eddyline.ingest.nats.cancellation import cancellation_kept
 from eddyline.ingest.nats.raw_client import RawClient
 from nats.errors import Error as NatsError

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from xxhash import xxh3_64_hexdigest
 
 from eddyline.core.errors import EddylineError
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 
 if TYPE_CHECKING:
     from eddyline.core.model.topic import TopicInfo

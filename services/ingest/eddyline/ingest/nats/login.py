@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from eddyline.core.runtime.logging import fields
 from eddyline.core.runtime.settings import SettingsError
-from eddyline.core.telemetry.names import fields
 from eddyline.ingest.config import INBOX_PREFIX, PREFIX
 from eddyline.ingest.nats.credentials import CREDENTIALS_BYTES_MAX, Credentials, MalformedCredentials
 from eddyline.ingest.nats.tls import NatsTls

@@ -14,9 +14,9 @@ import logging
 import ssl
 from typing import TYPE_CHECKING, Final
 
+from eddyline.core.runtime.logging import fields
 from eddyline.core.runtime.settings import SettingsError
 from eddyline.core.runtime.watched_file import WatchedFiles
-from eddyline.core.telemetry.names import fields
 from eddyline.core.tls.files import TLS_BYTES_MAX, refuse_password, words_of
 from eddyline.ingest.config import PREFIX
 

@@ -23,9 +23,10 @@ from eddyline.core.errors import (
     TopicNotEmpty,
 )
 from eddyline.core.model.artifact import ArtifactProgress
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 from eddyline.ingest.copy.position import decode_position
-from eddyline.ingest.resync.resume_check import SourceStopped, judge
+from eddyline.ingest.copy.stopped import SourceStopped
+from eddyline.ingest.resync.resume_check import judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING
 
 from eddyline.core.model.source import KEPT_STOP
 from eddyline.core.records.record import GapReason
 from eddyline.ingest.copy.gaps import why_lost
 from eddyline.ingest.copy.position import NO_TIME, decode_position, sample_of
+from eddyline.ingest.copy.stopped import SourceStopped, expired
 from eddyline.ingest.nats.jetstream import nameable
 
 if TYPE_CHECKING:
@@ -22,32 +23,6 @@ if TYPE_CHECKING:
     from eddyline.ingest.copy.position import Position
     from eddyline.ingest.nats.jetstream import JetStream
     from eddyline.ingest.nats.stream import Stream
-
-StopState = Literal["SOURCE_LOST", "STREAM_RECREATED", "CURSOR_AHEAD", "CURSOR_EXPIRED", "OVERSIZE"]
-"""States of `SourceStatus` in which a source stands still until somebody acts."""
-
-STOPPED_BY_POLICY: Final[tuple[StopState, ...]] = ("STREAM_RECREATED", "CURSOR_AHEAD", "CURSOR_EXPIRED")
-"""Of them those which a resync would end by taking what there is now, so that only somebody's order may."""
-
-
-def way_out(source: str) -> str:
-    """Of those which their policy stopped."""
-    return f"`eddyline source resync {source}` takes what there is now"
-
-
-class SourceStopped(Exception):
-    """The source must not go on by itself. `reason` is for people."""
-
-    def __init__(self, state: StopState, reason: str) -> None:
-        super().__init__(reason)
-        self.state: StopState = state
-        self.reason = reason
-
-    def until_resync(self, source: str) -> SourceStopped:
-        """The same, with the command that takes what there is now."""
-        if self.reason.endswith(way_out(source)):
-            return self
-        return SourceStopped(self.state, f"{self.reason}; {way_out(source)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,20 +107,6 @@ async def is_of(jetstream: JetStream, stream: Stream, position: Position) -> boo
     except SourceStopped:
         return False
     return True
-
-
-def expired(stream: Stream, first: int, last: int) -> SourceStopped:
-    """Revisions `first` to `last` left before they were read, and the source's policy is to stop."""
-    return SourceStopped(
-        "CURSOR_EXPIRED",
-        f"revisions {first} to {last} left {stream.origin}, or were overwritten, before they were read",
-    )
-
-
-def oversize(source: str, why: str, place: str) -> SourceStopped:
-    """A message does not fit. The way out comes before the place, since a long reason is cut."""
-    way_out = f"`eddyline source update {source} --dead-letter-topic TOPIC` sets it aside, or remove it"
-    return SourceStopped("OVERSIZE", f"{why}; {way_out}: {place}")
 
 
 async def _check_expiry(jetstream: JetStream, definition: SourceDefinition, stream: Stream, position: Position) -> None:

@@ -17,7 +17,7 @@ from eddyline.core.errors import EddylineError, InvalidArgument, SourceNotFound
 from eddyline.core.model.paging import name_after, page_limit, token_after
 from eddyline.core.model.source import SourceChange, changes_text, definition_text, shown
 from eddyline.core.model.topic import TopicConfig, check_config
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 from eddyline.ingest.copy.progress import warnings_of
 from eddyline.ingest.rpc.verification import differences_to_pb, step_to_pb
 from eddyline.ingest.sources.creation import check_definition, create_source, kind_of, update_source

@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from eddyline.core.model.source import NO_CHANGE, changed_source, changes_text
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,16 +16,14 @@ from eddyline.core.errors import (
     Code,
     EddylineError,
     InvalidArgument,
-    NotKv,
-    NotLog,
     SourceNotFound,
-    TopicExists,
     TopicHasSource,
     TopicNotFound,
 )
 from eddyline.core.model import source
 from eddyline.core.model.source import changed_source
-from eddyline.core.model.topic import IDEMPOTENCY_WINDOW_MS_MAX, Kind, TopicConfig
+from eddyline.core.model.topic import Kind, TopicConfig
+from eddyline.ingest.copy.dead_letters import LETTERS_CONFIG, check_kind, ensure_topic
 from eddyline.ingest.copy.filter import check_filters
 from eddyline.ingest.nats.stream import BUCKET_PATTERN, STREAM_PATTERN
 
@@ -36,8 +34,6 @@ if TYPE_CHECKING:
     from eddyline.core.model.topic import TopicInfo
     from eddyline.core.store_link.protocol import StoreLink
 
-LETTERS_CONFIG: Final = TopicConfig(idempotency_window_ms=IDEMPOTENCY_WINDOW_MS_MAX)
-"""Of a dead-letter topic: elsewhere 2 min. A source may be away for longer before it meets a message again."""
 
 TRIES: Final = 8
 """Each lost to somebody who made a topic of the name and took it back within one call's time."""
@@ -84,9 +80,9 @@ async def _create_source(link: StoreLink, definition: SourceDefinition, config: 
             await link.get_source(definition.name)
         except SourceNotFound:
             await _check_topics(link, definition)
-            await _ensure_topic(link, definition.topic, kind_of(definition), config, made)
+            await ensure_topic(link, definition.topic, kind_of(definition), config, made)
             if definition.dead_letter_topic:
-                await _ensure_topic(link, definition.dead_letter_topic, Kind.LOG, LETTERS_CONFIG, made)
+                await ensure_topic(link, definition.dead_letter_topic, Kind.LOG, LETTERS_CONFIG, made)
         info, _ = await link.put_source(definition)
     except EddylineError as error:
         if error.code not in _UNDECIDED:
@@ -159,7 +155,7 @@ async def _topic_of(link: StoreLink, name: str, kind: Kind) -> TopicInfo | None:
         info = await link.get_topic(name)
     except TopicNotFound:
         return None
-    _check_kind(info, kind)
+    check_kind(info, kind)
     return info
 
 
@@ -172,38 +168,6 @@ def _check_letters(info: TopicInfo) -> None:
         )
 
 
-def _check_kind(info: TopicInfo, kind: Kind) -> None:
-    if info.kind is not kind and kind is Kind.KV:
-        raise NotKv(f"topic {info.name} is a LOG; a bucket needs a KV topic", topic=info.name)
-    if info.kind is not kind:
-        raise NotLog(f"topic {info.name} is no LOG; a stream and dead letters need one", topic=info.name)
-
-
 def kind_of(definition: SourceDefinition) -> Kind:
     """What kind of topic a source writes."""
     return Kind.LOG if definition.stream else Kind.KV
-
-
-async def ensure_topic(link: StoreLink, name: str, kind: Kind, config: TopicConfig) -> TopicInfo:
-    """The topic, made if it is missing.
-
-    Raises:
-        InvalidName, NotKv, NotLog, QuotaTopics, and what tells that the store cannot answer.
-    """
-    return await _ensure_topic(link, name, kind, config, [])
-
-
-async def _ensure_topic(
-    link: StoreLink, name: str, kind: Kind, config: TopicConfig, made: list[TopicInfo]
-) -> TopicInfo:
-    """The same; one that is made is added to `made`."""
-    try:
-        info = await link.get_topic(name)
-    except TopicNotFound:
-        try:
-            info = await link.create_topic(name, kind, config)
-            made.append(info)
-        except TopicExists:
-            info = await link.get_topic(name)
-    _check_kind(info, kind)
-    return info

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 from eddyline.core.errors import EddylineError, LeaseHeld, SourceNotFound, StaleFence, TopicNotFound
 from eddyline.core.runtime.backoff import Backoff
 from eddyline.core.runtime.clock import sleep, wait_event
+from eddyline.core.runtime.logging import fields
 from eddyline.core.store_link.sharded import shards_of, sources_on
-from eddyline.core.telemetry.names import fields
 from eddyline.ingest.copy.progress import COPYING, Progress
 from eddyline.ingest.sources.control import Orders
 from eddyline.ingest.sources.source_run import SourceRun

@@ -35,7 +35,7 @@ from eddyline.core.errors import (
 )
 from eddyline.core.runtime.backoff import Backoff
 from eddyline.core.runtime.clock import sleep, wait_event
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 from eddyline.ingest.copy.cap_split import apply_cut, breaks_cap
 from eddyline.ingest.copy.consumer import Consumer, ConsumerLost
 from eddyline.ingest.copy.dead_letters import DeadLetters
@@ -43,10 +43,11 @@ from eddyline.ingest.copy.filter import Filter
 from eddyline.ingest.copy.forward import Forward, retried
 from eddyline.ingest.copy.gaps import find_holes, tail_gap, with_misfits
 from eddyline.ingest.copy.position import Position, decode_position, revision_of, time_of
+from eddyline.ingest.copy.stopped import SourceStopped, expired
 from eddyline.ingest.nats.consumer_names import consumer_name, name_prefix, sweep
 from eddyline.ingest.resync.adopt import Acceptance, accept, count_changed, only_changes
 from eddyline.ingest.resync.bootstrap import bootstrap
-from eddyline.ingest.resync.resume_check import SourceStopped, Verdict, expired, judge
+from eddyline.ingest.resync.resume_check import Verdict, judge
 from eddyline.ingest.resync.resync import resync
 from eddyline.ingest.resync.stream_audit import Audit, Pace
 from eddyline.ingest.sources.standstill import Standstill

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from eddyline.core.model.source import SourceDefinition
     from eddyline.ingest.copy.forward import Forward
     from eddyline.ingest.copy.progress import Progress
+    from eddyline.ingest.copy.stopped import SourceStopped
     from eddyline.ingest.nats.jetstream import JetStream
-    from eddyline.ingest.resync.resume_check import SourceStopped
     from eddyline.ingest.sources.control import Orders
     from eddyline.ingest.sources.stream_warnings import Cautions
 

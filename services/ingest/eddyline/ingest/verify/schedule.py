@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from eddyline.core.errors import EddylineError
 from eddyline.core.runtime.clock import sleep
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 from eddyline.ingest.verify.compare import Kind
 from eddyline.ingest.verify.verify import Order
 

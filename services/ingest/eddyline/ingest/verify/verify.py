@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from eddyline.core.runtime.clock import sleep
 from eddyline.ingest.copy.position import decode_position
-from eddyline.ingest.resync.resume_check import STOPPED_BY_POLICY, SourceStopped, judge, way_out
+from eddyline.ingest.copy.stopped import STOPPED_BY_POLICY, SourceStopped, way_out
+from eddyline.ingest.resync.resume_check import judge
 from eddyline.ingest.verify.compare import Comparison, Stage, VerifyProgress
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from eddyline.core.errors import (
     TopicNotFound,
 )
 from eddyline.core.model.artifact import FoldExported
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 from eddyline.store.artifacts.job import watched
 from eddyline.store.artifacts.manifest import (
     DATA_NAME,

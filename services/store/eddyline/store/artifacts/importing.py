@@ -37,7 +37,7 @@ from eddyline.core.errors import (
     TopicNotFound,
 )
 from eddyline.core.model.artifact import FoldImported
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 from eddyline.store.artifacts.download import Found, Staged
 from eddyline.store.artifacts.job import watched
 from eddyline.store.artifacts.manifest import DATA_NAME, described, is_same_source

@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.errors import DataCorrupt
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 from eddyline.store.catalog.catalog import CatalogHead, WalPosition
 from eddyline.store.fold.fold import sync_for
 from eddyline.store.log_io.catalog_entries import entry_of, source_of

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import DataCorrupt, EddylineError
 from eddyline.core.runtime.clock import wait_event
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 from eddyline.store.background.cooldown import PAUSE_S, PAUSE_S_MAX, Resting
 from eddyline.store.background.write_burst import Burst
 from eddyline.store.catalog.catalog import CatalogFailed

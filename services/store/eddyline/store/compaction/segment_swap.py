@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 from eddyline.store.catalog.catalog import BaseEntry
 from eddyline.store.log.control import SegmentChange, apply_segment_change, segment_change_body
 from eddyline.store.storage.layout import SegmentId, base_file, segment_file, temporary

@@ -16,7 +16,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from eddyline.core.errors import DataCorrupt
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 from eddyline.store.fold.fold import WriterState
 from eddyline.store.fold_repair.rebuild import rebuild
 from eddyline.store.fold_repair.source import FoldSource

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.runtime.clock import wait_event
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
 from eddyline.core.runtime.clock import sleep
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.errors import (
     InvalidArgument,
@@ -33,6 +33,7 @@ from eddyline.core.model.source import (
     LEASE_MS_DEFAULT,
     LEASE_MS_MAX,
     LEASE_MS_MIN,
+    NO_ORDERS,
     Renewal,
     SourceDefinition,
     SourceInfo,
@@ -47,7 +48,7 @@ from eddyline.core.records.record import Op
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from eddyline.core.model.source import SourceDefinition
+    from eddyline.core.model.source import SourceDefinition, SourceStop
     from eddyline.core.records.batch import Batch
     from eddyline.core.runtime.clock import Clock
     from eddyline.store.log.topic import Topic
@@ -342,3 +343,14 @@ def check_takes_source(topic: Topic, definition: SourceDefinition) -> None:
         raise TopicHasSource(f"topic {topic.name} has source {topic.source}", topic=topic.name, source=topic.source)
     if topic.has_records:
         raise TopicNotEmpty(f"topic {topic.name} has records; a source needs an empty topic", topic=topic.name)
+
+
+class ReplayedSource(NamedTuple):
+    """A source as the frames left it."""
+
+    definition: SourceDefinition
+    fence: int = 0
+    holder: str = ""
+    lease_ms: int = 0
+    orders: SourceOrders = NO_ORDERS
+    stop: SourceStop | None = None

@@ -14,8 +14,8 @@ from eddyline.store.log.control import segment_of
 from eddyline.store.log.floors import Floors
 from eddyline.store.log.idempotency_keys import KeyedAppend
 from eddyline.store.log.seq_set import BadSeqSet, SeqSet
+from eddyline.store.log.sources import ReplayedSource
 from eddyline.store.log.topic import Topic
-from eddyline.store.recovery.replay import ReplayedSource
 
 if TYPE_CHECKING:
     from pathlib import Path

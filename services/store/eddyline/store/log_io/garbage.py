@@ -14,7 +14,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 from eddyline.store.catalog.catalog import ErasingEntry
 from eddyline.store.storage.layout import temporary
 

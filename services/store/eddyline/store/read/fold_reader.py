@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from eddyline.core.errors import DataCorrupt, FoldBehind, NotKv, ScanExpired, TopicNotFound
 from eddyline.core.model.read import EntryPage, FoldState, RangePage
 from eddyline.core.model.topic import Kind
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 from eddyline.store.read.point_read import PointRead, check_keys
 from eddyline.store.write.validation import check_fold
 

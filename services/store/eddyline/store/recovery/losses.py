@@ -23,7 +23,7 @@ from eddyline.core.model.topic import Durability, Kind
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.gap import encode_gap
 from eddyline.core.records.record import Gap, GapReason, Op, Record
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 from eddyline.store.fold.fold import FoldWrite
 from eddyline.store.log.control import SegmentChange, segment_change_body
 from eddyline.store.log.topic import RESERVATION_SEQS

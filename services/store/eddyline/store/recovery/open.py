@@ -8,7 +8,7 @@ Threading: but for `recover` the functions are blocking, and run on the threads 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +22,7 @@ from eddyline.store.log.table import TopicTable
 from eddyline.store.log_io.catalog_entries import entry_of, source_entry, source_from, topic_from
 from eddyline.store.log_io.files import LogFiles
 from eddyline.store.recovery.orphans import settle_orphans, with_garbage
+from eddyline.store.recovery.recovered import Recovered
 from eddyline.store.recovery.replay import Replay
 from eddyline.store.recovery.reshard import name_files
 from eddyline.store.retention.retention import drop_below_floors
@@ -40,9 +41,8 @@ if TYPE_CHECKING:
     from eddyline.store.config import StoreSettings
     from eddyline.store.env import Machine
     from eddyline.store.fold.fold import Fold
-    from eddyline.store.fold_repair.repair import Salvage
+    from eddyline.store.log.sources import ReplayedSource
     from eddyline.store.recovery.open_fold import FoldOpening
-    from eddyline.store.recovery.replay import ReplayedSource
     from eddyline.store.storage.identity import Identity
     from eddyline.store.storage.layout import Layout
     from eddyline.store.storage.wal.frame import Frame
@@ -303,20 +303,6 @@ def _missing(name: str, first_seq: int, last_seq: int) -> None:
     raise DataCorrupt(
         f"seqs {first_seq} to {last_seq} of topic {name} are in no WAL file: frames are missing", file="wal", offset=0
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Recovered:
-    """What was found: everything that the store goes on with."""
-
-    head: CatalogHead
-    store_id: str
-    table: TopicTable
-    sources: Sources
-    replay: Replay
-    wals: list[Wal]
-    fold: Fold
-    salvaged: dict[int, Salvage]
 
 
 async def recover(

@@ -19,9 +19,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from eddyline.core.errors import DataCorrupt, NewerFormat
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 from eddyline.store.fold.fold import until_taken
-from eddyline.store.recovery.orphans import set_aside
+from eddyline.store.storage.quarantine import set_aside
 
 if TYPE_CHECKING:
     from eddyline.store.catalog.catalog import CatalogHead

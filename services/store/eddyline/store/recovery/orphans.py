@@ -19,11 +19,10 @@ import logging
 import re
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.errors import DataCorrupt
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 from eddyline.store.storage.layout import (
     SPARE_NAME,
     base_file,
@@ -33,6 +32,7 @@ from eddyline.store.storage.layout import (
     temporary,
     wal_numbers,
 )
+from eddyline.store.storage.quarantine import _day, _set_aside
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -251,34 +251,3 @@ class _Look:
         with suppress(NotADirectoryError):
             return self._fs.listdir(path)
         return None
-
-
-def set_aside(fs: Fs, layout: Layout, path: Path, *, now_ms: int) -> Path:
-    """Move a file or directory under today's orphans, where it keeps its path relative to the data directory; where it is
-    now.
-
-    Raises:
-        OSError.
-    """
-    return _set_aside(fs, layout, path, _day(now_ms))
-
-
-def _day(now_ms: int) -> str:
-    return datetime.fromtimestamp(now_ms / 1000, UTC).date().isoformat()
-
-
-def _set_aside(fs: Fs, layout: Layout, path: Path, day: str) -> Path:
-    target = layout.orphans / day / path.relative_to(layout.data_dir)
-    below = len(target.parents) - len(layout.data_dir.parents) - 1
-    for directory in reversed(target.parents[:below]):
-        if not fs.exists(directory):
-            fs.mkdir(directory)
-            fs.fsync_dir(directory.parent)
-    name, number = target.name, 1
-    while fs.exists(target):
-        number += 1
-        target = target.with_name(f"{name}.{number}")
-    fs.rename(path, target)
-    fs.fsync_dir(target.parent)
-    fs.fsync_dir(path.parent)
-    return target

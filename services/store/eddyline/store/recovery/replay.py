@@ -15,10 +15,10 @@ Threading: synchronous; runs before the loop serves. Its counters may be read by
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import DataCorrupt, NewerFormat
-from eddyline.core.model.source import NO_ORDERS, SourceOrders, SourceReport
+from eddyline.core.model.source import SourceReport
 from eddyline.core.model.topic import Kind
 from eddyline.core.records.gap import split_gaps
 from eddyline.core.records.record import Gap
@@ -37,13 +37,12 @@ from eddyline.store.log.control import (
 )
 from eddyline.store.log.deletion import decode_delete, decode_evict
 from eddyline.store.log.idempotency_keys import KeyedAppend
-from eddyline.store.log.sources import put_definition, put_orders, put_stop, updated_definition
+from eddyline.store.log.sources import ReplayedSource, put_definition, put_orders, put_stop, updated_definition
 from eddyline.store.storage.wal.frame import CARRIED, FrameType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eddyline.core.model.source import SourceDefinition, SourceStop
     from eddyline.core.records.batch import Batch
     from eddyline.store.fold.fold import Fold
     from eddyline.store.log.segments import Segment
@@ -55,17 +54,6 @@ if TYPE_CHECKING:
     from eddyline.store.storage.wal.wal import Location
 
 REPLAY_ENTRIES_MAX: Final = 4096
-
-
-class ReplayedSource(NamedTuple):
-    """A source as the frames left it."""
-
-    definition: SourceDefinition
-    fence: int = 0
-    holder: str = ""
-    lease_ms: int = 0
-    orders: SourceOrders = NO_ORDERS
-    stop: SourceStop | None = None
 
 
 class Replay:

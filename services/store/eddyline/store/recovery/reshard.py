@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from eddyline.store.catalog.catalog import Catalog, CatalogHead
     from eddyline.store.fold.fold import Fold
     from eddyline.store.log.table import TopicTable
-    from eddyline.store.recovery.open import Recovered
+    from eddyline.store.recovery.recovered import Recovered
     from eddyline.store.storage.layout import Layout
     from eddyline.store.storage.wal.frame import Frame, FrameBody
     from eddyline.store.storage.wal.wal import Location

@@ -35,7 +35,7 @@ from eddyline.store.log.front import FrontWalk
 from eddyline.store.log.seq_set import SeqSet
 from eddyline.store.retention.retention import drop_below_floors
 from eddyline.store.storage.wal.frame import FrameType, control_body
-from eddyline.store.write.group_commit import Erasure
+from eddyline.store.write.staged import Erasure
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from eddyline.store.fold.fold import Fold
     from eddyline.store.limits.memory_budget import MemoryPlan
     from eddyline.store.log.sources import Sources
-    from eddyline.store.recovery.open import Recovered
+    from eddyline.store.recovery.recovered import Recovered
     from eddyline.store.storage.layout import Layout
     from eddyline.store.storage.segment.footer import Compression
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from eddyline.core.errors import DataCorrupt, EddylineError
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 from eddyline.store.artifacts.artifacts import clean as clean_artifacts
 from eddyline.store.background.periodic_sync import Upkeep
 from eddyline.store.catalog.catalog import CatalogFailed
@@ -30,7 +30,7 @@ from eddyline.store.storage.identity import Identity, next_start, read_identity,
 from eddyline.store.storage.layout import Layout
 from eddyline.store.storage.volume import volume_trouble
 from eddyline.store.storage.wal.written_mark import run_name
-from eddyline.store.write.group_commit import STOPPED
+from eddyline.store.write.staged import STOPPED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

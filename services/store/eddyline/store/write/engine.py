@@ -34,14 +34,8 @@ from eddyline.store.write import deduplication as retries
 from eddyline.store.write import validation as staging
 from eddyline.store.write.admission import RetainedQuota
 from eddyline.store.write.fold_apply import Applier
-from eddyline.store.write.group_commit import (
-    STOPPED,
-    CommitFrame,
-    Committer,
-    StagedAppend,
-    StagedControl,
-)
-from eddyline.store.write.staged import read_only, settle_frames
+from eddyline.store.write.group_commit import Committer
+from eddyline.store.write.staged import STOPPED, CommitFrame, StagedAppend, StagedControl, read_only, settle_frames
 from eddyline.store.write.traces import CommitTraces
 
 if TYPE_CHECKING:
@@ -59,7 +53,7 @@ if TYPE_CHECKING:
     from eddyline.store.storage.wal.frame import FrameBody
     from eddyline.store.storage.wal.wal import Location, Wal
     from eddyline.store.write.admission import WriteGate
-    from eddyline.store.write.group_commit import Erasure
+    from eddyline.store.write.staged import Erasure
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.runtime.clock import sleep
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 from eddyline.store.fold.entries import entries_of
 from eddyline.store.fold.erase import erase_entries
 from eddyline.store.fold.fold import FoldFailed, FoldShort, FoldStalled, FoldWrite, WriterState
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from eddyline.store.fold.fold import Fold
     from eddyline.store.runtime.workers import Worker
     from eddyline.store.stats import Measures
-    from eddyline.store.write.group_commit import CommitFrame
+    from eddyline.store.write.staged import CommitFrame
 
 logger = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from eddyline.core.telemetry.tracing import OpenSpan, Tracer
     from eddyline.store.log.append import Ack, AppendRequest
     from eddyline.store.log.topic import Topic
-    from eddyline.store.write.group_commit import CommitFrame, StagedAppend
+    from eddyline.store.write.staged import CommitFrame, StagedAppend
 
 
 COMMITS_MAX: Final = 2_048

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.errors import DataCorrupt, NewerFormat, Throttled
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 from eddyline.store.storage.layout import wal_file
 from eddyline.store.storage.wal.frame import HEADER, MAGIC, BadFrame, FrameType, parse, verify
 

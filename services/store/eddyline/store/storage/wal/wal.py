@@ -21,7 +21,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from eddyline.core.runtime.fs import BUFFERS_MAX, is_shortage, write_all
-from eddyline.core.telemetry.names import fields
+from eddyline.core.runtime.logging import fields
 from eddyline.store.storage.layout import wal_file, wal_numbers
 from eddyline.store.storage.wal.frame import BadFrame, FrameType, control_body, parse, sealed_parts
 from eddyline.store.storage.wal.scan import MARK_BYTES_MAX, NO_TAIL, FileReplay, Location, WalEnd, corrupt, short_of

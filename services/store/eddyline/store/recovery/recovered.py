@@ -1,0 +1,30 @@
+"""What a recovered store begins with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eddyline.store.catalog.catalog import CatalogHead
+from eddyline.store.log.sources import Sources
+from eddyline.store.log.table import TopicTable
+from eddyline.store.recovery.replay import Replay
+from eddyline.store.storage.wal.wal import Wal
+
+if TYPE_CHECKING:
+    from eddyline.store.fold.fold import Fold
+    from eddyline.store.fold_repair.repair import Salvage
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What was found: everything that the store goes on with."""
+
+    head: CatalogHead
+    store_id: str
+    table: TopicTable
+    sources: Sources
+    replay: Replay
+    wals: list[Wal]
+    fold: Fold
+    salvaged: dict[int, Salvage]

@@ -16,7 +16,7 @@ from eddyline.client.transport.access import ENVIRONMENT
 from eddyline.core.runtime.settings import COMMON_PREFIX, CommonSettings, load
 from eddyline.delivery.config import DeliverySettings
 from eddyline.ingest.config import IngestSettings
-from eddyline.ingest.sources_file import parse_sources
+from eddyline.ingest.sources.sources_file import parse_sources
 from eddyline.store.config import MEMORY_BYTES, StoreSettings
 from tests.support.kubernetes.helm import CHART, PACKED, HelmFailed, Manifest, environ, of_kind, pods, rendered, run
 

@@ -16,7 +16,7 @@ import yaml
 from eddyline.core.runtime.settings import CommonSettings, SettingsError
 from eddyline.delivery.config import DeliverySettings
 from eddyline.ingest.config import IngestSettings
-from eddyline.ingest.sources_file import FIELDS, LISTS, parse_sources
+from eddyline.ingest.sources.sources_file import FIELDS, LISTS, parse_sources
 from eddyline.store.config import COMPRESSIONS, FOLD_PROFILES, WAL_FILE_BYTES_MIN, StoreSettings
 from tests.support.kubernetes.helm import CHART, PACKED, HelmFailed, Manifest, environ, of_kind, pods, rendered
 

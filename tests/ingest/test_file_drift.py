@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nats.js.api import KeyValueConfig
 
 from eddyline.core.model.source import SourceDefinition
-from eddyline.ingest.sources_file import SourcesFile
+from eddyline.ingest.sources.sources_file import SourcesFile
 from tests.support.command_line import command_at
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.model.source import SourceDefinition
     from eddyline.core.store_link.protocol import StoreLink
-    from eddyline.ingest.sources_file import SourcesFile
+    from eddyline.ingest.sources.sources_file import SourcesFile
     from eddyline.store.shard.shard import LocalLink
 
 LEASE_MS: Final = 600

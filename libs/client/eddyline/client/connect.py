@@ -20,13 +20,13 @@ from eddyline.client.admin.status import role_statuses
 from eddyline.client.append.append import append_records, append_request
 from eddyline.client.append.append_run import AppendRun
 from eddyline.client.append.append_stream import AppendStream
-from eddyline.client.append.checked import check_bytes, check_each_bytes
 from eddyline.client.append.key_writes import KeyWrites
 from eddyline.client.read.fold import get_entries, get_entry_at, key_history, range_entries
 from eddyline.client.read.read import ReadPlan, find_seq, read_log
 from eddyline.client.read.stream import StreamPlan, stream_log
 from eddyline.client.transport.advice_note import advising
 from eddyline.client.transport.call import CALL_TIMEOUT_S, Retry, call_once, traced
+from eddyline.client.transport.checked import check_bytes, check_each_bytes
 from eddyline.client.transport.cluster_map import ClusterMap, Deliveries
 from eddyline.client.transport.items import Items
 from eddyline.client.transport.topology import Channels, find_topology

@@ -45,7 +45,7 @@ from eddyline.core.telemetry.tracing import Tracer
 from eddyline.ingest.config import PREFIX, IngestSettings
 from eddyline.ingest.metrics import ingest_metrics
 from eddyline.ingest.role import SERVICES, IngestRole, add_services, gates_of
-from eddyline.ingest.sources_file import SourcesFile, parse_sources
+from eddyline.ingest.sources.sources_file import SourcesFile, parse_sources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -36,7 +36,7 @@ from eddyline.ingest.rpc.source_service import SERVICE, SourceServicer
 from eddyline.ingest.rpc.status import ingest_status
 from eddyline.ingest.sources.context import Surroundings
 from eddyline.ingest.sources.ownership import Ownership
-from eddyline.ingest.sources_file import RETRY_S, SourcesFile
+from eddyline.ingest.sources.sources_file import RETRY_S, SourcesFile
 from eddyline.ingest.verify.compare import Comparer
 from eddyline.ingest.verify.schedule import VerifySchedule
 from eddyline.ingest.verify.verify import Verifier

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import grpc
 
-from eddyline.client.append.checked import check_bytes
 from eddyline.client.transport.call import CALL_TIMEOUT_S, call_once, domain_errors, traced
+from eddyline.client.transport.checked import check_bytes
 from eddyline.core.errors import WriteUnknown
 from eddyline.core.transport.metadata import WRITTEN_REVISION
 from eddyline.v1 import kv_pb2

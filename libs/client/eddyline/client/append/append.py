@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddyline.client.admin.topics import kind_to_pb
-from eddyline.client.append.checked import rows_of
 from eddyline.client.transport.call import CALL_TIMEOUT_S, call_once, check_message, traced
+from eddyline.client.transport.checked import rows_of
 from eddyline.core.store_link.protocol import AppendResult
 from eddyline.v1 import log_pb2
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from eddyline.client.append.checked import rows_of
 from eddyline.client.transport.call import check_message, domain_errors
+from eddyline.client.transport.checked import rows_of
 from eddyline.core.errors import EddylineError, NotReady
 from eddyline.core.store_link.protocol import AppendResult
 from eddyline.v1 import log_pb2

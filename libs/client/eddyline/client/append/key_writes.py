@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from eddyline.client.append.checked import check_bytes
 from eddyline.client.transport.call import CALL_TIMEOUT_S
+from eddyline.client.transport.checked import check_bytes
 from eddyline.core.model.topic import Kind
 from eddyline.core.records.record import Op, Record
 

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
 
-    from eddyline.client.connect import Client
     from eddyline.client.local_fold.frame import Change
     from eddyline.client.local_fold.storage import FoldKeeper
     from eddyline.client.watch.events import WatchEvent
     from eddyline.client.watch.plan import Start
     from eddyline.client.watch.watch import Watch
+    from eddyline.client.watch.watch_source import WatchSource
     from eddyline.core.errors import EddylineError
     from eddyline.core.records.record import Record
     from eddyline.core.runtime.clock import Clock, Timer
@@ -95,7 +95,13 @@ class Follower:
     """One run of following; `level` and `as_of_ms` say how it stands."""
 
     def __init__(
-        self, keeper: FoldKeeper, client: Client, options: FollowOptions, *, clock: Clock, random_source: random.Random
+        self,
+        keeper: FoldKeeper,
+        client: WatchSource,
+        options: FollowOptions,
+        *,
+        clock: Clock,
+        random_source: random.Random,
     ) -> None:
         self.level = False
         """True = connected, and with all that delivery had when it last said something."""

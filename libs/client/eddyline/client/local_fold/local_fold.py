@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
     from pathlib import Path
 
-    from eddyline.client.connect import Client
     from eddyline.client.local_fold.memory import FoldMap
+    from eddyline.client.watch.watch_source import WatchSource
     from eddyline.core.records.record import Record
     from eddyline.core.runtime.clock import Clock
     from eddyline.core.runtime.fs import Fs
@@ -115,7 +115,7 @@ class LocalFold:
         return _state_of(keeper.scope, known, keeper.live, keeper.file_bytes, level=level)
 
     async def follow(
-        self, client: Client, options: FollowOptions = FOLLOW, *, random_source: random.Random | None = None
+        self, client: WatchSource, options: FollowOptions = FOLLOW, *, random_source: random.Random | None = None
     ) -> None:
         """Keep it in step with its topic, until cancelled: then it is whole, and may be followed again.
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from eddyline.client.append.checked import check_bytes, check_each_bytes
-from eddyline.client.local_fold.local_fold import LocalFold, open_fold, read_fold
 from eddyline.client.transport.call import CALL_TIMEOUT_S, STREAM_RETRYABLE, domain_errors
+from eddyline.client.transport.checked import check_bytes, check_each_bytes
 from eddyline.client.transport.items import Items, read_once
 from eddyline.core.codec.records import gap_from_pb, record_from_pb
 from eddyline.core.codec.state import fold_state_from_pb
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from eddyline.client.watch.events import Position
     from eddyline.core.records.record import Gap, Record
     from eddyline.v1.fold_pb2_grpc import FoldServiceStub
-
-__all__ = ["LocalFold", "get_entries", "get_entry_at", "key_history", "open_fold", "range_entries", "read_fold"]
 
 RANGE_TIMEOUT_S: Final = 300.0
 """A range's view lives at most this long at the store."""

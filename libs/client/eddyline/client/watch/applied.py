@@ -44,11 +44,11 @@ from eddyline.core.errors import EddylineError, InvalidArgument
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from eddyline.client.connect import Client
     from eddyline.client.watch.cursor_file import CursorStore
     from eddyline.client.watch.events import WatchEvent
     from eddyline.client.watch.plan import Start, WatchTopic
     from eddyline.client.watch.watch import Watch
+    from eddyline.client.watch.watch_source import WatchSource
     from eddyline.core.records.record import Record
 
 BATCH_RECORDS: Final = 1_000
@@ -92,7 +92,7 @@ APPLIED: Final = AppliedOptions()
 
 
 async def watch_applied(
-    client: Client,
+    client: WatchSource,
     topics: str | WatchTopic | Sequence[str | WatchTopic],
     apply: Apply,
     *,

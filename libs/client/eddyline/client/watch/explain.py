@@ -22,8 +22,8 @@ from eddyline.v1.delivery_pb2_grpc import DeliveryServiceStub
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eddyline.client.connect import Client
     from eddyline.client.watch.plan import WatchTopic
+    from eddyline.client.watch.watch_source import DeliveryChannels
     from eddyline.core.records.record import Gap
 
 TIMEOUT_S: Final = 10.0
@@ -79,7 +79,7 @@ class OpenWatch:
     topics: tuple[TopicStanding, ...]
 
 
-async def explain_watch(client: Client, topics: Sequence[WatchTopic]) -> list[WatchCost]:
+async def explain_watch(client: DeliveryChannels, topics: Sequence[WatchTopic]) -> list[WatchCost]:
     """What a watch of these topics would cost now, in their order. It is not opened.
 
     Raises:
@@ -99,7 +99,7 @@ async def explain_watch(client: Client, topics: Sequence[WatchTopic]) -> list[Wa
     raise failure
 
 
-async def open_watches(client: Client, topic: str = "") -> dict[str, list[OpenWatch] | EddylineError]:
+async def open_watches(client: DeliveryChannels, topic: str = "") -> dict[str, list[OpenWatch] | EddylineError]:
     """The open watches by the address of their delivery, the oldest first; of `topic` alone, where one is named."""
     found: dict[str, list[OpenWatch] | EddylineError] = {}
     for address in client.topology.deliveries:
@@ -110,7 +110,7 @@ async def open_watches(client: Client, topic: str = "") -> dict[str, list[OpenWa
     return found
 
 
-async def _all_of(client: Client, address: str, topic: str) -> list[OpenWatch]:
+async def _all_of(client: DeliveryChannels, address: str, topic: str) -> list[OpenWatch]:
     watches: list[OpenWatch] = []
     request = pb.ExplainWatchRequest(topic=topic, page_size=1_000)
     while len(watches) < STREAMS_MAX:
@@ -122,7 +122,7 @@ async def _all_of(client: Client, address: str, topic: str) -> list[OpenWatch]:
     return watches
 
 
-async def _ask(client: Client, address: str, request: pb.ExplainWatchRequest) -> pb.ExplainWatchResponse:
+async def _ask(client: DeliveryChannels, address: str, request: pb.ExplainWatchRequest) -> pb.ExplainWatchResponse:
     stub = DeliveryServiceStub(client.channel_to(address))
     return await call_once(stub.ExplainWatch(request, timeout=TIMEOUT_S))
 

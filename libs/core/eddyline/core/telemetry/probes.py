@@ -10,12 +10,10 @@ Nothing here needs a key: an answer has no names and no data. Threading: event l
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from eddyline.core.server.health import HealthBoard
+    from collections.abc import Callable, Sequence
 
 LIVE_PATH: Final = "/live"
 STARTED_PATH: Final = "/started"
@@ -36,10 +34,24 @@ class ProbeAnswer(NamedTuple):
     text: str
 
 
+class Readiness(Protocol):
+    """Whether a role serves, and what it waits for; `HealthBoard` has it."""
+
+    @property
+    def is_ready(self) -> bool:
+        """True = the role serves."""
+        ...
+
+    @property
+    def missing_legs(self) -> Sequence[str]:
+        """The names of what it is not connected to."""
+        ...
+
+
 class Probes:
     """What one role answers. `recovered` is asked of a role that recovers something; others have none."""
 
-    def __init__(self, health: HealthBoard, *, recovered: Callable[[], Recovered] | None = None) -> None:
+    def __init__(self, health: Readiness, *, recovered: Callable[[], Recovered] | None = None) -> None:
         self._health = health
         self._recovered = recovered
 

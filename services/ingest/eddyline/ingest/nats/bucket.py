@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eddyline.core.errors import BucketForbids
-from eddyline.ingest.copy.key_rule import own_rule
+from eddyline.ingest.nats.key_rule import own_rule
 
 if TYPE_CHECKING:
     from eddyline.ingest.nats.stream import Stream

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypedDict
 
 from eddyline.core.errors import BucketNotFound, NatsUnreachable
-from eddyline.ingest.copy.key_rule import (
+from eddyline.ingest.nats.bucket import Bucket
+from eddyline.ingest.nats.key_rule import (
     BUCKET_STREAM,
     SUBJECTS_SHOWN,
     KeyRule,
@@ -26,7 +27,6 @@ from eddyline.ingest.copy.key_rule import (
     possible_rules,
     rule_of,
 )
-from eddyline.ingest.nats.bucket import Bucket
 from eddyline.ingest.nats.request import request
 from eddyline.ingest.nats.stream import BUCKET_PATTERN, STREAM_PATTERN, Stream, time_ns
 from nats.errors import Error as NatsError

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from eddyline.ingest.copy.key_rule import KeyRule, own_rule
+from eddyline.ingest.nats.key_rule import KeyRule, own_rule
 
 BUCKET_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,255}")
 """JetStream's own rule for buckets, and the store's bound."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from eddyline.core.model.source import SourceDefinition, SourceInfo
     from eddyline.core.store_link.protocol import StoreLink
     from eddyline.ingest.nats.jetstream import JetStream
-    from eddyline.ingest.sources_file import SourcesFile
+    from eddyline.ingest.sources.sources_file import SourcesFile
     from eddyline.ingest.verify.compare import Comparer
     from eddyline.ingest.verify.verify import Verifier
     from eddyline.v1 import source_pb2

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from eddyline.core.store_link.protocol import StoreLink
     from eddyline.ingest.readiness import Readiness
     from eddyline.ingest.sources.context import Surroundings
-    from eddyline.ingest.sources_file import SourcesFile
+    from eddyline.ingest.sources.sources_file import SourcesFile
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from eddyline.core.errors import StoreUnreachable
 from eddyline.core.model.source import SourceDefinition
 from eddyline.core.model.topic import Kind, TopicConfig
 from eddyline.core.runtime.settings import SettingsError
-from eddyline.ingest.sources_file import SourcesFile, parse_sources
+from eddyline.ingest.sources.sources_file import SourcesFile, parse_sources
 from tests.support.sim.cut_link import CutLink
 from tests.support.store.simulated import sim_store
 

@@ -11,8 +11,8 @@ from xxhash import xxh32_hexdigest
 
 from eddyline.core.errors import BucketForbids, ForeignSubjects
 from eddyline.core.model.source import SourceDefinition
-from eddyline.ingest.copy.key_rule import own_rule, possible_rules
 from eddyline.ingest.kv.writer import Target
+from eddyline.ingest.nats.key_rule import own_rule, possible_rules
 
 if TYPE_CHECKING:
     from nats.js.kv import KeyValue

@@ -1,0 +1,1 @@
+"""Shared by every role: data model, codecs, errors, servers, channels, access, telemetry."""

@@ -1,0 +1,1 @@
+"""Delivery: changes of topics, sent to gRPC subscribers."""

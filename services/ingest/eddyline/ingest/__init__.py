@@ -1,0 +1,1 @@
+"""Ingest: NATS KV buckets and streams, copied to topics of the store."""

@@ -1,0 +1,129 @@
+"""House dialect, measured: `python -m tests.house.dialect` prints a table; `test_dialect.py` holds its bounds.
+
+Two kinds of sentences are counted, both rare in projects that strangers read with ease (0 to 1 %): those that open with a
+bare What, Who or Where clause in place of a subject, and those in which something "is told", "is said" or "is asked" without
+an actor. The word count is of words that only this house used.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).parents[2]
+PACKAGES: Final = (
+    "libs/core",
+    "libs/client",
+    "libs/export",
+    "libs/cli",
+    "services/store",
+    "services/ingest",
+    "services/delivery",
+    "services/spark",
+    "tests",
+)
+_CLAUSE: Final = re.compile(r"(?:What|Who|Where|Whoever|Whatever|Wherever)\b(?!.*\?$)", re.DOTALL)
+_PASSIVE: Final = re.compile(
+    r"\b(?:is|are|was|were|be|been|being) (?:\w+ly )?(?:told|said|asked|judged|heard|looked at|gone by|said so)\b"
+)
+WORDS: Final = ("anew", "beside", "elsewhere", "nobody", "whoever", "shown", "told")
+_WORD: Final = {word: re.compile(rf"\b{word}\b", re.IGNORECASE) for word in WORDS}
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?:])\s+(?=[A-Z`*(\"])|\n\s*\n|\n(?=\s*(?:[-*|]|\d+\.|[IJ]\d+[: ]))")
+
+
+class Figures(NamedTuple):
+    """Counts of one text: sentences, how many of each kind, and words of the list."""
+
+    sentences: int
+    clauses: int
+    passives: int
+    words: int
+
+    @property
+    def clause_percent(self) -> float:
+        """Share of sentences that open with a bare clause."""
+        return 100 * self.clauses / max(self.sentences, 1)
+
+    @property
+    def passive_percent(self) -> float:
+        """Share of sentences with a passive of saying or asking."""
+        return 100 * self.passives / max(self.sentences, 1)
+
+
+def sentences_of(text: str) -> list[str]:
+    """The sentences of a text; code blocks are left out."""
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    parts = (part.strip(" \n|-*#>\t") for part in _SENTENCE_END.split(text))
+    return [part for part in parts if re.search(r"[a-z]{2}", part)]
+
+
+def figures_of(sentences: list[str]) -> Figures:
+    """Count."""
+    return Figures(
+        len(sentences),
+        sum(_CLAUSE.match(sentence) is not None for sentence in sentences),
+        sum(_PASSIVE.search(sentence) is not None for sentence in sentences),
+        sum(len(pattern.findall(sentence)) for sentence in sentences for pattern in _WORD.values()),
+    )
+
+
+@cache
+def tracked(*patterns: str) -> tuple[Path, ...]:
+    """Files that git knows, by pattern."""
+    listed = subprocess.run(["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return tuple(ROOT / name for name in listed.split("\n") if name and (ROOT / name).is_file())
+
+
+def docstrings(path: Path) -> list[str]:
+    """Docstrings of a module, its classes and functions, and of its constants."""
+    bodies = (getattr(node, "body", None) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    values = (child.value for body in bodies if isinstance(body, list) for child in body if isinstance(child, ast.Expr))
+    return [value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str)]
+
+
+def package_sentences(package: str) -> list[str]:
+    """All sentences of a package's docstrings."""
+    files = [path for path in tracked(f"{package}/*.py") if "/v1/" not in str(path)]
+    return [sentence for path in files for text in docstrings(path) for sentence in sentences_of(text)]
+
+
+def documents() -> list[Path]:
+    """Every document of ours."""
+    return list(tracked("*.md"))
+
+
+def measured() -> dict[str, Figures]:
+    """Figures by package and document."""
+    figures = {f"{package} (docstrings)": figures_of(package_sentences(package)) for package in PACKAGES}
+    for path in documents():
+        figures[str(path.relative_to(ROOT))] = figures_of(sentences_of(path.read_text(encoding="utf-8")))
+    return figures
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
+def main(arguments: list[str]) -> int:
+    """Print the table, or with paths the sentences that count."""
+    if arguments:
+        for name in arguments:
+            for path in [ROOT / name] if (ROOT / name).is_file() else tracked(f"{name}/*.py"):
+                texts = [path.read_text(encoding="utf-8")] if path.suffix == ".md" else docstrings(path)
+                for sentence in (sentence for text in texts for sentence in sentences_of(text)):
+                    if _CLAUSE.match(sentence) or _PASSIVE.search(sentence):
+                        _say(f"{path.relative_to(ROOT)}: {' '.join(sentence.split())}")
+        return 0
+    _say(f"{'':46}  sentences  clause  passive  words")
+    for name, one in measured().items():
+        _say(f"{name:46}  {one.sentences:9}  {one.clause_percent:5.1f}%  {one.passive_percent:6.1f}%  {one.words:5}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from eddyline.client.local_fold.follow import changes_of
 from eddyline.client.local_fold.frame import Place, Scope
 from eddyline.client.local_fold.local_fold import open_fold, read_fold
-from eddyline.client.local_fold.storage import FoldKeeper
+from eddyline.client.local_fold.storage import FoldStorage
 from eddyline.client.watch.plan import WatchPlan, WatchTopic
 from eddyline.core.runtime.fs import RealFs
 from eddyline.v1 import delivery_pb2, types_pb2
@@ -50,7 +50,7 @@ async def main(count: int) -> None:
     """Measure, and say."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "t.fold"
-        keeper = FoldKeeper(RealFs(), path, Scope("t"), memory_bytes_max=1 << 40)
+        keeper = FoldStorage(RealFs(), path, Scope("t"), memory_bytes_max=1 << 40)
         await keeper.begin_base(0)
         await keeper.finish_base(Place(1, 0), 0)
         made = list(frames(count, random.Random(1)))
@@ -82,7 +82,7 @@ async def main(count: int) -> None:
         say("read offline", time.process_time() - start, count)
 
 
-async def apply(keeper: FoldKeeper, made: list[bytes], what: str) -> None:
+async def apply(keeper: FoldStorage, made: list[bytes], what: str) -> None:
     """Apply frames as a follower does, from their bytes."""
     plan = WatchPlan([WatchTopic("t", "tail")], heartbeat_ms=5_000)
     start, count, apart_s = time.process_time(), 0, 0.0

@@ -123,7 +123,7 @@ async def test_reader_that_stays_and_output_that_is_no_pipe_end_nothing(tmp_path
             with stream:
                 output = Output(stream=stream)
                 async with output.until_reader_leaves():
-                    output.say_text("a")
+                    output.print_text("a")
                     await asyncio.sleep(0)
                 with pytest.raises(TimeoutError):
                     async with output.until_reader_leaves():
@@ -158,7 +158,7 @@ def test_full_disk_is_a_failure_in_words(write: str) -> None:
         output = Output(stream=full)
         writes = {
             "say": lambda: output.say("text", {}),
-            "say_text": lambda: output.say_text("text"),
+            "say_text": lambda: output.print_text("text"),
             "table": lambda: output.table(("NAME",), [("a",)], [{"name": "a"}]),
             "redraw": lambda: output.redraw(["line"], over=0),
         }
@@ -174,8 +174,8 @@ def test_control_characters_leave_the_command_escaped(
     bad = "\x1b[2J\x9b2J\x07\x7f\u202e\u2028\udcff"
     output = Output(output_format)
     output.say(f"a\n\tb {bad}", {"data": bad})
-    output.say_text(bad)
-    output.say_aside(bad, {"event": bad})
+    output.print_text(bad)
+    output.print_notice(bad, {"event": bad})
     output.table((f"NAME {bad}",), [(f"{bad}\n",)], [{"name": bad}])
     said = capsys.readouterr()
     told = said.out + said.err

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.runtime.fs import Fs
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from eddyline.store.storage.layout import Layout
 
 
-def check_files(link: LocalLink, fs: Fs, layout: Layout) -> None:
+def check_files(link: Shard, fs: Fs, layout: Layout) -> None:
     """Every file is named and every name has its file; nothing of ours was set aside. Raises AssertionError."""
     named = _named(link, layout)
     there: set[Path] = set()
@@ -35,7 +35,7 @@ def check_files(link: LocalLink, fs: Fs, layout: Layout) -> None:
         )
 
 
-def _named(link: LocalLink, layout: Layout) -> set[Path]:
+def _named(link: Shard, layout: Layout) -> set[Path]:
     named: set[Path] = set()
     for topic in link._table.all():
         named |= {segment.path for segment in topic.segments}

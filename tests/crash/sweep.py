@@ -25,7 +25,7 @@ from tests.support.store.simulated import settings, sim_store
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from tests.support.models.history import End
     from tests.support.sim.fs import CrashKind
 
@@ -102,7 +102,7 @@ class Life:
         """The moment at which a store begins."""
         return Moment(self.clock.now_ms(), self.clock.now_ms())
 
-    def store(self) -> AbstractAsyncContextManager[LocalLink]:
+    def store(self) -> AbstractAsyncContextManager[Shard]:
         """The store on this machine."""
         tuning = self.tuning
         return sim_store(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 pytestmark = pytest.mark.crash
 
@@ -66,7 +66,7 @@ async def furnished() -> Life:
     return stopped.copy(0)
 
 
-async def seen(link: LocalLink) -> dict[str, Seen]:
+async def seen(link: Shard) -> dict[str, Seen]:
     names = [info.name for info in await link.list_topics("", "", 100)]
     return {name: await look(link, name) for name in names if name != TAIL}
 

@@ -14,7 +14,7 @@ from eddyline.core.model.source import SourceDefinition
 from eddyline.core.model.topic import Durability
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Gap, GapReason, Op, Record
-from eddyline.store.artifacts.download import Staged
+from eddyline.store.artifacts.download import StagedArtifact
 from eddyline.store.artifacts.manifest import Manifest
 from eddyline.store.catalog.catalog import BaseEntry
 from eddyline.store.compaction.segment_swap import next_source
@@ -29,7 +29,7 @@ from tests.support.store.simulated import append, kv_topic, puts, settings, sim_
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from tests.support.sim.fs import CrashKind
 
 pytestmark = pytest.mark.crash
@@ -45,7 +45,7 @@ ENTRIES: Final = Batch.from_rows(
 )
 
 
-async def land(link: LocalLink, fs: SimFs) -> None:
+async def land(link: Shard, fs: SimFs) -> None:
     """Stage by hand, and land."""
     topic = link._table.get("t")
     imports = link._parts.folds.artifacts.imports
@@ -60,18 +60,18 @@ async def land(link: LocalLink, fs: SimFs) -> None:
     base = BaseEntry(SEQ, source.generation, footer.summary.rows, footer.summary.file_bytes)
     body = {"bucket": "b", "name": "s"}
     manifest = Manifest("t", 1, SEQ, 2, 7, 7, "elsewhere", (), source=body, position=b"p9")
-    staged = Staged("name", True, manifest, tables, base, path, source.generation + 1)
+    staged = StagedArtifact("name", True, manifest, tables, base, path, source.generation + 1)
     async with link._parts.maintenance.between_rounds, topic.gate:
         await imports._land(topic, staged)
 
 
-async def begin(link: LocalLink, durability: Durability) -> None:
+async def begin(link: Shard, durability: Durability) -> None:
     await kv_topic(link, "t", durability)
     await link.put_source(SourceDefinition("s", "t", "b"))
     await link.acquire_lease("s", holder="me", lease_ms=5000)
 
 
-async def is_landed(link: LocalLink) -> bool:
+async def is_landed(link: Shard) -> bool:
     """All of it is there, or nothing."""
     info = await link.get_topic("t")
     page = await link.batch_get_entries("t", [b"a", b"b"])
@@ -87,7 +87,7 @@ async def is_landed(link: LocalLink) -> bool:
     return True
 
 
-async def goes_on(link: LocalLink, fs: SimFs) -> None:
+async def goes_on(link: Shard, fs: SimFs) -> None:
     """Land it where it has not, then append, checkpoint and be read."""
     if not (await link.get_topic("t")).head_seq:
         await land(link, fs)
@@ -98,7 +98,7 @@ async def goes_on(link: LocalLink, fs: SimFs) -> None:
     await link._parts.checkpointer.run()
 
 
-def check_files(link: LocalLink, fs: SimFs) -> None:
+def check_files(link: Shard, fs: SimFs) -> None:
     topic = link._table.get("t")
     directory: Path = LAYOUT.topic_dir(topic.id)
     named = {base_file(directory, topic.base.seq, topic.base.generation).name} if topic.base is not None else set()
@@ -164,6 +164,6 @@ async def test_a_fold_that_is_gone_is_made_of_the_imported_base() -> None:
         await append_is_behind(link)
 
 
-async def append_is_behind(link: LocalLink) -> None:
+async def append_is_behind(link: Shard) -> None:
     await kv_topic(link, "other")
     assert (await append(link, "other", puts(("a", "1")))).first_seq == 1

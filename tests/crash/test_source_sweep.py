@@ -11,7 +11,7 @@ from tests.store.recovery.test_replay import Machine
 from tests.support.store.simulated import log_topic
 
 if TYPE_CHECKING:
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from tests.support.sim.fs import CrashKind
 
 pytestmark = pytest.mark.crash
@@ -35,7 +35,7 @@ async def test_every_crash_leaves_the_last_answered_update_or_the_one_under_way(
         steps = [FIRST]
         answered = 0
 
-        async def change(link: LocalLink) -> None:
+        async def change(link: Shard) -> None:
             nonlocal answered
             for number, asked in enumerate(CHANGES):
                 steps.append(changed_source(steps[-1], asked))  # noqa: B023 - runs within this round
@@ -44,7 +44,7 @@ async def test_every_crash_leaves_the_last_answered_update_or_the_one_under_way(
                 if number == 1:
                     await link._parts.checkpointer.run()
 
-        async def look(link: LocalLink) -> None:
+        async def look(link: Shard) -> None:
             info = await link.get_source("s")
             assert info.definition in steps[answered : answered + 2], f"call {crash_at}"  # noqa: B023
             assert info.orders == (True, 0)
@@ -59,7 +59,7 @@ async def test_every_crash_leaves_the_last_answered_update_or_the_one_under_way(
     assert swept > 2 * len(CHANGES), "the sweep stopped nothing"
 
 
-async def _made(link: LocalLink) -> None:
+async def _made(link: Shard) -> None:
     await log_topic(link, "log")
     await link.put_source(FIRST)
     await link.control_source("s", paused=True)

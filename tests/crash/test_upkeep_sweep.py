@@ -23,7 +23,7 @@ from tests.support.store.simulated import append, kv_topic, log_topic, puts, row
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from tests.support.sim.fs import CrashKind
 
 pytestmark = pytest.mark.crash
@@ -36,52 +36,52 @@ OUTCOMES: tuple[tuple[CrashKind, int], ...] = (("kill", 0), ("power", 1), ("powe
 class Job(NamedTuple):
     """What is there before, and the work that is stopped."""
 
-    make: Callable[[LocalLink], Awaitable[None]]
-    work: Callable[[LocalLink], Awaitable[None]]
+    make: Callable[[Shard], Awaitable[None]]
+    work: Callable[[Shard], Awaitable[None]]
 
 
-async def sealed(link: LocalLink, name: str, batch: Batch) -> None:
+async def sealed(link: Shard, name: str, batch: Batch) -> None:
     topic = link._table.get(name)
     await append(link, name, batch)
     await link._parts.maintenance._sealer.seal(topic, topic.head_seq)
 
 
-async def rounds(link: LocalLink, count: int = ROUNDS) -> None:
+async def rounds(link: Shard, count: int = ROUNDS) -> None:
     link._parts.maintenance._tidier._bases._freed_bytes_min = 1
     for _ in range(count):
         assert await link._parts.maintenance.round()
         await settle(5)
 
 
-async def small_segments(link: LocalLink) -> None:
+async def small_segments(link: Shard) -> None:
     await log_topic(link, "t", Durability.FSYNC)
     for number in range(4):
         await sealed(link, "t", rows(f"{number}", "x"))
     await append(link, "t", rows("unsegmented"))
 
 
-async def half_deleted(link: LocalLink) -> None:
+async def half_deleted(link: Shard) -> None:
     await kv_topic(link, "t", Durability.FSYNC)
     await sealed(link, "t", puts(("a", "1"), ("b", "1"), ("a", "2")))
     await append(link, "t", puts(("c", "1")))
     await link.delete_records("t", match=A)
 
 
-async def below_a_cap(link: LocalLink) -> None:
+async def below_a_cap(link: Shard) -> None:
     await link.create_topic("t", Kind.LOG, TopicConfig(Durability.FSYNC, cap_records=3))
     for number in range(3):
         await sealed(link, "t", rows(f"{number}", "x"))
     await link.get_topic("t")
 
 
-async def below_the_floors_of_a_fold(link: LocalLink) -> None:
+async def below_the_floors_of_a_fold(link: Shard) -> None:
     await kv_topic(link, "t", Durability.FSYNC)
     for number in range(3):
         await sealed(link, "t", puts(("a", f"{number}"), ("b", f"{number}")))
     await link.delete_records("t", before_seq=6)
 
 
-async def deleted_everywhere(link: LocalLink) -> None:
+async def deleted_everywhere(link: Shard) -> None:
     await below_the_floors_of_a_fold(link)
     link._parts.maintenance._tidier._bases._freed_bytes_min = 1
     await link._parts.maintenance.round()
@@ -93,7 +93,7 @@ async def deleted_everywhere(link: LocalLink) -> None:
     await link.delete_topic("gone")
 
 
-async def erase(link: LocalLink) -> None:
+async def erase(link: Shard) -> None:
     parts = link._parts
     parts.maintenance._clock.advance(13 * 3600)  # type: ignore[attr-defined]  # a manual one
     for _ in range(2 * ROUNDS):
@@ -113,7 +113,7 @@ JOBS = {
 }
 
 
-async def seen(link: LocalLink) -> list[object]:
+async def seen(link: Shard) -> list[object]:
     """All that readers see."""
     found: list[object] = [info.name for info in await link.list_topics("", "", 10)]
     info = await link.get_topic("t")
@@ -125,7 +125,7 @@ async def seen(link: LocalLink) -> list[object]:
     return found
 
 
-def check_files(link: LocalLink, fs: SimFs) -> None:
+def check_files(link: Shard, fs: SimFs) -> None:
     """Every file below topics/ is named, and none was set aside."""
     layout = Layout(settings().directory)
     topic = link._table.get("t")

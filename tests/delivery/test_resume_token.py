@@ -17,7 +17,7 @@ from eddyline.delivery.resume_token import (
     Resume,
     ResumeState,
     ResumeTokens,
-    WatchedTopic,
+    TopicSignature,
     WatchOption,
 )
 
@@ -29,7 +29,7 @@ NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,20}", fullmatch=True)
 TEXTS = st.lists(st.text(max_size=3), max_size=2).map(tuple)
 WATCHED = st.lists(
     st.builds(
-        WatchedTopic,
+        TopicSignature,
         NAMES,
         st.lists(st.binary(max_size=4), max_size=3).map(tuple),
         tags=TEXTS,
@@ -48,7 +48,7 @@ PLACES = st.one_of(
     ),
 )
 SHORT_PLACES = PLACES.map(lambda place: (*place[:3], place[3][:4]) if len(place) > 3 else place)
-ONE = [WatchedTopic("orders", (b"a", b"b"))]
+ONE = [TopicSignature("orders", (b"a", b"b"))]
 
 
 def at(
@@ -57,7 +57,7 @@ def at(
     return Resume(Cursor(topic, epoch, seq), state, after_key)
 
 
-def turned(one: WatchedTopic) -> WatchedTopic:
+def turned(one: TopicSignature) -> TopicSignature:
     """The same, written in another order."""
     return one._replace(
         key_prefixes=tuple(reversed(one.key_prefixes)),
@@ -66,12 +66,12 @@ def turned(one: WatchedTopic) -> WatchedTopic:
     )
 
 
-def canonical(one: WatchedTopic) -> object:
+def canonical(one: TopicSignature) -> object:
     """What a token is bound to."""
     return (one.topic, frozenset(one.key_prefixes), frozenset(one.tags), frozenset(one.exclude_nodes), one.options)
 
 
-def with_all(watched: list[WatchedTopic], shared: list[WatchedTopic]) -> list[WatchedTopic]:
+def with_all(watched: list[TopicSignature], shared: list[TopicSignature]) -> list[TopicSignature]:
     """And `shared`, in place of those of the same names."""
     return list(({one.topic: one for one in watched} | {one.topic: one for one in shared}).values())
 
@@ -81,7 +81,7 @@ def sealed(body: bytes) -> bytes:
     return body + struct.pack("<Q", xxhash.xxh3_64_intdigest(body))
 
 
-def first_version(watched: list[WatchedTopic], entries: list[bytes]) -> bytes:
+def first_version(watched: list[TopicSignature], entries: list[bytes]) -> bytes:
     """A token as the first version had it."""
     wishes = bytearray()
     for one in sorted(watched, key=lambda one: one.topic.encode()):
@@ -109,7 +109,7 @@ def entry_of(resume: Resume) -> bytes:
 
 @given(watched=WATCHED, data=st.data())
 def test_a_token_gives_back_every_position_in_whatever_order_the_topics_are_named(
-    watched: list[WatchedTopic], data: st.DataObject
+    watched: list[TopicSignature], data: st.DataObject
 ) -> None:
     positions = {one.topic: at(one.topic, *data.draw(PLACES)) for one in watched}
     token = ResumeTokens(watched).encode(positions)
@@ -118,12 +118,12 @@ def test_a_token_gives_back_every_position_in_whatever_order_the_topics_are_name
 
 
 @given(watched=WATCHED, data=st.data())
-def test_a_token_of_the_first_version_is_read(watched: list[WatchedTopic], data: st.DataObject) -> None:
+def test_a_token_of_the_first_version_is_read(watched: list[TopicSignature], data: st.DataObject) -> None:
     positions = {one.topic: at(one.topic, *data.draw(PLACES)) for one in watched}
     names = sorted(positions, key=str.encode)
     token = first_version(watched, [entry_of(positions[name]) for name in names])
     assert ResumeTokens(map(turned, watched)).decode(token) == positions
-    for other in ([*watched, WatchedTopic("~another")], watched[1:]):
+    for other in ([*watched, TopicSignature("~another")], watched[1:]):
         if other:
             with pytest.raises(ResumeTokenMismatch):
                 ResumeTokens(other).decode(token)
@@ -131,7 +131,7 @@ def test_a_token_of_the_first_version_is_read(watched: list[WatchedTopic], data:
 
 @given(watched=WATCHED, other=WATCHED, shared=WATCHED, data=st.data())
 def test_a_token_fits_each_topic_that_both_have_with_the_same_filters(
-    watched: list[WatchedTopic], other: list[WatchedTopic], shared: list[WatchedTopic], data: st.DataObject
+    watched: list[TopicSignature], other: list[TopicSignature], shared: list[TopicSignature], data: st.DataObject
 ) -> None:
     if data.draw(st.booleans()):
         watched, other = with_all(watched, shared), with_all(other, shared)
@@ -148,7 +148,7 @@ def test_a_token_fits_each_topic_that_both_have_with_the_same_filters(
 
 @settings(max_examples=25)
 @given(watched=WATCHED, data=st.data())
-def test_a_token_with_any_bit_changed_is_invalid(watched: list[WatchedTopic], data: st.DataObject) -> None:
+def test_a_token_with_any_bit_changed_is_invalid(watched: list[TopicSignature], data: st.DataObject) -> None:
     tokens = ResumeTokens(watched)
     token = tokens.encode({one.topic: at(one.topic, *data.draw(SHORT_PLACES)) for one in watched})
     for bit in range(8 * len(token)):
@@ -159,7 +159,7 @@ def test_a_token_with_any_bit_changed_is_invalid(watched: list[WatchedTopic], da
 
 
 @given(watched=WATCHED, data=st.data())
-def test_a_token_with_anything_changed_is_invalid(watched: list[WatchedTopic], data: st.DataObject) -> None:
+def test_a_token_with_anything_changed_is_invalid(watched: list[TopicSignature], data: st.DataObject) -> None:
     tokens = ResumeTokens(watched)
     token = tokens.encode({one.topic: at(one.topic, *data.draw(PLACES)) for one in watched})
     start = data.draw(st.integers(0, len(token) - 1))
@@ -181,12 +181,12 @@ def test_a_token_with_anything_changed_is_invalid(watched: list[WatchedTopic], d
     ids=str,
 )
 def test_every_filter_and_option_is_part_of_what_a_token_is_bound_to(changed: dict[str, object]) -> None:
-    token = ResumeTokens([WatchedTopic("orders"), WatchedTopic("other")]).encode(
+    token = ResumeTokens([TopicSignature("orders"), TopicSignature("other")]).encode(
         {"orders": at("orders"), "other": at("other")}
     )
-    orders = WatchedTopic("orders")._replace(**changed)  # type: ignore[arg-type]
+    orders = TopicSignature("orders")._replace(**changed)  # type: ignore[arg-type]
     with pytest.raises(ResumeTokenMismatch):
-        ResumeTokens([orders, WatchedTopic("other")]).decode(token)
+        ResumeTokens([orders, TopicSignature("other")]).decode(token)
 
 
 @given(token=st.binary(max_size=80))
@@ -261,7 +261,7 @@ def test_a_snapshot_key_out_of_its_bounds_is_invalid(key: bytes) -> None:
 
 
 def test_a_thousand_topics_fit() -> None:
-    watched = [WatchedTopic(f"topic-{number}") for number in range(1000)]
+    watched = [TopicSignature(f"topic-{number}") for number in range(1000)]
     tokens = ResumeTokens(watched)
     positions = {one.topic: at(one.topic) for one in watched}
     token = tokens.encode(positions)

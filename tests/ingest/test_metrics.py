@@ -145,16 +145,16 @@ async def test_sources_beyond_the_bound_are_counted_and_not_listed(at: Kit, monk
 def test_lag_in_seconds_is_since_it_was_last_level() -> None:
     clock = ManualClock()
     progress = Progress(clock, "s")
-    progress.saw(5)
+    progress.set_head(5)
     clock.advance(2.0)
     assert progress.lag_s == 2.0
     progress.position_revision = 5
     assert progress.lag_s == 0.0
     clock.advance(10.0)
-    progress.saw(6)
+    progress.set_head(6)
     assert progress.lag_s == 0.0
     clock.advance(3.0)
-    progress.saw(9)
+    progress.set_head(9)
     progress.position_revision = 8
     assert progress.lag_s == 3.0
     progress.forget(9, 9)

@@ -23,7 +23,7 @@ from eddyline.core.records.record import Gap, GapReason, Op, Record
 from tests.support.models.history import read_all
 
 if TYPE_CHECKING:
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 
 @dataclass(eq=False)
@@ -103,7 +103,7 @@ class Book:
         topic = self.topics[epoch] = TopicBook(name, epoch, kind, durability)
         return topic
 
-    async def judge(self, link: LocalLink, *, power: bool) -> None:
+    async def judge(self, link: Shard, *, power: bool) -> None:
         """Hold a recovered store, before anybody uses it, against everything. `power` = since the last judgement it went."""
         for name in sorted(self.names):
             known = self.current(name)
@@ -126,7 +126,7 @@ class Book:
 class _Judgement:
     """One topic after one recovery."""
 
-    def __init__(self, topic: TopicBook, link: LocalLink, power: bool) -> None:
+    def __init__(self, topic: TopicBook, link: Shard, power: bool) -> None:
         self.topic = topic
         self.link = link
         self.power = power

@@ -31,7 +31,7 @@ from tests.support.store.simulated import sim_store
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 LIVES: Final = 6
 STEPS_MIN: Final = 5
@@ -60,7 +60,7 @@ class WholeCluster(Cluster):
         self.crashes = 0
         self.records = self.gaps = self.snapshots = self.levels = 0
         self._age_ms = 0
-        self._link: LocalLink | None = None
+        self._link: Shard | None = None
         self._heads: dict[str, Head] = {}
         self._trace: deque[str] = deque(maxlen=TRACE_LINES)
 

@@ -19,7 +19,7 @@ from tests.sim.writers import KEYS
 from tests.support.models.history import read_all
 
 if TYPE_CHECKING:
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from tests.sim.world import World
 
 
@@ -77,12 +77,12 @@ class Reader:
 class Follower(Reader):
     """Follows, with little credit; each life of the store is a new stream."""
 
-    async def run(self, link: LocalLink) -> None:
+    async def run(self, link: Shard) -> None:
         while True:
             await self._stream(link)
             await sleep(self.world.clock, self.random.uniform(0, 0.3))
 
-    async def _stream(self, link: LocalLink) -> None:
+    async def _stream(self, link: Shard) -> None:
         async with link.follow() as follow:
             await follow.add(1, self.topic, epoch=self.epoch, after_seq=self.seq)
             await follow.grant(self.random.choice((1, 500, 100_000)))
@@ -102,13 +102,13 @@ class Follower(Reader):
 class Poller(Reader):
     """Reads in bounds that change, and waits where there is nothing."""
 
-    async def run(self, link: LocalLink) -> None:
+    async def run(self, link: Shard) -> None:
         while True:
             with suppress(TopicNotFound):
                 await self._read(link)
             await sleep(self.world.clock, self.random.uniform(0, 0.2))
 
-    async def _read(self, link: LocalLink) -> None:
+    async def _read(self, link: Shard) -> None:
         self.epoch = self.epoch or (await link.get_topic(self.topic)).epoch
         read = await link.read_records(
             self.topic,
@@ -139,7 +139,7 @@ class Auditor:
     def content(self) -> bool:
         return True
 
-    async def run(self, link: LocalLink) -> None:
+    async def run(self, link: Shard) -> None:
         while True:
             book = self.world.book.current(self.topic)
             if book is not None and book.kind is Kind.KV and not book.ahead:
@@ -147,7 +147,7 @@ class Auditor:
                     await self._compare(link)
             await sleep(self.world.clock, self.random.uniform(0.1, 0.5))
 
-    async def _compare(self, link: LocalLink) -> None:
+    async def _compare(self, link: Shard) -> None:
         page = await link.batch_get_entries(self.topic, list(KEYS))
         records, _ = await read_all(link, self.topic)
         expected = dict.fromkeys(KEYS, 0)

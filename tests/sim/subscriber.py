@@ -83,7 +83,7 @@ class Cluster:
 
 
 @dataclass
-class Standing:
+class StreamState:
     """A topic of a life: its view, and the newest place in it. `known` = the newest of frames and tokens."""
 
     view: View
@@ -116,7 +116,7 @@ class Subscriber:
         self._cluster, self._random, self._name = cluster, random, name
         self._pace = PACES[0]
         self._way: Way = "cursors"
-        self._topics: dict[str, Standing] = {}
+        self._topics: dict[str, StreamState] = {}
         self._token: Token | None = None
         self._plan: WatchPlan | None = None
         self._columns = self._resumes = False
@@ -169,7 +169,7 @@ class Subscriber:
             wish = wish_of(random)
             view = View(who, name, wish, lazy=self._way == "client", resumes=self._resumes)
             self.views.append(view)
-            self._topics[name] = Standing(view, POINTS[start])
+            self._topics[name] = StreamState(view, POINTS[start])
             wanted.append(
                 WatchTopic(
                     name,

@@ -23,7 +23,7 @@ from tests.support.sim.wire import SimWire
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from tests.sim.book import TopicBook
 
 pytestmark = pytest.mark.sim
@@ -52,7 +52,7 @@ class Noted(SimWire):
         return self._heads
 
 
-class Surroundings(Cluster):
+class SourceContext(Cluster):
     """The world, as subscribers know it."""
 
     def __init__(self, world: World, wire: Noted) -> None:
@@ -86,7 +86,7 @@ class Watching(Subscriber):
         return self.level
 
 
-async def found(world: World, link: LocalLink) -> None:
+async def found(world: World, link: Shard) -> None:
     """Make the topics."""
     for name, (kind, durability) in TOPICS.items():
         config = TopicConfig(durability, WINDOW_MS, priority=world.random.choice((None, -1000, 0, 1000)))
@@ -112,7 +112,7 @@ async def test_subscribers_see_what_there_was_whatever_the_store_goes_through(
             world.actors += [kind(world, f"{kind.__name__}-{topic}", topic) for kind in (Plain, Keyed, Mover)]
         wire = Noted()
         world.always_present.append(wire)
-        around = Surroundings(world, wire)
+        around = SourceContext(world, wire)
         watching = [Watching(around, Random(f"{seed} {one}"), f"s{one}") for one in range(SUBSCRIBERS)]
         world.companions += [around, *watching]
         await world.play()

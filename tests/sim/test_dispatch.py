@@ -24,9 +24,9 @@ from eddyline.delivery.feed.frame_split import FRAME_BYTES
 from eddyline.delivery.feed.ring import Ring, RingBudget
 from eddyline.delivery.feed.tail import TopicTail
 from eddyline.delivery.schedule.governor import LadderStep
-from eddyline.delivery.schedule.in_flight import STILL_S, WORKERS, Waiter
+from eddyline.delivery.schedule.in_flight import STILL_S, WORKERS, PendingRead
 from eddyline.delivery.schedule.scheduler import BANDS, SLOWED, TICK_S, WEIGHTS
-from eddyline.delivery.stats import Figures
+from eddyline.delivery.stats import DeliveryStats
 from tests.sim.seeds import naming, seeds
 from tests.support.manual_clock import ManualClock, settle
 
@@ -57,7 +57,7 @@ class Reader:
 
     def __post_init__(self) -> None:
         self.woken = asyncio.Event()
-        self.waiter = Waiter(self.woken.set)
+        self.waiter = PendingRead(self.woken.set)
         self.tail.listeners[self.woken.set] = None
 
     async def live(self) -> NoReturn:
@@ -88,7 +88,7 @@ class Machine:
 
     seed: int
     clock: ManualClock = field(default_factory=ManualClock)
-    figures: Figures = field(default_factory=Figures)
+    figures: DeliveryStats = field(default_factory=DeliveryStats)
     log: list[tuple[str, int]] = field(default_factory=list)
     tails: list[TopicTail] = field(default_factory=list)
     readers: list[Reader] = field(default_factory=list)
@@ -104,7 +104,7 @@ class Machine:
     async def on(self) -> AsyncIterator[None]:
         """Let everybody live meanwhile."""
         async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(self.dispatcher.run()), tasks.create_task(self.dispatcher.govern())]
+            running = [tasks.create_task(self.dispatcher.run()), tasks.create_task(self.dispatcher.sample_pressure())]
             running += [tasks.create_task(reader.live()) for reader in self.readers]
             yield
             for task in running:

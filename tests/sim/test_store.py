@@ -17,7 +17,7 @@ from tests.sim.world import World
 from tests.sim.writers import WINDOW_MS, Churner, Compare, Keyed, Mover, Plain, Sourced
 
 if TYPE_CHECKING:
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 pytestmark = pytest.mark.sim
 
@@ -34,7 +34,7 @@ SOURCED = ("certs", "safe-certs")
 CHURNED = {"churn": (Kind.LOG, Durability.DISK), "churn-kv": (Kind.KV, Durability.DISK)}
 
 
-async def found(world: World, link: LocalLink) -> None:
+async def found(world: World, link: Shard) -> None:
     """Make the topics that last."""
     for name, (kind, durability) in TOPICS.items():
         info = await link.create_topic(name, kind, TopicConfig(durability, WINDOW_MS))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from eddyline.core.store_link.protocol import AppendResult
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 TICK_S = 0.01
 LIVES = 8
@@ -43,7 +43,7 @@ class Actor(Protocol):
 
     topic: str
 
-    async def run(self, link: LocalLink) -> None:
+    async def run(self, link: Shard) -> None:
         """Use this life of it, until cancelled."""
 
     @property
@@ -67,7 +67,7 @@ class World:
     """The machine; see the module."""
 
     seed: int
-    found: Callable[[World, LocalLink], Awaitable[None]]
+    found: Callable[[World, Shard], Awaitable[None]]
     random: Random = field(init=False)
     clock: ManualClock = field(default_factory=ManualClock)
     book: Book = field(default_factory=Book)
@@ -153,7 +153,7 @@ class World:
         else:
             self.fs, self.fold = self.fs.reboot("kill", seed=seed), self.fold.kill()
 
-    async def _use(self, link: LocalLink, disk: FaultyFs, *, last: bool) -> None:
+    async def _use(self, link: Shard, disk: FaultyFs, *, last: bool) -> None:
         async with asyncio.TaskGroup() as tasks:
             present = self.always_present + (self.actors if last else self._present())
             running = [tasks.create_task(self._watched(actor, link)) for actor in present]
@@ -176,7 +176,7 @@ class World:
             actor for actor in self.actors if self.random.random() < 0.8 and self.book.names[actor.topic][1] in classes
         ]
 
-    async def _watched(self, actor: Actor, link: LocalLink) -> None:
+    async def _watched(self, actor: Actor, link: Shard) -> None:
         """A crash must not hide what an actor has found."""
         try:
             await actor.run(link)
@@ -184,7 +184,7 @@ class World:
             self.failures.append(error)
             raise
 
-    async def _trouble(self, link: LocalLink, disk: FaultyFs) -> None:
+    async def _trouble(self, link: Shard, disk: FaultyFs) -> None:
         random = self.random
         left_s = random.uniform(0.2, LIFE_S_MAX)
         while left_s > 0:
@@ -209,7 +209,7 @@ class World:
                 left_s = min(left_s, 0.3)
         self.fold.stall(0)
 
-    async def _until_content(self, link: LocalLink) -> None:
+    async def _until_content(self, link: Shard) -> None:
         """Everybody settles what is open, and reads to the end; then what is there is judged once more."""
         self.resting = True
         end_s = self.clock.monotonic_s() + PATIENCE_S

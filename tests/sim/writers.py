@@ -36,7 +36,7 @@ from tests.sim.book import Ask, TopicBook, number_of, position_of
 
 if TYPE_CHECKING:
     from eddyline.core.store_link.protocol import AppendResult
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from tests.sim.world import World
 
 KEYS = tuple(f"k{i}".encode() for i in range(5))
@@ -56,14 +56,14 @@ class Writer:
     def content(self) -> bool:
         return True
 
-    async def run(self, link: LocalLink) -> None:
+    async def run(self, link: Shard) -> None:
         """Write for ever, with pauses; what passes (a read-only shard, an unknown outcome) is waited out."""
         while not (self.world.resting and self.content):
             with suppress(*_PASSING):
                 await self.write(link, self.book())
             await sleep(self.world.clock, self.random.uniform(0, 0.1))
 
-    async def write(self, link: LocalLink, book: TopicBook) -> None:
+    async def write(self, link: Shard, book: TopicBook) -> None:
         raise NotImplementedError
 
     def book(self) -> TopicBook:
@@ -94,7 +94,7 @@ class Writer:
             ]
         )
 
-    async def submit(self, link: LocalLink, book: TopicBook, ask: Ask, **conditions: object) -> AppendResult:
+    async def submit(self, link: Shard, book: TopicBook, ask: Ask, **conditions: object) -> AppendResult:
         """One try; what becomes of it goes into the book, whether anybody is still there to hear it or not."""
         if ask.lost:  # it was acknowledged to nobody, and power took it: it may be made again
             ask.lost, ask.first_seq, ask.state = False, 0, "refused"
@@ -129,7 +129,7 @@ class Writer:
         elif not isinstance(error, CommitUnknown):
             ask.state = "unknown" if before == "unknown" else "refused"
 
-    async def look(self, link: LocalLink, book: TopicBook, ask: Ask, result: AppendResult) -> None:
+    async def look(self, link: Shard, book: TopicBook, ask: Ask, result: AppendResult) -> None:
         """What is acknowledged is visible, in the log and in the fold."""
         read = await link.read_records(book.name, after_seq=result.first_seq - 1, limit=len(ask.ids), epoch=book.epoch)
         found = [row.tag for item in read.items if isinstance(item, Batch) for row in item.to_rows()]
@@ -142,7 +142,7 @@ class Writer:
 class Plain(Writer):
     """Writes, and never looks back."""
 
-    async def write(self, link: LocalLink, book: TopicBook) -> None:
+    async def write(self, link: Shard, book: TopicBook) -> None:
         await self.submit(link, book, self.ask(book))
 
 
@@ -157,7 +157,7 @@ class Keyed(Writer):
     def content(self) -> bool:
         return self._open is None
 
-    async def write(self, link: LocalLink, book: TopicBook) -> None:
+    async def write(self, link: Shard, book: TopicBook) -> None:
         if self._open is None:
             self._open = self.ask(book)
         await self.submit(link, book, self._open, idempotency_key=self._open.ids[0])
@@ -180,7 +180,7 @@ class Mover(Writer):
     def content(self) -> bool:
         return self._open is None
 
-    async def write(self, link: LocalLink, book: TopicBook) -> None:
+    async def write(self, link: Shard, book: TopicBook) -> None:
         number = self._number + 1
         if self._open is None:
             self._open = self.ask(book)
@@ -200,7 +200,7 @@ class Mover(Writer):
         if self.random.random() < 0.1:
             await self._come_late(link, book)
 
-    async def _come_late(self, link: LocalLink, book: TopicBook) -> None:
+    async def _come_late(self, link: Shard, book: TopicBook) -> None:
         """A process that was believed dead: its fence is old."""
         ask = self.ask(book)
         old = WriterPosition(self.name, self._fence - 1, position_of(self._number), position_of(self._number + 1))
@@ -212,7 +212,7 @@ class Mover(Writer):
 class Compare(Writer):
     """Writes over what it has seen, or not at all."""
 
-    async def write(self, link: LocalLink, book: TopicBook) -> None:
+    async def write(self, link: Shard, book: TopicBook) -> None:
         ask = self.ask(book)
         if book.kind is Kind.LOG:
             ask.expected_head = (await link.get_topic(book.name)).head_seq
@@ -238,11 +238,11 @@ class Sourced(Writer):
         self._fence = 0
         self._number = 0
 
-    async def run(self, link: LocalLink) -> None:
+    async def run(self, link: Shard) -> None:
         self._fence = 0
         await super().run(link)
 
-    async def write(self, link: LocalLink, book: TopicBook) -> None:
+    async def write(self, link: Shard, book: TopicBook) -> None:
         if not self._fence or self.random.random() < 0.1:
             before, self._fence = self._fence, 0  # from the asking on the old fence is refused
             lease = await link.acquire_lease(self.name, holder="h", lease_ms=0)
@@ -271,7 +271,7 @@ class Sourced(Writer):
         if batch is not None:
             acknowledged(book, ask, result)
 
-    async def _told(self, link: LocalLink, book: TopicBook) -> None:
+    async def _told(self, link: Shard, book: TopicBook) -> None:
         """Everything up to a position that is told can be read."""
         if self.random.random() > 0.2:
             return
@@ -285,13 +285,13 @@ class Sourced(Writer):
 class Churner(Writer):
     """Makes a topic, writes to it, deletes it, and again."""
 
-    async def run(self, link: LocalLink) -> None:
+    async def run(self, link: Shard) -> None:
         while not self.world.resting:
             with suppress(*_PASSING, TopicNotFound, EpochMismatch, TopicExists):
                 await self._round(link)
             await sleep(self.world.clock, self.random.uniform(0, 0.3))
 
-    async def _round(self, link: LocalLink) -> None:
+    async def _round(self, link: Shard) -> None:
         books, book = self.world.book, self.world.book.current(self.topic)
         if book is None:
             kind, durability = books.names[self.topic]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from eddyline.core.store_link.protocol import AppendResult
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from tests.support.sim.fs import CrashKind
 
 QUICK_SEEDS = 30
@@ -73,12 +73,12 @@ class Run:
     def _crash_at(self) -> int | None:
         return self.random.choice((None, self.random.randrange(1, 40), self.random.randrange(1, 300)))
 
-    async def _judge(self, link: LocalLink) -> None:
+    async def _judge(self, link: Shard) -> None:
         for name in list(self.oracle.topics):
             self.oracle.recovered(name, await self._seen(link, name), self.crash)
         self.crash = "kill"
 
-    async def _seen(self, link: LocalLink, name: str) -> Seen | None:
+    async def _seen(self, link: Shard, name: str) -> Seen | None:
         try:
             info = await link.get_topic(name)
         except TopicNotFound:
@@ -97,7 +97,7 @@ class Run:
         entries = {row.key: row for row in rows if row.key is not None}
         return Seen(info.epoch, info.head_seq, tuple(items), entries, self.fold.writers(info.epoch))
 
-    async def _step(self, link: LocalLink) -> None:
+    async def _step(self, link: Shard) -> None:
         choice = self.random.random()
         missing = [name for name in NAMES if name not in self.oracle.topics]
         if missing and choice < 0.3:
@@ -114,13 +114,13 @@ class Run:
                 assert seen is not None
                 self.oracle.check_live(name, seen)
 
-    async def _create(self, link: LocalLink, name: str) -> None:
+    async def _create(self, link: Shard, name: str) -> None:
         config = TopicConfig(durability=self.random.choice(self.classes), idempotency_window_ms=10_000)
         kind = self.random.choice((Kind.LOG, Kind.KV))
         topic = self.oracle.create_topic(name, kind, config)
         self.oracle.made(topic, (await link.create_topic(name, kind, config)).epoch)
 
-    async def _delete(self, link: LocalLink, name: str) -> None:
+    async def _delete(self, link: Shard, name: str) -> None:
         epoch, empty = self.random.choice((0, 0, 1)), self.random.random() < 0.3
         try:
             topic = self.oracle.delete_topic(name, if_epoch=epoch, if_empty=empty)
@@ -131,7 +131,7 @@ class Run:
         await link.delete_topic(name, if_epoch=epoch, if_empty=empty)
         self.oracle.gone(topic)
 
-    async def _append(self, link: LocalLink, count: int) -> None:
+    async def _append(self, link: Shard, count: int) -> None:
         """Stage some appends in one go, then wait for all of them."""
         acks: list[tuple[Staged, asyncio.Future[AppendResult]]] = []
         for _ in range(count):

@@ -12,7 +12,7 @@ import grpc
 from google.protobuf import message_factory
 
 import eddyline.v1.topic_pb2
-from eddyline.core.auth.caller_channel import CallerAccess, HeldKey
+from eddyline.core.auth.caller_channel import CallerAccess, CallerKey
 from eddyline.core.auth.keys_file import digest_of
 from eddyline.core.auth.role import RoleAccess
 from eddyline.core.runtime.settings import CommonSettings
@@ -72,7 +72,7 @@ class Keys:
             table["sha256"] = digest_of(secret_of(name)).hex()
         self._tables[name] = table
         self._write()
-        return CallerAccess(HeldKey(secret_of(name)))
+        return CallerAccess(CallerKey(secret_of(name)))
 
     def take(self, name: str) -> None:
         """Take a key away."""

@@ -22,7 +22,7 @@ from eddyline.core.runtime.clock import SystemClock, SystemHost
 from eddyline.core.runtime.settings import CommonSettings
 from eddyline.store.__main__ import machine_of
 from eddyline.store.config import StoreSettings
-from eddyline.store.rpc.shard_handle import Doorway
+from eddyline.store.rpc.shard_handle import ShardHandle
 from eddyline.store.shard.lifecycle import open_store
 from eddyline.v1 import log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc, types_pb2
 from tests.bench.harness import Figure, alternate
@@ -95,7 +95,7 @@ async def fill(data_dir: Path, kind: topic_pb2.TopicKind.ValueType, total_bytes:
 async def started_s(data_dir: Path) -> float:
     """Seconds until a store is recovered, in this process: a start's imports take as long as a small log and vary more."""
     settings = StoreSettings(data_dir=str(data_dir))
-    machine = machine_of(settings, SystemClock(), SystemHost(), Doorway())
+    machine = machine_of(settings, SystemClock(), SystemHost(), ShardHandle())
     started = time.perf_counter()
     async with open_store(machine, settings, cluster_id=CLUSTER_ID):
         return time.perf_counter() - started

@@ -13,7 +13,7 @@ import pytest
 from eddyline.cli.errors import CommandError
 from eddyline.cli.local_cluster.cluster import nats_spec
 from eddyline.cli.local_cluster.ports import choose_ports
-from eddyline.cli.local_cluster.process import FIRST_DEATHS_MAX, PartEvent, PartSpec
+from eddyline.cli.local_cluster.process import FIRST_DEATHS_MAX, PartEvent, ProcessSpec
 from eddyline.cli.local_cluster.readiness import DISK_FLOOR, nats_is_ready, nats_name, recovered_bytes, role_is_ready
 from eddyline.cli.local_cluster.supervisor import supervised
 from eddyline.core.runtime.clock import SystemClock
@@ -77,14 +77,14 @@ class Told:
             await self.changed.wait()
 
 
-def program(name: str, code: str, **variables: str) -> PartSpec:
+def program(name: str, code: str, **variables: str) -> ProcessSpec:
     async def ready(_pid: int) -> bool:
         return True
 
-    return PartSpec(name, (sys.executable, "-c", code), "nowhere", ready, variables)
+    return ProcessSpec(name, (sys.executable, "-c", code), "nowhere", ready, variables)
 
 
-def running(data: Path, told: Told, *stages: list[PartSpec]) -> AbstractAsyncContextManager[Supervisor]:
+def running(data: Path, told: Told, *stages: list[ProcessSpec]) -> AbstractAsyncContextManager[Supervisor]:
     (data / "logs").mkdir(exist_ok=True)
     return supervised(stages, data=data, clock=SystemClock(), random_source=NoJitter(1), tell=told)
 
@@ -165,7 +165,7 @@ async def test_part_that_cannot_start_is_given_up_with_its_last_words(tmp_path: 
         return False
 
     told = Told()
-    spec = PartSpec("a", (sys.executable, "-c", DIES), "nowhere", never)
+    spec = ProcessSpec("a", (sys.executable, "-c", DIES), "nowhere", never)
     with pytest.raises(CommandError, match="keeps dying at its start: cannot go on"):
         async with running(tmp_path, told, [spec]):
             pass
@@ -188,7 +188,7 @@ async def test_part_gets_its_variables_and_its_log(tmp_path: Path) -> None:
         return b"here" in log.read_bytes()
 
     code = "import os; print(os.environ['EDDYLINE_X'], flush=True)\n" + STAYS
-    spec = PartSpec("a", (sys.executable, "-c", code), "nowhere", has_spoken, {"EDDYLINE_X": "seen"})
+    spec = ProcessSpec("a", (sys.executable, "-c", code), "nowhere", has_spoken, {"EDDYLINE_X": "seen"})
     async with running(tmp_path, Told(), [spec]):
         assert log.read_bytes() == b"seen\nhere\n"
 
@@ -263,7 +263,7 @@ async def test_start_that_gets_on_is_waited_for_and_one_that_does_not_is_given_u
     told = Told()
     with pytest.raises(CommandError, match="is not ready, and has got no further for 2 s"):
         async with running(
-            tmp_path, told, [PartSpec("a", (sys.executable, "-c", STAYS), "nowhere", never, {}, progress)]
+            tmp_path, told, [ProcessSpec("a", (sys.executable, "-c", STAYS), "nowhere", never, {}, progress)]
         ):
             pass
     notes = [event.detail for event in told.events if event.kind == "note"]

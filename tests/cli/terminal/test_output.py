@@ -9,17 +9,17 @@ from eddyline.cli.commands.sources.source_fields import source_fields
 from eddyline.cli.terminal.output import (
     Output,
     aligned,
+    format_time,
     gap_fields,
     gap_line,
     put_bytes,
     record_fields,
     record_line,
-    shown_time,
 )
 from eddyline.client.admin.sources import Source
 from eddyline.core.model.source import SourceDefinition
 from eddyline.core.records.record import MARKER_REASON, Gap, GapReason, MetaEntry, Op, Record
-from eddyline.core.runtime.text import shown_bytes
+from eddyline.core.runtime.text import printable
 
 
 def test_bytes_are_text_or_base64_under_another_name() -> None:
@@ -42,11 +42,11 @@ def test_people_are_told_why_nats_removed_a_key() -> None:
 
 
 def test_bytes_for_people_are_printable_and_cut() -> None:
-    assert shown_bytes(None) == "-"
-    assert shown_bytes(b"plain") == "plain"
-    assert shown_bytes(b"a\nb") == '"a\\nb"'
-    assert shown_bytes(b"\xff\x01") == "0xff01"
-    assert shown_bytes(b"0123456789", 5) == "0123…"
+    assert printable(None) == "-"
+    assert printable(b"plain") == "plain"
+    assert printable(b"a\nb") == '"a\\nb"'
+    assert printable(b"\xff\x01") == "0xff01"
+    assert printable(b"0123456789", 5) == "0123…"
 
 
 def test_different_bytes_look_different_to_people() -> None:
@@ -68,13 +68,13 @@ def test_different_bytes_look_different_to_people() -> None:
     values = [text.encode() for text in texts] + [b"\xff", b"0xff\xff", b'"', b'"0xff', None]
     nested = b"0xff"
     for _ in range(4):
-        nested = shown_bytes(nested).encode()
+        nested = printable(nested).encode()
         values.append(nested)
-    shown = [shown_bytes(value) for value in dict.fromkeys(values)]
+    shown = [printable(value) for value in dict.fromkeys(values)]
     assert len(set(shown)) == len(shown)
     assert all(text.isprintable() for text in shown)
-    assert shown_bytes(b'{"a": "b\\n"}') == '{"a": "b\\n"}', "JSON stays as it is"
-    assert shown_bytes(b'"paid"') == '"paid"'
+    assert printable(b'{"a": "b\\n"}') == '{"a": "b\\n"}', "JSON stays as it is"
+    assert printable(b'"paid"') == '"paid"'
 
 
 def test_record_is_one_json_line() -> None:
@@ -137,7 +137,7 @@ def test_ops_and_reasons_of_a_newer_server_are_numbers() -> None:
 
 
 def test_times_are_utc_to_the_millisecond() -> None:
-    assert shown_time(1_700_000_000_123) == "2023-11-14 22:13:20.123"
+    assert format_time(1_700_000_000_123) == "2023-11-14 22:13:20.123"
 
 
 def test_table_is_aligned_for_people_and_objects_for_programs() -> None:
@@ -145,7 +145,7 @@ def test_table_is_aligned_for_people_and_objects_for_programs() -> None:
     people, programs = io.StringIO(), io.StringIO()
     for output in (Output(stream=people), Output("json", stream=programs)):
         output.table(("NAME",), [("a",), ("b",)], [{"name": "a"}, {"name": "b"}])
-        output.say_text("for people")
+        output.print_text("for people")
     assert people.getvalue() == "NAME\na\nb\nfor people\n"
     assert [json.loads(line) for line in programs.getvalue().splitlines()] == [{"name": "a"}, {"name": "b"}]
 

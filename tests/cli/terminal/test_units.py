@@ -9,10 +9,10 @@ import pytest
 from eddyline.cli.main import parse
 from eddyline.cli.terminal.units import (
     commit_time_ns,
-    counted,
     duration_ms,
-    shown_size,
-    shown_span,
+    format_bytes,
+    format_duration,
+    pluralize,
     size_bytes,
     source_time_ns,
 )
@@ -80,11 +80,11 @@ def test_a_time_without_an_offset_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("milliseconds", [0, 1, 90_000, 86_400_000, 90_061_001])
 def test_a_duration_shown_is_read_as_itself(milliseconds: int) -> None:
-    assert duration_ms(shown_span(milliseconds)) == milliseconds
+    assert duration_ms(format_duration(milliseconds)) == milliseconds
 
 
 def test_sizes_are_shown_to_a_tenth() -> None:
-    shown = [shown_size(size) for size in (0, 1023, 1024, 1536, 64 << 20, (1 << 40) + (1 << 39))]
+    shown = [format_bytes(size) for size in (0, 1023, 1024, 1536, 64 << 20, (1 << 40) + (1 << 39))]
     assert shown == ["0B", "1023B", "1KiB", "1.5KiB", "64MiB", "1.5TiB"]
 
 
@@ -113,7 +113,7 @@ def test_a_value_that_begins_like_a_number_below_zero_is_appended() -> None:
 
 
 def test_one_of_a_thing_is_said_so() -> None:
-    said = [counted(number, what) for number in (0, 1, 2) for what in ("key", "entry", "prefix")]
+    said = [pluralize(number, what) for number in (0, 1, 2) for what in ("key", "entry", "prefix")]
     assert said == [
         "0 keys",
         "0 entries",

@@ -16,7 +16,7 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.core.records.record import Gap, GapReason, Op, Record
 from eddyline.core.transport.channel import open_channel
-from eddyline.store.stats import RecoveryProgress, Stage, StoreFigures
+from eddyline.store.stats import RecoveryProgress, ShardStatus, Stage
 from tests.support.clients.clients import client_of_a_door
 from tests.support.store.scripted_shard import ScriptedDoor, scripted_store
 
@@ -132,7 +132,7 @@ async def test_a_lost_fold_is_settled() -> None:
 
 
 async def test_status_has_the_stores_figures_or_how_far_its_recovery_is() -> None:
-    figures = StoreFigures(1, 0, 2, 3, 4, 5, 6, "", Stage.MERGE, 7, 8, 9, 10, 11, 12, 13, 14)
+    figures = ShardStatus(1, 0, 2, 3, 4, 5, 6, "", Stage.MERGE, 7, 8, 9, 10, 11, 12, 13, 14)
     async with scripted_store(ScriptedDoor({"status": figures})) as store, open_channel(store.address) as channel:
         told = dict((await role_status(channel, "store", store.address)).figures)
     assert (told["maintenance_stage"], told["checkpoint"], told["wal_shards"]) == ("MERGE", 7, 14)

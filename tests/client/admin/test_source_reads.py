@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tests.support.store.served import ServedStore
 
-NOBODY = "127.0.0.1:1"
+ANONYMOUS = "127.0.0.1:1"
 
 
 async def hold(store: ServedStore, name: str) -> None:
@@ -41,7 +41,7 @@ async def hold(store: ServedStore, name: str) -> None:
 
 @asynccontextmanager
 async def nobody() -> AsyncIterator[grpc.aio.Channel]:
-    async with open_channel(NOBODY, own_connection=True) as channel:
+    async with open_channel(ANONYMOUS, own_connection=True) as channel:
         yield channel
 
 
@@ -71,7 +71,7 @@ async def test_stores_that_share_an_address_are_not_asked_for_each_ones_own(
         await hold(one, "b")
         channels = Channels()
         try:
-            topology = Topology(cluster_id="c", stores=(one.address, one.address), ingests=(NOBODY,), deliveries=())
+            topology = Topology(cluster_id="c", stores=(one.address, one.address), ingests=(ANONYMOUS,), deliveries=())
             sources = sources_of(channels, topology, retry=Retry(SystemClock(), random_source=Random(1)))
             with pytest.raises(NotReady):
                 await sources.list()

@@ -221,6 +221,6 @@ async def test_a_store_that_is_down_costs_whoever_follows_it_no_memory() -> None
 def test_half_an_hour_without_a_cluster_is_not_more_tries_than_were_measured() -> None:
     backoff, passed_s, tries = Backoff(random.Random(1), cap_s=2.0), 0.0, 0
     while passed_s < 1_800:
-        passed_s += backoff.next_s()
+        passed_s += backoff.next_delay_s()
         tries += 1
     assert 1_000 < tries < TRIES

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from eddyline.core.auth.caller_channel import CallerAccess, HeldKey
+from eddyline.core.auth.caller_channel import CallerAccess, CallerKey
 from eddyline.core.auth.grant import Scope, caller
 from eddyline.core.auth.role import LOOK_S, RoleAccess
 from eddyline.core.errors import EddylineError, PermissionDenied, Unauthenticated
@@ -68,7 +68,7 @@ def tls_settings(authority: Authority, **more: Any) -> dict[str, Any]:
 
 def client(authority: Authority, own: Certificate | None = None, secret: str = "") -> CallerAccess:
     certificate = read_certificate(str(own.certificate), str(own.key)) if own is not None else None
-    return CallerAccess(HeldKey(secret), ClientTls(read_authority(str(authority.own.certificate)), certificate))
+    return CallerAccess(CallerKey(secret), ClientTls(read_authority(str(authority.own.certificate)), certificate))
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:7701", "[::]:7701", "10.0.0.1:7701", "a.host:7701"])
@@ -189,7 +189,7 @@ async def test_files_are_looked_at_by_the_clock(tmp_path: Path) -> None:
     own = tmp_path / "own.key"
     own.write_text("first\n", encoding="utf-8")
     access = keys.access(key_file=str(own))
-    late = CallerAccess(HeldKey(secret_of("late")))
+    late = CallerAccess(CallerKey(secret_of("late")))
     async with access.running(clock), serving(access) as address:
         keys.add("late", "read")
         own.write_text("second-one\n", encoding="utf-8")

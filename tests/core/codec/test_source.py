@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from eddyline.core.codec.source import Place, place_of, source_to_pb, status_to_pb
-from eddyline.core.model.source import SourceDefinition, SourceDetail, SourceInfo, SourceOrders, SourceReport
+from eddyline.core.model.source import ControlState, SourceDefinition, SourceDetail, SourceInfo, SourceReport
 from eddyline.ingest.copy.position import Position
 from eddyline.v1 import source_pb2
 
@@ -35,7 +35,7 @@ def test_lag_is_of_the_position_and_of_the_other_stream_where_that_is_not_its_ow
 
 
 def test_a_resync_is_pending_until_the_position_has_its_serial() -> None:
-    asked = SourceOrders(resync_serial=1)
+    asked = ControlState(resync_serial=1)
     done = Position(5, 7, resync_serial=1).encode()
     assert source_to_pb(replace(INFO, orders=asked)).resync_pending
     assert not source_to_pb(replace(INFO, orders=asked, position=done)).resync_pending

@@ -19,7 +19,7 @@ from eddyline.core.codec.state import (
 )
 from eddyline.core.errors import EddylineError, InvalidArgument, NotYet
 from eddyline.core.model.read import FoldState
-from eddyline.core.model.source import SourceDefinition, SourceDetail, SourceInfo, SourceOrders, SourceReport
+from eddyline.core.model.source import ControlState, SourceDefinition, SourceDetail, SourceInfo, SourceReport
 from eddyline.core.model.topic import ConfigChange, Discard, Durability, Kind, TopicConfig, TopicInfo
 from eddyline.v1 import topic_pb2
 
@@ -88,7 +88,7 @@ def test_fold_states_come_back() -> None:
     assert fold_state_from_pb(fold_state_to_pb(state)) == state
 
 
-ORDERS = SourceOrders(paused=True, resync_serial=2)
+ORDERS = ControlState(paused=True, resync_serial=2)
 UNKNOWN_SETTING = b"\x78\x05"
 
 

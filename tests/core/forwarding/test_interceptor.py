@@ -11,9 +11,9 @@ import pytest
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # no py.typed in it
 
-from eddyline.core.auth.caller_channel import CallerAccess, HeldKey
+from eddyline.core.auth.caller_channel import CallerAccess, CallerKey
 from eddyline.core.errors import Code, Deadline, EddylineError, NotReady, ServedElsewhere, StoreUnreachable, WrongShard
-from eddyline.core.forwarding.interceptor import ShardGate
+from eddyline.core.forwarding.interceptor import ForwardingInterceptor
 from eddyline.core.forwarding.routes import (
     APPEND_CALLS,
     LOG_SERVICE,
@@ -23,7 +23,7 @@ from eddyline.core.forwarding.routes import (
     methods_of,
 )
 from eddyline.core.forwarding.services import add_forwarded
-from eddyline.core.forwarding.shards import Shards
+from eddyline.core.forwarding.shards import ShardForwarder
 from eddyline.core.forwarding.stats import Outcome
 from eddyline.core.server.server import RawMethod, make_server
 from eddyline.core.transport.channel import open_channel
@@ -112,7 +112,7 @@ APPEND = log_pb2.AppendStreamRequest(append=log_pb2.AppendBatch(idempotency_key=
 class Calls:
     """Calls by their names, of bytes."""
 
-    def __init__(self, channel: grpc.aio.Channel, shards: Shards) -> None:
+    def __init__(self, channel: grpc.aio.Channel, shards: ShardForwarder) -> None:
         self.channel = channel
         self.shards = shards
 
@@ -150,8 +150,8 @@ async def forwarding(
     behind = owner_server(owner, behind_access)
     address = await behind.start()
     caller = access.caller if access is not None else CallerAccess()
-    shards = Shards((address,), caller=caller, cluster_id="c")
-    front = make_server("127.0.0.1:0", interceptors=(ShardGate(shards, methods=METHODS),), access=access)
+    shards = ShardForwarder((address,), caller=caller, cluster_id="c")
+    front = make_server("127.0.0.1:0", interceptors=(ForwardingInterceptor(shards, methods=METHODS),), access=access)
     add_forwarded(front, METHODS, role="the front")
     try:
         async with shards, open_channel(await front.start(), own_connection=True) as channel:
@@ -333,7 +333,7 @@ class Caller:
 
 async def test_answers_before_the_owner_s_failure_arrive_however_much_is_still_sent() -> None:
     behind = owner_server(Owner(), None)
-    shards = Shards((await behind.start(),), caller=CallerAccess(), cluster_id="c")
+    shards = ShardForwarder((await behind.start(),), caller=CallerAccess(), cluster_id="c")
 
     async def flood() -> AsyncIterator[bytes]:
         for message in (START, *[APPEND] * 50, FAIL):
@@ -446,7 +446,7 @@ async def test_the_role_s_key_and_the_caller_go_with_a_call_and_scopes_hold_befo
         assert owner.metadata["x-eddyline-principal"] == '{"name":"reader","scopes":["read"],"prefixes":["t"]}'
         owner.received.clear()
         other = log_pb2.ReadRecordsRequest(topic="other").SerializeToString()
-        for request, shown in ((other, reader), (ASKED, writer), (ASKED, CallerAccess(HeldKey("unknown" * 4)))):
+        for request, shown in ((other, reader), (ASKED, writer), (ASKED, CallerAccess(CallerKey("unknown" * 4)))):
             error = await failed(calls.unary(READ)(request, metadata=shown.key.metadata()))
             assert error.code() in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED)
         call = calls.duplex(APPENDS)(iter([START]), metadata=reader.key.metadata())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.auth.rules import RULES
-from eddyline.core.codec.row_split import RowsApart
+from eddyline.core.codec.row_split import SplitRequest
 from eddyline.core.forwarding.routes import (
     APPEND_CALLS,
     ENTRY_CALLS,
@@ -32,7 +32,7 @@ METHODS = methods()
 
 
 def parsed(path: str, request: Message) -> object:
-    return RowsApart(request) if path in methods_of(LOG_SERVICE, APPEND_CALLS) else request
+    return SplitRequest(request) if path in methods_of(LOG_SERVICE, APPEND_CALLS) else request
 
 
 def naming(path: str) -> Message:
@@ -83,7 +83,7 @@ def test_calls_whose_request_names_a_topic_or_source_of_a_store_are_not_answered
 
 
 def test_a_step_that_names_nothing_has_no_topic() -> None:
-    append = RowsApart(log_pb2.AppendStreamRequest(append=log_pb2.AppendBatch()))
+    append = SplitRequest(log_pb2.AppendStreamRequest(append=log_pb2.AppendBatch()))
     assert topic_of(f"/{LOG_SERVICE}/AppendStream", append) is None
     grant = apply_pb2.FollowTopicsRequest(credit_bytes=1)
     assert topic_of("/eddyline.v1.ApplyService/FollowTopics", grant) is None

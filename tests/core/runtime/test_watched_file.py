@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.core.runtime.watched_file import FileTooLarge, WatchedFile, WatchedFiles
+from eddyline.core.runtime.watched_file import FileSetWatcher, FileTooLarge, FileWatcher
 from tests.support.certificates import replace
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def watched(path: Path) -> WatchedFile:
-    return WatchedFile(str(path), bytes_max=10)
+def watched(path: Path) -> FileWatcher:
+    return FileWatcher(str(path), bytes_max=10)
 
 
 def test_file_is_read_when_it_is_another_one(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_files_are_due_together_until_they_are_taken(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for path in (first, second):
         replace(path, b"a")
-    files = WatchedFiles(str(first), "", str(second), str(first), bytes_max=10)
+    files = FileSetWatcher(str(first), "", str(second), str(first), bytes_max=10)
     assert files.look()
     assert files.look()
     files.taken()
@@ -103,7 +103,7 @@ def test_files_are_due_together_until_they_are_taken(tmp_path: Path) -> None:
 
 
 def test_no_files_are_due_once() -> None:
-    files = WatchedFiles("", "", bytes_max=10)
+    files = FileSetWatcher("", "", bytes_max=10)
     assert not files
     assert files.look()
     files.taken()

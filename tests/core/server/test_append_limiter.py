@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from eddyline.core.records.record import MESSAGE_BYTES_MAX
-from eddyline.core.server.append_limiter import AppendRoom
+from eddyline.core.server.append_limiter import AppendLimiter
 
 
-async def call(room: AppendRoom, entered: list[int], number: int, leave: asyncio.Event) -> None:
+async def call(room: AppendLimiter, entered: list[int], number: int, leave: asyncio.Event) -> None:
     await room.claim()
     entered.append(number)
     await leave.wait()
@@ -20,7 +20,7 @@ async def turns() -> None:
 
 
 async def test_calls_wait_for_room_in_their_order() -> None:
-    room, entered, leave = AppendRoom(2 * MESSAGE_BYTES_MAX), list[int](), [asyncio.Event() for _ in range(4)]
+    room, entered, leave = AppendLimiter(2 * MESSAGE_BYTES_MAX), list[int](), [asyncio.Event() for _ in range(4)]
     async with asyncio.TaskGroup() as calls:
         for number in range(4):
             calls.create_task(call(room, entered, number, leave[number]))
@@ -37,7 +37,7 @@ async def test_calls_wait_for_room_in_their_order() -> None:
 
 
 async def test_one_call_is_let_in_however_small_the_room() -> None:
-    room, entered, leave = AppendRoom(1), list[int](), asyncio.Event()
+    room, entered, leave = AppendLimiter(1), list[int](), asyncio.Event()
     leave.set()
     async with asyncio.TaskGroup() as calls:
         for number in range(3):
@@ -46,7 +46,7 @@ async def test_one_call_is_let_in_however_small_the_room() -> None:
 
 
 async def test_a_cancelled_call_leaves_its_room_waiting_or_not() -> None:
-    room, entered, never = AppendRoom(1), list[int](), asyncio.Event()
+    room, entered, never = AppendLimiter(1), list[int](), asyncio.Event()
     async with asyncio.TaskGroup() as calls:
         first, second, third = (calls.create_task(call(room, entered, number, never)) for number in range(3))
         await turns()
@@ -61,7 +61,7 @@ async def test_a_cancelled_call_leaves_its_room_waiting_or_not() -> None:
 
 
 async def test_calls_come_one_at_a_time_while_memory_is_full() -> None:
-    room, entered, leave = AppendRoom(8 * MESSAGE_BYTES_MAX), list[int](), asyncio.Event()
+    room, entered, leave = AppendLimiter(8 * MESSAGE_BYTES_MAX), list[int](), asyncio.Event()
     room.hold(True)
     async with asyncio.TaskGroup() as calls:
         for number in range(3):

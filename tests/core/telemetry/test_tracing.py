@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from eddyline.core.telemetry import tracing
 from eddyline.core.telemetry.trace_context import TraceContext
-from eddyline.core.telemetry.tracing import LINKS_MAX, SAMPLED_MAX, SPANS_MAX, UNTRACED, Tracer
+from eddyline.core.telemetry.tracing import LINKS_MAX, NOOP_TRACER, SAMPLED_MAX, SPANS_MAX, Tracer
 from tests.support.manual_clock import ManualClock
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def only(made: Tracer) -> Span:
 
 def test_with_a_ratio_of_0_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "OpenSpan", None)  # making one would fail
-    for off in (tracer(0.0), UNTRACED):
+    for off in (tracer(0.0), NOOP_TRACER):
         assert not off.is_on
         assert off.enter("x") is off.enter("x", GIVEN) is off.follow("x", GIVEN) is None
         assert off.take() == []

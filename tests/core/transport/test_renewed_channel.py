@@ -11,7 +11,7 @@ import pytest
 
 from eddyline.core.tls.files import ClientTls
 from eddyline.core.transport.channel import open_channel
-from eddyline.core.transport.renewed_channel import HeldTls, RenewedChannel
+from eddyline.core.transport.renewed_channel import CurrentTls, ReloadingChannel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -41,10 +41,10 @@ class Renewed:
     """A channel to a server that echoes, and what was opened for it."""
 
     def __init__(self, address: str) -> None:
-        self.held = HeldTls(ClientTls(b"0"))
+        self.held = CurrentTls(ClientTls(b"0"))
         self._address = address
         self._opened: list[grpc.aio.Channel] = []
-        self.channel = RenewedChannel(self.held, self._open)
+        self.channel = ReloadingChannel(self.held, self._open)
 
     @property
     def open(self) -> list[bool]:

@@ -18,8 +18,8 @@ from eddyline.delivery.feed.dispatcher import SEND_BYTES_MAX, WAKES_A_PASS, Disp
 from eddyline.delivery.feed.ring import Ring, RingBudget
 from eddyline.delivery.feed.tail import TopicTail
 from eddyline.delivery.schedule.governor import SAMPLE_S, WINDOW_S_MAX, LadderStep
-from eddyline.delivery.schedule.in_flight import STILL_S, WORKERS, Waiter
-from eddyline.delivery.stats import Figures
+from eddyline.delivery.schedule.in_flight import STILL_S, WORKERS, PendingRead
+from eddyline.delivery.stats import DeliveryStats
 from tests.support.manual_clock import ManualClock, settle
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Reader:
     prompt: bool = True
 
     def __post_init__(self) -> None:
-        self.waiter = Waiter(self.step)
+        self.waiter = PendingRead(self.step)
         self.tail.listeners[self.step] = None
 
     def step(self) -> None:
@@ -64,7 +64,7 @@ class Stage:
     """A dispatcher and its topics."""
 
     clock: ManualClock = field(default_factory=ManualClock)
-    figures: Figures = field(default_factory=Figures)
+    figures: DeliveryStats = field(default_factory=DeliveryStats)
     order: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -115,7 +115,7 @@ class Stage:
 async def stage() -> AsyncIterator[Stage]:
     one = Stage()
     async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(one.dispatcher.run()), tasks.create_task(one.dispatcher.govern())]
+        running = [tasks.create_task(one.dispatcher.run()), tasks.create_task(one.dispatcher.sample_pressure())]
         await settle()
         yield one
         for task in running:
@@ -275,7 +275,7 @@ async def test_a_ring_that_fell_out_is_a_turn_all_the_same() -> None:
         one.budget = RingBudget(0)
         tail = one.topic("log")
         woken: list[int] = []
-        waiter = Waiter(lambda: woken.append(1))
+        waiter = PendingRead(lambda: woken.append(1))
         assert not one.dispatcher.ask(tail, waiter, 0)
         one.append(tail)
         assert woken == [1]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.errors import StoreUnreachable, TopicNotFound
-from eddyline.delivery.fetch.heads import Heads
+from eddyline.delivery.fetch.heads import HeadCache
 from tests.support.manual_clock import settle
 from tests.support.sim.cut_link import CutLink
 from tests.support.store.simulated import append, log_topic, rows, sim_store
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from eddyline.core.model.topic import TopicInfo
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 
 class Asked(CutLink):
     """A store whose answers about topics wait while the door is shut."""
 
-    def __init__(self, link: LocalLink) -> None:
+    def __init__(self, link: Shard) -> None:
         super().__init__(link)
         self.door = asyncio.Event()
         self.questions = 0
@@ -36,15 +36,15 @@ class Asked(CutLink):
 
 
 @pytest.fixture(name="store")
-async def _store() -> AsyncIterator[LocalLink]:
+async def _store() -> AsyncIterator[Shard]:
     async with sim_store() as link:
         await log_topic(link)
         yield link
 
 
-async def test_who_comes_while_a_question_is_out_shares_the_next_one(store: LocalLink) -> None:
+async def test_who_comes_while_a_question_is_out_shares_the_next_one(store: Shard) -> None:
     link = Asked(store)
-    heads = Heads(link)
+    heads = HeadCache(link)
     async with asyncio.TaskGroup() as tasks:
         first = tasks.create_task(heads.ask("log"))
         await settle()
@@ -61,9 +61,9 @@ async def test_who_comes_while_a_question_is_out_shares_the_next_one(store: Loca
     ] == [0] + [1] * 100
 
 
-async def test_one_who_goes_away_leaves_the_others_their_answer(store: LocalLink) -> None:
+async def test_one_who_goes_away_leaves_the_others_their_answer(store: Shard) -> None:
     link = Asked(store)
-    heads = Heads(link)
+    heads = HeadCache(link)
     async with asyncio.TaskGroup() as tasks:
         first = tasks.create_task(heads.ask("log"))
         await settle()
@@ -81,10 +81,10 @@ async def test_one_who_goes_away_leaves_the_others_their_answer(store: LocalLink
     assert not heads._next
 
 
-async def test_a_missing_topic_and_a_store_that_is_away_are_told_to_each(store: LocalLink) -> None:
+async def test_a_missing_topic_and_a_store_that_is_away_are_told_to_each(store: Shard) -> None:
     link = Asked(store)
     link.door.set()
-    heads = Heads(link)
+    heads = HeadCache(link)
     assert isinstance(await heads.ask("none"), TopicNotFound)
     link.cut()
 

@@ -12,7 +12,7 @@ from eddyline.delivery.fetch.scan_slots import (
     ScanSlot,
     ScanSlots,
 )
-from eddyline.delivery.schedule.timer_wheel import TICK_S, Wheel
+from eddyline.delivery.schedule.timer_wheel import TICK_S, TimerWheel
 from tests.support.manual_clock import ManualClock
 
 
@@ -21,7 +21,7 @@ class Slots:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.slots = ScanSlots(clock=self.clock, wheel=Wheel(self.clock))
+        self.slots = ScanSlots(clock=self.clock, wheel=TimerWheel(self.clock))
         self.granted: list[int] = []
         self.taken_back: list[int] = []
         self.asked: list[ScanSlot] = []

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddyline.delivery.schedule.governor import SAMPLE_S, WINDOW_S_MAX, Governor, LadderStep, Part, Ruling, window_s
+from eddyline.delivery.schedule.governor import (
+    SAMPLE_S,
+    WINDOW_S_MAX,
+    Governor,
+    LadderStep,
+    Part,
+    PressureReading,
+    window_s,
+)
 
 figures = st.tuples(st.integers(0, 2_000), st.floats(0, 1), st.integers(0, 1 << 40))
 
@@ -15,7 +23,7 @@ def governor(workers: int = 16, send_bytes_max: int = 1_000) -> Governor:
     return Governor(workers=workers, send_bytes_max=send_bytes_max)
 
 
-def pressed(one: Governor, samples: list[float]) -> list[Ruling]:
+def pressed(one: Governor, samples: list[float]) -> list[PressureReading]:
     """Rulings of samples that are pressures by send bytes."""
     return [
         one.sample(number * SAMPLE_S, ready=0, latency_s=0.0, queued_bytes=round(pressure * 1_000))

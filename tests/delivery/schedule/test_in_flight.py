@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from eddyline.delivery.schedule.in_flight import LATE_S, OVERTAKEN, STILL_S, WORKERS, UnderWay, Waiter
+from eddyline.delivery.schedule.in_flight import LATE_S, OVERTAKEN, STILL_S, WORKERS, InFlight, PendingRead
 
 
-def waiters(count: int) -> list[Waiter]:
-    return [Waiter(lambda: None) for _ in range(count)]
+def waiters(count: int) -> list[PendingRead]:
+    return [PendingRead(lambda: None) for _ in range(count)]
 
 
-def overtake(under_way: UnderWay, now_s: float, times: int = OVERTAKEN) -> None:
+def overtake(under_way: InFlight, now_s: float, times: int = OVERTAKEN) -> None:
     """So many begin and are done."""
     for waiter in waiters(times):
         under_way.begin(waiter, now_s)
@@ -19,7 +19,7 @@ def overtake(under_way: UnderWay, now_s: float, times: int = OVERTAKEN) -> None:
 
 
 def test_there_is_room_until_as_many_are_under_way_as_may_be() -> None:
-    under_way = UnderWay()
+    under_way = InFlight()
     some = waiters(WORKERS)
     for waiter in some:
         assert under_way.room_in_s(1.0) == 0.0
@@ -30,7 +30,7 @@ def test_there_is_room_until_as_many_are_under_way_as_may_be() -> None:
 
 
 def test_one_that_many_overtook_counts_no_more_until_a_turn_of_it_is_not_overtaken() -> None:
-    under_way = UnderWay()
+    under_way = InFlight()
     (slow,) = waiters(1)
     under_way.begin(slow, 0.0)
     overtake(under_way, 0.0)
@@ -49,7 +49,7 @@ def test_one_that_many_overtook_counts_no_more_until_a_turn_of_it_is_not_overtak
 
 def test_a_busy_process_is_no_slow_reader() -> None:
     """Everything takes long, in order: nothing is overtaken, however late it is."""
-    under_way = UnderWay()
+    under_way = InFlight()
     many = waiters(200)
     for waiter in many:
         under_way.begin(waiter, 0.0)
@@ -59,7 +59,7 @@ def test_a_busy_process_is_no_slow_reader() -> None:
 
 
 def test_a_process_that_was_stopped_takes_its_readers_for_slow_for_one_turn_at_most() -> None:
-    under_way = UnderWay()
+    under_way = InFlight()
     some = waiters(WORKERS)
     for waiter in some:
         under_way.begin(waiter, 0.0)
@@ -70,7 +70,7 @@ def test_a_process_that_was_stopped_takes_its_readers_for_slow_for_one_turn_at_m
 
 
 def test_where_nothing_is_sent_those_under_way_are_slow() -> None:
-    under_way = UnderWay()
+    under_way = InFlight()
     some = waiters(WORKERS)
     for waiter in some:
         under_way.begin(waiter, 1.0)
@@ -81,7 +81,7 @@ def test_where_nothing_is_sent_those_under_way_are_slow() -> None:
 
 
 def test_no_turn_waits_longer_than_the_bound_for_what_moves() -> None:
-    under_way = UnderWay()
+    under_way = InFlight()
     oldest, *others = waiters(WORKERS + 20)
     under_way.begin(oldest, 0.0)
     for waiter in others:
@@ -96,7 +96,7 @@ def test_no_turn_waits_longer_than_the_bound_for_what_moves() -> None:
 
 
 def test_what_was_under_no_turn_ends_none() -> None:
-    under_way = UnderWay()
+    under_way = InFlight()
     (waiter,) = waiters(1)
     assert not under_way.end(waiter, 5.0)
     under_way.begin(waiter, 5.0)
@@ -106,7 +106,7 @@ def test_what_was_under_no_turn_ends_none() -> None:
 
 
 def test_a_turn_more_of_the_same_counts_once() -> None:
-    under_way = UnderWay()
+    under_way = InFlight()
     (waiter,) = waiters(1)
     under_way.begin(waiter, 0.0)
     under_way.begin(waiter, 1.0)
@@ -115,7 +115,7 @@ def test_a_turn_more_of_the_same_counts_once() -> None:
 
 
 def test_a_stream_that_stands_still_is_slow_with_all_of_its_topics() -> None:
-    under_way = UnderWay()
+    under_way = InFlight()
     topics = waiters(100)
     for waiter in topics:
         waiter.pace = topics[0].pace

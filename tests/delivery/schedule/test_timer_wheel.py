@@ -7,13 +7,13 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddyline.delivery.schedule.timer_wheel import IDLE_MIN, TICK_S, Wheel
+from eddyline.delivery.schedule.timer_wheel import IDLE_MIN, TICK_S, TimerWheel
 from tests.support.manual_clock import ManualClock
 
 
 def test_any_number_of_deadlines_arm_one_timer() -> None:
     clock = ManualClock()
-    wheel = Wheel(clock)
+    wheel = TimerWheel(clock)
     for number in range(1000):
         wheel.schedule(10 - number / 1000, lambda: None)
     assert clock.pending == 1
@@ -24,7 +24,7 @@ def test_any_number_of_deadlines_arm_one_timer() -> None:
 @given(delays=st.lists(st.floats(0, 100), max_size=20), step_s=st.floats(0.001, 7))
 def test_each_fires_once_within_a_tick_and_never_early(delays: list[float], step_s: float) -> None:
     clock = ManualClock()
-    wheel = Wheel(clock)
+    wheel = TimerWheel(clock)
     fired: list[float | None] = [None] * len(delays)
 
     def note(index: int) -> None:
@@ -43,7 +43,7 @@ def test_each_fires_once_within_a_tick_and_never_early(delays: list[float], step
 
 def test_cancelled_deadline_does_not_fire() -> None:
     clock = ManualClock()
-    wheel = Wheel(clock)
+    wheel = TimerWheel(clock)
     fired: list[str] = []
     wheel.schedule(1, lambda: fired.append("kept"))
     wheel.schedule(1, lambda: fired.append("cancelled")).cancel()
@@ -53,7 +53,7 @@ def test_cancelled_deadline_does_not_fire() -> None:
 
 def test_deadline_that_schedules_itself_for_now_waits_for_the_next_tick() -> None:
     clock = ManualClock()
-    wheel = Wheel(clock)
+    wheel = TimerWheel(clock)
     fired: list[float] = []
 
     def again() -> None:
@@ -67,7 +67,7 @@ def test_deadline_that_schedules_itself_for_now_waits_for_the_next_tick() -> Non
 
 def test_deadlines_that_were_taken_back_are_not_kept_until_they_were_due() -> None:
     clock = ManualClock()
-    wheel = Wheel(clock)
+    wheel = TimerWheel(clock)
     fired: list[str] = []
     for number in range(10_000):
         wheel.schedule(1_800.0 + number, lambda: fired.append("gone")).cancel()

@@ -14,7 +14,7 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.gap import encode_gap
 from eddyline.core.records.record import Gap, GapReason, Op, Record
 from eddyline.delivery.resume_token import Cursor
-from eddyline.delivery.watch.request import WantedTopic, WatchRequest
+from eddyline.delivery.watch.request import TopicRequest, WatchRequest
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import log_pb2
 from eddyline.v1 import types_pb2 as types
@@ -91,7 +91,7 @@ async def test_stream_that_breaks_in_its_healing_is_healed_anew_by_cursor_and_by
     async with cluster.watch(healed(at("kv", cursor.seq, cursor.epoch))) as watch:
         await watch.kind("gap")
         await watch.kind("snapshot_begin")
-    request = WatchRequest((WantedTopic("kv", Cursor("kv", epoch, 2), heals=True),), heartbeat_s=0.1)
+    request = WatchRequest((TopicRequest("kv", Cursor("kv", epoch, 2), heals=True),), heartbeat_s=0.1)
     async with cluster.role.watches.open(request) as subscriber, asyncio.timeout(HANG_S):
         frames = subscriber.frames()
         assert pb.WatchTopicsResponse.FromString(await anext(frames)).HasField("gap")
@@ -156,7 +156,7 @@ async def test_topic_made_anew_without_fold_in_mid_stream_is_told(cluster: Serve
 
 async def test_many_expired_cursors_are_each_told_once_and_never_again(cluster: ServedDelivery) -> None:
     epoch = await capped(cluster)
-    request = WatchRequest((WantedTopic("kv", Cursor("kv", epoch, 1)),))
+    request = WatchRequest((TopicRequest("kv", Cursor("kv", epoch, 1)),))
     async with AsyncExitStack() as stack, asyncio.timeout(HANG_S):
         streams = [await stack.enter_async_context(_opened(cluster, request)) for _ in range(600)]
         for frames in streams:

@@ -22,7 +22,7 @@ from tests.support.store.simulated import append, kv_topic, log_topic, puts
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 KEYS = 40
 
@@ -144,7 +144,7 @@ async def pass_time(cluster: ServedDelivery) -> None:
         await asyncio.sleep(0)
 
 
-async def write(store: LocalLink, random: Random, oracle: dict[bytes, bytes], count: int) -> None:
+async def write(store: Shard, random: Random, oracle: dict[bytes, bytes], count: int) -> None:
     """Put and delete keys at random, with pauses of random length."""
     for number in range(count):
         pairs: list[tuple[str, str | None]] = []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from eddyline.delivery.fetch.scan_slots import SNAPSHOT_IDLE_S, SNAPSHOT_IDLE_S_ALONE, SNAPSHOTS_AT_ONCE
-from eddyline.delivery.watch.watches import Point, WantedTopic, WatchRequest
+from eddyline.delivery.watch.watches import Point, TopicRequest, WatchRequest
 from eddyline.v1 import delivery_pb2 as pb
 from tests.support.delivery.role import ServedDelivery, served_delivery, snapshot
 from tests.support.manual_clock import settle
@@ -63,7 +63,7 @@ class Reader:
 
 @asynccontextmanager
 async def reader(cluster: ServedDelivery) -> AsyncIterator[Reader]:
-    request = WatchRequest((WantedTopic("kv", Point.SNAPSHOT),), heartbeat_s=600.0)
+    request = WatchRequest((TopicRequest("kv", Point.SNAPSHOT),), heartbeat_s=600.0)
     async with cluster.role.watches.open(request) as subscriber, aclosing(subscriber.frames()) as frames:
         yield Reader(frames)
 

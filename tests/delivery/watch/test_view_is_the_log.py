@@ -132,7 +132,7 @@ class Subscriber:
         self._within = kind == "snapshot"
         self._cursor: types.Cursor | None = None
         self._token = b""
-        self._told_seq = 0
+        self._reported_seq = 0
         """Where the token is; the cursor beside it may lie below where a filter hid all up to there."""
         self._at_token: tuple[list[Entry], types.Cursor | None, bool] = ([], None, False)
         self.streams = 0
@@ -153,7 +153,7 @@ class Subscriber:
         return judge
 
     def _has(self, seq: int) -> bool:
-        return not self._within and self._cursor is not None and max(self._cursor.seq, self._told_seq) >= seq
+        return not self._within and self._cursor is not None and max(self._cursor.seq, self._reported_seq) >= seq
 
     async def _stream(self, frames: int) -> None:
         world, entries = self._world, self.view.entries
@@ -171,7 +171,7 @@ class Subscriber:
             entries.clear()
             entries.append(self._started)
         if not token:
-            self._told_seq = 0
+            self._reported_seq = 0
         entries.append(Opened())
         tokens = ResumeTokens([request_from_pb(pb.WatchTopicsRequest(topics=[wanted])).topics[0].watched()])
         async with world.cluster.watch(
@@ -182,7 +182,7 @@ class Subscriber:
                 if frame.resume_token:
                     places = tokens.decode(frame.resume_token)
                     entries += places.values()
-                    self._told_seq = places["kv"].cursor.seq
+                    self._reported_seq = places["kv"].cursor.seq
                 if frame.topic:
                     self._take(frame)
                 if frame.resume_token:

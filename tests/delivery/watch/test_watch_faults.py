@@ -10,7 +10,7 @@ import pytest
 
 from eddyline.core.transport.status import unwrap
 from eddyline.delivery.resume_token import Cursor, Resume, ResumeState
-from eddyline.delivery.watch.watches import Point, WantedTopic, WatchRequest
+from eddyline.delivery.watch.watches import Point, TopicRequest, WatchRequest
 from eddyline.v1 import cluster_pb2, types_pb2
 from eddyline.v1 import delivery_pb2 as pb
 from tests.support.delivery.role import ServedDelivery, at, earliest, served_delivery, snapshot, tail
@@ -83,7 +83,7 @@ async def test_token_does_not_get_old_on_a_busy_stream(cluster: ServedDelivery) 
 async def test_reader_slower_than_its_heartbeats_gets_on(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     await append(cluster.store, "log", rows("a"))
-    request = WatchRequest((WantedTopic("log", Point.EARLIEST),), heartbeat_s=0.1)
+    request = WatchRequest((TopicRequest("log", Point.EARLIEST),), heartbeat_s=0.1)
     async with cluster.role.watches.open(request) as subscriber, asyncio.timeout(HANG_S):
         frames = subscriber.frames()
         kinds: list[str | None] = []
@@ -97,7 +97,7 @@ async def test_reader_slower_than_its_heartbeats_gets_on(cluster: ServedDelivery
 
 async def test_heartbeat_that_was_long_in_sending_does_not_swallow_the_next(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
-    request = WatchRequest((WantedTopic("log", Point.TAIL),), heartbeat_s=1.0)
+    request = WatchRequest((TopicRequest("log", Point.TAIL),), heartbeat_s=1.0)
     async with cluster.role.watches.open(request) as subscriber, asyncio.timeout(HANG_S):
         frames = subscriber.frames()
         assert pb.WatchTopicsResponse.FromString(await anext(frames)).HasField("caught_up")
@@ -328,7 +328,7 @@ async def test_token_before_the_gap_of_a_recreated_topic_is_not_behind_the_curso
     await append(cluster.store, "log", rows("1", "2", "3", "4"))
     await cluster.store.delete_topic("log")
     new = await log_topic(cluster.store)
-    request = WatchRequest((WantedTopic("log", Cursor("log", old, 4)),), heartbeat_s=1.0)
+    request = WatchRequest((TopicRequest("log", Cursor("log", old, 4)),), heartbeat_s=1.0)
     async with cluster.role.watches.open(request) as subscriber, asyncio.timeout(HANG_S):
         (topic,) = subscriber.topics
         assert topic.resume == Resume(Cursor("log", old, 4), ResumeState.LOG)

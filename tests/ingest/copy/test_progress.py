@@ -73,8 +73,8 @@ def test_time_in_a_state_starts_when_it_is_entered_and_not_when_it_is_repeated()
 
 def test_lag_is_what_lies_between_and_reasons_are_cut() -> None:
     progress = Progress(ManualClock())
-    progress.saw(10)
-    progress.saw(8)
+    progress.set_head(10)
+    progress.set_head(8)
     progress.position_revision = 7
     progress.enter("RECOVERING", "x" * 2_000)
     report = progress.report()
@@ -84,9 +84,9 @@ def test_lag_is_what_lies_between_and_reasons_are_cut() -> None:
 
 def test_position_that_passes_what_was_reported_is_reported_again_where_more_is_known() -> None:
     progress = Progress(ManualClock())
-    progress.saw(10)
+    progress.set_head(10)
     progress.report()
-    progress.saw(20)
+    progress.set_head(20)
     progress.position_revision = 9
     assert not progress.changed.is_set()
     progress.position_revision = 10  # by the report alone it would be level
@@ -101,7 +101,7 @@ def test_rate_and_time_left_are_those_of_the_last_ten_seconds() -> None:
     clock = ManualClock()
     progress = Progress(clock, "s")
     progress.enter("SNAPSHOT")
-    progress.saw(10_000)
+    progress.set_head(10_000)
     assert (progress.revisions_per_s, progress.remaining_s) == (0, None)
     for _ in range(20):  # 100 a second, twice as fast as before in the last ten seconds
         clock.advance(1)

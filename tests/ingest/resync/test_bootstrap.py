@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from tests.support.ingest.buckets import Kit
 
 
-async def while_ingesting(link: LocalLink, at: Kit, work: Callable[[], Awaitable[None]]) -> None:
+async def while_ingesting(link: Shard, at: Kit, work: Callable[[], Awaitable[None]]) -> None:
     """Copy for as long as the work takes."""
     role = IngestRole(
         link,
@@ -49,7 +49,7 @@ async def while_ingesting(link: LocalLink, at: Kit, work: Callable[[], Awaitable
             running.cancel()
 
 
-async def values(link: LocalLink) -> dict[bytes | None, bytes | None]:
+async def values(link: Shard) -> dict[bytes | None, bytes | None]:
     return {row.key: row.data for row in await fold_of(link)}
 
 
@@ -95,7 +95,7 @@ async def test_source_of_a_new_store_goes_on_from_the_artifact(at: Kit, tmp_path
         assert not any(isinstance(item, Gap) for item in items[1:]), "nothing was copied again, and nothing is lost"
 
 
-async def bucket_level(link: LocalLink, at: Kit) -> None:
+async def bucket_level(link: Shard, at: Kit) -> None:
     """The fold has every live key of the bucket at its last revision."""
     state = (await at.js.stream_info(f"KV_{at.bucket}")).state
     found = [row.version for row in await fold_of(link)]

@@ -18,7 +18,7 @@ from eddyline.ingest.nats.jetstream import JetStream
 from eddyline.ingest.nats.login import nats_access
 from eddyline.ingest.nats.stream import Stream
 from eddyline.ingest.resync.resync import resync
-from eddyline.ingest.resync.stream_audit import DOUBT_LOOKS, RETRY_S, SHARE, Audit, Pace, Sign, read_sign
+from eddyline.ingest.resync.stream_audit import DOUBT_LOOKS, RETRY_S, SHARE, Audit, AuditFinding, Pace, read_sign
 from tests.ingest.resync.test_resume import configure, copied, gap_ranges
 from tests.support.manual_clock import ManualClock
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from eddyline.core.store_link.protocol import StoreLink
     from eddyline.ingest.copy.forward import Forward
     from eddyline.ingest.copy.position import Position
-    from eddyline.ingest.resync.resync import Resynced
+    from eddyline.ingest.resync.resync import ResyncResult
     from tests.support.ingest.buckets import Kit
 
 LOOK_S: Final = 0.2
@@ -99,7 +99,7 @@ class Looks:
             position: Position | None,
             forward: Forward,
             resync_serial: int,
-        ) -> Resynced:
+        ) -> ResyncResult:
             self.resynced += 1
             return await bring_in_step(
                 jetstream=jetstream,
@@ -134,41 +134,41 @@ async def healed(at: Kit, expected: dict[str, bytes | None]) -> None:
 @pytest.mark.parametrize(
     ("after", "sign"),
     [
-        (replace(BEFORE, server_ns=200), Sign.STILL),
-        (replace(BEFORE, last_revision=12, message_count=12, subject_count=7), Sign.STILL),
-        (replace(BEFORE, last_revision=12), Sign.DOUBT),
-        (replace(BEFORE, last_revision=12, message_count=11, subject_count=6), Sign.DOUBT),
-        (replace(BEFORE, last_revision=20, message_count=20, subject_count=4), Sign.LOSS),
-        (replace(BEFORE, message_count=9), Sign.LOSS),
-        (replace(BEFORE, last_revision=30, message_count=0, subject_count=0), Sign.LOSS),
-        (replace(BEFORE, first_revision=11, message_count=0, subject_count=0), Sign.LOSS),
+        (replace(BEFORE, server_ns=200), AuditFinding.STILL),
+        (replace(BEFORE, last_revision=12, message_count=12, subject_count=7), AuditFinding.STILL),
+        (replace(BEFORE, last_revision=12), AuditFinding.DOUBT),
+        (replace(BEFORE, last_revision=12, message_count=11, subject_count=6), AuditFinding.DOUBT),
+        (replace(BEFORE, last_revision=20, message_count=20, subject_count=4), AuditFinding.LOSS),
+        (replace(BEFORE, message_count=9), AuditFinding.LOSS),
+        (replace(BEFORE, last_revision=30, message_count=0, subject_count=0), AuditFinding.LOSS),
+        (replace(BEFORE, first_revision=11, message_count=0, subject_count=0), AuditFinding.LOSS),
     ],
 )
-def test_look_is_grave_where_newer_revisions_do_not_explain_it(after: Stream, sign: Sign) -> None:
+def test_look_is_grave_where_newer_revisions_do_not_explain_it(after: Stream, sign: AuditFinding) -> None:
     assert read_sign(BEFORE, after) is sign
 
 
 def test_passed_age_is_grave_unless_the_server_marks_it() -> None:
     before = replace(BEFORE, max_age_ns=90)
     after = replace(before, server_ns=100, last_revision=12)
-    assert read_sign(before, after) is Sign.LOSS
-    assert read_sign(before, replace(after, server_ns=99)) is Sign.DOUBT
+    assert read_sign(before, after) is AuditFinding.LOSS
+    assert read_sign(before, replace(after, server_ns=99)) is AuditFinding.DOUBT
     marked = replace(before, expiry_markers=True)
-    assert read_sign(marked, replace(marked, last_revision=12)) is Sign.DOUBT
+    assert read_sign(marked, replace(marked, last_revision=12)) is AuditFinding.DOUBT
 
 
 def test_messages_that_came_and_left_since_the_last_look_are_grave() -> None:
     empty = replace(BEFORE, first_ns=0, last_revision=0, message_count=0, subject_count=0)
-    assert read_sign(empty, replace(empty, last_revision=20)) is Sign.LOSS
+    assert read_sign(empty, replace(empty, last_revision=20)) is AuditFinding.LOSS
     lively = replace(empty, max_age_ns=90)
     after = replace(lively, last_revision=20, message_count=1, subject_count=1)
-    assert read_sign(lively, replace(after, server_ns=190)) is Sign.LOSS
-    assert read_sign(lively, replace(after, server_ns=189)) is Sign.DOUBT
+    assert read_sign(lively, replace(after, server_ns=190)) is AuditFinding.LOSS
+    assert read_sign(lively, replace(after, server_ns=189)) is AuditFinding.DOUBT
 
 
 def test_eviction_by_a_limit_is_grave() -> None:
     before = replace(BEFORE, discard_new=False, limited=True)
-    assert read_sign(before, replace(before, last_revision=12, first_revision=3)) is Sign.LOSS
+    assert read_sign(before, replace(before, last_revision=12, first_revision=3)) is AuditFinding.LOSS
 
 
 async def test_no_look_before_its_time_and_few_while_nats_is_away(at: Kit) -> None:

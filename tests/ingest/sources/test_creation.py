@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.model.source import SourceInfo
     from eddyline.core.store_link.protocol import StoreLink
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 CERTS = SourceDefinition("certs", "certs", "CERTS")
 
@@ -71,7 +71,7 @@ async def test_of_creates_at_once_all_but_one_are_refused_and_leave_no_topic() -
 class Interrupted:
     """A way to the store on which something else happens right before a source is put."""
 
-    def __init__(self, link: LocalLink, before: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, link: Shard, before: Callable[[], Awaitable[object]]) -> None:
         self._link = link
         self._before: Callable[[], Awaitable[object]] | None = before
 
@@ -85,7 +85,7 @@ class Interrupted:
         return await self._link.put_source(definition)
 
 
-def interrupted(link: LocalLink, before: Callable[[], Awaitable[object]]) -> StoreLink:
+def interrupted(link: Shard, before: Callable[[], Awaitable[object]]) -> StoreLink:
     return cast("StoreLink", Interrupted(link, before))
 
 

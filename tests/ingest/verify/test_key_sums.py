@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddyline.ingest.verify.key_sums import GROUPS, PREFIX_BYTES_MAX, PREFIXES_MAX, Prefixes, Tally, group_of
+from eddyline.ingest.verify.key_sums import GROUPS, PREFIX_BYTES_MAX, PREFIXES_MAX, KeySums, Prefixes, group_of
 
 SIDES = st.dictionaries(st.binary(max_size=3), st.binary(max_size=2), max_size=30)
 
 
-def tally_of(bucket: dict[bytes, bytes], fold: dict[bytes, bytes]) -> Tally:
-    tally = Tally()
+def tally_of(bucket: dict[bytes, bytes], fold: dict[bytes, bytes]) -> KeySums:
+    tally = KeySums()
     for key, value in bucket.items():
         tally.bucket.add(key, value)
     for key, value in reversed(fold.items()):

@@ -17,7 +17,7 @@ import pytest
 
 from eddyline.delivery.config import DeliverySettings
 from eddyline.delivery.role import DeliveryRole
-from eddyline.delivery.watch.watches import Point, WantedTopic, WatchRequest
+from eddyline.delivery.watch.watches import Point, TopicRequest, WatchRequest
 from tests.support.manual_clock import ManualClock
 from tests.support.store.simulated import append, kv_topic, log_topic, puts, rows, sim_store
 
@@ -62,7 +62,7 @@ async def _cycles(count: int, role: DeliveryRole, clock: ManualClock, random: Ra
     for number in range(count):
         point = random.choice((Point.SNAPSHOT, Point.EARLIEST, Point.TAIL))
         prefixes = random.choice(((), (b"k1",), (b"k2", b"k3")))
-        wanted = (WantedTopic("kv", point, prefixes), WantedTopic("log", Point.EARLIEST))
+        wanted = (TopicRequest("kv", point, prefixes), TopicRequest("log", Point.EARLIEST))
         async with (
             role.watches.open(WatchRequest(wanted, columns=random.random() < 0.5)) as subscriber,
             aclosing(subscriber.frames()) as frames,

@@ -14,7 +14,7 @@ from eddyline.core.errors import EddylineError, EpochMismatch, InvalidArgument, 
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Record
 from eddyline.spark.writer.partition import IN_FLIGHT_MAX
-from eddyline.spark.writer.replay import ContentRows
+from eddyline.spark.writer.replay import ReplayableRows
 from eddyline.v1 import log_pb2, types_pb2
 from eddyline.v1.log_pb2_grpc import LogServiceStub
 from tests.support.spark.target_store import KillableStore, TopicAt
@@ -67,7 +67,7 @@ def write(
     piece: int = PIECE,
 ) -> Written:
     with closing(
-        ContentRows(batches, run=run, records_max=piece, bytes_max=1 << 20, on_different=on_different)
+        ReplayableRows(batches, run=run, records_max=piece, bytes_max=1 << 20, on_different=on_different)
     ) as rows:
         return topic.write(rows, run=run, writer=writer, epoch=epoch)
 
@@ -218,7 +218,7 @@ async def test_a_store_that_is_killed_in_between_has_each_row_once(killable_stor
 async def test_a_store_that_stays_away_ends_the_write_in_its_time() -> None:
     topic = TopicAt("127.0.0.1:9", "t")
     with closing(
-        ContentRows(batches_of(data_of(5)), records_max=PIECE, bytes_max=1 << 20, on_different="fail")
+        ReplayableRows(batches_of(data_of(5)), records_max=PIECE, bytes_max=1 << 20, on_different="fail")
     ) as rows:
         with pytest.raises(EddylineError) as raised:
             await asyncio.to_thread(topic.write, rows, patience_s=0.5)

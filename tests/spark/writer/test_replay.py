@@ -13,7 +13,7 @@ from eddyline.core.errors import InvalidArgument
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Record
 from eddyline.spark.writer.position import Position, RowDigest
-from eddyline.spark.writer.replay import ContentRows
+from eddyline.spark.writer.replay import ReplayableRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,9 +36,11 @@ def rows_of(
     records_max: int = 5,
     bytes_max: int = 1000,
     on_different: OnDifferentRows = "append",
-) -> Iterator[ContentRows]:
+) -> Iterator[ReplayableRows]:
     batches = (Batch.from_rows(records[start : start + step]) for start in range(0, len(records), step))
-    with closing(ContentRows(batches, records_max=records_max, bytes_max=bytes_max, on_different=on_different)) as rows:
+    with closing(
+        ReplayableRows(batches, records_max=records_max, bytes_max=bytes_max, on_different=on_different)
+    ) as rows:
         yield rows
 
 
@@ -47,7 +49,7 @@ def pieces_of(records: Sequence[Record], *, step: int = 3, records_max: int = 5,
         return all_of(rows)
 
 
-def all_of(rows: ContentRows) -> list[Piece]:
+def all_of(rows: ReplayableRows) -> list[Piece]:
     return list(iter(rows.next_piece, None))
 
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 
-async def _work(link: LocalLink) -> None:
+async def _work(link: Shard) -> None:
     """What a store does with an imported fold later: appends, deletes, seals, a new base, an erasure."""
     await append(link, "copy", puts(("b", "2"), ("c", "3")))
     topic = link._table.get("copy")

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.model.artifact import Artifact
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 pytestmark = pytest.mark.crash
 
 OPERATIONS = ("open", "mkdir", "rename", "fsync", "fsync_dir", "pwritev", "pread", "listdir", "lock")
 
 
-async def _fill(link: LocalLink) -> None:
+async def _fill(link: Shard) -> None:
     await kv_topic(link)
     await append(link, "kv", puts(("a", "1"), ("b", "2")))
 
@@ -77,7 +77,7 @@ async def test_export_that_the_disk_failed_leaves_the_one_before(tmp_path: Path,
         assert await fold_of(link, "copy") == await fold_of(link)
 
 
-async def _listed(link: LocalLink, faulty: FaultyFs) -> list[Artifact]:
+async def _listed(link: Shard, faulty: FaultyFs) -> list[Artifact]:
     faulty.faults = []
     return await link.list_artifacts("kv")
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.records.record import Record
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 
-async def _seal(link: LocalLink) -> None:
+async def _seal(link: Shard) -> None:
     topic = link._table.get("kv")
     await link._parts.checkpointer._sealer.seal(topic, topic.head_seq)
 

@@ -34,24 +34,24 @@ from tests.support.store.simulated import append, kv_topic, log_topic, puts
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eddyline.store.artifacts.store import Shelf
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.artifacts.store import ArtifactStore
+    from eddyline.store.shard.shard import Shard
 
 
 @pytest.fixture(params=["local", "remote"])
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
+def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     if request.param == "local":
         return LocalShelf(RealFs(), tmp_path / "artifacts", holder="the test")
     return RemoteShelf(MemoryStore(), tmp_path / "draft")
 
 
-async def _fill(link: LocalLink) -> None:
+async def _fill(link: Shard) -> None:
     await kv_topic(link)
     await append(link, "kv", puts(("a", "1"), ("b", "1"), ("gone", "1")))
     await append(link, "kv", puts(("b", "2"), ("gone", None), ("c", "")))
 
 
-async def test_imported_fold_is_the_exported_one_also_after_restarts(shelf: Shelf, tmp_path: Path) -> None:
+async def test_imported_fold_is_the_exported_one_also_after_restarts(shelf: ArtifactStore, tmp_path: Path) -> None:
     async with real_store(tmp_path / "one", workers=threaded, shelf=shelf) as link:
         await _fill(link)
         before = await fold_of(link)
@@ -73,7 +73,7 @@ async def test_imported_fold_is_the_exported_one_also_after_restarts(shelf: Shel
             assert (verdict.differing_count, verdict.base_seq) == (0, 6)
 
 
-async def _goes_on(link: LocalLink) -> None:
+async def _goes_on(link: Shard) -> None:
     """The log begins behind the artifact's seq, and what is before it is told as a gap."""
     result = await append(link, "kv", puts(("d", "1"), ("b", None)))
     assert result.first_seq == 7
@@ -90,7 +90,7 @@ async def _goes_on(link: LocalLink) -> None:
     assert verdict.differing_count == 0
 
 
-async def test_empty_fold_of_a_topic_that_had_records(shelf: Shelf, tmp_path: Path) -> None:
+async def test_empty_fold_of_a_topic_that_had_records(shelf: ArtifactStore, tmp_path: Path) -> None:
     async with real_store(tmp_path / "one", workers=threaded, shelf=shelf) as link:
         await kv_topic(link)
         await append(link, "kv", puts(("a", "1"), ("a", None)))
@@ -103,7 +103,7 @@ async def test_empty_fold_of_a_topic_that_had_records(shelf: Shelf, tmp_path: Pa
         assert [row.key for row in await fold_of(link, "other")] == [b"b"]
 
 
-async def test_source_goes_on_from_the_artifacts_position(shelf: Shelf, tmp_path: Path) -> None:
+async def test_source_goes_on_from_the_artifacts_position(shelf: ArtifactStore, tmp_path: Path) -> None:
     async with real_store(tmp_path / "one", workers=threaded, shelf=shelf) as link:
         await kv_topic(link)
         await link.put_source(SourceDefinition("nats", "kv", "prices"))
@@ -129,7 +129,7 @@ async def test_source_goes_on_from_the_artifacts_position(shelf: Shelf, tmp_path
         assert [row.data for row in await fold_of(link)] == [b"2"]
 
 
-async def test_what_cannot_be_exported_or_imported_is_refused(shelf: Shelf, tmp_path: Path) -> None:
+async def test_what_cannot_be_exported_or_imported_is_refused(shelf: ArtifactStore, tmp_path: Path) -> None:
     async with real_store(tmp_path / "one", workers=threaded, shelf=shelf) as link:
         await log_topic(link)
         await kv_topic(link)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.store.artifacts.manifest import Pointer
-    from eddyline.store.artifacts.store import Shelf
+    from eddyline.store.artifacts.store import ArtifactStore
 
 DATA = b"not a table, which no shelf looks at"
 FAR = START_MS * 2
@@ -37,7 +37,7 @@ FAR = START_MS * 2
 
 
 @pytest.fixture(params=["local", "remote"])
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
+def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     if request.param == "local":
         return LocalShelf(RealFs(), tmp_path / "artifacts", holder="the test")
     return RemoteShelf(MemoryStore(), tmp_path / "draft")
@@ -48,7 +48,7 @@ def manifest_of(seq: int, *, epoch: int = 1, store_id: str = "one", topic: str =
     return Manifest(topic, epoch, seq, 1, START_MS, START_MS, store_id, files)
 
 
-def publish(shelf: Shelf, manifest: Manifest) -> Pointer:
+def publish(shelf: ArtifactStore, manifest: Manifest) -> Pointer:
     with shelf.draft(manifest.topic) as draft:
         (draft / "data" / "000000.sst").write_bytes(DATA)
         return shelf.publish(manifest.topic, draft, manifest, encode_manifest(manifest), Job(ManualClock()))
@@ -58,7 +58,7 @@ def name_of(manifest: Manifest) -> str:
     return artifact_name(manifest, encode_manifest(manifest))
 
 
-def test_published_artifact_is_there_as_it_was(shelf: Shelf) -> None:
+def test_published_artifact_is_there_as_it_was(shelf: ArtifactStore) -> None:
     assert shelf.pointer("kv") is None
     assert shelf.names("kv") == []
     manifest = manifest_of(5)
@@ -73,12 +73,12 @@ def test_published_artifact_is_there_as_it_was(shelf: Shelf) -> None:
         list(shelf.chunks("kv", name, "data/000001.sst"))
 
 
-def test_published_twice_is_there_once(shelf: Shelf) -> None:
+def test_published_twice_is_there_once(shelf: ArtifactStore) -> None:
     assert publish(shelf, manifest_of(5)) == publish(shelf, manifest_of(5))
     assert len(shelf.names("kv")) == 1
 
 
-def test_older_artifact_is_kept_and_never_pointed_to(shelf: Shelf) -> None:
+def test_older_artifact_is_kept_and_never_pointed_to(shelf: ArtifactStore) -> None:
     newer = publish(shelf, manifest_of(9))
     assert publish(shelf, manifest_of(5)) == newer
     assert publish(shelf, manifest_of(8, store_id="two", epoch=99)) == newer
@@ -89,7 +89,7 @@ def test_older_artifact_is_kept_and_never_pointed_to(shelf: Shelf) -> None:
     assert shelf.pointer("kv") == made_anew
 
 
-def test_draft_that_was_given_up_leaves_nothing(shelf: Shelf, tmp_path: Path) -> None:
+def test_draft_that_was_given_up_leaves_nothing(shelf: ArtifactStore, tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), shelf.draft("kv") as draft:
         (draft / "data" / "000000.sst").write_bytes(DATA)
         raise ZeroDivisionError
@@ -97,7 +97,7 @@ def test_draft_that_was_given_up_leaves_nothing(shelf: Shelf, tmp_path: Path) ->
     assert not list(tmp_path.rglob("*.sst"))
 
 
-def test_prune_keeps_the_newest_and_what_is_pointed_to_and_what_is_young(shelf: Shelf) -> None:
+def test_prune_keeps_the_newest_and_what_is_pointed_to_and_what_is_young(shelf: ArtifactStore) -> None:
     for seq in (1, 2, 3, 4):
         publish(shelf, manifest_of(seq))
     names = {seq: name_of(manifest_of(seq)) for seq in range(1, 5)}
@@ -164,7 +164,7 @@ def test_object_store_without_conditional_puts_is_refused_before_anything_is_the
     assert shelf.pointer("kv") is None
 
 
-def test_pointer_that_is_damaged_is_replaced_by_what_is_whole(shelf: Shelf, tmp_path: Path) -> None:
+def test_pointer_that_is_damaged_is_replaced_by_what_is_whole(shelf: ArtifactStore, tmp_path: Path) -> None:
     publish(shelf, manifest_of(9))
     if isinstance(shelf, RemoteShelf):
         obstore.put(shelf._store, f"{topic_key('kv')}/latest", b"junk")

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 
 def shelf_in(tmp_path: Path) -> LocalShelf:
     return LocalShelf(RealFs(), tmp_path / "artifacts", holder="the test")
 
 
-async def _make(link: LocalLink, tmp_path: Path) -> Path:
+async def _make(link: Shard, tmp_path: Path) -> Path:
     await kv_topic(link)
     for number in range(40):
         await append(link, "kv", puts((f"k{number}", f"v{number}" * 10)))
@@ -35,7 +35,7 @@ async def _make(link: LocalLink, tmp_path: Path) -> Path:
     return directory / name
 
 
-async def _refused(link: LocalLink, tmp_path: Path, number: int) -> None:
+async def _refused(link: Shard, tmp_path: Path, number: int) -> None:
     """Nothing landed, and the topic takes what is right."""
     topic = f"copy{number}"
     await kv_topic(link, topic)

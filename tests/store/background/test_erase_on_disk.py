@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.model.deletion import EraseProgress
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 HALF_DAY_S = 12 * 3600.0
 PATIENCE_S = 200.0
@@ -46,16 +46,16 @@ def files_with(directory: Path, payload: bytes) -> set[str]:
     return found
 
 
-async def sealed(link: LocalLink, name: str) -> None:
+async def sealed(link: Shard, name: str) -> None:
     topic = link._table.get(name)
     await link._parts.maintenance._sealer.seal(topic, topic.head_seq)
 
 
-async def erased(link: LocalLink, name: str) -> list[EraseProgress]:
+async def erased(link: Shard, name: str) -> list[EraseProgress]:
     return [progress async for progress in link.erase_topic(name)]
 
 
-async def rounds_until(link: LocalLink, condition: Callable[[], bool]) -> None:
+async def rounds_until(link: Shard, condition: Callable[[], bool]) -> None:
     """Let the store work until `condition` holds. Bound by time: a round waits for no thread that erases, and on a busy
     machine thousands pass before it has its turn."""
     async with asyncio.timeout(PATIENCE_S):
@@ -64,7 +64,7 @@ async def rounds_until(link: LocalLink, condition: Callable[[], bool]) -> None:
             await settle(1)
 
 
-async def fill(link: LocalLink, payloads: Payloads, name: str, *, kv: bool, secret: bool = True) -> None:
+async def fill(link: Shard, payloads: Payloads, name: str, *, kv: bool, secret: bool = True) -> None:
     """Through segment and base (where there is a fold), then the WAL alone."""
     for place in ("segment", "wal"):
         mine = payloads.make(f"{name} {place}", secret=secret)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.model.deletion import EraseProgress
     from eddyline.store.log.topic import Topic
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 A = Match(MatchField.KEY, MatchKind.EQ, b"a")
 HOUR_S = 3600.0
@@ -49,7 +49,7 @@ def bytes_on(fs: SimFs) -> bytes:
     return b"".join(found)
 
 
-async def two_rows(link: LocalLink, name: str = "kv") -> Topic:
+async def two_rows(link: Shard, name: str = "kv") -> Topic:
     """One to be deleted, in a segment, and one that stays."""
     await kv_topic(link, name)
     topic = link._table.get(name)
@@ -58,7 +58,7 @@ async def two_rows(link: LocalLink, name: str = "kv") -> Topic:
     return topic
 
 
-async def rounds_until(link: LocalLink, condition: Callable[[], bool]) -> None:
+async def rounds_until(link: Shard, condition: Callable[[], bool]) -> None:
     for _ in range(100):
         if condition():
             return
@@ -67,7 +67,7 @@ async def rounds_until(link: LocalLink, condition: Callable[[], bool]) -> None:
     raise AssertionError("it never came to hold")
 
 
-async def later(link: LocalLink, clock: ManualClock, seconds: float) -> None:
+async def later(link: Shard, clock: ManualClock, seconds: float) -> None:
     """Time passes at once, and the store does what is due then."""
     clock.advance(seconds)
     for _ in range(60):
@@ -76,7 +76,7 @@ async def later(link: LocalLink, clock: ManualClock, seconds: float) -> None:
 
 
 @asynccontextmanager
-async def working(link: LocalLink) -> AsyncIterator[None]:
+async def working(link: Shard) -> AsyncIterator[None]:
     """The store works on, though no time passes."""
 
     async def work() -> None:
@@ -92,12 +92,12 @@ async def working(link: LocalLink) -> AsyncIterator[None]:
             task.cancel()
 
 
-async def erased(link: LocalLink, name: str = "kv") -> list[EraseProgress]:
+async def erased(link: Shard, name: str = "kv") -> list[EraseProgress]:
     async with working(link):
         return await asked(link, name)
 
 
-async def asked(link: LocalLink, name: str = "kv") -> list[EraseProgress]:
+async def asked(link: Shard, name: str = "kv") -> list[EraseProgress]:
     return [progress async for progress in link.erase_topic(name)]
 
 
@@ -269,7 +269,7 @@ async def test_a_stop_waits_for_the_fold_that_is_being_erased(monkeypatch: pytes
     assert happened == ["erased", "closed"]
 
 
-async def _refusal(link: LocalLink, name: str = "kv") -> Exception | None:
+async def _refusal(link: Shard, name: str = "kv") -> Exception | None:
     try:
         await asked(link, name)
     except Exception as error:

@@ -16,10 +16,10 @@ from tests.support.store.simulated import all_rows, append, kv_topic, log_topic,
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 
-async def sealed(link: LocalLink, name: str = "log", *, segments: int = 1) -> list[Path]:
+async def sealed(link: Shard, name: str = "log", *, segments: int = 1) -> list[Path]:
     """A topic of a few segments; their files."""
     topic = link._table.get(name)
     for number in range(segments):
@@ -34,7 +34,7 @@ def damage(fs: SimFs, path: Path, offset: int = 1500) -> None:
     file.pwritev([bytes([byte ^ 255])], offset)
 
 
-async def later(link: LocalLink, clock: ManualClock, seconds: float) -> None:
+async def later(link: Shard, clock: ManualClock, seconds: float) -> None:
     clock.advance(seconds)
     assert await link._parts.maintenance.round()
 

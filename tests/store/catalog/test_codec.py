@@ -15,7 +15,7 @@ from eddyline.core.model.source import SourceStop
 from eddyline.store.catalog import codec
 from eddyline.store.catalog.catalog import CatalogHead, SourceEntry, TopicEntry, WalPosition
 from eddyline.store.catalog.codec import HEAD_KEY, decode_head, decode_topic, encode_head, encode_topic
-from eddyline.store.catalog.diff import KeyValue, Ledger
+from eddyline.store.catalog.diff import CatalogDiff, KeyValue
 from tests.support.golden import golden
 from tests.support.storage import catalog_entries as entries
 
@@ -115,7 +115,7 @@ def test_golden_file_is_read() -> None:
     found = list(cells(golden(GOLDEN)))
     stored = [KeyValue(key, value) for key, value in zip(found[::2], found[1::2], strict=True)]
     assert decode_head(stored[0].value, "file") == HEAD
-    assert tuple(Ledger("file").read(stored)) == TOPICS
+    assert tuple(CatalogDiff("file").read(stored)) == TOPICS
 
 
 def test_plain_topic_is_spelled_out() -> None:
@@ -270,12 +270,12 @@ def test_key_that_belongs_to_no_topic_is_told() -> None:
     stored = as_stored((entries.plain_topic(1),))
     for stray in (b"A", b"T\0", codec.topic_key(1)[:-1], codec.topic_key(2) + bytes(16), b"Z" * 9):
         with pytest.raises(DataCorrupt, match=r"belongs to no topic|without a head|checksum"):
-            list(Ledger("file").read(sorted([*stored, KeyValue(stray, b"")])))
+            list(CatalogDiff("file").read(sorted([*stored, KeyValue(stray, b"")])))
 
 
 def test_topics_without_a_head_are_told() -> None:
     with pytest.raises(DataCorrupt, match="topic 1 is there without a head"):
-        list(Ledger("file").read(as_stored(TOPICS)[1:]))
+        list(CatalogDiff("file").read(as_stored(TOPICS)[1:]))
 
 
 def test_floor_of_an_import_is_not_that_of_an_ephemeral_topic() -> None:

@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
     from eddyline.core.runtime.fs import Fs
     from eddyline.store.log.topic import Topic
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 A = Match(MatchField.KEY, MatchKind.EQ, b"a")
 
 
-def topic_of(link: LocalLink, name: str) -> Topic:
+def topic_of(link: Shard, name: str) -> Topic:
     return link._table.get(name)
 
 
-async def tidy(link: LocalLink) -> None:
+async def tidy(link: Shard) -> None:
     assert await link._parts.maintenance.round()
 
 
-async def sealed(link: LocalLink, name: str, *texts: str) -> None:
+async def sealed(link: Shard, name: str, *texts: str) -> None:
     """One segment of these records."""
     topic = topic_of(link, name)
     batch = rows(*texts) if topic.kind is Kind.LOG else puts(*((text[0], text) for text in texts))
@@ -45,12 +45,12 @@ async def sealed(link: LocalLink, name: str, *texts: str) -> None:
     await link._parts.maintenance._sealer.seal(topic, topic.head_seq)
 
 
-async def segmented(link: LocalLink, count: int, name: str = "log") -> None:
+async def segmented(link: Shard, count: int, name: str = "log") -> None:
     for number in range(count):
         await sealed(link, name, f"a{number}", f"b{number}")
 
 
-def small_bases(link: LocalLink) -> None:
+def small_bases(link: Shard) -> None:
     """A base is worth it for any bytes."""
     link._parts.maintenance._tidier._bases._freed_bytes_min = 1
 

@@ -14,7 +14,7 @@ from tests.support.store.fold_lives import LAYOUT, Lives, entries, entries_of, f
 from tests.support.store.simulated import append, kv_topic, puts
 
 if TYPE_CHECKING:
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 
 async def test_lost_fold_is_settled_with_what_is_left_and_stays_so() -> None:
@@ -25,7 +25,7 @@ async def test_lost_fold_is_settled_with_what_is_left_and_stays_so() -> None:
     flip(lives, segment)
     lives.fold = SimFold(0)
 
-    async def settle(link: LocalLink) -> None:
+    async def settle(link: Shard) -> None:
         assert (link.status().fold_count, link.status().lost_fold_count) == (1, 1)
         await append(link, "kv", puts(("late", "1")))
         settled = await link.settle_fold("kv")
@@ -52,7 +52,7 @@ async def test_lost_fold_is_settled_with_what_is_left_and_stays_so() -> None:
     lives.fold = SimFold(0)
     assert await entries_of(lives) == left
 
-    async def check(link: LocalLink) -> None:
+    async def check(link: Shard) -> None:
         verdict = [step async for step in link.verify_fold("kv")][-1]
         assert isinstance(verdict, FoldVerdict)
         assert verdict.differing_count == 0
@@ -63,7 +63,7 @@ async def test_lost_fold_is_settled_with_what_is_left_and_stays_so() -> None:
 async def test_fold_with_a_damaged_base_is_settled_with_all_that_the_log_still_has() -> None:
     lives = Lives()
 
-    async def with_base(link: LocalLink) -> None:
+    async def with_base(link: Shard) -> None:
         await kv_topic(link)
         await append(link, "kv", puts(("trimmed", "1"), ("erased", "1")))
         await append(link, "kv", puts(("kept", "1"), ("gone", "1"), ("erased", "2"), ("again", "1")))
@@ -81,7 +81,7 @@ async def test_fold_with_a_damaged_base_is_settled_with_all_that_the_log_still_h
     flip(lives, directory / base)
     lives.fold = SimFold(0)
 
-    async def settle(link: LocalLink) -> None:
+    async def settle(link: Shard) -> None:
         settled = await link.settle_fold("kv")
         assert (settled.settled, settled.base_seq, settled.log_first_seq) == (True, 0, 3)
         assert {row.key: row.data for row in await entries(link)} == {b"kept": b"1", b"again": b"2", b"late": b"1"}
@@ -89,7 +89,7 @@ async def test_fold_with_a_damaged_base_is_settled_with_all_that_the_log_still_h
     await lives.run(settle)
 
 
-async def _in_a_base_alone(link: LocalLink) -> None:
+async def _in_a_base_alone(link: Shard) -> None:
     await kv_topic(link)
     await append(link, "kv", puts(("a", "1"), ("b", "1")))
     await seal(link)
@@ -112,7 +112,7 @@ async def test_fold_that_was_lost_with_its_base_alone_has_a_new_base_soon(put_ba
     lives.fold = SimFold(0)
     await lives.run(nothing)
 
-    async def settle(link: LocalLink) -> None:
+    async def settle(link: Shard) -> None:
         assert (await link.settle_fold("kv")).settled is not put_back
         lives.clock.advance(60)
         assert await link._parts.maintenance.round()

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.records.record import Record
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 LENGTHS = 24
 
 
-async def fill(link: LocalLink, first: int, count: int) -> None:
+async def fill(link: Shard, first: int, count: int) -> None:
     for number in range(first, first + count):
         await append(link, "kv", puts(*[(f"k{number % 50:02}-{i}", f"{number}." * 20) for i in range(10)]))
 

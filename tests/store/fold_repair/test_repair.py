@@ -22,7 +22,7 @@ from tests.support.store.simulated import append, kv_topic, log_topic, puts, row
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 
 @pytest.mark.parametrize("kill", [False, True])
@@ -31,7 +31,7 @@ async def test_missing_fold_is_made_of_the_log(kill: bool) -> None:
     await lives.run(fill)
     expected = await entries_of(lives)
 
-    async def more(link: LocalLink) -> None:
+    async def more(link: Shard) -> None:
         await append(link, "kv", puts(("more", "1"), ("k0", None)), writer=WriterPosition("w", 1, b"", b"p"))
 
     await lives.run(more, kill=kill)
@@ -47,7 +47,7 @@ async def test_fold_that_lost_what_was_synced_is_not_used() -> None:
     lives = Lives()
     old: list[SimFold] = []
 
-    async def fill_and_copy(link: LocalLink) -> None:
+    async def fill_and_copy(link: Shard) -> None:
         await fill(link)
         old.append(deepcopy(lives.fold))
         await append(link, "kv", puts(("late", "1")))
@@ -103,7 +103,7 @@ async def test_fold_of_another_store_refuses_the_start_and_stays() -> None:
 async def test_deleted_keys_and_trimmed_history_come_back_as_they_were() -> None:
     lives = Lives()
 
-    async def work(link: LocalLink) -> None:
+    async def work(link: Shard) -> None:
         await fill(link)
         await link.delete_records("kv", match=Match(MatchField.KEY, MatchKind.EQ, b"k2"))
         await link.delete_records("kv", before_seq=15)
@@ -130,8 +130,8 @@ async def test_gaps_of_lost_seqs_are_no_holes() -> None:
     await lives.run(fill_more)
 
 
-def _appender(key: str) -> Callable[[LocalLink], Awaitable[None]]:
-    async def work(link: LocalLink) -> None:
+def _appender(key: str) -> Callable[[Shard], Awaitable[None]]:
+    async def work(link: Shard) -> None:
         await append(link, "kv", puts((key, "1")))
 
     return work
@@ -190,7 +190,7 @@ async def test_fold_without_log_is_lost_and_says_so_on_every_read_of_it() -> Non
     flip(lives, segment)
     lives.fold = SimFold(0)
 
-    async def refused(link: LocalLink) -> None:
+    async def refused(link: Shard) -> None:
         for read in (
             lambda: link.batch_get_entries("kv", [b"k0"]),
             lambda: entries(link),
@@ -201,7 +201,7 @@ async def test_fold_without_log_is_lost_and_says_so_on_every_read_of_it() -> Non
             with pytest.raises(FoldLost):
                 await read()
 
-    async def served(link: LocalLink) -> None:
+    async def served(link: Shard) -> None:
         await refused(link)
         head_seq = (await link.get_topic("kv")).head_seq
         assert (await append(link, "kv", puts(("k0", "late")))).first_seq == head_seq + 1
@@ -251,7 +251,7 @@ async def test_lost_topic_can_be_deleted_and_made_anew() -> None:
     flip(lives, first_segment(lives))
     lives.fold = SimFold(0)
 
-    async def anew(link: LocalLink) -> None:
+    async def anew(link: Shard) -> None:
         await link.delete_topic("kv")
         await kv_topic(link)
         await append(link, "kv", puts(("k", "1")))
@@ -263,7 +263,7 @@ async def test_lost_topic_can_be_deleted_and_made_anew() -> None:
 async def test_fold_goes_on_from_a_base() -> None:
     lives = Lives()
 
-    async def with_base(link: LocalLink) -> None:
+    async def with_base(link: Shard) -> None:
         await fill(link)
         await seal(link)
         topic = link._table.get("kv")
@@ -293,7 +293,7 @@ async def test_fold_goes_on_from_a_base() -> None:
 async def test_topics_without_fold_need_none() -> None:
     lives = Lives()
 
-    async def fill_log(link: LocalLink) -> None:
+    async def fill_log(link: Shard) -> None:
         await log_topic(link)
         await append(link, "log", rows("a", "b"))
         await link.create_topic("empty", Kind.KV, TopicConfig())
@@ -301,7 +301,7 @@ async def test_topics_without_fold_need_none() -> None:
     await lives.run(fill_log)
     lives.fold = SimFold(0)
 
-    async def look(link: LocalLink) -> None:
+    async def look(link: Shard) -> None:
         assert len((await read_all(link, "log"))[0]) == 2
         assert await entries(link, "empty") == []
 
@@ -311,7 +311,7 @@ async def test_topics_without_fold_need_none() -> None:
 async def test_large_records_are_not_gathered_into_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
     lives = Lives()
 
-    async def large(link: LocalLink) -> None:
+    async def large(link: Shard) -> None:
         await kv_topic(link)
         for number in range(20):
             await append(link, "kv", puts((f"k{number}", "x" * 300_000)))

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.records.batch import Batch
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 LAYOUT = Layout(settings().directory)
 
 
-async def verdict(link: LocalLink, topic: str = "kv") -> FoldVerdict:
+async def verdict(link: Shard, topic: str = "kv") -> FoldVerdict:
     steps = [step async for step in link.verify_fold(topic)]
     assert all(isinstance(step, VerifyProgress) for step in steps[:-1])
     assert steps[:-1], "progress comes before the verdict"
@@ -39,7 +39,7 @@ async def verdict(link: LocalLink, topic: str = "kv") -> FoldVerdict:
     return last
 
 
-async def fill(link: LocalLink, count: int = 30) -> None:
+async def fill(link: Shard, count: int = 30) -> None:
     await kv_topic(link)
     for number in range(count):
         await append(link, "kv", puts((f"k{number % 9}", f"v{number}"), (f"g{number}", "x")))
@@ -49,7 +49,7 @@ async def fill(link: LocalLink, count: int = 30) -> None:
             await link._parts.checkpointer._sealer.seal(topic, topic.head_seq)
 
 
-def behind_the_back(link: LocalLink, *entries: tuple[bytes, bytes | None]) -> None:
+def behind_the_back(link: Shard, *entries: tuple[bytes, bytes | None]) -> None:
     """Write to the fold past the engine."""
     fold = link._engine.fold
     fold.apply([FoldWrite(1, fold.applied(1), list(entries), [])])

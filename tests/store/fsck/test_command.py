@@ -23,7 +23,7 @@ from eddyline.core.runtime.fs import RealFs
 from eddyline.store.catalog.catalog import BaseEntry
 from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import StoreSettings
-from eddyline.store.env import Machine, new_workers
+from eddyline.store.env import Env, new_workers
 from eddyline.store.fold.dump import dump_batches
 from eddyline.store.fold.fold import FoldWrite
 from eddyline.store.fold.rocksdb import RocksFold
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 FLIPS = 60
 """Bits turned a file kind: each costs a whole check, 30 ms."""
@@ -63,7 +63,7 @@ class Checked(NamedTuple):
 async def fill(data_dir: Path) -> None:
     """A store on real files with segments, frames, deletes, floors and a fold; stopped clean."""
     settings = StoreSettings(listen="127.0.0.1:0", data_dir=str(data_dir), wal_file_bytes=65_536, disk_floor_bytes=0)
-    machine = Machine(
+    machine = Env(
         fs=RealFs(),
         open_fold=partial(RocksFold, Layout(data_dir).fold),
         open_catalog=lambda must_exist: RocksCatalog(Layout(data_dir).catalog, must_exist=must_exist),
@@ -76,7 +76,7 @@ async def fill(data_dir: Path) -> None:
         await write(link)
 
 
-async def write(link: LocalLink) -> None:
+async def write(link: Shard) -> None:
     for name, kind in (("log", Kind.LOG), ("kv", Kind.KV)):
         await link.create_topic(name, kind, TopicConfig(Durability.FSYNC, cap_records=40 if name == "log" else 0))
     for number in range(30):

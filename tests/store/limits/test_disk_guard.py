@@ -18,7 +18,7 @@ from tests.support.store.simulated import all_rows, append, log_topic, rows, sim
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 FLOOR = 1 << 20
 MARGIN = FLOOR // 8
@@ -168,7 +168,7 @@ async def test_a_disk_full_in_upkeep_fails_no_append_and_is_tried_again() -> Non
         assert values(await all_rows(link, "log")) == [b"a", b"b"]
 
 
-async def low(link: LocalLink, fs: SimFs, clock: ManualClock) -> None:
+async def low(link: Shard, fs: SimFs, clock: ManualClock) -> None:
     """Bring the store below its floor."""
     fs.free = FLOOR - 1
     await clock.pass_time(1.5)

@@ -7,7 +7,7 @@ import pytest
 from eddyline.core.errors import MemoryFull
 from eddyline.store.limits.memory_guard import PROCESS_BYTES, MemoryGuard
 from eddyline.store.runtime.workers import InlineWorker
-from eddyline.store.write.admission import WriteGate
+from eddyline.store.write.admission import AdmissionControl
 from tests.support.manual_clock import ManualClock
 from tests.support.store.simulated import append, log_topic, rows, sim_store
 
@@ -34,7 +34,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.memory, self.shed = SeenMemory(), list[bool]()
-        self.gate = WriteGate(topics_max=1, unsegmented_bytes_max=1, memory_bytes_max=1)
+        self.gate = AdmissionControl(topics_max=1, unsegmented_bytes_max=1, memory_bytes_max=1)
         self.guard = MemoryGuard(
             memory=self.memory,
             worker=InlineWorker(),

@@ -11,7 +11,7 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Record
 from eddyline.core.records.size import counted_bytes
 from eddyline.store.log.floors import Floors
-from eddyline.store.log.front import FrontWalk, Piece
+from eddyline.store.log.front import LogStartWalk, Piece
 from eddyline.store.log.seq_set import SeqSet
 from tests.support.models.batches import gap_record
 
@@ -25,7 +25,7 @@ def pieces_of(batches: list[Batch]) -> list[Piece]:
     ]
 
 
-def walked(walk: FrontWalk, batches: list[Batch]) -> int:
+def walked(walk: LogStartWalk, batches: list[Batch]) -> int:
     """How many batches had to be looked into."""
     looked = 0
     for piece, batch in zip(pieces_of(batches), batches, strict=True):
@@ -68,7 +68,7 @@ def test_no_more_rows_are_taken_than_asked_for(
         if seq > through and taken < excess:
             taken += size
             bytes_floor = seq
-    walk = FrontWalk(Floors(cap=trim), uncounted, through_seq=through, excess_bytes=excess)
+    walk = LogStartWalk(Floors(cap=trim), uncounted, through_seq=through, excess_bytes=excess)
     walked(walk, cut(rows, cuts))
     assert (walk.removed_bytes, walk.bytes_floor) == (taken, bytes_floor)
 
@@ -76,9 +76,9 @@ def test_no_more_rows_are_taken_than_asked_for(
 def test_whole_pieces_are_taken_without_their_rows() -> None:
     batches = cut([Record(seq=seq, data=bytes(68)) for seq in range(1, 101)], set(range(0, 100, 10)))
     for excess_bytes, looked, floor in ((1_000, 0, 10), (1_001, 1, 11), (950, 1, 10), (0, 0, 0)):
-        walk = FrontWalk(Floors(), SeqSet(), excess_bytes=excess_bytes)
+        walk = LogStartWalk(Floors(), SeqSet(), excess_bytes=excess_bytes)
         assert (walked(walk, batches), walk.bytes_floor) == (looked, floor)
-    walk = FrontWalk(Floors(), SeqSet(), through_seq=95)
+    walk = LogStartWalk(Floors(), SeqSet(), through_seq=95)
     assert (walked(walk, batches), walk.removed_bytes) == (1, 9_500)
 
 
@@ -87,20 +87,20 @@ def test_rows_are_needed_only_where_numbers_count_what_is_gone() -> None:
     deleted = SeqSet()
     deleted.add_range(11, 20)
     deleted.add(25)
-    walk = FrontWalk(Floors(cap=5), deleted, through_seq=40)
+    walk = LogStartWalk(Floors(cap=5), deleted, through_seq=40)
     assert (walked(walk, batches), walk.removed_bytes) == (2, 2_400)
 
 
 def test_nothing_asked_is_done_at_once() -> None:
-    assert FrontWalk(Floors(cap=5), SeqSet(), through_seq=5).done
-    assert FrontWalk(Floors(), SeqSet(), excess_bytes=-1).done
+    assert LogStartWalk(Floors(cap=5), SeqSet(), through_seq=5).done
+    assert LogStartWalk(Floors(), SeqSet(), excess_bytes=-1).done
 
 
 def test_row_that_a_merge_put_into_a_later_piece_is_taken_once() -> None:
     rows = [Record(seq=seq, data=b"x") for seq in range(1, 7)]
     first, rest, merged = Batch.from_rows(rows[:2]), Batch.from_rows(rows[2:4]), Batch.from_rows(rows)
     for before in ([first], [first, rest]):
-        walk = FrontWalk(Floors(), SeqSet(), through_seq=5)
+        walk = LogStartWalk(Floors(), SeqSet(), through_seq=5)
         assert walked(walk, before) == 0
         assert walked(walk, [merged]) == 1
         assert walk.done

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.errors import InvalidArgument, InvalidName, NewerFormat, SourceNotFound
-from eddyline.core.model.source import SourceChange, SourceDefinition, SourceOrders, SourceReport, SourceStop
+from eddyline.core.model.source import ControlState, SourceChange, SourceDefinition, SourceReport, SourceStop
 from eddyline.core.model.topic import Durability
 from eddyline.store.log.sources import orders_body, put_orders, put_stop, update_body, updated_definition
 from eddyline.store.storage.wal.frame import FrameType, control_body
@@ -17,7 +17,7 @@ from tests.store.recovery.test_replay import Machine, nothing
 from tests.support.store.simulated import log_topic
 
 if TYPE_CHECKING:
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from tests.support.sim.fs import CrashKind
 
 
@@ -29,7 +29,7 @@ UPDATES = (SourceChange(dead_letter_topic=""), SourceChange("RESYNC", "STOP"), S
 async def test_update_of_a_source_survives_with_its_lease_and_orders(then: CrashKind, checkpointed: int) -> None:
     machine = Machine()
 
-    async def make(link: LocalLink) -> None:
+    async def make(link: Shard) -> None:
         await log_topic(link, "log", Durability.FSYNC)
         await link.put_source(FULL)
         await link.control_source("orders", resync=True)
@@ -42,7 +42,7 @@ async def test_update_of_a_source_survives_with_its_lease_and_orders(then: Crash
             await link._parts.checkpointer.run()
         assert info.definition == replace(FULL, on_expired="RESYNC", on_recreated="STOP", dead_letter_topic="other")
 
-    async def look(link: LocalLink) -> None:
+    async def look(link: Shard) -> None:
         info = await link.get_source("orders")
         assert info.definition == replace(FULL, on_expired="RESYNC", on_recreated="STOP", dead_letter_topic="other")
         assert (info.orders, info.fence, info.holder) == ((False, 1), 1, "h")
@@ -61,7 +61,7 @@ async def test_stop_that_only_a_resync_ends_survives_with_orders_and_settings(
     machine = Machine()
     ahead = SourceReport("CURSOR_AHEAD", "stream ORDERS was rolled back é", 9, 9)
 
-    async def make(link: LocalLink) -> None:
+    async def make(link: Shard) -> None:
         await log_topic(link, "log", Durability.FSYNC)
         await link.put_source(FULL)
         fence = (await link.acquire_lease("orders", holder="h", lease_ms=0)).fence
@@ -77,12 +77,12 @@ async def test_stop_that_only_a_resync_ends_survives_with_orders_and_settings(
         await link.control_source("orders", paused=True)
         await link.update_source("orders", SourceChange(dead_letter_topic="other"))
 
-    async def look(link: LocalLink) -> None:
+    async def look(link: Shard) -> None:
         info = await link.get_source("orders")
         assert info.stop == SourceStop(ahead.state, ahead.reason, b"at")
         assert (info.orders, info.definition.dead_letter_topic) == ((True, 0), "other")
 
-    async def end(link: LocalLink) -> None:
+    async def end(link: Shard) -> None:
         info = await link.get_source("orders")
         lease = await link.acquire_lease("orders", holder="h", lease_ms=0)
         assert lease.source.stop == info.stop
@@ -91,7 +91,7 @@ async def test_stop_that_only_a_resync_ends_survives_with_orders_and_settings(
         await link.apply_batch("orders", fence=lease.fence, previous=b"at", new=b"done", batch=None)
         await link.renew_lease("orders", fence=lease.fence, report=SourceReport("LIVE"))
 
-    async def look_again(link: LocalLink) -> None:
+    async def look_again(link: Shard) -> None:
         info = await link.get_source("orders")
         assert (info.stop, info.orders) == (None, (False, 1))
 
@@ -103,21 +103,21 @@ async def test_stop_that_only_a_resync_ends_survives_with_orders_and_settings(
 
 def test_frame_carries_the_stop_and_one_without_it_reads_as_before() -> None:
     stop = SourceStop("CURSOR_AHEAD", "é", b"\3\0")
-    body = orders_body("s", SourceOrders(paused=True, resync_serial=2), stop)
+    body = orders_body("s", ControlState(paused=True, resync_serial=2), stop)
     assert control_body(FrameType.WRITER_CHANGE, 1, dict(body), ts_ms=5).parts[:1] == (
         '{"change":"orders","paused":1,"resync_serial":2,"source":"s","stop":"CURSOR_AHEAD","stop_position":"AwA=",'
         '"stop_reason":"é"}'.encode(),
     )
     assert (put_orders(body), put_stop(body)) == ((True, 2), stop)
     before: dict[str, str | int] = {"change": "orders", "paused": 0, "resync_serial": 2, "source": "s"}
-    assert orders_body("s", SourceOrders(resync_serial=2), None) == before
+    assert orders_body("s", ControlState(resync_serial=2), None) == before
     assert (put_orders(before), put_stop(before)) == ((False, 2), None)
 
 
 async def test_update_that_cannot_be_is_refused_and_one_that_changes_nothing_is_answered() -> None:
     machine = Machine()
 
-    async def play(link: LocalLink) -> None:
+    async def play(link: Shard) -> None:
         await log_topic(link, "log", Durability.FSYNC)
         await link.put_source(FULL)
         with pytest.raises(InvalidArgument):
@@ -149,7 +149,7 @@ def test_frame_carries_all_settings() -> None:
 async def test_change_of_a_later_version_refuses_the_start() -> None:
     machine = Machine()
 
-    async def make(link: LocalLink) -> None:
+    async def make(link: Shard) -> None:
         await log_topic(link, "log", Durability.FSYNC)
         await link.put_source(FULL)
         topic = link._table.get("log")

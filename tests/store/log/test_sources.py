@@ -26,7 +26,7 @@ from tests.support.sim.fs import SimFs
 from tests.support.store.simulated import append, kv_topic, log_topic, puts, sim_store
 
 if TYPE_CHECKING:
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 CERTS = SourceDefinition("certs", "kv", "certs")
 LEASE_MS = 5_000
@@ -183,7 +183,7 @@ async def test_lease_runs_its_time_whatever_the_wall_clock_says_and_older_fences
         assert entry.data == b"b"
 
 
-async def stale(link: LocalLink, fence: int) -> None:
+async def stale(link: Shard, fence: int) -> None:
     """Nothing that carries this fence is taken."""
     with pytest.raises(StaleFence):
         await link.apply_batch("certs", fence=fence, previous=b"1", new=b"x", batch=puts(("k", "stale")))

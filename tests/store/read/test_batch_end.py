@@ -15,7 +15,7 @@ from tests.support.manual_clock import ManualClock
 from tests.support.store.simulated import append, log_topic, sim_store
 
 if TYPE_CHECKING:
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 SIZES = (1, 3, 240, 2, 1, 120, 1)
 """Records of one append each, of 8 KiB: the large ones are cut to record batches of a segment."""
@@ -23,7 +23,7 @@ ROW_BYTES = 8 << 10
 assert max(SIZES) * ROW_BYTES > 2 * BYTES_MAX
 
 
-async def append_all(link: LocalLink, clock: ManualClock, *, apart_s: float = 0.001) -> set[int]:
+async def append_all(link: Shard, clock: ManualClock, *, apart_s: float = 0.001) -> set[int]:
     """Appends of several sizes, so far apart; the last seq of each."""
     ends, seq = set[int](), 0
     for size in SIZES:
@@ -35,13 +35,13 @@ async def append_all(link: LocalLink, clock: ManualClock, *, apart_s: float = 0.
     return ends
 
 
-async def seal(link: LocalLink) -> None:
+async def seal(link: Shard) -> None:
     topic = link._table.get("log")
     await link._parts.maintenance._sealer.seal(topic, topic.head_seq)
     assert len(list(topic.segments)) == 1
 
 
-async def marked(link: LocalLink, last_seq: int, **asked: object) -> set[int]:
+async def marked(link: Shard, last_seq: int, **asked: object) -> set[int]:
     """Where reads that begin at each seq say that no append is cut."""
     reads = [await link.read_records("log", after_seq=seq, **asked) for seq in range(last_seq)]  # type: ignore[arg-type]
     return {read.next_after_seq for read in reads if read.batch_end}

@@ -25,7 +25,7 @@ from tests.support.store.simulated import all_rows, append, kv_topic, log_topic,
 
 if TYPE_CHECKING:
     from eddyline.core.model.read import ReadResult
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 NOTHING = RecordFilter(tags=("none",))
 
@@ -35,7 +35,7 @@ def seqs(read: ReadResult) -> list[int]:
     return [row.seq for item in read.items if isinstance(item, Batch) for row in item.to_rows()]
 
 
-async def filled(link: LocalLink, *sizes: int) -> None:
+async def filled(link: Shard, *sizes: int) -> None:
     """A LOG topic of frames of so many records."""
     await log_topic(link)
     number = 0

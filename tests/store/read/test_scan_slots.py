@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.store.runtime.workers import Worker
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 T = TypeVar("T")
 
@@ -85,13 +85,13 @@ async def test_a_thousand_cancelled_scans_leave_every_slot_free(tmp_path: Path) 
         await _check_slots(store.link)
 
 
-async def _scan(link: LocalLink) -> None:
+async def _scan(link: Shard) -> None:
     async with aclosing(link.range_entries("kv")) as pages:
         async for _ in pages:
             pass
 
 
-async def _check_slots(link: LocalLink) -> None:
+async def _check_slots(link: Shard) -> None:
     """All slots are free, and not one more."""
     await link.batch_get_entries("kv", [b"k"])  # behind all that was asked of the fold's thread
     scans = [link.range_entries("kv") for _ in range(VIEWS_MAX)]

@@ -21,7 +21,7 @@ from tests.support.store.simulated import LASTING, append, kv_topic, log_topic, 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from tests.support.sim.fs import CrashKind
 
 LAYOUT = Layout(settings().directory)
@@ -29,9 +29,7 @@ SYNCED, ACKNOWLEDGED = 5, 6
 BIG = RESERVATION_SEQS + 1
 
 
-async def killed(
-    work: Callable[[LocalLink], Awaitable[None]], fs: SimFs | None = None, *, marked: bool = True
-) -> SimFs:
+async def killed(work: Callable[[Shard], Awaitable[None]], fs: SimFs | None = None, *, marked: bool = True) -> SimFs:
     """The disk of a store that was killed after some work."""
     fs = fs or SimFs()
     with pytest.RaisesGroup(Crashed, flatten_subgroups=True, allow_unwrapped=True):
@@ -41,8 +39,8 @@ async def killed(
     return fs.reboot("kill")
 
 
-def six_appends(durability: Durability) -> Callable[[LocalLink], Awaitable[None]]:
-    async def work(link: LocalLink) -> None:
+def six_appends(durability: Durability) -> Callable[[Shard], Awaitable[None]]:
+    async def work(link: Shard) -> None:
         await log_topic(link, "log", durability)
         await append(link, "log", rows(*map(str, range(SYNCED))))
         await link._engine.committers[0].sync()
@@ -96,7 +94,7 @@ async def test_unsynced_bytes_are_zeros() -> None:
 
 
 async def test_a_reservation_is_damaged_with_the_append_that_waited_for_it() -> None:
-    async def work(link: LocalLink) -> None:
+    async def work(link: Shard) -> None:
         await log_topic(link)
         await append(link, "log", rows(*["x"] * SYNCED))
         for _ in range(2):
@@ -145,7 +143,7 @@ async def test_a_start_says_what_proves_a_loss(
 
 
 async def test_a_start_that_is_cut_off_at_any_call_decides_alike() -> None:
-    async def work(link: LocalLink) -> None:
+    async def work(link: Shard) -> None:
         await kv_topic(link)
         await append(link, "kv", puts(("k", "v")))
         await six_appends(Durability.DISK)(link)

@@ -16,7 +16,7 @@ from tests.support.sim.fs import Crashed, SimFs
 from tests.support.store.simulated import all_rows, append, log_topic, rows, sim_store, values
 
 if TYPE_CHECKING:
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 TOPIC = Path("/data/topics/0000000000000001")
 
@@ -48,7 +48,7 @@ async def sealed(fs: SimFs, fold: SimFold) -> tuple[Path, list[bytes | None]]:
     return segment.path, kept
 
 
-async def kept_in(link: LocalLink) -> list[bytes | None]:
+async def kept_in(link: Shard) -> list[bytes | None]:
     return values(await all_rows(link, "log"))
 
 

@@ -22,7 +22,7 @@ from tests.support.sim.fs import Crashed, SimFs
 from tests.support.store.simulated import LASTING, all_rows, append, kv_topic, log_topic, puts, rows, sim_store, values
 
 if TYPE_CHECKING:
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from tests.support.sim.fs import CrashKind
 
 CERTS = SourceDefinition("certs", "kv", "bucket")
@@ -35,18 +35,18 @@ async def test_fence_raised_alone_survives(then: CrashKind, durability: Durabili
     machine = Machine()
     batch = rows("a") if kind is Kind.LOG else puts(("k", "v"))
 
-    async def fill(link: LocalLink) -> None:
+    async def fill(link: Shard) -> None:
         await link.create_topic("t", kind, TopicConfig(durability))
         await append(link, "t", batch, writer=WriterPosition("w", 1, b"", b"1"))
         assert (await append(link, "t", batch, writer=WriterPosition("w", 5, b"", b"1"))).deduplicated
 
-    async def look(link: LocalLink) -> None:
+    async def look(link: Shard) -> None:
         with pytest.raises(StaleFence) as stale:
             await append(link, "t", batch, writer=WriterPosition("w", 4, b"1", b"2"))
         assert stale.value.fence == 5
         assert (await append(link, "t", batch, writer=WriterPosition("w", 5, b"", b"1"))).deduplicated
 
-    async def go_on(link: LocalLink) -> None:
+    async def go_on(link: Shard) -> None:
         assert (await append(link, "t", batch, writer=WriterPosition("w", 5, b"1", b"2"))).first_seq
 
     await machine.run(fill, then)
@@ -58,11 +58,11 @@ async def test_fence_raised_alone_survives(then: CrashKind, durability: Durabili
 async def test_gap_of_a_power_failure_leaves_an_empty_topic_empty() -> None:
     machine = Machine()
 
-    async def make(link: LocalLink) -> None:
+    async def make(link: Shard) -> None:
         await kv_topic(link)
         await log_topic(link)
 
-    async def use(link: LocalLink) -> None:
+    async def use(link: Shard) -> None:
         assert (await link.get_topic("kv")).head_seq == GAP_SEQ
         assert (await link.put_source(CERTS))[1]
         await link.delete_topic("log", if_empty=True)
@@ -75,11 +75,11 @@ async def test_gap_of_a_power_failure_leaves_an_empty_topic_empty() -> None:
 async def test_topic_with_records_is_not_empty_after_a_restart() -> None:
     machine = Machine()
 
-    async def fill(link: LocalLink) -> None:
+    async def fill(link: Shard) -> None:
         await kv_topic(link)
         await append(link, "kv", puts(("k", None)))
 
-    async def refuse(link: LocalLink) -> None:
+    async def refuse(link: Shard) -> None:
         with pytest.raises(TopicNotEmpty):
             await link.put_source(CERTS)
         with pytest.raises(TopicNotEmpty):
@@ -92,13 +92,13 @@ async def test_topic_with_records_is_not_empty_after_a_restart() -> None:
 async def test_topic_whose_fold_outlived_its_log_is_not_empty() -> None:
     machine = Machine()
 
-    async def fill(link: LocalLink) -> None:
+    async def fill(link: Shard) -> None:
         await kv_topic(link)
         await append(link, "kv", puts(("k", "v")))
         await link.delete_topic("kv")
         assert await kv_topic(link) == 2
 
-    async def refuse(link: LocalLink) -> None:
+    async def refuse(link: Shard) -> None:
         assert (await link.batch_get_entries("kv", [b"k"])).entries[0] is not None
         with pytest.raises(TopicNotEmpty):
             await link.put_source(CERTS)
@@ -133,13 +133,13 @@ async def test_start_that_dies_after_a_clean_stop_leaves_a_log_that_starts_again
 async def test_topics_with_segments_are_known_as_such_after_a_restart() -> None:
     machine = Machine()
 
-    async def fill(link: LocalLink) -> None:
+    async def fill(link: Shard) -> None:
         await log_topic(link)
         await append(link, "log", rows("a", "b"))
         topic = link._table.get("log")
         await link._parts.checkpointer._sealer.seal(topic, topic.head_seq)
 
-    async def look(link: LocalLink) -> None:
+    async def look(link: Shard) -> None:
         assert link.status().segment_count == 1, "maintenance looks at it again"
 
     await machine.run(fill)
@@ -151,18 +151,18 @@ async def test_topics_with_segments_are_known_as_such_after_a_restart() -> None:
 async def test_fold_that_is_ahead_of_its_log_gets_a_base_so_that_both_agree_again() -> None:
     machine, topic_id = Machine(), 1
 
-    async def make(link: LocalLink) -> None:
+    async def make(link: Shard) -> None:
         await kv_topic(link)
         await append(link, "kv", puts(("k1", "v")), writer=move(b"", b"1"))
 
-    async def look(link: LocalLink) -> None:
+    async def look(link: Shard) -> None:
         page = await link.batch_get_entries("kv", [b"k1", b"k3"])
         assert [entry and entry.seq for entry in page.entries] == [1, 3]
         verdict = [step async for step in link.verify_fold("kv")][-1]
         assert isinstance(verdict, FoldVerdict)
         assert (verdict.differing_count, verdict.findings) == (0, ())
 
-    async def rest_and_look(link: LocalLink) -> None:
+    async def rest_and_look(link: Shard) -> None:
         await link._parts.maintenance.round()
         assert link._table.get("kv").base is not None
         await look(link)
@@ -193,7 +193,7 @@ FULL = SourceDefinition(
 async def test_settings_and_orders_of_a_source_survive(then: CrashKind, checkpointed: bool) -> None:
     machine = Machine()
 
-    async def make(link: LocalLink) -> None:
+    async def make(link: Shard) -> None:
         await log_topic(link, "log", Durability.FSYNC)
         assert (await link.put_source(FULL))[1]
         await link.control_source("orders", paused=True)
@@ -203,7 +203,7 @@ async def test_settings_and_orders_of_a_source_survive(then: CrashKind, checkpoi
             await link._parts.checkpointer.run()
         assert (await link.control_source("orders", paused=False)).orders == (False, 2)
 
-    async def look(link: LocalLink) -> None:
+    async def look(link: Shard) -> None:
         info = await link.get_source("orders")
         assert (info.definition, info.orders) == (FULL, (False, 2))
         assert not (await link.put_source(FULL))[1]
@@ -224,7 +224,7 @@ async def test_gaps_of_a_stream_lie_in_its_log_and_count_as_nothing(sealed: bool
     )
     rows = [Record(op=Op.APPEND, key=b"a", data=b"1"), gap, Record(op=Op.APPEND, key=b"b", data=b"2")]
 
-    async def make(link: LocalLink) -> None:
+    async def make(link: Shard) -> None:
         await log_topic(link, "log")
         await link.put_source(FULL)
         fence = (await link.acquire_lease("orders", holder="h", lease_ms=0)).fence
@@ -237,7 +237,7 @@ async def test_gaps_of_a_stream_lie_in_its_log_and_count_as_nothing(sealed: bool
             topic = link._table.get("log")
             await link._parts.checkpointer._sealer.seal(topic, topic.head_seq)
 
-    async def look(link: LocalLink) -> None:
+    async def look(link: Shard) -> None:
         result = await link.read_records("log", after_seq=0)
         found = [row for item in result.items if isinstance(item, Batch) for row in item.to_rows()]
         assert [row.data for row in found if row.op == Op.APPEND] == [b"1", b"2"]

@@ -31,7 +31,7 @@ from tests.support.store.simulated import LASTING, all_rows, append, kv_topic, l
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from tests.support.sim.fs import CrashKind
 
 CERTS = SourceDefinition("certs", "kv", "bucket")
@@ -45,7 +45,7 @@ class Machine:
     def __init__(self, seed: int = 0) -> None:
         self.fs, self.fold, self.clock = SimFs(seed), SimFold(seed), ManualClock()
 
-    async def run(self, work: Callable[[LocalLink], Awaitable[None]], then: CrashKind | None = None) -> None:
+    async def run(self, work: Callable[[Shard], Awaitable[None]], then: CrashKind | None = None) -> None:
         """A start, some work, and its end: a clean stop, or the machine stops."""
         try:
             async with sim_store(self.fs, self.fold, self.clock) as link:
@@ -64,7 +64,7 @@ def move(previous: bytes, new: bytes, fence: int = 1) -> WriterPosition:
     return WriterPosition("w", fence, previous, new)
 
 
-async def nothing(link: LocalLink) -> None:
+async def nothing(link: Shard) -> None:
     """Only start."""
 
 
@@ -73,13 +73,13 @@ async def nothing(link: LocalLink) -> None:
 async def test_restart_keeps_topics_records_and_entries(then: CrashKind | None, durability: Durability) -> None:
     machine = Machine()
 
-    async def fill(link: LocalLink) -> None:
+    async def fill(link: Shard) -> None:
         await link.create_topic("log", Kind.LOG, TopicConfig(durability, 7_000))
         await kv_topic(link, durability=durability)
         await append(link, "log", rows("a", "b"))
         await append(link, "kv", puts(("k", "1"), ("gone", "2"), ("gone", None)))
 
-    async def look(link: LocalLink) -> None:
+    async def look(link: Shard) -> None:
         info = await link.get_topic("log")
         assert (info.kind, info.config, info.head_seq, info.earliest_seq) == (
             Kind.LOG,
@@ -100,7 +100,7 @@ async def test_restart_keeps_topics_records_and_entries(then: CrashKind | None, 
 async def test_idempotency_keys_survive_with_their_seqs_content_and_window(then: CrashKind | None) -> None:
     machine = Machine()
 
-    async def fill(link: LocalLink) -> None:
+    async def fill(link: Shard) -> None:
         await log_topic(link)
         acks = [
             await link.stage(AppendRequest(topic="log", batch=batch, idempotency_key=key))
@@ -109,7 +109,7 @@ async def test_idempotency_keys_survive_with_their_seqs_content_and_window(then:
         for ack in acks:
             await ack
 
-    async def look(link: LocalLink) -> None:
+    async def look(link: Shard) -> None:
         one = await append(link, "log", rows("a", "b"), idempotency_key="one")
         two = await append(link, "log", rows("c"), idempotency_key="two")
         assert (one.first_seq, one.last_seq, one.deduplicated) == (2, 3, True)
@@ -130,12 +130,12 @@ async def test_writer_positions_and_fences_survive(kind: Kind) -> None:
     def batch(value: str) -> Batch:
         return rows(value) if kind is Kind.LOG else puts(("k", value))
 
-    async def fill(link: LocalLink) -> None:
+    async def fill(link: Shard) -> None:
         await link.create_topic("t", kind, TopicConfig())
         await append(link, "t", batch("a"), writer=move(b"", b"1"))
         await append(link, "t", batch("b"), writer=move(b"1", b"2", fence=3))
 
-    async def look(link: LocalLink) -> None:
+    async def look(link: Shard) -> None:
         assert (await append(link, "t", batch("b"), writer=move(b"1", b"2", fence=3))).deduplicated
         with pytest.raises(StaleFence):
             await append(link, "t", batch("c"), writer=move(b"2", b"3", fence=2))
@@ -143,7 +143,7 @@ async def test_writer_positions_and_fences_survive(kind: Kind) -> None:
             await append(link, "t", batch("c"), writer=move(b"1", b"3", fence=3))
         assert stale.value.position == b"2"
 
-    async def go_on(link: LocalLink) -> None:
+    async def go_on(link: Shard) -> None:
         assert (await append(link, "t", batch("c"), writer=move(b"2", b"3", fence=3))).first_seq == 3
 
     await machine.run(fill, "kill")
@@ -154,7 +154,7 @@ async def test_writer_positions_and_fences_survive(kind: Kind) -> None:
 async def test_sources_survive_with_fence_holder_and_position_and_their_lease_runs_anew() -> None:
     machine = Machine()
 
-    async def fill(link: LocalLink) -> None:
+    async def fill(link: Shard) -> None:
         await kv_topic(link)
         await link.put_source(CERTS)
         lease = await link.acquire_lease("certs", holder="a", lease_ms=2_000)
@@ -163,14 +163,14 @@ async def test_sources_survive_with_fence_holder_and_position_and_their_lease_ru
         await link.apply_batch("certs", fence=lease.fence, previous=b"1", new=b"2", batch=None)
         machine.clock.advance(1.5)
 
-    async def look(link: LocalLink) -> None:
+    async def look(link: Shard) -> None:
         info = await link.get_source("certs")
         assert (info.definition, info.position, info.fence, info.holder) == (CERTS, b"2", 1, "a")
         assert (info.lease_remaining_ms, info.reported_ms) == (2_000, -1)
         assert (await link.acquire_lease("certs", holder="a", lease_ms=0)).fence == 2
         await link.delete_source("certs")
 
-    async def gone(link: LocalLink) -> None:
+    async def gone(link: Shard) -> None:
         assert list(await link.list_sources()) == []
         assert (await link.get_topic("kv")).source == ""
 
@@ -182,12 +182,12 @@ async def test_sources_survive_with_fence_holder_and_position_and_their_lease_ru
 async def test_deleted_topic_stays_deleted_in_log_and_fold_and_its_id_is_not_given_again() -> None:
     machine, epochs = Machine(), list[int]()
 
-    async def fill(link: LocalLink) -> None:
+    async def fill(link: Shard) -> None:
         epochs.append(await kv_topic(link))
         await append(link, "kv", puts(("k", "v")))
         await link.delete_topic("kv")
 
-    async def look(link: LocalLink) -> None:
+    async def look(link: Shard) -> None:
         assert await link.list_topics("", "", 10) == []
         assert link._engine.fold.topics() == {}
         epochs.append(await kv_topic(link))
@@ -202,7 +202,7 @@ async def test_lost_tail_is_one_gap_that_later_starts_leave_alone() -> None:
     machine = Machine()
     seen: list[object] = []
 
-    async def fill(link: LocalLink) -> None:
+    async def fill(link: Shard) -> None:
         await log_topic(link)
         await log_topic(link, "safe", Durability.FSYNC)
         await append(link, "safe", rows("s"))
@@ -210,7 +210,7 @@ async def test_lost_tail_is_one_gap_that_later_starts_leave_alone() -> None:
         await link._engine.committers[0].sync()
         await append(link, "log", rows("b"))
 
-    async def look(link: LocalLink) -> None:
+    async def look(link: Shard) -> None:
         records, gaps = await read_all(link, "log")
         assert (await read_all(link, "safe"))[1] == []
         last = records[-1].seq
@@ -218,7 +218,7 @@ async def test_lost_tail_is_one_gap_that_later_starts_leave_alone() -> None:
         assert (await link.get_topic("log")).head_seq == GAP_SEQ
         seen.append((records, gaps))
 
-    async def go_on(link: LocalLink) -> None:
+    async def go_on(link: Shard) -> None:
         assert (await append(link, "log", rows("c"))).first_seq == GAP_SEQ + 1
 
     await machine.run(fill, "power")
@@ -232,10 +232,10 @@ async def test_lost_tail_is_one_gap_that_later_starts_leave_alone() -> None:
 async def test_told_loss_of_an_empty_topic_gets_too_old_by_its_own_time_and_not_by_that_of_the_next_record() -> None:
     machine = Machine()
 
-    async def fill(link: LocalLink) -> None:
+    async def fill(link: Shard) -> None:
         await log_topic(link)
 
-    async def look(link: LocalLink) -> None:
+    async def look(link: Shard) -> None:
         assert (await read_all(link, "log"))[1] == [Gap(1, RESERVATION_SEQS, GapReason.UNSYNCED, seq=GAP_SEQ)]
         await machine.clock.pass_time(4)
         await append(link, "log", rows("a"))
@@ -250,11 +250,11 @@ async def test_told_loss_of_an_empty_topic_gets_too_old_by_its_own_time_and_not_
 async def test_clean_stop_before_a_power_failure_loses_nothing() -> None:
     machine = Machine()
 
-    async def fill(link: LocalLink) -> None:
+    async def fill(link: Shard) -> None:
         await log_topic(link)
         await append(link, "log", rows("a"))
 
-    async def look(link: LocalLink) -> None:
+    async def look(link: Shard) -> None:
         assert [record.seq for record in await all_rows(link, "log")] == [1]
         assert (await append(link, "log", rows("b"))).first_seq == 2
 
@@ -267,11 +267,11 @@ async def test_clean_stop_before_a_power_failure_loses_nothing() -> None:
 async def test_head_moves_past_a_fold_that_is_ahead_and_its_positions_win_for_good(durability: Durability) -> None:
     machine, topic_id = Machine(), 1
 
-    async def make(link: LocalLink) -> None:
+    async def make(link: Shard) -> None:
         assert await kv_topic(link, durability=durability) == topic_id
         await append(link, "kv", puts(("k1", "v")), writer=move(b"", b"1"))
 
-    async def look(link: LocalLink) -> None:
+    async def look(link: Shard) -> None:
         records, gaps = await read_all(link, "kv")
         assert [record.seq for record in records] == [1]
         assert [(gap.first_seq, gap.reason) for gap in gaps] == [(2, GapReason.UNSYNCED)]
@@ -280,7 +280,7 @@ async def test_head_moves_past_a_fold_that_is_ahead_and_its_positions_win_for_go
         assert page.state.fold_seq == (await link.get_topic("kv")).head_seq
         assert (await append(link, "kv", puts(("k1", "w")), writer=move(b"2", b"3", fence=4))).deduplicated
 
-    async def go_on(link: LocalLink) -> None:
+    async def go_on(link: Shard) -> None:
         done = await append(link, "kv", puts(("k1", "w")), writer=move(b"3", b"4", fence=4))
         assert done.first_seq == (await link.get_topic("kv")).head_seq
 
@@ -303,7 +303,7 @@ async def test_another_stores_fold_is_refused() -> None:
         await machine.run(nothing)
 
 
-async def log_and_nothing(link: LocalLink) -> None:
+async def log_and_nothing(link: Shard) -> None:
     """One topic."""
     await log_topic(link)
 
@@ -366,7 +366,7 @@ async def test_second_process_is_locked_out_and_told_who_holds_the_directory() -
 async def test_stalled_fold_is_brought_up_by_the_next_start() -> None:
     machine = Machine()
 
-    async def fill(link: LocalLink) -> None:
+    async def fill(link: Shard) -> None:
         await kv_topic(link)
         machine.fold.fail()
         with pytest.raises(CommitUnknown):
@@ -374,7 +374,7 @@ async def test_stalled_fold_is_brought_up_by_the_next_start() -> None:
         assert link.status().read_only_reason == "FOLD_FAILED"
         assert (await link.get_topic("kv")).head_seq == 0
 
-    async def look(link: LocalLink) -> None:
+    async def look(link: Shard) -> None:
         entry = (await link.batch_get_entries("kv", [b"k"])).entries[0]
         assert entry == Record(seq=1, ts_ms=machine.clock.now_ms(), op=2, key=b"k", data=b"v")
         assert (await append(link, "kv", puts(("k", "v")), idempotency_key="once")).deduplicated
@@ -386,7 +386,7 @@ async def test_stalled_fold_is_brought_up_by_the_next_start() -> None:
 async def test_each_start_has_a_number_of_its_own() -> None:
     machine, instances = Machine(), list[int]()
 
-    async def look(link: LocalLink) -> None:
+    async def look(link: Shard) -> None:
         instances.append(link.status().instance)
 
     for then in ("kill", "power", None, "kill"):

@@ -21,7 +21,7 @@ from tests.support.sim.fs import Crashed, SimFs
 from tests.support.store.simulated import CATALOG, append, kv_topic, log_topic, puts, rows, settings, sim_store
 
 if TYPE_CHECKING:
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from eddyline.store.storage.wal.frame import Frame
     from eddyline.store.storage.wal.wal import Location
 
@@ -50,7 +50,7 @@ def applied(monkeypatch: pytest.MonkeyPatch) -> list[Location]:
     return found
 
 
-async def fill(link: LocalLink) -> None:
+async def fill(link: Shard) -> None:
     """Frames of many kinds."""
     await log_topic(link)
     await kv_topic(link)

@@ -15,7 +15,7 @@ from tests.support.store.simulated import all_rows, append, puts, rows, settings
 
 if TYPE_CHECKING:
     from eddyline.core.records.record import Record
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from tests.support.sim.fs import CrashKind
 
 FILLER = "x" * 9_000
@@ -25,7 +25,7 @@ LAYOUT = Layout(settings().directory)
 Content = dict[str, list[tuple[bytes | None, bytes | None, int, int]]]
 
 
-async def fill(link: LocalLink) -> None:
+async def fill(link: Shard) -> None:
     """Topics of every shard, KV ones too, over more than one file; one is sealed, one is deleted, one is empty."""
     for number in range(TOPICS):
         kind = Kind.KV if number % 2 else Kind.LOG
@@ -41,7 +41,7 @@ async def fill(link: LocalLink) -> None:
     await link.delete_topic("t4")
 
 
-async def content_of(link: LocalLink) -> Content:
+async def content_of(link: Shard) -> Content:
     def plain(record: Record) -> tuple[bytes | None, bytes | None, int, int]:
         return record.key, record.data, record.seq, record.ts_ms
 
@@ -49,7 +49,7 @@ async def content_of(link: LocalLink) -> Content:
     return {topic.name: [plain(record) for record in await all_rows(link, topic.name)] for topic in topics}
 
 
-async def check(link: LocalLink, expected: Content, wal_shards: int) -> None:
+async def check(link: Shard, expected: Content, wal_shards: int) -> None:
     """All is there, in the layout asked for; a retry is known; an append continues."""
     assert await content_of(link) == expected
     assert len(link._engine.committers) == wal_shards

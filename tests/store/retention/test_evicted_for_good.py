@@ -21,14 +21,14 @@ from tests.support.store.simulated import CATALOG, LASTING, append, puts, rows, 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from tests.support.sim.fs import CrashKind
 
 VALUES = ("a", "b", "c", "d")
 LAST_SEQ = len(VALUES)
 
 
-async def overwrite(link: LocalLink, durability: Durability) -> None:
+async def overwrite(link: Shard, durability: Durability) -> None:
     """Topics that keep one record, overwritten; one of a single key, one without keys."""
     config = TopicConfig(durability, cap_records=1)
     await link.create_topic("kv", Kind.KV, config)
@@ -39,7 +39,7 @@ async def overwrite(link: LocalLink, durability: Durability) -> None:
     await check(link)
 
 
-async def check(link: LocalLink) -> None:
+async def check(link: Shard) -> None:
     """One record each, the last one, and what is gone is told."""
     for name in ("kv", "log"):
         info = await link.get_topic(name)
@@ -58,7 +58,7 @@ async def check(link: LocalLink) -> None:
     assert [(entry.key, entry.seq, entry.data) for entry in found] == [(b"k", LAST_SEQ, VALUES[-1].encode())]
 
 
-async def seal(link: LocalLink) -> None:
+async def seal(link: Shard) -> None:
     for topic in link._table.with_frames():
         await link._parts.checkpointer._sealer.seal(topic, topic.head_seq)
 

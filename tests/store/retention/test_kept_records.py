@@ -9,7 +9,7 @@ from itertools import product
 from eddyline.core.model.topic import ConfigChange, Discard, Kind, TopicConfig
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.store.log.append import AppendRequest, WriterPosition
-from eddyline.store.log_io.catalog_entries import entry_of
+from eddyline.store.log_io.catalog_entries import encode_catalog_topic
 from eddyline.store.storage.layout import Layout, wal_numbers
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.models.history import read_items
@@ -60,7 +60,7 @@ async def test_checkpoint_takes_down_positions_that_are_stored_and_no_staged_one
                 AppendRequest(topic="log", batch=rows("b"), writer=WriterPosition("w", 1, b"1", b"2"))
             )
             await settle()
-            assert [writer.position for writer in entry_of(link._table.get("log"), None).writers] == [b"1"]
+            assert [writer.position for writer in encode_catalog_topic(link._table.get("log"), None).writers] == [b"1"]
         await ack
 
 

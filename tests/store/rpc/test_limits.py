@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from eddyline.store.rpc.limits import REST_S_MAX, RESTS, LoopShare
+from eddyline.store.rpc.limits import REST_S_MAX, RESTS, LoopThrottle
 from tests.support.manual_clock import ManualClock, settle
 
 
 @pytest.mark.parametrize(("busy_s", "rest_s"), [(0.005, 0.005 * RESTS), (1.0, REST_S_MAX)])
 async def test_the_next_answer_waits_in_measure_of_the_last(busy_s: float, rest_s: float) -> None:
     clock = ManualClock()
-    share = LoopShare(clock)
+    share = LoopThrottle(clock)
     begun = 0
 
     async def send() -> None:
@@ -36,7 +36,7 @@ async def test_the_next_answer_waits_in_measure_of_the_last(busy_s: float, rest_
 
 async def test_who_is_cancelled_in_a_rest_leaves_the_turn_to_the_next() -> None:
     clock = ManualClock()
-    share = LoopShare(clock)
+    share = LoopThrottle(clock)
     await share.turn()
     clock.advance(0.01)
     async with asyncio.TaskGroup() as tasks:

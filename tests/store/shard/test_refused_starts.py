@@ -18,7 +18,7 @@ from eddyline.core.errors import DataCorrupt
 from eddyline.store.catalog.codec import HEAD_KEY
 from eddyline.store.recovery.orphans import ForeignFile
 from eddyline.store.shard.lifecycle import IdentityMismatch
-from eddyline.store.shard.startup_errors import why_refused
+from eddyline.store.shard.startup_errors import startup_error_text
 from eddyline.store.storage.layout import Layout, wal_file, wal_numbers
 from eddyline.store.storage.wal.frame import HEADER, FrameType, control_body, seal
 from tests.store.test_process import append, refused_start
@@ -185,7 +185,7 @@ async def test_error_of_the_file_system_says_what_to_do(operation: str, error: i
     with pytest.raises((OSError, DataCorrupt)) as refusal:
         async with sim_store(fs):
             pass
-    said = why_refused(refusal.value, DATA_DIR)
+    said = startup_error_text(refusal.value, DATA_DIR)
     assert said.startswith(f"the data directory {DATA_DIR} cannot be used: ")
     assert words in said
 
@@ -211,4 +211,4 @@ def test_unreadable_file_and_directory_are_refused(filled: Path) -> None:
     ],
 )
 def test_reason_is_one_line(error: Exception) -> None:
-    assert "\n" not in why_refused(error, DATA_DIR)
+    assert "\n" not in startup_error_text(error, DATA_DIR)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from eddyline.core.errors import TooManyScans
-from eddyline.store.splits.slots import STREAMS_AT_ONCE, WAIT_S_MAX, WAITING_MAX, SplitTurns
+from eddyline.store.splits.slots import STREAMS_AT_ONCE, WAIT_S_MAX, WAITING_MAX, SplitSlots
 from tests.support.manual_clock import ManualClock, settle
 
 
@@ -16,7 +16,7 @@ class Streams:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.turns = SplitTurns(self.clock)
+        self.turns = SplitSlots(self.clock)
         self.served: list[int] = []
         self.refused: list[int] = []
         self.ends: dict[int, asyncio.Event] = {}

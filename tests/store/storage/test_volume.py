@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eddyline.store.storage.volume import MEMORY, NETWORK, type_in, volume_trouble, volume_type
+from eddyline.store.storage.volume import MEMORY, NETWORK, type_in, unsuitable_volume, volume_type
 from tests.support.store.simulated import sim_store
 
 MOUNTS = """\
@@ -36,13 +36,13 @@ def test_type_is_that_of_the_innermost_and_latest_mount(directory: str, kind: st
 
 def test_unreadable_mounts_say_nothing() -> None:
     assert type_in("", Path("/data")) == ""
-    assert volume_trouble("") == ""
+    assert unsuitable_volume("") == ""
 
 
 def test_network_and_memory_are_told_and_disks_are_not() -> None:
-    assert all("network" in volume_trouble(kind) for kind in NETWORK)
-    assert all("memory" in volume_trouble(kind) for kind in MEMORY)
-    assert [volume_trouble(kind) for kind in ("ext4", "xfs", "btrfs", "zfs", "overlay")] == [""] * 5
+    assert all("network" in unsuitable_volume(kind) for kind in NETWORK)
+    assert all("memory" in unsuitable_volume(kind) for kind in MEMORY)
+    assert [unsuitable_volume(kind) for kind in ("ext4", "xfs", "btrfs", "zfs", "overlay")] == [""] * 5
 
 
 def test_real_directories_have_a_type(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eddyline.store.fold.fold import FoldWrite
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from tests.support.sim.fs import CrashKind
 
 LAYOUT = Layout(settings().directory)
@@ -42,7 +42,7 @@ def wal_bytes(fs: SimFs) -> dict[int, int]:
     return {number: len(fs.content(wal_file(directory, number))) for number in wal_numbers(fs.listdir(directory))}
 
 
-async def payloads(link: LocalLink, topic: str) -> list[bytes | None]:
+async def payloads(link: Shard, topic: str) -> list[bytes | None]:
     """What a topic has, gaps left out."""
     return [item.data for item in await items_after(link, topic) if not isinstance(item, Gap)]
 
@@ -121,7 +121,7 @@ async def test_length_that_cannot_be_asked_for_shortens_no_file_below_what_is_ac
             assert await payloads(link, "log") == [b"a", b"b", b"c"]
 
 
-def wal_end(link: LocalLink) -> tuple[int, int]:
+def wal_end(link: Shard) -> tuple[int, int]:
     """The WAL file that is written, and where its frames end."""
     end = link._engine.committers[0].wal.end
     return end.file_number, end.file_bytes

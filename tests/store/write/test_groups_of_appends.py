@@ -23,7 +23,7 @@ from tests.support.store.simulated import all_rows, append, log_topic, rows, sim
 
 if TYPE_CHECKING:
     from eddyline.store.log.append import Ack
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 LARGE = "x" * 300_000
 """More than a second group needs to begin while one is with the disk."""
@@ -34,7 +34,7 @@ async def turns(count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def staged(link: LocalLink, topic: str, value: str) -> Ack:
+async def staged(link: Shard, topic: str, value: str) -> Ack:
     """An append under way."""
     return await link.stage(AppendRequest(topic=topic, batch=rows(value)))
 

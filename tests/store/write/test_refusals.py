@@ -15,11 +15,11 @@ from tests.support.store.simulated import append, kv_topic, log_topic, puts, row
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 SOURCE = SourceDefinition("s", "copy", "b")
 
-CALLS: dict[str, Callable[[LocalLink], Awaitable[object]]] = {
+CALLS: dict[str, Callable[[Shard], Awaitable[object]]] = {
     "EPOCH_MISMATCH": lambda link: append(link, "log", rows("x"), epoch=77),
     "HEAD_MISMATCH": lambda link: append(link, "log", rows("x"), expected_head_seq=77),
     "VERSION_MISMATCH": lambda link: append(link, "kv", puts(("k", "x")), expected_versions=((b"k", b"\x77"),)),

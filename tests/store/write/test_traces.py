@@ -25,7 +25,7 @@ from tests.support.store.simulated import append, kv_topic, log_topic, puts, row
 if TYPE_CHECKING:
     from eddyline.core.store_link.protocol import AppendResult
     from eddyline.core.telemetry.tracing import Span
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 GIVEN = f"00-{7:032x}-{9:016x}-01"
 
@@ -40,7 +40,7 @@ def only(made: Tracer) -> Span:
     return span
 
 
-async def followed(link: LocalLink, topic: str) -> list[tuple[SeqTrace, ...]]:
+async def followed(link: Shard, topic: str) -> list[tuple[SeqTrace, ...]]:
     """The traces of a topic's items, from its first record to its head."""
     told: list[tuple[SeqTrace, ...]] = []
     async with link.follow() as follow:

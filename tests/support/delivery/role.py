@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from eddyline.core.auth.role import RoleAccess
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 PATIENCE_S: Final = 10.0
 TURNS_MAX: Final = 200_000
@@ -39,7 +39,7 @@ TURNS_MAX: Final = 200_000
 class ServedDelivery:
     """A delivery role that serves, over a store whose wire can be cut."""
 
-    store: LocalLink
+    store: Shard
     wire: CutLink
     clock: ManualClock
     role: DeliveryRole

@@ -11,7 +11,7 @@ from nats.js.api import KeyValueConfig
 from eddyline.core.model.source import SourceDefinition
 from eddyline.core.records.gap import encode_gap
 from eddyline.core.records.record import Gap, Op, Record
-from eddyline.ingest.resync.stream_audit import LOOK_S
+from eddyline.ingest.resync.stream_audit import AUDIT_INTERVAL_S
 from tests.support.ingest.sources import LEASE_MS, source_kit
 from tests.support.sim.cut_link import CutLink
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.model.source import SourceInfo
     from eddyline.ingest.role import IngestRole
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from tests.support.ingest.sources import SourceKit
 
 LEASE_MS_LONG: Final = 60_000
@@ -43,7 +43,7 @@ class Kit:
         self.client: Client = sources.client
         self.js: JetStreamContext = sources.js
         self.bucket = bucket
-        self.store: LocalLink = sources.link
+        self.store: Shard = sources.link
         self.link = CutLink(sources.link)
         self.reconnected = reconnected
         """The writer lost its connection and has another one."""
@@ -69,7 +69,7 @@ class Kit:
 
     @asynccontextmanager
     async def ingest(
-        self, *, holder: str = "one", lease_ms: int = LEASE_MS, look_s: float = LOOK_S, nats_domain: str = ""
+        self, *, holder: str = "one", lease_ms: int = LEASE_MS, look_s: float = AUDIT_INTERVAL_S, nats_domain: str = ""
     ) -> AsyncIterator[IngestRole]:
         """An ingest replica, from start to stop."""
         self.link.reports.clear()

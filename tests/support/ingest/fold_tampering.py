@@ -11,12 +11,12 @@ from eddyline.ingest.copy.position import decode_position
 from eddyline.store.fold.fold import FoldWrite
 
 if TYPE_CHECKING:
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 RECORDS_A_BATCH = 1_000
 
 
-async def drift(link: LocalLink, source: str, changes: dict[str, bytes | None]) -> None:
+async def drift(link: Shard, source: str, changes: dict[str, bytes | None]) -> None:
     """Write a source's topic as the source would, with its own lease, while no replica has it; None = a delete."""
     lease = await link.acquire_lease(source, holder="drift", lease_ms=60_000)
     stored = lease.source.position
@@ -34,7 +34,7 @@ async def drift(link: LocalLink, source: str, changes: dict[str, bytes | None]) 
     await link.release_lease(source, fence=lease.fence)
 
 
-def corrupt_row(link: LocalLink, topic: str, key: bytes, data: bytes | None) -> None:
+def corrupt_row(link: Shard, topic: str, key: bytes, data: bytes | None) -> None:
     """Change one row of a topic's RocksDB fold, which nothing else hears of; None = remove it."""
     topic_id = link._table.get(topic).id
     fold = link._engine.fold

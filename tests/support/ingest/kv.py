@@ -14,7 +14,7 @@ from nats.js.errors import NotFoundError
 from eddyline.client.connect import Client
 from eddyline.client.transport.topology import Channels, Topology
 from eddyline.core.auth.caller_channel import CallerAccess
-from eddyline.core.forwarding.shards import Shards
+from eddyline.core.forwarding.shards import ShardForwarder
 from eddyline.core.runtime.clock import SystemClock, SystemHost
 from eddyline.core.runtime.settings import CommonSettings
 from eddyline.core.server.health import HealthBoard
@@ -96,7 +96,7 @@ async def served_ingest(
     common = CommonSettings(store_addresses=(store,), ingest_addresses=(free_address(),))
     clock, host = SystemClock(), SystemHost()
     link_access = access.caller if access is not None else CallerAccess()
-    shards = Shards((store,), caller=link_access, cluster_id=common.cluster_id)
+    shards = ShardForwarder((store,), caller=link_access, cluster_id=common.cluster_id)
     async with nats_writer(url) as writer, link_access.open_channel(store) as channel, shards:
         link = GrpcLink(channel, cluster_id=common.cluster_id)
         server = make_server(common.ingest_addresses[0], interceptors=gates_of(shards), access=access)

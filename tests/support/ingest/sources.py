@@ -17,7 +17,7 @@ from eddyline.core.server.health import HealthBoard
 from eddyline.core.server.server import make_server
 from eddyline.ingest.config import INBOX_PREFIX, VERIFY_INTERVAL_MS, IngestSettings
 from eddyline.ingest.copy.position import decode_position, revision_of
-from eddyline.ingest.resync.stream_audit import LOOK_S
+from eddyline.ingest.resync.stream_audit import AUDIT_INTERVAL_S
 from eddyline.ingest.role import SERVICES, IngestRole, add_services
 from eddyline.ingest.sources.creation import create_source
 from tests.support.store.real import real_store
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from eddyline.core.model.source import SourceDefinition
     from eddyline.core.store_link.protocol import StoreLink
     from eddyline.ingest.sources.sources_file import SourcesFile
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 LEASE_MS: Final = 600
 HEARTBEAT_MS: Final = 200
@@ -42,7 +42,7 @@ LOOK_AGAIN_S: Final = 0.005
 class SourceKit:
     """A store, NATS, and replicas of ingest between them."""
 
-    def __init__(self, url: str, client: Client, link: LocalLink) -> None:
+    def __init__(self, url: str, client: Client, link: Shard) -> None:
         self.url = url
         self.client = client
         self.js: JetStreamContext = client.jetstream()
@@ -58,7 +58,7 @@ class SourceKit:
         *,
         holder: str = "one",
         lease_ms: int = LEASE_MS,
-        look_s: float = LOOK_S,
+        look_s: float = AUDIT_INTERVAL_S,
         nats_domain: str = "",
         nats_inbox_prefix: str = INBOX_PREFIX,
         verify_interval_ms: int = VERIFY_INTERVAL_MS,

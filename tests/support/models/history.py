@@ -24,7 +24,7 @@ from tests.support.models.topic_model import Moment, TopicModel
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 End: TypeAlias = Literal["kill", "power", "clean"]
 """How a life of the store ended."""
@@ -175,13 +175,13 @@ class History:
         newest = {topic.name: topic for topic in self.topics}
         return [topic for topic in newest.values() if topic.gone is not True]
 
-    async def check(self, link: LocalLink, now: Moment) -> None:
+    async def check(self, link: Shard, now: Moment) -> None:
         """Hold a live store, nothing under way, against all that was told. Raises AssertionError."""
         for topic in self.current():
             topic.check(await look(link, topic.name), now)
         check_totals(link)
 
-    async def judge(self, link: LocalLink, end: End, now: Moment) -> None:
+    async def judge(self, link: Shard, end: End, now: Moment) -> None:
         """Hold a recovered store against all that was asked and told; go on from it. Raises AssertionError."""
         there = {info.name: info for info in await link.list_topics("", "", 10_000)}
         for name in {topic.name for topic in self.topics}:
@@ -207,7 +207,7 @@ class History:
         assert info is None or info.epoch not in known, f"the epoch of {name} was given before"
 
 
-def check_totals(link: LocalLink) -> None:
+def check_totals(link: Shard) -> None:
     """What the status counts is what its topics have. Raises AssertionError."""
     topics, status = link._table.all(), link.status()
     assert status.segment_count == sum(len(topic.segments) for topic in topics)
@@ -215,7 +215,7 @@ def check_totals(link: LocalLink) -> None:
     assert status.unsegmented_bytes == sum(topic.index.frame_bytes for topic in topics)
 
 
-async def look(link: LocalLink, name: str) -> Seen:
+async def look(link: Shard, name: str) -> Seen:
     """All that a topic shows."""
     info = await link.get_topic(name)
     middle = (info.evict_floor + info.head_seq) // 2
@@ -234,7 +234,7 @@ async def look(link: LocalLink, name: str) -> Seen:
     return Seen(info, reads, entries)
 
 
-async def read_items(link: LocalLink, topic: str, after_seq: int = 0) -> list[Record | Gap]:
+async def read_items(link: Shard, topic: str, after_seq: int = 0) -> list[Record | Gap]:
     """All that a topic has above a seq, as rows and gaps in their order."""
     items = list[Record | Gap]()
     while True:
@@ -246,7 +246,7 @@ async def read_items(link: LocalLink, topic: str, after_seq: int = 0) -> list[Re
             return items
 
 
-async def read_all(link: LocalLink, topic: str) -> tuple[list[Record], list[Gap]]:
+async def read_all(link: Shard, topic: str) -> tuple[list[Record], list[Gap]]:
     """Every record and gap of a topic."""
     items = await read_items(link, topic)
     return [item for item in items if isinstance(item, Record)], [item for item in items if isinstance(item, Gap)]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eddyline.core.records.match import Match
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from tests.support.manual_clock import ManualClock
     from tests.support.models.history import History, TopicHistory
 
@@ -35,7 +35,7 @@ ERASE_ROUNDS_MAX: Final = 300
 class Play:
     """One life of a store, and the history that goes on in it."""
 
-    def __init__(self, link: LocalLink, history: History, clock: ManualClock) -> None:
+    def __init__(self, link: Shard, history: History, clock: ManualClock) -> None:
         self.link, self.history, self.clock = link, history, clock
         self._start_ms, self._start_s = clock.now_ms(), clock.monotonic_s()
 

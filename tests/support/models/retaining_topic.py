@@ -27,7 +27,7 @@ from eddyline.store.log.deletion import (
     visible,
 )
 from eddyline.store.log.floors import Floors, TimeSpan
-from eddyline.store.log.front import FrontWalk, Piece
+from eddyline.store.log.front import LogStartWalk, Piece
 from eddyline.store.log.seq_set import SeqSet
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Retaining:
             due = floor_rules.due_cap_records(self.head_seq, config.cap_records, aged, self.uncounted)
             capped = aged.raised(cap=due)
             excess_bytes = self.record_bytes - config.cap_bytes if config.cap_bytes else 0
-        walk = FrontWalk(self.floors, self.uncounted, through_seq=capped.trim, excess_bytes=excess_bytes)
+        walk = LogStartWalk(self.floors, self.uncounted, through_seq=capped.trim, excess_bytes=excess_bytes)
         self._walk(walk)
         moved = capped.raised(cap=walk.bytes_floor)
         if moved != self.floors:
@@ -91,7 +91,7 @@ class Retaining:
         if deletion.match is None:
             through_seq = deletion.floor
             record_count = floor_rules.live_count(self.floors.trim, through_seq, self.uncounted)
-            walk = FrontWalk(self.floors, self.uncounted, through_seq=through_seq)
+            walk = LogStartWalk(self.floors, self.uncounted, through_seq=through_seq)
             self._walk(walk)
             record_bytes = walk.removed_bytes
         else:
@@ -148,7 +148,7 @@ class Retaining:
         for seqs in (self.deleted, self.uncounted):
             seqs.drop_through(self.floors.trim)
 
-    def _walk(self, walk: FrontWalk) -> None:
+    def _walk(self, walk: LogStartWalk) -> None:
         for piece, batch in self._pieces():
             if walk.done:
                 return

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eddyline.core.model.read import RangePage, ReadResult, RecordFilter
     from eddyline.core.model.topic import TopicInfo
     from eddyline.core.store_link.protocol import Follow, FollowEvent
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from tests.support.manual_clock import ManualClock
 
 LOST = 0.03
@@ -38,7 +38,7 @@ class StormyWire(SimWire):
         self.cut_count = 0
 
     @contextmanager
-    def plugged(self, link: LocalLink) -> Iterator[None]:
+    def plugged(self, link: Shard) -> Iterator[None]:
         """Be plugged into one life of the store."""
         life = self._life = Life(link)
         try:

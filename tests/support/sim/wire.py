@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from eddyline.core.model.topic import Kind, TopicConfig, TopicInfo
     from eddyline.core.records.batch import Batch
     from eddyline.core.store_link.protocol import AppendResult, Follow, FollowEvent
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 class Life:
     """One life of a store."""
 
-    def __init__(self, link: LocalLink) -> None:
+    def __init__(self, link: Shard) -> None:
         self.link = link
         self._over = asyncio.Event()
 
@@ -69,7 +69,7 @@ class SimWire:
     def __init__(self) -> None:
         self._life: Life | None = None
 
-    async def run(self, link: LocalLink) -> None:
+    async def run(self, link: Shard) -> None:
         """Be plugged in for one life."""
         life = self._life = Life(link)
         try:

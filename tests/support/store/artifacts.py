@@ -8,24 +8,24 @@ from eddyline.core.model.artifact import FoldExported, FoldImported
 
 if TYPE_CHECKING:
     from eddyline.core.records.record import Record
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 
-async def exported(link: LocalLink, topic: str = "kv") -> FoldExported:
+async def exported(link: Shard, topic: str = "kv") -> FoldExported:
     """Export a topic's fold."""
     steps = [step async for step in link.export_fold(topic)]
     assert isinstance(steps[-1], FoldExported)
     return steps[-1]
 
 
-async def imported(link: LocalLink, topic: str = "kv", *, from_topic: str = "", artifact: str = "") -> FoldImported:
+async def imported(link: Shard, topic: str = "kv", *, from_topic: str = "", artifact: str = "") -> FoldImported:
     """Import an artifact into a topic."""
     steps = [step async for step in link.import_fold(topic, from_topic=from_topic, artifact=artifact)]
     assert isinstance(steps[-1], FoldImported)
     return steps[-1]
 
 
-async def fold_of(link: LocalLink, topic: str = "kv") -> list[Record]:
+async def fold_of(link: Shard, topic: str = "kv") -> list[Record]:
     """All entries of a topic's fold in order of keys."""
     found: list[Record] = []
     async for page in link.range_entries(topic):

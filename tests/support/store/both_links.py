@@ -17,7 +17,7 @@ from eddyline.core.store_link.sharded import ShardedLink
 from eddyline.core.transport.channel import open_channel
 from eddyline.store.__main__ import SERVICES, add_services
 from eddyline.store.fold.memory import SimFold
-from eddyline.store.rpc.shard_handle import Doorway
+from eddyline.store.rpc.shard_handle import ShardHandle
 from tests.support.manual_clock import ManualClock
 from tests.support.sim.faulty_fs import FaultyFs
 from tests.support.sim.fs import SimFs
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from eddyline.core.store_link.protocol import StoreLink
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 Form = Literal["local", "grpc", "sharded"]
 FORMS: tuple[Form, ...] = ("local", "grpc", "sharded")
@@ -38,7 +38,7 @@ class LinkedStore:
     """`link` is the form under test; `door` the store behind it, for what only its server may do."""
 
     link: StoreLink
-    door: LocalLink
+    door: Shard
     clock: ManualClock
     fold: SimFold
     disk: FaultyFs
@@ -65,8 +65,8 @@ async def linked_store(
 
 
 @asynccontextmanager
-async def _served(door: LocalLink, clock: ManualClock) -> AsyncIterator[StoreLink]:
-    doorway = Doorway()
+async def _served(door: Shard, clock: ManualClock) -> AsyncIterator[StoreLink]:
+    doorway = ShardHandle()
     server = make_server("127.0.0.1:0")
     add_services(server, doorway, common=CommonSettings(), clock=clock, host=SystemHost())
     address = await server.start(*SERVICES)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.records.record import Record
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 LAYOUT = Layout(settings().directory)
 
@@ -27,7 +27,7 @@ class Lives:
         self.fs, self.clock, self.fold = SimFs(), ManualClock(), SimFold(0)
         self.opened: list[SimFold] = []
 
-    async def run(self, work: Callable[[LocalLink], Awaitable[None]], *, kill: bool = False) -> None:
+    async def run(self, work: Callable[[Shard], Awaitable[None]], *, kill: bool = False) -> None:
         """One life, of which each new fold is an empty one; it ends in order, or is killed."""
         folds: list[SimFold | None] = [self.fold]
 
@@ -46,7 +46,7 @@ class Lives:
         self.fold = self.fold.kill()
 
 
-async def entries(link: LocalLink, topic: str = "kv") -> list[Record]:
+async def entries(link: Shard, topic: str = "kv") -> list[Record]:
     found: list[Record] = []
     async for page in link.range_entries(topic):
         if page.batch is not None:
@@ -54,11 +54,11 @@ async def entries(link: LocalLink, topic: str = "kv") -> list[Record]:
     return found
 
 
-async def nothing(link: LocalLink) -> None:
+async def nothing(link: Shard) -> None:
     """Only start."""
 
 
-async def fill(link: LocalLink, count: int = 20) -> None:
+async def fill(link: Shard, count: int = 20) -> None:
     """Records of a few keys, sealed in part, in several frames; some keys are gone."""
     await kv_topic(link)
     for number in range(count):
@@ -69,15 +69,15 @@ async def fill(link: LocalLink, count: int = 20) -> None:
             await seal(link)
 
 
-async def seal(link: LocalLink, topic: str = "kv") -> None:
+async def seal(link: Shard, topic: str = "kv") -> None:
     found = link._table.get(topic)
     await link._parts.checkpointer._sealer.seal(found, found.head_seq)
 
 
-def kept(found: list[Record]) -> Callable[[LocalLink], Awaitable[None]]:
+def kept(found: list[Record]) -> Callable[[Shard], Awaitable[None]]:
     """Note what the fold has."""
 
-    async def look(link: LocalLink) -> None:
+    async def look(link: Shard) -> None:
         found[:] = await entries(link)
 
     return look

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.records.record import Gap, Record
     from eddyline.store.log.topic import Topic
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 
 class Place(Enum):
@@ -41,7 +41,7 @@ class PlacedStore:
         self.fs, self.fold, self.clock = SimFs(seed), SimFold(seed), ManualClock()
         self._changes = changes
         self._running = AsyncExitStack()
-        self.link: LocalLink
+        self.link: Shard
 
     async def start(self) -> None:
         """Open it."""
@@ -99,7 +99,7 @@ async def placed_store(place: Place, **changes: int | str) -> AsyncIterator[Plac
         await store.stop()
 
 
-async def items_after(link: LocalLink, topic: str, after_seq: int = 0, *, epoch: int = 0) -> list[Record | Gap]:
+async def items_after(link: Shard, topic: str, after_seq: int = 0, *, epoch: int = 0) -> list[Record | Gap]:
     """All that a reader is told, read by read."""
     found: list[Record | Gap] = []
     while True:

@@ -7,13 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from eddyline.core.runtime.fs import RealFs
-from eddyline.store.artifacts.store import Place
+from eddyline.store.artifacts.store import ArtifactSettings
 from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import StoreSettings
-from eddyline.store.env import Machine, new_workers
+from eddyline.store.env import Env, new_workers
 from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.fold.rocksdb_files import CHECKED_BYTES
-from eddyline.store.fold.temporary import ScratchFold
+from eddyline.store.fold.temporary import RocksTemporaryFold
 from eddyline.store.limits.memory_budget import memory_plan
 from eddyline.store.runtime.workers import InlineWorker, ThreadWorker
 from eddyline.store.shard.lifecycle import open_store
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from eddyline.core.runtime.clock import Clock
     from eddyline.core.runtime.fs import Fs
-    from eddyline.store.artifacts.store import Shelf
+    from eddyline.store.artifacts.store import ArtifactStore
     from eddyline.store.runtime.workers import Worker
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from eddyline.store.stats import RecoveryProgress
 
 
@@ -53,15 +53,15 @@ async def real_store(
     checked_bytes: int = CHECKED_BYTES,
     workers: Callable[[str, int], Worker] = _inline,
     tell: Callable[[RecoveryProgress], None] = _nobody,
-    shelf: Shelf | None = None,
+    shelf: ArtifactStore | None = None,
     fs: Fs | None = None,
     clock: Clock | None = None,
     **changes: int,
-) -> AsyncIterator[LocalLink]:
+) -> AsyncIterator[Shard]:
     """A recovered store in `data_dir`; a second fold is made beside it."""
     chosen = StoreSettings(**{"data_dir": str(data_dir), "wal_file_bytes": WAL_FILE_BYTES, **changes})  # type: ignore[arg-type]
     layout = Layout(data_dir)
-    machine = Machine(
+    machine = Env(
         fs=fs or RealFs(),
         open_fold=partial(RocksFold, layout.fold, checked_bytes=checked_bytes),
         open_catalog=lambda must_exist: RocksCatalog(layout.catalog, must_exist=must_exist),
@@ -70,8 +70,8 @@ async def real_store(
         workers=new_workers(workers),
         tell=tell,
         plan=memory_plan(chosen.memory_bytes),
-        scratch=ScratchFold(scratch_of(data_dir)),
-        artifacts=Place(shelf, layout.staging),
+        scratch=RocksTemporaryFold(scratch_of(data_dir)),
+        artifacts=ArtifactSettings(shelf, layout.staging),
     )
     async with open_store(machine, chosen, cluster_id="test") as link:
         yield link

@@ -12,7 +12,7 @@ from eddyline.core.runtime.settings import CommonSettings
 from eddyline.core.server.server import make_server
 from eddyline.core.transport.channel import open_channel
 from eddyline.store.__main__ import SERVICES, add_services
-from eddyline.store.rpc.shard_handle import Doorway
+from eddyline.store.rpc.shard_handle import ShardHandle
 from eddyline.v1 import cluster_pb2_grpc, fold_pb2_grpc, log_pb2_grpc, segment_pb2_grpc, topic_pb2_grpc
 from tests.support.manual_clock import ManualClock
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from eddyline.core.model.topic import Kind
-    from eddyline.store.shard.api import StoreDoor
-    from eddyline.store.stats import StoreFigures
+    from eddyline.store.shard.api import ShardApi
+    from eddyline.store.stats import ShardStatus
 
 
 @dataclass(slots=True)
@@ -38,9 +38,9 @@ class ScriptedDoor:
         """The scripted kind, whatever the name."""
         return self.kind
 
-    def status(self) -> StoreFigures:
+    def status(self) -> ShardStatus:
         """The scripted figures."""
-        return cast("StoreFigures", self.scripts["status"])
+        return cast("ShardStatus", self.scripts["status"])
 
     def __getattr__(self, name: str) -> Callable[..., object]:
         def call(*args: object, **kwargs: object) -> object:
@@ -65,7 +65,7 @@ class ScriptedStore:
     """The services, and a stub of each."""
 
     address: str
-    doorway: Doorway
+    doorway: ShardHandle
     topics: topic_pb2_grpc.TopicServiceStub
     log: log_pb2_grpc.LogServiceStub
     fold: fold_pb2_grpc.FoldServiceStub
@@ -76,9 +76,9 @@ class ScriptedStore:
 @asynccontextmanager
 async def scripted_store(door: ScriptedDoor | None) -> AsyncIterator[ScriptedStore]:
     """Serve a door on loopback; None = as while the store recovers."""
-    doorway = Doorway()
+    doorway = ShardHandle()
     if door is not None:
-        doorway.open(cast("StoreDoor", door))  # by name: a call that the test did not script is a KeyError
+        doorway.open(cast("ShardApi", door))  # by name: a call that the test did not script is a KeyError
     server = make_server("127.0.0.1:0")
     add_services(server, doorway, common=CommonSettings(), clock=ManualClock(), host=SystemHost())
     address = await server.start(*SERVICES)

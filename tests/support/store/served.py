@@ -13,7 +13,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from eddyline.core.auth.caller_channel import CallerAccess
-from eddyline.core.forwarding.shards import Shards
+from eddyline.core.forwarding.shards import ShardForwarder
 from eddyline.core.runtime.clock import SystemHost
 from eddyline.core.runtime.fs import RealFs
 from eddyline.core.runtime.settings import CommonSettings
@@ -22,14 +22,14 @@ from eddyline.core.transport.channel import open_channel
 from eddyline.core.transport.status import unwrap
 from eddyline.store.__main__ import SERVICES, add_services, gates_of
 from eddyline.store.artifacts.local_store import LocalShelf
-from eddyline.store.artifacts.store import Place
+from eddyline.store.artifacts.store import ArtifactSettings
 from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import StoreSettings
-from eddyline.store.env import Machine, new_workers
+from eddyline.store.env import Env, new_workers
 from eddyline.store.fold.rocksdb import RocksFold
-from eddyline.store.fold.temporary import ScratchFold
+from eddyline.store.fold.temporary import RocksTemporaryFold
 from eddyline.store.limits.memory_budget import memory_plan
-from eddyline.store.rpc.shard_handle import Doorway
+from eddyline.store.rpc.shard_handle import ShardHandle
 from eddyline.store.runtime.workers import ThreadWorker
 from eddyline.store.shard.lifecycle import open_store
 from eddyline.store.storage.layout import Layout
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from eddyline.core.errors import EddylineError
     from eddyline.core.runtime.fs import Fs
     from eddyline.store.runtime.workers import Worker
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -68,8 +68,8 @@ class ServedStore:
 
     address: str
     clock: ManualClock
-    doorway: Doorway
-    link: LocalLink
+    doorway: ShardHandle
+    link: Shard
     channel: grpc.aio.Channel
     topics: topic_pb2_grpc.TopicServiceStub
     log: log_pb2_grpc.LogServiceStub
@@ -148,7 +148,7 @@ async def served_store(
     """Serve the store in `data_dir`, behind gates where they are given; `recovered` False = as while it recovers; `access`
     None = to everybody; `addresses` = of all shards, of which this is one."""
     gates = {"wal-0": disk, "fold": fold}
-    clock, host, doorway = ManualClock(), SystemHost(), Doorway()
+    clock, host, doorway = ManualClock(), SystemHost(), ShardHandle()
     settings = StoreSettings(
         listen=addresses[shard_index] if addresses else "127.0.0.1:0",
         shard_index=str(shard_index),
@@ -158,7 +158,9 @@ async def served_store(
         retained_bytes_max=retained_bytes_max,
     )
     machine = _machine(data_dir, settings, clock, gates, fs=fs, cache_bytes=cache_bytes)
-    shards = Shards(addresses, caller=access.caller if access is not None else CallerAccess(), cluster_id=CLUSTER_ID)
+    shards = ShardForwarder(
+        addresses, caller=access.caller if access is not None else CallerAccess(), cluster_id=CLUSTER_ID
+    )
     gates_before = gates_of(doorway, shards, shard_index)
     common = CommonSettings(store_addresses=tuple(addresses)) if addresses else CommonSettings()
     server = make_server(settings.listen, cluster_id=CLUSTER_ID, interceptors=gates_before, access=access)
@@ -220,8 +222,8 @@ def _machine(
     *,
     fs: Fs | None,
     cache_bytes: int,
-) -> Machine:
-    return Machine(
+) -> Env:
+    return Env(
         fs=fs if fs is not None else RealFs(),
         open_fold=partial(RocksFold, Layout(data_dir).fold),
         open_catalog=lambda must_exist: RocksCatalog(Layout(data_dir).catalog, must_exist=must_exist),
@@ -229,8 +231,8 @@ def _machine(
         host=SystemHost(),
         workers=new_workers(partial(_worker, gates)),
         plan=memory_plan(settings.memory_bytes)._replace(cache_bytes=cache_bytes),
-        scratch=ScratchFold(data_dir.with_name(f"{data_dir.name}-scratch")),
-        artifacts=Place(
+        scratch=RocksTemporaryFold(data_dir.with_name(f"{data_dir.name}-scratch")),
+        artifacts=ArtifactSettings(
             LocalShelf(RealFs(), data_dir.with_name(f"{data_dir.name}-artifacts"), holder="the test"),
             Layout(data_dir).staging,
         ),

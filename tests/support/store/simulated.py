@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from eddyline.core.model.topic import Durability, Kind, TopicConfig
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Op, Record
-from eddyline.core.telemetry.tracing import UNTRACED
+from eddyline.core.telemetry.tracing import NOOP_TRACER
 from eddyline.store.catalog.memory import SimCatalog
 from eddyline.store.config import StoreSettings
-from eddyline.store.env import Machine, new_workers
+from eddyline.store.env import Env, new_workers
 from eddyline.store.fold.memory import SimFold
 from eddyline.store.limits.memory_budget import memory_plan
 from eddyline.store.log.append import AppendRequest
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from eddyline.core.store_link.protocol import AppendResult
     from eddyline.core.telemetry.tracing import Tracer
     from eddyline.store.fold.fold import Fold
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from eddyline.store.storage.wal.written_mark import Written
 
 WAL_FILE_BYTES = 64 << 10
@@ -111,16 +111,16 @@ async def sim_store(
     open_fold: Callable[[], Fold] | None = None,
     volume: str = "",
     marked: bool = True,
-    tracer: Tracer = UNTRACED,
+    tracer: Tracer = NOOP_TRACER,
     **changes: int | str,
-) -> AsyncIterator[LocalLink]:
+) -> AsyncIterator[Shard]:
     """A recovered store; what is not given is new and empty. `open_fold` opens the fold, once or more often."""
     fs = fs if fs is not None else SimFs()
     if not boot_id:
         boot_id = fs.boot_id if isinstance(fs, SimFs) else "boot"
     made = fold if fold is not None else SimFold(0)
     chosen = settings(**changes)
-    machine = Machine(
+    machine = Env(
         fs=fs,
         open_fold=open_fold or (lambda: made),
         open_catalog=lambda must_exist: SimCatalog(sim_disk(fs), CATALOG, must_exist=must_exist),
@@ -162,22 +162,22 @@ def rows(*values: str) -> Batch:
     return Batch.from_rows([Record(data=value.encode()) for value in values])
 
 
-async def append(link: LocalLink, topic: str, batch: Batch, **conditions: object) -> AppendResult:
+async def append(link: Shard, topic: str, batch: Batch, **conditions: object) -> AppendResult:
     """Stage an append and wait for its acknowledgement."""
     return await (await link.stage(AppendRequest(topic=topic, batch=batch, **conditions)))  # type: ignore[arg-type]
 
 
-async def log_topic(link: LocalLink, name: str = "log", durability: Durability = Durability.DISK) -> int:
+async def log_topic(link: Shard, name: str = "log", durability: Durability = Durability.DISK) -> int:
     """Make a LOG topic; its epoch."""
     return (await link.create_topic(name, Kind.LOG, TopicConfig(durability=durability))).epoch
 
 
-async def kv_topic(link: LocalLink, name: str = "kv", durability: Durability = Durability.DISK) -> int:
+async def kv_topic(link: Shard, name: str = "kv", durability: Durability = Durability.DISK) -> int:
     """Make a KV topic; its epoch."""
     return (await link.create_topic(name, Kind.KV, TopicConfig(durability=durability))).epoch
 
 
-async def all_rows(link: LocalLink, topic: str, after_seq: int = 0) -> list[Record]:
+async def all_rows(link: Shard, topic: str, after_seq: int = 0) -> list[Record]:
     """Every record above `after_seq`; a gap is an error."""
     found: list[Record] = []
     while True:

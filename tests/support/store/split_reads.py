@@ -17,7 +17,7 @@ from eddyline.store.splits.model import ALL, ArrowMessage, PlanAsk, SchemaMessag
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from eddyline.store.splits.model import SplitFilter, SplitPlan
 
 
@@ -29,7 +29,7 @@ class ReadSplit(NamedTuple):
     counts: SplitCounts
 
 
-async def planned(link: LocalLink, topic: str, asked: PlanAsk) -> tuple[SplitPlan, list[Split]]:
+async def planned(link: Shard, topic: str, asked: PlanAsk) -> tuple[SplitPlan, list[Split]]:
     """The last page of a plan, and the splits of all pages."""
     splits: list[Split] = []
     mark = asked.mark
@@ -55,7 +55,7 @@ async def planned(link: LocalLink, topic: str, asked: PlanAsk) -> tuple[SplitPla
 
 
 async def read_split(
-    link: LocalLink, topic: str, split: Split, *, epoch: int, split_filter: SplitFilter = ALL
+    link: Shard, topic: str, split: Split, *, epoch: int, split_filter: SplitFilter = ALL
 ) -> ReadSplit:
     """One split, all columns; every message is held against its checksum and the counts against the range."""
     items: list[Record | Gap] = []

@@ -35,7 +35,7 @@ def add_access(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", default="", metavar="FILE", help=what)
 
 
-def asked_access(arguments: argparse.Namespace, environ: Mapping[str, str]) -> CallerAccess:
+def access_from_args(arguments: argparse.Namespace, environ: Mapping[str, str]) -> CallerAccess:
     """What the arguments and the environment say.
 
     Raises:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from eddyline.cli.access import add_access, asked_access
+from eddyline.cli.access import access_from_args, add_access
 from eddyline.cli.local_cluster.away import at_store, named_roles, nobody_at
 from eddyline.cli.local_cluster.find import ADDRESS_VARIABLE, DATA_DEFAULT, cluster_address
 from eddyline.cli.terminal.units import NUMBER_MAX
@@ -123,7 +123,7 @@ async def connected(
     # Here, because gRPC and numpy take half a second to load, which `--help` and wrong usage need not wait for.
     from eddyline.client.connect import connect
 
-    access = asked_access(arguments, context.environ)
+    access = access_from_args(arguments, context.environ)
     connecting = connect(
         address, access=access, timeout_s=CONNECT_S, clock=context.clock, random_source=context.random_source
     )

@@ -112,7 +112,7 @@ class Parser(argparse.ArgumentParser):
 
     def _print_message(self, message: str, file: object = None) -> None:
         # Help and version. argparse itself would pass over a failure to write them.
-        Output().say_text(message.removesuffix("\n"))
+        Output().print_text(message.removesuffix("\n"))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from eddyline.core.forwarding.stats import ForwardedCalls
     from eddyline.core.telemetry.metrics import Metric
     from eddyline.delivery.role import DeliveryRole
-    from eddyline.delivery.stats import Figures
+    from eddyline.delivery.stats import DeliveryStats
 
 
 async def delivery_metrics(
@@ -78,7 +78,7 @@ async def delivery_metrics(
     ]
 
 
-def _scheduling(figures: Figures) -> list[Metric]:
+def _scheduling(figures: DeliveryStats) -> list[Metric]:
     """Turns, bands and pressure."""
     ruling = figures.ruling
     band = (telemetry.LABEL_BAND,)

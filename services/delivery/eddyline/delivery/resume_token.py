@@ -88,7 +88,7 @@ class WatchOption(IntFlag):
     HEAL = 8
 
 
-class WatchedTopic(NamedTuple):
+class TopicSignature(NamedTuple):
     """A topic of a watch with its filters and options, as far as a token is bound to them."""
 
     topic: str
@@ -101,7 +101,7 @@ class WatchedTopic(NamedTuple):
 class ResumeTokens:
     """Writes and reads the tokens of one watch. What is hashed of its topics is hashed once."""
 
-    def __init__(self, watched: Iterable[WatchedTopic]) -> None:
+    def __init__(self, watched: Iterable[TopicSignature]) -> None:
         self._canonical = sorted(watched, key=lambda one: one.topic.encode())
         assert 1 <= len(self._canonical) <= TOPICS_MAX
         self._topics = {one.topic: _TopicHash(_hash(one.topic.encode()), _hash(_wish(one))) for one in self._canonical}
@@ -234,7 +234,7 @@ def _hash(data: bytes | bytearray) -> int:
     return int(xxhash.xxh3_64_intdigest(bytes(data)))
 
 
-def _wish(watched: WatchedTopic) -> bytes:
+def _wish(watched: TopicSignature) -> bytes:
     topic, key_prefixes, tags, exclude_nodes, options = watched
     name = topic.encode()
     wish = _U16.pack(len(name)) + name + _packed(key_prefixes)

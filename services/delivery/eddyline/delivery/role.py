@@ -10,7 +10,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from eddyline.core.forwarding.interceptor import ShardGate
+from eddyline.core.forwarding.interceptor import ForwardingInterceptor
 from eddyline.core.forwarding.routes import (
     ENTRY_CALLS,
     FOLD_SERVICE,
@@ -26,7 +26,7 @@ from eddyline.core.server.cluster_service import SERVICE as CLUSTER_SERVICE
 from eddyline.core.server.cluster_service import ClusterService
 from eddyline.core.server.server import RawMethod
 from eddyline.core.store_link.sharded import shards_of
-from eddyline.core.telemetry.tracing import UNTRACED
+from eddyline.core.telemetry.tracing import NOOP_TRACER
 from eddyline.delivery.feed.dispatcher import Dispatcher
 from eddyline.delivery.feed.ring import RingBudget
 from eddyline.delivery.feed.tail import Tails
@@ -36,10 +36,10 @@ from eddyline.delivery.fetch.scan_slots import ScanSlots
 from eddyline.delivery.rpc.explain import DeliveryService
 from eddyline.delivery.rpc.status import delivery_status
 from eddyline.delivery.rpc.watch import SERVICE, WATCH_TOPICS, WatchMethod
-from eddyline.delivery.schedule.timer_wheel import Wheel
-from eddyline.delivery.stats import Figures
+from eddyline.delivery.schedule.timer_wheel import TimerWheel
+from eddyline.delivery.stats import DeliveryStats
 from eddyline.delivery.watch.lag import largest_lag
-from eddyline.delivery.watch.subscription import Feeds
+from eddyline.delivery.watch.subscription import SubscriptionDeps
 from eddyline.delivery.watch.watches import Watches
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc, delivery_pb2, delivery_pb2_grpc
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     import grpc
 
-    from eddyline.core.forwarding.shards import Shards
+    from eddyline.core.forwarding.shards import ShardForwarder
     from eddyline.core.runtime.clock import Clock, Host
     from eddyline.core.runtime.settings import CommonSettings
     from eddyline.core.server.server import RoleServer
@@ -75,14 +75,14 @@ class DeliveryRole:
         clock: Clock,
         random: Random,
         settings: DeliverySettings,
-        tracer: Tracer = UNTRACED,
+        tracer: Tracer = NOOP_TRACER,
     ) -> None:
         self.tracer = tracer
         self._link = link
         self._clock = clock
-        self.figures = Figures(start_s=clock.monotonic_s())
+        self.figures = DeliveryStats(start_s=clock.monotonic_s())
         self.budget = RingBudget(settings.buffer_bytes)
-        self._wheel = Wheel(clock)
+        self._wheel = TimerWheel(clock)
         self._dispatcher = Dispatcher(clock=clock, figures=self.figures)
         shards = shards_of(link)
         place = partial(shard_of, count=len(shards))
@@ -107,7 +107,7 @@ class DeliveryRole:
             place=place,
         )
         self.slots = ScanSlots(clock=clock, wheel=self._wheel)
-        feeds = Feeds(
+        feeds = SubscriptionDeps(
             link=link,
             tails=self.tails,
             fetcher_of=lambda topic: self.fetchers[place(topic)],
@@ -141,16 +141,16 @@ class DeliveryRole:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.tails.run())
                 tasks.create_task(self._dispatcher.run())
-                tasks.create_task(self._dispatcher.govern())
+                tasks.create_task(self._dispatcher.sample_pressure())
                 for fetcher in self.fetchers:
                     tasks.create_task(fetcher.run())
         finally:
             self._wheel.close()
 
 
-def gates_of(shards: Shards) -> tuple[grpc.aio.ServerInterceptor, ...]:
+def gates_of(shards: ShardForwarder) -> tuple[grpc.aio.ServerInterceptor, ...]:
     """What stands before delivery's handlers: the way to the stores."""
-    return (ShardGate(shards, methods=FORWARDED),)
+    return (ForwardingInterceptor(shards, methods=FORWARDED),)
 
 
 def add_services(

@@ -6,11 +6,11 @@ Threading: event loop only; whoever owns an event counts it.
 from __future__ import annotations
 
 from eddyline.core.telemetry.metrics import Histogram
-from eddyline.delivery.schedule.governor import Ruling
+from eddyline.delivery.schedule.governor import PressureReading
 from eddyline.delivery.schedule.scheduler import BANDS
 
 
-class Figures:
+class DeliveryStats:
     """Counts since the start, what is open now, and the pressure as last sampled: each 100 ms while there is any.
 
     `latency` = seconds from a record's commit to its place in a ring, once a frame of the store's.
@@ -49,7 +49,7 @@ class Figures:
         """How long topics waited for their turns, all of them together."""
         self.served_records = [0] * BANDS
         """Records that turns delivered, B0 to B4, once for each subscription; turns that need not wait do not count."""
-        self.ruling = Ruling()
+        self.ruling = PressureReading()
         self.latency_s = 0.0
         """Scheduling latency: how long topics wait for their turn, as a moving average."""
         self.ready: tuple[int, ...] = (0,) * BANDS

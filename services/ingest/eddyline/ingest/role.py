@@ -12,29 +12,29 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from eddyline.core.errors import EddylineError
-from eddyline.core.forwarding.interceptor import ShardGate
+from eddyline.core.forwarding.interceptor import ForwardingInterceptor
 from eddyline.core.forwarding.routes import APPEND_CALLS, LOG_SERVICE, TOPIC_CALLS, TOPIC_SERVICE, methods_of
 from eddyline.core.forwarding.services import add_forwarded
 from eddyline.core.runtime.backoff import Backoff
 from eddyline.core.runtime.clock import sleep
-from eddyline.core.server.append_limiter import AppendRoom
+from eddyline.core.server.append_limiter import AppendLimiter
 from eddyline.core.server.cluster_service import SERVICE as CLUSTER_SERVICE
 from eddyline.core.server.cluster_service import ClusterService
 from eddyline.core.server.health import NATS_LEG
 from eddyline.core.store_link.sharded import shards_of
 from eddyline.core.telemetry.metrics import Histogram
-from eddyline.core.telemetry.tracing import UNTRACED
+from eddyline.core.telemetry.tracing import NOOP_TRACER
 from eddyline.ingest.kv.writer import KvWriter
 from eddyline.ingest.nats.connection import Connection
 from eddyline.ingest.nats.jetstream import JetStream
 from eddyline.ingest.nats.login import nats_access
 from eddyline.ingest.readiness import Readiness
-from eddyline.ingest.resync.stream_audit import LOOK_S
+from eddyline.ingest.resync.stream_audit import AUDIT_INTERVAL_S
 from eddyline.ingest.rpc.kv_service import SERVICE as KV_SERVICE
 from eddyline.ingest.rpc.kv_service import KvServicer
 from eddyline.ingest.rpc.source_service import SERVICE, SourceServicer
 from eddyline.ingest.rpc.status import ingest_status
-from eddyline.ingest.sources.context import Surroundings
+from eddyline.ingest.sources.context import SourceContext
 from eddyline.ingest.sources.ownership import Ownership
 from eddyline.ingest.sources.sources_file import RETRY_S, SourcesFile
 from eddyline.ingest.verify.compare import Comparer
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     import grpc
 
-    from eddyline.core.forwarding.shards import Shards
+    from eddyline.core.forwarding.shards import ShardForwarder
     from eddyline.core.runtime.clock import Clock, Host
     from eddyline.core.runtime.settings import CommonSettings
     from eddyline.core.server.health import HealthBoard
@@ -83,8 +83,8 @@ class IngestRole:
         rng: Random,
         host: Host,
         health: HealthBoard,
-        look_s: float = LOOK_S,
-        tracer: Tracer = UNTRACED,
+        look_s: float = AUDIT_INTERVAL_S,
+        tracer: Tracer = NOOP_TRACER,
         file: SourcesFile | None = None,
     ) -> None:
         self.tracer = tracer
@@ -105,7 +105,7 @@ class IngestRole:
         )
         jetstream = self.jetstream = JetStream(self.connection, domain=settings.nats_domain)
         self.apply_s = Histogram()
-        surroundings = Surroundings(
+        surroundings = SourceContext(
             link=link,
             connection=self.connection,
             jetstream=jetstream,
@@ -167,7 +167,7 @@ class IngestRole:
                 await self.file.ensure(self._link)
                 return
             except EddylineError as error:
-                await sleep(self._clock, backoff.next_s(at_least_s=self.readiness.store_failed(error)))
+                await sleep(self._clock, backoff.next_delay_s(at_least_s=self.readiness.store_failed(error)))
 
     async def _keep_file(self) -> None:
         """Try again, as long as there are any, the sources of the file that could not be made."""
@@ -190,9 +190,9 @@ class IngestRole:
             await self.readiness.changed.wait()
 
 
-def gates_of(shards: Shards) -> tuple[grpc.aio.ServerInterceptor, ...]:
+def gates_of(shards: ShardForwarder) -> tuple[grpc.aio.ServerInterceptor, ...]:
     """What stands before ingest's handlers: room for appends, and the way to their shards."""
-    return AppendRoom(APPEND_BYTES), ShardGate(shards, methods=FORWARDED)
+    return AppendLimiter(APPEND_BYTES), ForwardingInterceptor(shards, methods=FORWARDED)
 
 
 def add_services(

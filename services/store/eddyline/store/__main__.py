@@ -27,13 +27,13 @@ from xxhash import xxh3_64_hexdigest
 
 from eddyline.core.auth.role import RoleAccess
 from eddyline.core.errors import EddylineError
-from eddyline.core.forwarding.interceptor import ShardGate
+from eddyline.core.forwarding.interceptor import ForwardingInterceptor
 from eddyline.core.forwarding.shards import configured_shards
 from eddyline.core.runtime.clock import SystemClock, SystemHost, sleep
 from eddyline.core.runtime.fs import Locked, RealFs
 from eddyline.core.runtime.logging import fields, set_up_logging
 from eddyline.core.runtime.settings import COMMON_PREFIX, CommonSettings, SettingsError, changed, load, load_common
-from eddyline.core.server.append_limiter import AppendRoom
+from eddyline.core.server.append_limiter import AppendLimiter
 from eddyline.core.server.cluster_service import SERVICE as CLUSTER_SERVICE
 from eddyline.core.server.cluster_service import ClusterService
 from eddyline.core.server.open_files import OWN_FILES, connections_within, raise_open_files
@@ -41,40 +41,40 @@ from eddyline.core.server.server import make_server
 from eddyline.core.telemetry.metrics_export import MetricsExport
 from eddyline.core.telemetry.probes import Probes, Recovered
 from eddyline.core.telemetry.trace_export import TraceExport
-from eddyline.core.telemetry.tracing import UNTRACED, Tracer
+from eddyline.core.telemetry.tracing import NOOP_TRACER, Tracer
 from eddyline.store.artifacts.local_store import LocalShelf
 from eddyline.store.artifacts.object_store import open_remote
-from eddyline.store.artifacts.store import Place
+from eddyline.store.artifacts.store import ArtifactSettings
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.catalog.rocksdb import OPEN_FILES_MAX as CATALOG_FILES_MAX
 from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import PREFIX, StoreSettings
-from eddyline.store.env import Machine, new_workers
+from eddyline.store.env import Env, new_workers
 from eddyline.store.export import export
 from eddyline.store.fold.fold import FoldFailed
 from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.fold.rocksdb_files import CHECKED_BYTES
 from eddyline.store.fold.rocksdb_options import PROFILES
-from eddyline.store.fold.temporary import ScratchFold
+from eddyline.store.fold.temporary import RocksTemporaryFold
 from eddyline.store.fsck.command import fsck
 from eddyline.store.limits.memory_budget import memory_plan
-from eddyline.store.limits.process_memory import ProcessMemory, hold_little
+from eddyline.store.limits.process_memory import ProcessMemory, tune_allocator
 from eddyline.store.log_io.files import OPEN_FILES_MAX as SEGMENT_FILES_MAX
 from eddyline.store.metrics import StoreMetrics
 from eddyline.store.recovery.orphans import ForeignFile
 from eddyline.store.rpc.apply_service import ApplyServicer
 from eddyline.store.rpc.fold_service import FoldServicer
-from eddyline.store.rpc.limits import ScanRoom
+from eddyline.store.rpc.limits import ScanLimit
 from eddyline.store.rpc.log_service import LogServicer
 from eddyline.store.rpc.segment_service import SegmentServicer
-from eddyline.store.rpc.shard_handle import Doorway, OwnShard
+from eddyline.store.rpc.shard_handle import LocalShard, ShardHandle
 from eddyline.store.rpc.source_service import SERVICE as SOURCE_SERVICE
 from eddyline.store.rpc.source_service import add_source_service
 from eddyline.store.rpc.status import store_status
 from eddyline.store.rpc.topic_service import TopicServicer
 from eddyline.store.runtime.workers import ThreadWorker
 from eddyline.store.shard.lifecycle import IdentityMismatch, open_store
-from eddyline.store.shard.startup_errors import why_refused
+from eddyline.store.shard.startup_errors import startup_error_text
 from eddyline.store.storage.layout import Layout
 from eddyline.store.storage.volume import volume_type
 from eddyline.store.storage.wal.written_mark import MappedMark
@@ -92,12 +92,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
-    from eddyline.core.forwarding.shards import Shards
+    from eddyline.core.forwarding.shards import ShardForwarder
     from eddyline.core.runtime.clock import Clock, Host
     from eddyline.core.server.server import RoleServer
-    from eddyline.store.artifacts.store import Shelf
+    from eddyline.store.artifacts.store import ArtifactStore
     from eddyline.store.fold.rocksdb_options import ProfileName
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
 
 ROLE: Final = "store"
 LOG_SERVICE: Final = "eddyline.v1.LogService"
@@ -128,7 +128,7 @@ _LOG: Final = logging.getLogger(__name__)
 def main(environ: Mapping[str, str], *, clock: Clock | None = None) -> int:
     """Run a store until it is told to stop; its exit code. `clock` None = the machine's."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    hold_little()
+    tune_allocator()
     try:
         common = load_common(environ)
         settings = load(StoreSettings, prefix=PREFIX, environ=environ)
@@ -141,7 +141,7 @@ def main(environ: Mapping[str, str], *, clock: Clock | None = None) -> int:
     except SettingsError as error:
         return _refuse(str(error))
     except (Locked, IdentityMismatch, ForeignFile, EddylineError, OSError, FoldFailed, CatalogFailed) as error:
-        return _refuse(why_refused(error, settings.directory))
+        return _refuse(startup_error_text(error, settings.directory))
     return 0
 
 
@@ -175,8 +175,8 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    doorway = Doorway()
-    room = AppendRoom(memory_plan(settings.memory_bytes).append_bytes)
+    doorway = ShardHandle()
+    room = AppendLimiter(memory_plan(settings.memory_bytes).append_bytes)
     memory = ProcessMemory()
     access = RoleAccess(common)
     shards = configured_shards(common, access)
@@ -236,7 +236,7 @@ def _metrics_export(
     common: CommonSettings,
     *,
     server: RoleServer,
-    doorway: Doorway,
+    doorway: ShardHandle,
     access: RoleAccess,
     clock: Clock,
 ) -> MetricsExport:
@@ -257,17 +257,15 @@ def _metrics_export(
     )
 
 
-def _opened(
-    machine: Machine, settings: StoreSettings, common: CommonSettings
-) -> AbstractAsyncContextManager[LocalLink]:
+def _opened(machine: Env, settings: StoreSettings, common: CommonSettings) -> AbstractAsyncContextManager[Shard]:
     return open_store(machine, settings, cluster_id=common.cluster_id, shard_count=len(common.store_addresses))
 
 
-def machine_of(settings: StoreSettings, clock: Clock, host: Host, doorway: Doorway) -> Machine:
+def machine_of(settings: StoreSettings, clock: Clock, host: Host, doorway: ShardHandle) -> Env:
     """The real machine, told where."""
     layout = Layout(settings.directory)
     plan = memory_plan(settings.memory_bytes)
-    return Machine(
+    return Env(
         fs=RealFs(),
         open_fold=partial(
             RocksFold,
@@ -282,14 +280,14 @@ def machine_of(settings: StoreSettings, clock: Clock, host: Host, doorway: Doorw
         workers=new_workers(lambda name, threads: ThreadWorker(name, threads=threads), wal_shards=settings.wal_shards),
         tell=doorway.recovering,
         volume=volume_type,
-        scratch=ScratchFold(temporary_path(settings, "scratch"), memory_bytes=SCRATCH_MEMORY_BYTES),
+        scratch=RocksTemporaryFold(temporary_path(settings, "scratch"), memory_bytes=SCRATCH_MEMORY_BYTES),
         artifacts=place_of(settings, host),
         written_mark=MappedMark(temporary_path(settings, "written")),
     )
 
 
 def _metrics_of(
-    doorway: Doorway, settings: StoreSettings, shards: Shards, access: RoleAccess, tracer: Tracer
+    doorway: ShardHandle, settings: StoreSettings, shards: ShardForwarder, access: RoleAccess, tracer: Tracer
 ) -> StoreMetrics:
     return StoreMetrics(
         recovery=lambda: doorway.recovery,
@@ -300,19 +298,19 @@ def _metrics_of(
     )
 
 
-def gates_of(doorway: Doorway, shards: Shards, shard_index: int) -> tuple[ShardGate, ...]:
+def gates_of(doorway: ShardHandle, shards: ShardForwarder, shard_index: int) -> tuple[ForwardingInterceptor, ...]:
     """What stands before the handlers of a store that has others beside it."""
-    return (ShardGate(shards, own=OwnShard(doorway, shard_index)),) if shards.count > 1 else ()
+    return (ForwardingInterceptor(shards, own=LocalShard(doorway, shard_index)),) if shards.count > 1 else ()
 
 
-def place_of(settings: StoreSettings, host: Host) -> Place:
+def place_of(settings: StoreSettings, host: Host) -> ArtifactSettings:
     """Where this store's artifacts go.
 
     Raises:
         SettingsError: the URL is none.
     """
     staging = Layout(settings.directory).staging
-    shelf: Shelf | None = None
+    shelf: ArtifactStore | None = None
     if (path := settings.artifacts_directory) is not None:
         shelf = LocalShelf(RealFs(), path, holder=f"pid {host.pid()} on {host.name()}")
     elif settings.artifacts:
@@ -320,22 +318,22 @@ def place_of(settings: StoreSettings, host: Host) -> Place:
             shelf = open_remote(settings.artifacts, staging / "draft")
         except ValueError as error:
             raise SettingsError(f"{PREFIX}ARTIFACTS: {error}") from error
-    return Place(shelf, staging, settings.artifacts_keep)
+    return ArtifactSettings(shelf, staging, settings.artifacts_keep)
 
 
 def add_services(
     server: RoleServer,
-    doorway: Doorway,
+    doorway: ShardHandle,
     *,
     common: CommonSettings,
     clock: Clock,
     host: Host,
     shard_index: int = 0,
     metrics_address: Callable[[], str] = str,
-    tracer: Tracer = UNTRACED,
+    tracer: Tracer = NOOP_TRACER,
 ) -> None:
     """Put every service of a store on `server`. `metrics_address` = where its metrics are scraped; by default nowhere."""
-    room = ScanRoom()
+    room = ScanLimit()
     topic_pb2_grpc.add_TopicServiceServicer_to_server(TopicServicer(doorway), server.grpc)
     log = LogServicer(doorway, room, tracer)
     log_pb2_grpc.add_LogServiceServicer_to_server(log, server.grpc)
@@ -370,7 +368,7 @@ async def _start(server: RoleServer, settings: StoreSettings) -> str:
         raise
 
 
-async def _keep_health(server: RoleServer, link: LocalLink, clock: Clock) -> None:
+async def _keep_health(server: RoleServer, link: Shard, clock: Clock) -> None:
     """Say in health whether all is served, for ever."""
     said: bool | None = None
     while True:
@@ -393,7 +391,7 @@ def temporary_path(settings: StoreSettings, what: str) -> Path:
     return Path(gettempdir()) / f"eddyline-{what}-{directory}"
 
 
-def _shed(doorway: Doorway, room: AppendRoom, memory_is_full: bool) -> None:
+def _shed(doorway: ShardHandle, room: AppendLimiter, memory_is_full: bool) -> None:
     room.hold(memory_is_full)
     if memory_is_full:
         doorway.shed_appends()

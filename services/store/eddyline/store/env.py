@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core.telemetry.tracing import UNTRACED
+from eddyline.core.telemetry.tracing import NOOP_TRACER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.clock import Clock, Host
     from eddyline.core.runtime.fs import Fs
     from eddyline.core.telemetry.tracing import Tracer
-    from eddyline.store.artifacts.store import Place
+    from eddyline.store.artifacts.store import ArtifactSettings
     from eddyline.store.catalog.catalog import Catalog
     from eddyline.store.fold.fold import Fold, Scratch
     from eddyline.store.limits.memory_budget import MemoryPlan
@@ -66,7 +66,7 @@ def _not_shed(memory_is_full: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Env:
     """See the module."""
 
     fs: Fs
@@ -90,6 +90,6 @@ class Machine:
     written_mark: WrittenMark | None = None
     """Where word of what is written is left, outside the data directory; None = nowhere: a start trusts the boot id, and
     bytes that were cut."""
-    artifacts: Place | None = None
+    artifacts: ArtifactSettings | None = None
     """Where artifacts go, and are staged; None = this machine has none."""
-    tracer: Tracer = UNTRACED
+    tracer: Tracer = NOOP_TRACER

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.telemetry import names as telemetry
 from eddyline.core.telemetry.metrics import Point, counter, counters, gauge, histogram, one_of
-from eddyline.core.telemetry.tracing import UNTRACED
-from eddyline.store.stats import Measured, Measures, Stage, StoreFigures
+from eddyline.core.telemetry.tracing import NOOP_TRACER
+from eddyline.store.stats import Measured, ShardMetrics, ShardStatus, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from eddyline.core.forwarding.stats import ForwardedCalls
     from eddyline.core.telemetry.metrics import Metric
     from eddyline.core.telemetry.tracing import Tracer
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from eddyline.store.stats import RecoveryProgress
 
 _STAGES: Final = tuple(stage.name for stage in Stage)
-_NOTHING: Final = Measured(StoreFigures(0, 0, 0, 0, 0, 0, 0, ""), Measures(), 0)
+_NOTHING: Final = Measured(ShardStatus(0, 0, 0, 0, 0, 0, 0, ""), ShardMetrics(), 0)
 
 
 class StoreMetrics:
@@ -31,7 +31,7 @@ class StoreMetrics:
         recovery: Callable[[], RecoveryProgress],
         disk_floor_bytes: int,
         forwarded: ForwardedCalls,
-        tracer: Tracer = UNTRACED,
+        tracer: Tracer = NOOP_TRACER,
         certificate_expires_s: Callable[[], float] = float,
     ) -> None:
         self._recovery = recovery
@@ -39,7 +39,7 @@ class StoreMetrics:
         self._tracer = tracer
         self._certificate_expires_s = certificate_expires_s
         self._disk_floor_bytes = disk_floor_bytes
-        self.link: LocalLink | None = None
+        self.link: Shard | None = None
 
     async def collect(self) -> list[Metric]:
         """Everything, now."""
@@ -102,7 +102,7 @@ class StoreMetrics:
         ]
 
 
-def _appends(figures: StoreFigures, measures: Measures) -> Iterator[Metric]:
+def _appends(figures: ShardStatus, measures: ShardMetrics) -> Iterator[Metric]:
     yield counter(telemetry.STORE_APPENDED_RECORDS, "Records appended, gaps too.", figures.appended_count)
     yield counter(telemetry.STORE_APPENDED_BYTES, "Their bytes, as the contract counts them.", measures.appended_bytes)
     yield counters(
@@ -125,7 +125,7 @@ def _appends(figures: StoreFigures, measures: Measures) -> Iterator[Metric]:
     yield gauge(telemetry.STORE_APPLY_LAG_SECONDS, "Age of the oldest record of them; 0 = none.", figures.apply_lag_s)
 
 
-def _log(figures: StoreFigures) -> Iterator[Metric]:
+def _log(figures: ShardStatus) -> Iterator[Metric]:
     yield gauge(telemetry.STORE_WAL_BYTES, "Bytes of the disk that the write-ahead log takes.", figures.wal_bytes)
     yield gauge(telemetry.STORE_UNSYNCED_BYTES, "Bytes written, not synced yet.", figures.unsynced_bytes)
     yield gauge(telemetry.STORE_UNSEGMENTED_BYTES, "Bytes of records in no segment yet.", figures.unsegmented_bytes)

@@ -39,7 +39,7 @@ class RecoveryProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreFigures:
+class ShardStatus:
     """A shard's own figures. `read_only_reason` is empty where writes are served too, else e.g. `SYNC_FAILED`.
 
     `checkpoint` is the number of the last complete one; `unsegmented_bytes` are of records that are in no segment yet;
@@ -81,7 +81,7 @@ REFUSALS: Final = tuple(error.reason for error in (Throttled, ApplyLag, DiskFloo
 """Reasons that an append is refused for whatever it says: by what the shard has room for, and by its state."""
 
 
-class Measures:
+class ShardMetrics:
     """See the module. `refused` counts appends refused, by each of `REFUSALS`."""
 
     __slots__ = ("appended_bytes", "apply_s", "commit_s", "group_frames", "refused", "sync_s")
@@ -102,6 +102,6 @@ class Measures:
 class Measured(NamedTuple):
     """All that a shard's metrics tell, at one moment. `followed_topic_count` = topics on all FollowTopics streams."""
 
-    figures: StoreFigures
-    measures: Measures
+    figures: ShardStatus
+    measures: ShardMetrics
     followed_topic_count: int

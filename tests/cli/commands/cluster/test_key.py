@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.cli.access import asked_access
+from eddyline.cli.access import access_from_args
 from eddyline.cli.errors import CommandError
 from eddyline.client.transport.access import ENVIRONMENT, AccessInvalid, access_of_environment, client_access
 from eddyline.core.auth.grant import Scope
@@ -131,7 +131,7 @@ def test_flags_go_before_the_environment(tmp_path: Path) -> None:
     second.write_text("two\n", encoding="utf-8")
     given = Namespace(key_file=str(second), tls_ca="", tls_cert="", tls_key="")
     environ = {"EDDYLINE_KEY": "three", "EDDYLINE_KEY_FILE": str(first)}
-    assert asked_access(given, environ).key.metadata() == (("authorization", "Bearer two"),)
+    assert access_from_args(given, environ).key.metadata() == (("authorization", "Bearer two"),)
     assert access_of_environment(environ).key.metadata() == (("authorization", "Bearer three"),)
     del environ["EDDYLINE_KEY"]
     assert access_of_environment(environ).key.metadata() == (("authorization", "Bearer one"),)
@@ -154,4 +154,4 @@ def test_what_cannot_be_used_is_said_without_the_secret(tmp_path: Path) -> None:
     with pytest.raises(AccessInvalid, match="go together"):
         client_access(tls_cert="a.pem")
     with pytest.raises(CommandError, match="cannot be read"):
-        asked_access(Namespace(key_file=str(tmp_path / "no"), tls_ca="", tls_cert="", tls_key=""), {})
+        access_from_args(Namespace(key_file=str(tmp_path / "no"), tls_ca="", tls_cert="", tls_key=""), {})

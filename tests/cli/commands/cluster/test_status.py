@@ -14,7 +14,7 @@ from eddyline.cli.commands.cluster.status_page import status_lines
 from eddyline.client.admin.sources import Source
 from eddyline.client.admin.status import RoleStatus
 from eddyline.core.model.source import SourceDefinition, SourceDetail
-from eddyline.store.stats import Stage, StoreFigures
+from eddyline.store.stats import ShardStatus, Stage
 from tests.support.cluster.processes import store_server
 from tests.support.command_line import command_at, command_on_a_door
 from tests.support.ingest.kv import served_ingest
@@ -139,7 +139,7 @@ COPYING: Final = replace(
 FACTS: Final = Facts(
     (STORE, INGEST, DELIVERY, AWAY), (LIVE, AHEAD, COPYING), "", ("sources.toml names orders, which is not there",)
 )
-FIGURES: Final = StoreFigures(
+FIGURES: Final = ShardStatus(
     1, 0, 2048, 3, 0, 5, 0, "", Stage.MERGE, 7, 8, 64 << 20, 10, 11, 12, 13, 2, fold_count=1, lost_fold_count=0
 )
 

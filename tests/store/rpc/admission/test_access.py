@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from eddyline.core.auth.caller_channel import CallerAccess, HeldKey
+from eddyline.core.auth.caller_channel import CallerAccess, CallerKey
 from eddyline.core.auth.grant import PRINCIPAL_KEY, Grant, Scope, set_caller
 from eddyline.core.auth.interceptor import OPEN_CALLS_MAX
 from eddyline.core.auth.rules import RULES
@@ -72,7 +72,7 @@ async def test_nothing_but_health_answers_without_a_key(keys: Keys, tmp_path: Pa
 async def test_a_key_that_is_not_known_is_refused(keys: Keys, tmp_path: Path, secret: str) -> None:
     async with (
         store_with(keys, tmp_path) as (store, _),
-        calling(store.address, CallerAccess(HeldKey(secret))) as channel,
+        calling(store.address, CallerAccess(CallerKey(secret))) as channel,
     ):
         assert isinstance(await outcome(channel, "/eddyline.v1.ClusterService/GetStatus"), Unauthenticated)
 

@@ -9,7 +9,7 @@ from eddyline.core.model.deletion import DeleteResult, EraseProgress
 from eddyline.core.model.read import SeqFound
 from eddyline.core.model.topic import ConfigChange, Discard, Durability, Kind, TopicConfig, TopicInfo
 from eddyline.core.records.match import Match, MatchField, MatchKind
-from eddyline.store.stats import RecoveryProgress, Stage, StoreFigures
+from eddyline.store.stats import RecoveryProgress, ShardStatus, Stage
 from eddyline.v1.cluster_pb2 import MAINTENANCE_STAGE_MERGE, GetStatusRequest
 from eddyline.v1.log_pb2 import (
     MATCH_FIELD_KEY,
@@ -135,7 +135,7 @@ async def test_a_delete_in_no_topic_is_not_found() -> None:
 
 
 async def test_status_tells_what_upkeep_is_at() -> None:
-    figures = StoreFigures(
+    figures = ShardStatus(
         1, 0, 2, 3, 4, 5, 6, "", Stage.MERGE, 7, 8, 9, 10, 11, 12, 13, 14, fold_count=15, lost_fold_count=16
     )
     async with scripted_store(ScriptedDoor({"status": figures})) as store:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from eddyline.cli.terminal.output import shown_time
+from eddyline.cli.terminal.output import format_time
 from eddyline.core.errors import NatsUnreachable
 from eddyline.core.runtime.clock import wait_event
 
@@ -57,6 +57,6 @@ class Changes:
         if self._random.random() < 0.1:
             await self._bucket.delete(key)
             return key
-        note = f"  // looked at {shown_time(self._clock.now_ms())}".encode() if self._random.random() < 0.5 else b""
+        note = f"  // looked at {format_time(self._clock.now_ms())}".encode() if self._random.random() < 0.5 else b""
         await self._bucket.put(key, self._values[key] + note)
         return ""

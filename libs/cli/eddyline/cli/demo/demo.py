@@ -54,14 +54,14 @@ async def run_demo(arguments: argparse.Namespace, context: Context) -> int:
 
     def tell(event: PartEvent) -> None:
         if event.kind == "note":
-            output.say_text(part_event_text(event))
+            output.print_text(part_event_text(event))
         if event.kind == "died" or (event.kind == "ready" and serving.is_set()):
             events.append(part_event_text(event))
 
     serving = asyncio.Event()
     started_s = context.clock.monotonic_s()
     plan = LocalClusterPlan(arguments.data, free_ports=arguments.free_ports, sources_file=arguments.sources)
-    output.say_text(f"starting a cluster in {arguments.data}")
+    output.print_text(f"starting a cluster in {arguments.data}")
     try:
         async with (
             local_cluster(
@@ -76,7 +76,7 @@ async def run_demo(arguments: argparse.Namespace, context: Context) -> int:
         ):
             serving.set()
             say_what_runs(cluster, output)
-            output.say_text(f"look around: {_look_command(arguments)}    Ctrl-C stops it")
+            output.print_text(f"look around: {_look_command(arguments)}    Ctrl-C stops it")
             loads = await _load_all(opened, context)
             subscriber = Subscriber(list(loads))
             changes = Changes(
@@ -96,7 +96,7 @@ async def run_demo(arguments: argparse.Namespace, context: Context) -> int:
         if arguments.once or not serving.is_set():
             raise
         # Ctrl-C is how a demo ends.
-        output.say_text(ALL_STOPPED)
+        output.print_text(ALL_STOPPED)
         return EXIT_OK
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eddyline.cli.terminal.output import aligned, op_name, shown_time
-from eddyline.core.runtime.text import shown_bytes
+from eddyline.cli.terminal.output import aligned, format_time, op_name
+from eddyline.core.runtime.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +82,7 @@ class View:
         pieces.append(f"{moment.changes_each_s:.0f} changes/s")
         if subscriber.newest:
             pieces.append(change_text(subscriber.newest[-1])[:80])
-        return f"{shown_time(moment.ts_ms)[11:19]}  " + " | ".join(pieces)
+        return f"{format_time(moment.ts_ms)[11:19]}  " + " | ".join(pieces)
 
     def _fields(self, moment: Moment) -> dict[str, Json]:
         subscriber = self._subscriber
@@ -111,8 +111,8 @@ class View:
 def change_text(change: Change) -> str:
     """A change for people."""
     record = change.record
-    value = "" if record.data is None else shown_bytes(record.data, 60)
-    return f"{change.topic:<7} {record.seq:>7}  {op_name(record.op):<6} {shown_bytes(record.key, 40)}  {value}".rstrip()
+    value = "" if record.data is None else printable(record.data, 60)
+    return f"{change.topic:<7} {record.seq:>7}  {op_name(record.op):<6} {printable(record.key, 40)}  {value}".rstrip()
 
 
 def _last_revision(source: Source) -> int:

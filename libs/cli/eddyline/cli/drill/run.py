@@ -62,7 +62,7 @@ async def run_drills(arguments: argparse.Namespace, context: Context) -> int:
     """Run every drill."""
     seed = arguments.seed or context.random_source.getrandbits(32)
     folder = Path(tempfile.mkdtemp(prefix="eddyline-drill-"))
-    context.output.say_text(f"drilling in {folder}, seed {seed}")
+    context.output.print_text(f"drilling in {folder}, seed {seed}")
     started_s = context.clock.monotonic_s()
     is_kept = True
     """Whatever goes wrong: its logs say why."""
@@ -79,7 +79,7 @@ async def run_drills(arguments: argparse.Namespace, context: Context) -> int:
         raise
     finally:
         if is_kept:
-            context.output.say_aside(f"the folder is kept: {folder}", {"event": "kept", "folder": str(folder)})
+            context.output.print_notice(f"the folder is kept: {folder}", {"event": "kept", "folder": str(folder)})
         else:
             shutil.rmtree(folder, ignore_errors=True)
     return EXIT_FAILED if lost else EXIT_OK
@@ -188,7 +188,7 @@ def say_verdict(verdict: Verdict, output: Output) -> bool:
         },
     )
     for finding in verdict.findings:
-        output.say_text(f"  {finding}")
+        output.print_text(f"  {finding}")
     return bool(verdict.findings)
 
 

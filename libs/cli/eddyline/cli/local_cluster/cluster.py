@@ -22,7 +22,7 @@ from eddyline.cli.local_cluster.find import (
 )
 from eddyline.cli.local_cluster.folder import held_folder, write_cluster_file
 from eddyline.cli.local_cluster.ports import LOOPBACK, METRICS, PORTS_DEFAULT, choose_ports
-from eddyline.cli.local_cluster.process import PartEvent, PartSpec, no_progress, no_trouble
+from eddyline.cli.local_cluster.process import PartEvent, ProcessSpec, no_progress, no_trouble
 from eddyline.cli.local_cluster.readiness import nats_is_ready, nats_name, nats_trouble, recovered_bytes, role_is_ready
 from eddyline.cli.local_cluster.settings_check import check_shards, check_sources_file, overridden, roles_access
 from eddyline.cli.local_cluster.supervisor import supervised
@@ -155,7 +155,7 @@ def nats_server_program() -> str:
     return found
 
 
-def nats_spec(data: Path, address: str) -> PartSpec:
+def nats_spec(data: Path, address: str) -> ProcessSpec:
     """A NATS server with JetStream, its state in the folder."""
     host, _, port = address.rpartition(":")
     name = nats_name(data)
@@ -163,7 +163,7 @@ def nats_spec(data: Path, address: str) -> PartSpec:
     async def is_ready(_pid: int) -> bool:
         return await nats_is_ready(address, name)
 
-    return PartSpec(
+    return ProcessSpec(
         "nats",
         (nats_server_program(), "-a", host, "-p", port, "--name", name, "-js", "-sd", str(_nats_data(data))),
         address,
@@ -173,7 +173,7 @@ def nats_spec(data: Path, address: str) -> PartSpec:
 
 def _stages(
     plan: LocalClusterPlan, data: Path, addresses: dict[str, str], access: CallerAccess
-) -> list[list[PartSpec]]:
+) -> list[list[ProcessSpec]]:
     stores, deliveries = numbered("store", plan.shards), numbered("delivery", plan.deliveries)
     shared = {
         "EDDYLINE_COMMON_STORE_ADDRESSES": ",".join(addresses[name] for name in stores),
@@ -191,8 +191,8 @@ def _stages(
     if plan.sources_file is not None:
         ingest["EDDYLINE_INGEST_SOURCES_FILE"] = str(plan.sources_file.absolute())
 
-    def part(role: RoleName, name: str, variables: Mapping[str, str]) -> PartSpec:
-        return PartSpec(
+    def part(role: RoleName, name: str, variables: Mapping[str, str]) -> ProcessSpec:
+        return ProcessSpec(
             name,
             (sys.executable, "-m", f"eddyline.{role}"),
             addresses[name],
@@ -229,7 +229,7 @@ def _delivery(addresses: Mapping[str, str], name: str) -> dict[str, str]:
 
 
 def _notes(
-    ports: Mapping[str, int], stages: list[list[PartSpec]], environ: Mapping[str, str], *, free_ports: bool
+    ports: Mapping[str, int], stages: list[list[ProcessSpec]], environ: Mapping[str, str], *, free_ports: bool
 ) -> Iterator[PartEvent]:
     for name, port in ports.items():
         if not free_ports and port != PORTS_DEFAULT.get(name, port):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from eddyline.cli.errors import CommandError
 from eddyline.cli.local_cluster import launcher
 from eddyline.cli.local_cluster.folder import last_log_line, log_path, open_log
-from eddyline.cli.terminal.units import shown_size
+from eddyline.cli.terminal.units import format_bytes
 from eddyline.core.runtime.backoff import Backoff
 from eddyline.core.runtime.clock import sleep, wait_event
 
@@ -54,7 +54,7 @@ async def no_trouble(_pid: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class PartSpec:
+class ProcessSpec:
     """What to run. `variables` are added to the environment; `is_ready(pid)`: that very process serves; `progress(pid)`:
     bytes that it has recovered, which grow while a start gets on; `trouble(pid)`: why its first start will not get on."""
 
@@ -77,12 +77,12 @@ class PartEvent:
     detail: str = ""
 
 
-class Part:
+class ManagedProcess:
     """A part under supervision. `run` belongs to the supervisor's task group."""
 
     def __init__(
         self,
-        spec: PartSpec,
+        spec: ProcessSpec,
         *,
         data: Path,
         clock: Clock,
@@ -180,7 +180,7 @@ class Part:
             self._tell(PartEvent(self.spec.name, "died", 0, self._how_it_died(code)))
             if self._clock.monotonic_s() - started_s >= STABLE_S:
                 self._backoff.reset()
-            await wait_event(self._clock, self._stopping, self._backoff.next_s())
+            await wait_event(self._clock, self._stopping, self._backoff.next_delay_s())
 
     async def _run_once(self) -> int:
         log = open_log(self._data, self.spec.name)
@@ -237,7 +237,7 @@ class Part:
                     self._hopeless.set()
                 if done > before:
                     self._moved_s = asked_s
-                    self._tell(PartEvent(self.spec.name, "note", self.pid, f"recovering, {shown_size(done)} done"))
+                    self._tell(PartEvent(self.spec.name, "note", self.pid, f"recovering, {format_bytes(done)} done"))
             await sleep(self._clock, POLL_S)
         self._ready.set()
         self._has_served = True

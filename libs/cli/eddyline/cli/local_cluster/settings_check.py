@@ -6,9 +6,9 @@ import json
 import tomllib
 from typing import TYPE_CHECKING
 
-from eddyline.cli.access import asked_access
+from eddyline.cli.access import access_from_args
 from eddyline.cli.errors import EXIT_USAGE, CommandError
-from eddyline.core.auth.caller_channel import CallerAccess, HeldKey
+from eddyline.core.auth.caller_channel import CallerAccess, CallerKey
 from eddyline.core.auth.role import RoleAccess
 from eddyline.core.runtime.settings import COMMON_PREFIX, SettingsError, load_common
 
@@ -85,7 +85,7 @@ def client_of_own(arguments: argparse.Namespace, environ: Mapping[str, str]) -> 
         raise CommandError(str(error), exit_code=EXIT_USAGE) from None
     if not (common.keys_file or common.tls_cert):
         return CallerAccess()
-    given = asked_access(arguments, environ)
+    given = access_from_args(arguments, environ)
     if common.tls_cert and given.tls is None:
         raise _lacks("ask for TLS by their authority", "TLS_CERT", "give --tls-ca, or set EDDYLINE_TLS_CA")
     if common.tls_client_ca and (given.tls is None or given.tls.certificate is None):
@@ -97,7 +97,7 @@ def client_of_own(arguments: argparse.Namespace, environ: Mapping[str, str]) -> 
         )
         raise _lacks("ask for a key", "KEYS_FILE", what_to_do)
     # What they do not ask for is not shown: it is for another cluster.
-    return CallerAccess(given.key if common.keys_file else HeldKey(), given.tls if common.tls_cert else None)
+    return CallerAccess(given.key if common.keys_file else CallerKey(), given.tls if common.tls_cert else None)
 
 
 def _lacks(do_what: str, setting: str, what_to_do: str) -> CommandError:

@@ -11,14 +11,14 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.local_cluster.find import role_of
-from eddyline.cli.local_cluster.process import Part
+from eddyline.cli.local_cluster.process import ManagedProcess
 
 if TYPE_CHECKING:
     import random
     from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
-    from eddyline.cli.local_cluster.process import PartEvent, PartSpec
+    from eddyline.cli.local_cluster.process import PartEvent, ProcessSpec
     from eddyline.core.runtime.clock import Clock
 
 READY_S: Final = 60.0
@@ -30,7 +30,7 @@ STOP_ORDER: Final = ("ingest", "delivery", "store", "nats")
 class Supervisor:
     """The running parts, by name."""
 
-    def __init__(self, parts: dict[str, Part]) -> None:
+    def __init__(self, parts: dict[str, ManagedProcess]) -> None:
         self.parts = parts
 
     async def wait_ready(self, timeout_s: float = READY_S) -> None:
@@ -52,7 +52,7 @@ class Supervisor:
 
 @asynccontextmanager
 async def supervised(
-    stages: Sequence[Sequence[PartSpec]],
+    stages: Sequence[Sequence[ProcessSpec]],
     *,
     data: Path,
     clock: Clock,
@@ -65,7 +65,7 @@ async def supervised(
         CommandError: a part did not become ready.
     """
     parts = {
-        spec.name: Part(spec, data=data, clock=clock, random_source=random_source, tell=tell)
+        spec.name: ManagedProcess(spec, data=data, clock=clock, random_source=random_source, tell=tell)
         for stage in stages
         for spec in stage
     }

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 from eddyline.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
 from eddyline.core.records.record import MARKER_REASON, GapReason, Op
-from eddyline.core.runtime.text import escaped, shown_bytes
+from eddyline.core.runtime.text import escaped, printable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -78,17 +78,17 @@ class Output:
         line = json.dumps(fields, ensure_ascii=False, separators=(",", ":")) if self._json else text
         self._write(escaped(line, keep=_KEPT) + "\n")
 
-    def say_text(self, text: str) -> None:
+    def print_text(self, text: str) -> None:
         """Say something that programs need not hear."""
         if not self._json:
             self._write(escaped(text, keep=_KEPT) + "\n")
 
-    def say_aside(self, text: str, fields: Mapping[str, Json]) -> None:
+    def print_notice(self, text: str, fields: Mapping[str, Json]) -> None:
         """Say something that is no result: `text` on stderr to people, `fields` in their place to programs."""
         if self._json:
             self.say("", fields)
         else:
-            tell(text)
+            print_error(text)
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], fields: Sequence[Mapping[str, Json]]) -> None:
         """Say a table: aligned columns to people, an object a row to programs."""
@@ -169,7 +169,7 @@ def _reported() -> Iterator[None]:
         raise CommandError(f"standard output cannot be written: {error.strerror or error}") from None
 
 
-def tell(text: str) -> None:
+def print_error(text: str) -> None:
     """Say something on stderr, in one line; dropped where it cannot be written."""
     tell_lines(f"eddyline: {' '.join(text.split())}")
 
@@ -200,7 +200,7 @@ def settled(exit_code: int) -> int:
     except CommandError as error:
         _discard(sys.stdout)
         if not exit_code:
-            tell(error.message)
+            print_error(error.message)
             exit_code = EXIT_FAILED
     try:
         if sys.stderr is not None:
@@ -234,7 +234,7 @@ def put_bytes(fields: dict[str, Json], name: str, value: bytes | None) -> None:
         fields[name + "_base64"] = base64.b64encode(value).decode("ascii")
 
 
-def shown_time(ts_ms: int) -> str:
+def format_time(ts_ms: int) -> str:
     """A time for people, UTC, to the millisecond."""
     return datetime.fromtimestamp(ts_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.") + f"{ts_ms % 1000:03d}"
 
@@ -283,24 +283,22 @@ def gap_fields(gap: Gap) -> dict[str, Json]:
 def record_line(record: Record, *, of_source: bool = False) -> str:
     """A record for people; `of_source`: with revision and time at its source, where it has them."""
     source = f"  {source_text(record)}" if of_source and record.source_ts_ns else ""
-    key = "" if record.key is None else f"  {shown_bytes(record.key)}"
-    data = "" if record.data is None else f"  {shown_bytes(record.data, 200)}"
-    return (
-        f"{record.seq:>8}  {shown_time(record.ts_ms)}  {op_name(record.op):<6}{source}{key}{data}{_marker_text(record)}"
-    )
+    key = "" if record.key is None else f"  {printable(record.key)}"
+    data = "" if record.data is None else f"  {printable(record.data, 200)}"
+    return f"{record.seq:>8}  {format_time(record.ts_ms)}  {op_name(record.op):<6}{source}{key}{data}{_marker_text(record)}"
 
 
 def _marker_text(record: Record) -> str:
     """Why NATS removed the key, for people; "" = a client did, or it says nothing."""
     if record.op not in (Op.DELETE, Op.PURGE):
         return ""
-    reasons = [shown_bytes(entry.value, 20) for entry in record.meta if entry.name == MARKER_REASON]
+    reasons = [printable(entry.value, 20) for entry in record.meta if entry.name == MARKER_REASON]
     return f"  (by NATS: {_MARKERS.get(reasons[0], reasons[0])})" if reasons else ""
 
 
 def source_text(record: Record) -> str:
     """Revision and time at the source, for people."""
-    return f"revision {version_field(record.version)} of {shown_time(record.source_ts_ns // 1_000_000)}"
+    return f"revision {version_field(record.version)} of {format_time(record.source_ts_ns // 1_000_000)}"
 
 
 def gap_line(gap: Gap) -> str:

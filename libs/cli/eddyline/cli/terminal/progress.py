@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from eddyline.cli.terminal.output import tell
+from eddyline.cli.terminal.output import print_error
 
 if TYPE_CHECKING:
     from eddyline.core.runtime.clock import Clock
@@ -33,7 +33,7 @@ class Progress:
             return
         self._next_s = now_s + EVERY_S
         self._said, self._said_s = text, now_s
-        tell(text)
+        print_error(text)
 
 
 def share(done: int, total: int) -> str:

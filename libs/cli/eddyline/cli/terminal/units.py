@@ -57,7 +57,7 @@ def source_time_ns(text: str) -> int:
     return _time_ns(text, 1, "nanoseconds")
 
 
-def shown_span(milliseconds: int) -> str:
+def format_duration(milliseconds: int) -> str:
     """A duration for people, exact, as `duration_ms` reads it."""
     parts: list[str] = []
     left = milliseconds
@@ -68,7 +68,7 @@ def shown_span(milliseconds: int) -> str:
     return "".join(parts) or "0"
 
 
-def shown_size(size: int) -> str:
+def format_bytes(size: int) -> str:
     """A size for people, to a tenth of its unit."""
     for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
         if size >= 1024**power:
@@ -76,7 +76,7 @@ def shown_size(size: int) -> str:
     return f"{size}B"
 
 
-def counted(number: int, what: str) -> str:
+def pluralize(number: int, what: str) -> str:
     """A number of things for people; `what` is the word for one: "1 key", "2 keys"."""
     if number == 1:
         return f"1 {what}"

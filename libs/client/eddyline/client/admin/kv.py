@@ -49,7 +49,7 @@ class Written:
     applied_sources: tuple[str, ...]
 
 
-class _How(NamedTuple):
+class _CallOptions(NamedTuple):
     """What every write's call takes beside its request."""
 
     timeout_s: float
@@ -87,7 +87,7 @@ class Kv:
         """Write a value, whatever the key had."""
         check_bytes(key=key, value=value)
         request = kv_pb2.PutEntryRequest(bucket=bucket, key=key, value=value, wait=_wait(wait_applied, source))
-        how = _How(timeout_s, on_written, traced(traceparent))
+        how = _CallOptions(timeout_s, on_written, traced(traceparent))
         return await self._write(self._stub.PutEntry, kv_pb2.PutEntryResponse, request, how)
 
     async def create(
@@ -112,7 +112,7 @@ class Kv:
         request = kv_pb2.CreateEntryRequest(
             bucket=bucket, key=key, value=value, ttl_ms=ttl_ms, wait=_wait(wait_applied, source)
         )
-        how = _How(timeout_s, on_written, traced(traceparent))
+        how = _CallOptions(timeout_s, on_written, traced(traceparent))
         return await self._write(self._stub.CreateEntry, kv_pb2.CreateEntryResponse, request, how)
 
     async def update(
@@ -141,7 +141,7 @@ class Kv:
             expected_revision=expected_revision,
             wait=_wait(wait_applied, source),
         )
-        how = _How(timeout_s, on_written, traced(traceparent))
+        how = _CallOptions(timeout_s, on_written, traced(traceparent))
         return await self._write(self._stub.UpdateEntry, kv_pb2.UpdateEntryResponse, request, how)
 
     async def delete(
@@ -165,7 +165,7 @@ class Kv:
         request = kv_pb2.DeleteEntryRequest(
             bucket=bucket, key=key, expected_revision=expected_revision, wait=_wait(wait_applied, source)
         )
-        how = _How(timeout_s, on_written, traced(traceparent))
+        how = _CallOptions(timeout_s, on_written, traced(traceparent))
         return await self._write(self._stub.DeleteEntry, kv_pb2.DeleteEntryResponse, request, how)
 
     async def purge(
@@ -194,7 +194,7 @@ class Kv:
             ttl_ms=ttl_ms,
             wait=_wait(wait_applied, source),
         )
-        how = _How(timeout_s, on_written, traced(traceparent))
+        how = _CallOptions(timeout_s, on_written, traced(traceparent))
         return await self._write(self._stub.PurgeEntry, kv_pb2.PurgeEntryResponse, request, how)
 
     async def _write(
@@ -202,13 +202,15 @@ class Kv:
         unary: Callable[..., Awaitable[Answer]],
         answer_type: type[Answer],
         request: Message,
-        how: _How,
+        how: _CallOptions,
     ) -> Written:
         if how.on_written is not None:
             return _written((await self._told(answer_type, request, how, how.on_written)).written)
         return _written((await call_once(unary(request, timeout=how.timeout_s, metadata=how.metadata))).written)
 
-    async def _told(self, answer_type: type[Answer], request: Message, how: _How, on_written: OnWritten) -> Answer:
+    async def _told(
+        self, answer_type: type[Answer], request: Message, how: _CallOptions, on_written: OnWritten
+    ) -> Answer:
         """The answer, and before it what is told of a write that is waited for.
 
         Called as a stream of one answer, which is the same on the wire: gRPC's Python hands out the metadata of a single

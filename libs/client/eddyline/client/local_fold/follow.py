@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from eddyline.client.local_fold.frame import Change
-    from eddyline.client.local_fold.storage import FoldKeeper
+    from eddyline.client.local_fold.storage import FoldStorage
     from eddyline.client.watch.events import WatchEvent
     from eddyline.client.watch.plan import Start
     from eddyline.client.watch.watch import Watch
@@ -96,7 +96,7 @@ class Follower:
 
     def __init__(
         self,
-        keeper: FoldKeeper,
+        keeper: FoldStorage,
         client: WatchSource,
         options: FollowOptions,
         *,
@@ -137,7 +137,7 @@ class Follower:
                 heals = step is not FoldStep.DELETED
                 self._options.on_step(step)
                 if step is not FoldStep.REFRESH:
-                    await sleep(self._clock, self._backoff.next_s())
+                    await sleep(self._clock, self._backoff.next_delay_s())
         finally:
             if self._timer is not None:
                 self._timer.cancel()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from eddyline.client.local_fold.file import is_fold_file
 from eddyline.client.local_fold.follow import FOLLOW, Follower, FollowOptions
 from eddyline.client.local_fold.frame import Place, Scope
-from eddyline.client.local_fold.storage import FoldKeeper, load
+from eddyline.client.local_fold.storage import FoldStorage, load
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.model.topic import check_name
 from eddyline.core.records.fold_entry import decode_entry
@@ -72,7 +72,7 @@ class LocalFold:
     """Made by `open_fold` and `read_fold`."""
 
     def __init__(
-        self, live: FoldMap | None, state: LocalFoldState | None, keeper: FoldKeeper | None, clock: Clock
+        self, live: FoldMap | None, state: LocalFoldState | None, keeper: FoldStorage | None, clock: Clock
     ) -> None:
         self._read_live = live
         self._read_state = state
@@ -172,7 +172,7 @@ async def open_fold(
     path = _only_name(path)
     lock = files.lock(path.with_name(path.name + LOCK_SUFFIX), f"process {SystemHost().pid()}\n".encode())
     try:
-        keeper = FoldKeeper(files, path, Scope(topic, tuple(key_prefixes)), memory_bytes_max=memory_bytes_max)
+        keeper = FoldStorage(files, path, Scope(topic, tuple(key_prefixes)), memory_bytes_max=memory_bytes_max)
         try:
             await keeper.open(rebuild=rebuild)
             yield LocalFold(None, None, keeper, clock if clock is not None else SystemClock())

@@ -59,7 +59,7 @@ def load(fs: Fs, path: Path, scope: Scope, *, memory_bytes_max: int, for_writing
     return file, live
 
 
-class FoldKeeper:
+class FoldStorage:
     """See the module's docstring. `place` None = there is no file yet, and nothing is live."""
 
     def __init__(self, fs: Fs, path: Path, scope: Scope, *, memory_bytes_max: int) -> None:

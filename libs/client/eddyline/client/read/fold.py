@@ -147,7 +147,7 @@ async def _revisions(
             with domain_errors():
                 async for answer in call:
                     if answer.next_after_seq != request.after_seq:
-                        tries.went_on()
+                        tries.reset()
                     request.after_seq = answer.next_after_seq
                     if answer.WhichOneof("item") == "gap":
                         yield gap_from_pb(answer.gap)

@@ -90,7 +90,7 @@ async def stream_from(stub: LogServiceStub, frames: StreamPlace, *, retry: Retry
                     came, place = True, frames.place
                     event = frames.accept(frame)
                     if frames.place != place:
-                        tries.went_on()
+                        tries.reset()
                     if event is not None:
                         yield event
                 return
@@ -99,7 +99,7 @@ async def stream_from(stub: LogServiceStub, frames: StreamPlace, *, retry: Retry
         finally:
             call.cancel()
         if came and failure.code is Code.DEADLINE_EXCEEDED:
-            tries.went_on()  # it lived as long as it may, however little came
+            tries.reset()  # it lived as long as it may, however little came
         else:
             await tries.wait(failure)
 

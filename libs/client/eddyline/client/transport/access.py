@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from eddyline.client.transport.access_files import AccessFiles
-from eddyline.core.auth.caller_channel import CallerAccess, HeldKey
+from eddyline.core.auth.caller_channel import CallerAccess, CallerKey
 from eddyline.core.auth.keys_file import MalformedKeys, parse_secret
 from eddyline.core.tls.files import ClientTls, MalformedTls
 
@@ -46,7 +46,7 @@ def client_access(
         raise AccessInvalid("a certificate and its key go together; one of them is not given")
     try:
         files = AccessFiles(key_file="" if key else key_file, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key)
-        held = HeldKey(parse_secret(key.encode())) if key else files.key
+        held = CallerKey(parse_secret(key.encode())) if key else files.key
     except MalformedKeys as error:
         raise AccessInvalid(f"the key {error}") from None
     except MalformedTls as error:

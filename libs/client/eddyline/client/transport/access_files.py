@@ -13,14 +13,14 @@ import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from eddyline.core.auth.caller_channel import HeldKey
+from eddyline.core.auth.caller_channel import CallerKey
 from eddyline.core.auth.keys_file import SECRET_CHARS_MAX, MalformedKeys, parse_secret
 from eddyline.core.runtime.clock import sleep
 from eddyline.core.runtime.logging import fields
 from eddyline.core.runtime.tasks import background_task
-from eddyline.core.runtime.watched_file import WatchedFile, WatchedFiles
+from eddyline.core.runtime.watched_file import FileSetWatcher, FileWatcher
 from eddyline.core.tls.files import TLS_BYTES_MAX, ClientTls, MalformedTls, read_authority, read_certificate
-from eddyline.core.transport.renewed_channel import HeldTls
+from eddyline.core.transport.renewed_channel import CurrentTls
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -43,12 +43,12 @@ class AccessFiles:
             MalformedKeys, MalformedTls, OSError.
         """
         self._ca, self._certificate, self._certificate_key = tls_ca, tls_cert, tls_key
-        self._key_file = WatchedFile(key_file, bytes_max=SECRET_CHARS_MAX) if key_file else None
-        self._tls_files = WatchedFiles(tls_ca, tls_cert, tls_key, bytes_max=TLS_BYTES_MAX)
+        self._key_file = FileWatcher(key_file, bytes_max=SECRET_CHARS_MAX) if key_file else None
+        self._tls_files = FileSetWatcher(tls_ca, tls_cert, tls_key, bytes_max=TLS_BYTES_MAX)
         self._said = dict[str, str]()
-        self.key = HeldKey(parse_secret(self._key_file.read()) if self._key_file is not None else "")
+        self.key = CallerKey(parse_secret(self._key_file.read()) if self._key_file is not None else "")
         self._tls_files.look()  # before they are read: what is written in between is seen at the next look
-        self.tls = HeldTls(self._read_tls()) if self._tls_files else None
+        self.tls = CurrentTls(self._read_tls()) if self._tls_files else None
         self._tls_files.taken()
 
     def __bool__(self) -> bool:
@@ -77,7 +77,7 @@ class AccessFiles:
             await sleep(clock, LOOK_S)
             await self.look()
 
-    def _take_key(self, file: WatchedFile) -> None:
+    def _take_key(self, file: FileWatcher) -> None:
         try:
             content = file.look()
             if content is not None:
@@ -88,7 +88,7 @@ class AccessFiles:
         except MalformedKeys as error:
             self._keep("key", f"{file.path} {error}")
 
-    def _take_tls(self, held: HeldTls) -> None:
+    def _take_tls(self, held: CurrentTls) -> None:
         if not self._tls_files.look():
             return
         try:

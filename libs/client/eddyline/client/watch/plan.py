@@ -1,7 +1,7 @@
 """Where a watch stands: what to ask for at a (re)connect, and what each frame means. Pure: no calls, no time.
 
-*Invariant:* what `request` asks for begins exactly behind the last frame that `accept` took, in every topic: nothing is
-lost and nothing comes twice. Three sources give the place: the cursor of a topic's own newest frame; for a topic that has
+*Invariant:* what `request` asks for begins exactly behind the last frame that `adopt_stream` took, in every topic: nothing
+is lost and nothing comes twice. Three sources give the place: the cursor of a topic's own newest frame; for a topic that has
 had none yet (a tail where nothing happened) the newest resume token; and before the first token the start itself. Within a
 snapshot only the token has a place, and only where it was asked for: else one that was interrupted starts over, with a new
 `SnapshotBegan`; and where gaps are healed, behind the same gap again. A topic that was deleted is asked for no more; the

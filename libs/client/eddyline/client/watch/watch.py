@@ -228,7 +228,7 @@ class Watch:
         self._resuming = True
         # What a draining replica asks to wait is for itself; another one may be there now.
         at_least_s = 0.0 if isinstance(error, Draining) else retry_after_s(error)
-        await sleep(self._clock, self._backoff.next_s(at_least_s=at_least_s))
+        await sleep(self._clock, self._backoff.next_delay_s(at_least_s=at_least_s))
         return None
 
     async def _move(self) -> None:
@@ -237,7 +237,7 @@ class Watch:
         self._drop_call()
         self.move_count += 1
         if not self._progressed:
-            await sleep(self._clock, self._backoff.next_s())
+            await sleep(self._clock, self._backoff.next_delay_s())
 
     def _went_on(self) -> None:
         self._progressed = True

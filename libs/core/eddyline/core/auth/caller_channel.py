@@ -16,7 +16,7 @@ import grpc
 
 from eddyline.core.auth.grant import principal_metadata
 from eddyline.core.transport.channel import open_channel
-from eddyline.core.transport.renewed_channel import RenewedChannel
+from eddyline.core.transport.renewed_channel import ReloadingChannel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     from eddyline.core.runtime.clock import Clock
     from eddyline.core.tls.files import ClientTls
-    from eddyline.core.transport.renewed_channel import HeldTls
+    from eddyline.core.transport.renewed_channel import CurrentTls
 
     Metadata = tuple[tuple[str, str], ...]
 
 Call = TypeVar("Call")
 
 
-class HeldKey:
+class CallerKey:
     """A secret that may be replaced while it is used. Empty = none."""
 
     def __init__(self, secret: str = "") -> None:
@@ -49,7 +49,7 @@ class HeldKey:
         return self._metadata
 
 
-class KeptByFiles(Protocol):
+class FileReloader(Protocol):
     """What keeps a caller's key and certificates as their files are."""
 
     def running(self, clock: Clock) -> AbstractAsyncContextManager[None]:
@@ -62,11 +62,11 @@ class CallerAccess:
     `tls`: open channels go by what it holds. Only what is there when a channel is opened may be replaced afterwards.
     `files` = what replaces key and certificates while it runs; of a client, since a role sees to its own."""
 
-    key: HeldKey = field(default_factory=HeldKey)
+    key: CallerKey = field(default_factory=CallerKey)
     tls: ClientTls | None = None
     speaks: bool = False
-    renewed: HeldTls | None = None
-    files: KeptByFiles | None = None
+    renewed: CurrentTls | None = None
+    files: FileReloader | None = None
 
     def open_channel(self, address: str, *, own_connection: bool = False) -> grpc.aio.Channel:
         """A channel to a role; see `eddyline.core.transport.channel.open_channel`. The caller closes it."""
@@ -75,7 +75,7 @@ class CallerAccess:
             credentials = tls.credentials() if tls is not None else None
             return open_channel(address, own_connection=own_connection, credentials=credentials)
 
-        channel = RenewedChannel(self.renewed, open_with) if self.renewed is not None else open_with(self.tls)
+        channel = ReloadingChannel(self.renewed, open_with) if self.renewed is not None else open_with(self.tls)
         return CallerChannel(channel, self._metadata) if self.speaks or self.key.metadata() else channel
 
     def _metadata(self) -> Metadata:

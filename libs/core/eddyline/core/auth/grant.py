@@ -79,10 +79,10 @@ class Grant:
         return tuple(one for one in sorted(found) if not any(one != other and one.startswith(other) for other in found))
 
 
-NOBODY: Final = Grant("", frozenset(Scope))
+ANONYMOUS: Final = Grant("", frozenset(Scope))
 """Who calls where nobody need say who he is."""
 
-_CALLER: Final[ContextVar[Grant]] = ContextVar("_CALLER", default=NOBODY)
+_CALLER: Final[ContextVar[Grant]] = ContextVar("_CALLER", default=ANONYMOUS)
 
 
 def caller() -> Grant:
@@ -98,7 +98,7 @@ def set_caller(grant: Grant) -> None:
 @contextmanager
 def on_own_behalf() -> Iterator[None]:
     """Calls made inside are the role's own, whoever is being served."""
-    token = _CALLER.set(NOBODY)
+    token = _CALLER.set(ANONYMOUS)
     try:
         yield
     finally:
@@ -108,7 +108,7 @@ def on_own_behalf() -> Iterator[None]:
 def principal_metadata() -> tuple[tuple[str, str], ...]:
     """What says to the next role whom this one speaks for; empty = for itself."""
     grant = _CALLER.get()
-    if grant is NOBODY or grant.is_role:
+    if grant is ANONYMOUS or grant.is_role:
         return ()
     scopes = sorted(scope.value for scope in grant.scopes)
     value = {"name": grant.name, "scopes": scopes, "prefixes": grant.prefixes}

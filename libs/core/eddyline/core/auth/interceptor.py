@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar, cas
 import grpc
 
 from eddyline.core.auth.audit_log import OUTCOME_CANCELLED, OUTCOME_INTERNAL, OUTCOME_OK, audit
-from eddyline.core.auth.grant import NOBODY, PRINCIPAL_KEY, Grant, Scope, principal_from, scope_words, set_caller
+from eddyline.core.auth.grant import ANONYMOUS, PRINCIPAL_KEY, Grant, Scope, principal_from, scope_words, set_caller
 from eddyline.core.auth.keys_file import SECRET_CHARS_MAX, KeyRing, certificate_names, digest_of
 from eddyline.core.auth.open_calls import OpenCall, OpenCalls
 from eddyline.core.auth.quotas import Quotas
 from eddyline.core.auth.rules import RULES, Rule
 from eddyline.core.errors import EddylineError, PermissionDenied, Unauthenticated
-from eddyline.core.transport.handler_cache import WrappedHandlers
+from eddyline.core.transport.handler_cache import HandlerCache
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection
@@ -63,7 +63,7 @@ _SHOWN: Final[ContextVar[_Shown]] = ContextVar("_SHOWN")
 _REFUSAL: Final[ContextVar[EddylineError]] = ContextVar("_REFUSAL")
 
 
-class AccessGate(grpc.aio.ServerInterceptor):
+class AuthInterceptor(grpc.aio.ServerInterceptor):
     """Lets calls in. `ring` None = there are no keys; `certificates` = each connection brought one that was verified."""
 
     def __init__(
@@ -75,7 +75,7 @@ class AccessGate(grpc.aio.ServerInterceptor):
         self._calls = OpenCalls()
         self.refused_count = 0
         """Calls of nobody that is known, since the start."""
-        self._wrapped_handlers: WrappedHandlers[Handler] = WrappedHandlers(self._wrapped)
+        self._wrapped_handlers: HandlerCache[Handler] = HandlerCache(self._wrapped)
         self._refusing: Handler = grpc.stream_stream_rpc_method_handler(_refuse)
 
     @property
@@ -171,7 +171,7 @@ class AccessGate(grpc.aio.ServerInterceptor):
     def _caller(self, context: Context, rule: Rule) -> Grant:
         """Who calls, by what it showed, its certificate, and whom it speaks for; counted, where it is not yet."""
         if not self.enforced:
-            return NOBODY
+            return ANONYMOUS
         shown = _SHOWN.get()
         grant = shown.grant
         if grant is None:
@@ -284,10 +284,10 @@ def judge(rule: Rule, method: str, grant: Grant, request: Any) -> None:
         return
     _need(needed, method, grant)
     if request is not None:
-        judge_body(rule, method, grant, request)
+        authorize_message(rule, method, grant, request)
 
 
-def judge_body(rule: Rule, method: str, grant: Grant, request: Any) -> None:
+def authorize_message(rule: Rule, method: str, grant: Grant, request: Any) -> None:
     """Refuse a message that its caller may not send.
 
     Raises:
@@ -313,7 +313,7 @@ def _need(scopes: frozenset[Scope], method: str, grant: Grant) -> None:
 
 async def _judged(steps: AsyncIterator[Request], call: OpenCall) -> AsyncIterator[Request]:
     async for step in steps:
-        judge_body(call.rule, call.method, call.grant, step)
+        authorize_message(call.rule, call.method, call.grant, step)
         if call.grant.prefixes:
             call.names = (*call.names, *call.rule.names(step))
         yield step

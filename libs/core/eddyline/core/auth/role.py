@@ -18,8 +18,8 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
-from eddyline.core.auth.caller_channel import CallerAccess, HeldKey
-from eddyline.core.auth.interceptor import AccessGate
+from eddyline.core.auth.caller_channel import CallerAccess, CallerKey
+from eddyline.core.auth.interceptor import AuthInterceptor
 from eddyline.core.auth.keys_file import (
     KEYS_BYTES_MAX,
     SECRET_CHARS_MAX,
@@ -34,11 +34,11 @@ from eddyline.core.runtime.clock import sleep
 from eddyline.core.runtime.logging import fields
 from eddyline.core.runtime.settings import COMMON_PREFIX, CommonSettings, SettingsError
 from eddyline.core.runtime.tasks import background_task
-from eddyline.core.runtime.watched_file import WatchedFile
+from eddyline.core.runtime.watched_file import FileWatcher
 from eddyline.core.tls.certificate import Validity, validities
 from eddyline.core.tls.files import MalformedTls
-from eddyline.core.tls.watched import TakenTls, WatchedTls
-from eddyline.core.transport.renewed_channel import HeldTls
+from eddyline.core.tls.watched import LoadedTls, TlsReloader
+from eddyline.core.transport.renewed_channel import CurrentTls
 
 if TYPE_CHECKING:
     import ssl
@@ -66,8 +66,8 @@ class RoleAccess:
             SettingsError: one line that names the setting, and nothing of a secret.
         """
         self._common = common = common if common is not None else CommonSettings()
-        self._keys = WatchedFile(common.keys_file, bytes_max=KEYS_BYTES_MAX) if common.keys_file else None
-        self._own = WatchedFile(common.key_file, bytes_max=SECRET_CHARS_MAX) if common.key_file else None
+        self._keys = FileWatcher(common.keys_file, bytes_max=KEYS_BYTES_MAX) if common.keys_file else None
+        self._own = FileWatcher(common.key_file, bytes_max=SECRET_CHARS_MAX) if common.key_file else None
         self._said: dict[str, str] = {}
         ring = _at_start("KEYS_FILE", self._keys, _ring)
         own = _at_start("KEY_FILE", self._own, parse_secret)
@@ -75,10 +75,10 @@ class RoleAccess:
         self._tls_trouble = ""
         self._dates = _dates_of(common, self._tls.taken)
         quotas = Quotas(requests_max=common.key_requests_max, watches_max=common.key_watches_max)
-        self.gate = AccessGate(ring=ring, certificates=bool(common.tls_client_ca), quotas=quotas)
-        self._key = HeldKey(own or "")
+        self.gate = AuthInterceptor(ring=ring, certificates=bool(common.tls_client_ca), quotas=quotas)
+        self._key = CallerKey(own or "")
         client_tls = self._tls.taken.client
-        self._client_tls = HeldTls(client_tls) if client_tls is not None else None
+        self._client_tls = CurrentTls(client_tls) if client_tls is not None else None
 
     @property
     def caller(self) -> CallerAccess:
@@ -186,7 +186,7 @@ class RoleAccess:
             shown = {"not_after": f"{taken.expires:%Y-%m-%dT%H:%M:%SZ}"} if taken.expires is not None else {}
             _LOG.info("certificates replaced", extra=fields(file=self._common.tls_cert or self._common.tls_ca, **shown))
 
-    async def _looked(self, file: WatchedFile | None, setting: str, read: Callable[[bytes], Read]) -> Read | None:
+    async def _looked(self, file: FileWatcher | None, setting: str, read: Callable[[bytes], Read]) -> Read | None:
         if file is None:
             return None
         try:
@@ -210,7 +210,7 @@ def _ring(content: bytes) -> KeyRing:
         raise MalformedKeys("is not UTF-8") from None
 
 
-def _at_start(setting: str, file: WatchedFile | None, read: Callable[[bytes], Read]) -> Read | None:
+def _at_start(setting: str, file: FileWatcher | None, read: Callable[[bytes], Read]) -> Read | None:
     if file is None:
         return None
     try:
@@ -219,7 +219,7 @@ def _at_start(setting: str, file: WatchedFile | None, read: Callable[[bytes], Re
         raise SettingsError(f"{COMMON_PREFIX}{setting} {file.path}: {_words(error)}") from None
 
 
-def _dates_of(common: CommonSettings, taken: TakenTls) -> dict[str, tuple[str, list[Validity]]]:
+def _dates_of(common: CommonSettings, taken: LoadedTls) -> dict[str, tuple[str, list[Validity]]]:
     """File and dates by setting: of our own chain the first, which is ours; of authorities all, of which one is enough."""
     own = taken.server.certificate.chain if taken.server is not None else b""
     named = {
@@ -233,9 +233,9 @@ def _dates_of(common: CommonSettings, taken: TakenTls) -> dict[str, tuple[str, l
     return {setting: (file, dates) for setting, (file, dates) in named.items() if dates}
 
 
-def _tls(common: CommonSettings) -> WatchedTls:
+def _tls(common: CommonSettings) -> TlsReloader:
     try:
-        return WatchedTls(common)
+        return TlsReloader(common)
     except MalformedTls as error:
         raise SettingsError(f"{COMMON_PREFIX}TLS_…: {error}") from None
 

@@ -34,7 +34,7 @@ _APPEND_TAG: Final = log_pb2.AppendStreamRequest.APPEND_FIELD_NUMBER << 3 | _BYT
 _ROWS_TAG: Final = log_pb2.AppendBatch.ROWS_FIELD_NUMBER << 3 | _BYTES
 
 
-class RowsApart(NamedTuple, Generic[MessageT]):
+class SplitRequest(NamedTuple, Generic[MessageT]):
     """A message, and its rows as a serialized RecordBatch; None = they are in the message, if there are any."""
 
     message: MessageT
@@ -48,20 +48,22 @@ class _Cut(NamedTuple):
     rows: bytes
 
 
-def append_records_request(data: bytes) -> RowsApart[log_pb2.AppendRecordsRequest]:
+def append_records_request(data: bytes) -> SplitRequest[log_pb2.AppendRecordsRequest]:
     """A request of AppendRecords. Raises DecodeError."""
     message = log_pb2.AppendRecordsRequest
     if _begins_with_columns(data):
-        return RowsApart(message.FromString(data))
+        return SplitRequest(message.FromString(data))
     cut = _cut(data, message.ROWS_FIELD_NUMBER, message.COLUMNS_FIELD_NUMBER)
-    return RowsApart(message.FromString(data)) if cut is None else RowsApart(message.FromString(cut.rest), cut.rows)
+    return (
+        SplitRequest(message.FromString(data)) if cut is None else SplitRequest(message.FromString(cut.rest), cut.rows)
+    )
 
 
-def append_stream_request(data: bytes) -> RowsApart[log_pb2.AppendStreamRequest]:
+def append_stream_request(data: bytes) -> SplitRequest[log_pb2.AppendStreamRequest]:
     """A step of AppendStream; the rows are those of its append. Raises DecodeError."""
     cut = _cut_append(data)
     parse: Callable[[bytes], log_pb2.AppendStreamRequest] = log_pb2.AppendStreamRequest.FromString
-    return RowsApart(parse(data)) if cut is None else RowsApart(parse(cut.rest), cut.rows)
+    return SplitRequest(parse(data)) if cut is None else SplitRequest(parse(cut.rest), cut.rows)
 
 
 def _begins_with_columns(data: bytes) -> bool:

@@ -13,11 +13,11 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from eddyline.core.errors import InvalidArgument, NotYet
 from eddyline.core.model.read import FoldState
 from eddyline.core.model.source import (
+    ControlState,
     Policy,
     SourceDefinition,
     SourceDetail,
     SourceInfo,
-    SourceOrders,
     SourceReport,
     SourceStop,
 )
@@ -237,7 +237,7 @@ def source_info_from_pb(source: apply_pb2.SourceState) -> SourceInfo:
         ),
         reported_ms=source.reported_ms,
         head_seq=source.head_seq,
-        orders=SourceOrders(source.paused, source.resync_serial),
+        orders=ControlState(source.paused, source.resync_serial),
         epoch=source.epoch,
         gap_count=source.gap_count,
         gap_ms=source.gap_ms,

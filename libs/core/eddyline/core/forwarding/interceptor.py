@@ -24,13 +24,13 @@ from eddyline.core.forwarding.list_topics import list_topics
 from eddyline.core.forwarding.routes import ROUTES, Place, source_of, topic_of
 from eddyline.core.model.sharding import shard_of
 from eddyline.core.transport.cluster_check import FORWARDED_KEY
-from eddyline.core.transport.handler_cache import WrappedHandlers
+from eddyline.core.transport.handler_cache import HandlerCache
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
     from typing import Protocol
 
-    from eddyline.core.forwarding.shards import Shards
+    from eddyline.core.forwarding.shards import ShardForwarder
 
     Handler = grpc.RpcMethodHandler[Any, Any]
     Unary = Callable[[Any, Any], Awaitable[Any]]
@@ -72,15 +72,17 @@ _RECEIVED: Final[ContextVar[_Received]] = ContextVar("_RECEIVED")
 """Of the call whose task it is: gRPC decodes in it, or in one that it makes."""
 
 
-class ShardGate(grpc.aio.ServerInterceptor):
+class ForwardingInterceptor(grpc.aio.ServerInterceptor):
     """Sends calls where they belong. `own` None = the role owns no shard, and takes `methods` only to pass them on."""
 
-    def __init__(self, shards: Shards, *, own: OwnShard | None = None, methods: Collection[str] = ROUTES) -> None:
+    def __init__(
+        self, shards: ShardForwarder, *, own: OwnShard | None = None, methods: Collection[str] = ROUTES
+    ) -> None:
         self._shards = shards
         self._own = own
         self._own_index = own.index if own is not None else None
         self._methods = frozenset(method for method in methods if ROUTES[method] is not Place.HERE)
-        self._sending_handlers: WrappedHandlers[Handler] = WrappedHandlers(self._sending)
+        self._sending_handlers: HandlerCache[Handler] = HandlerCache(self._sending)
 
     async def intercept_service(
         self,

@@ -16,14 +16,14 @@ from eddyline.v1 import topic_pb2
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from eddyline.core.forwarding.shards import Shards
+    from eddyline.core.forwarding.shards import ShardForwarder
 
 LIST: Final = "TopicService.ListTopics"
 """What page tokens are bound to."""
 
 
 async def list_topics(
-    shards: Shards,
+    shards: ShardForwarder,
     request: topic_pb2.ListTopicsRequest,
     context: Any,
     *,

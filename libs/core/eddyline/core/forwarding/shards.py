@@ -59,7 +59,7 @@ FIND_S: Final = 5.0
 """Elsewhere none. How long each store may take to say whether it has a source: it is a look-up in memory."""
 
 
-class Shards:
+class ShardForwarder:
     """Stores by index; `addresses` are looked at when a shard is first called. Left when its server has stopped."""
 
     def __init__(self, addresses: Sequence[str], *, caller: CallerAccess, cluster_id: str) -> None:
@@ -72,7 +72,7 @@ class Shards:
         self.forwarded = ForwardedCalls(len(addresses))
         """What was passed on so far."""
 
-    async def __aenter__(self) -> Shards:
+    async def __aenter__(self) -> ShardForwarder:
         return self
 
     async def __aexit__(self, *raised: object) -> None:
@@ -233,9 +233,9 @@ class Shards:
         return found
 
 
-def configured_shards(common: CommonSettings, access: RoleAccess) -> Shards:
+def configured_shards(common: CommonSettings, access: RoleAccess) -> ShardForwarder:
     """The stores of the settings, as a role reaches them."""
-    return Shards(common.store_addresses, caller=access.caller, cluster_id=common.cluster_id)
+    return ShardForwarder(common.store_addresses, caller=access.caller, cluster_id=common.cluster_id)
 
 
 async def _send(

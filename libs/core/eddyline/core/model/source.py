@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple, cast
 
 from eddyline.core.errors import InvalidArgument, SourceExists
 from eddyline.core.model.topic import check_name
-from eddyline.core.runtime.text import shown_bytes
+from eddyline.core.runtime.text import printable
 
 LEASE_MS_DEFAULT: Final = 5_000
 LEASE_MS_MIN: Final = 100
@@ -192,7 +192,7 @@ class SourceReport:
     detail: SourceDetail | None = None
 
 
-class SourceOrders(NamedTuple):
+class ControlState(NamedTuple):
     """What is asked of whoever holds a source. `resync_serial` = resyncs asked for so far; the position knows which are
     done."""
 
@@ -200,7 +200,7 @@ class SourceOrders(NamedTuple):
     resync_serial: int = 0
 
 
-NO_ORDERS: Final = SourceOrders()
+NO_ORDERS: Final = ControlState()
 
 
 OF_ANOTHER: Final = frozenset(("STREAM_RECREATED", "CURSOR_AHEAD"))
@@ -233,7 +233,7 @@ class SourceInfo:
     report: SourceReport
     reported_ms: int
     head_seq: int
-    orders: SourceOrders = NO_ORDERS
+    orders: ControlState = NO_ORDERS
     epoch: int = 0
     gap_count: int = 0
     gap_ms: int = -1
@@ -254,7 +254,7 @@ class Renewal(NamedTuple):
     is now (nothing of it = as the lease said)."""
 
     remaining_ms: int
-    orders: SourceOrders = NO_ORDERS
+    orders: ControlState = NO_ORDERS
     changeable: SourceChange = NO_CHANGE
 
 
@@ -322,5 +322,5 @@ def exists_otherwise(there: SourceDefinition, asked: SourceDefinition) -> Source
 def shown(value: str | tuple[bytes, ...] | tuple[str, ...]) -> str:
     """A name or filters for people, cut where they are long; "none" where there are none."""
     if not isinstance(value, str):
-        value = ", ".join(shown_bytes(part) if isinstance(part, bytes) else part for part in value)
+        value = ", ".join(printable(part) if isinstance(part, bytes) else part for part in value)
     return (value if len(value) <= SHOWN_CHARS_MAX else value[:SHOWN_CHARS_MAX] + "…") or "none"

@@ -434,7 +434,7 @@ class Batch:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Batch):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in Batch.__slots__)
+        return all(getattr(self, name) == getattr(other, name) for name in Batch.__slots__ if name != "_content_bytes")
 
     __hash__ = None  # type: ignore[assignment]  # equal by content, and content is large
 

@@ -36,7 +36,7 @@ class Backoff:
         """Delays given since the last reset."""
         return self._failures
 
-    def next_s(self, *, at_least_s: float = 0.0) -> float:
+    def next_delay_s(self, *, at_least_s: float = 0.0) -> float:
         """Give the next delay: `at_least_s` (what the server asked for) plus 0 to min(cap, base * 2^failures)."""
         ceiling_s = min(self._cap_s, self._base_s * 2.0 ** min(self._failures, _DOUBLINGS_MAX))
         self._failures += 1

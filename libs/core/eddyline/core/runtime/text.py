@@ -24,7 +24,7 @@ def escaped(text: str, *, keep: str = "") -> str:
     return text if text.isprintable() else _NOT_PLAIN.sub(plain, text)
 
 
-def shown_bytes(value: bytes | None, width: int = 0) -> str:
+def printable(value: bytes | None, width: int = 0) -> str:
     """Bytes for people: text as it is, or in quotes and escaped where it is not printable or would be taken for something
     else; what is not UTF-8 as hex. Different bytes look different; cut to `width` with an ellipsis (0 = whole)."""
     if value is None:

@@ -23,7 +23,7 @@ class FileTooLarge(OSError):
     """The file is larger than anything that belongs here."""
 
 
-class WatchedFile:
+class FileWatcher:
     """One file. Made by whoever reads it first with `read`."""
 
     def __init__(self, path: str, *, bytes_max: int) -> None:
@@ -58,12 +58,12 @@ class WatchedFile:
         return self.read()
 
 
-class WatchedFiles:
+class FileSetWatcher:
     """Several that are judged together: due from when one is another until whoever reads them says that they were taken."""
 
     def __init__(self, *paths: str, bytes_max: int) -> None:
         """An empty path = there is none."""
-        self._files = [WatchedFile(path, bytes_max=bytes_max) for path in dict.fromkeys(paths) if path]
+        self._files = [FileWatcher(path, bytes_max=bytes_max) for path in dict.fromkeys(paths) if path]
         self._is_due = True
 
     def __bool__(self) -> bool:

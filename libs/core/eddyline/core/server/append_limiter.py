@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import grpc
 
 from eddyline.core.records.record import MESSAGE_BYTES_MAX
-from eddyline.core.transport.handler_cache import WrappedHandlers
+from eddyline.core.transport.handler_cache import HandlerCache
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -46,7 +46,7 @@ _CLAIM: Final[ContextVar[_Claim]] = ContextVar("_CLAIM")
 """That of the call whose task it is."""
 
 
-class AppendRoom(grpc.aio.ServerInterceptor):
+class AppendLimiter(grpc.aio.ServerInterceptor):
     """Lets appends in while there is room."""
 
     def __init__(self, bytes_max: int) -> None:
@@ -55,7 +55,7 @@ class AppendRoom(grpc.aio.ServerInterceptor):
         self.bytes = 0
         """Claimed now."""
         self._is_held = False
-        self._counting_handlers: WrappedHandlers[grpc.RpcMethodHandler[Any, Any]] = WrappedHandlers(self._counting)
+        self._counting_handlers: HandlerCache[grpc.RpcMethodHandler[Any, Any]] = HandlerCache(self._counting)
 
     async def intercept_service(
         self,

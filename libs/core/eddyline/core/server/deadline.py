@@ -29,7 +29,7 @@ class CallContext(Protocol):
         """The call's metadata."""
 
 
-def patience_s(context: CallContext, seconds_max: float) -> float:
+def wait_timeout_s(context: CallContext, seconds_max: float) -> float:
     """How long a call may wait, at most `seconds_max`, so that its answer still comes before the caller's deadline."""
     remaining_s = context.time_remaining()
     if remaining_s is None:

@@ -25,7 +25,7 @@ from google.protobuf.message import DecodeError
 
 from eddyline.core.errors import EddylineError, Internal, InvalidArgument
 from eddyline.core.runtime.logging import fields
-from eddyline.core.transport.handler_cache import WrappedHandlers
+from eddyline.core.transport.handler_cache import HandlerCache
 from eddyline.core.transport.status import to_status
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(self, *, new_id: NewId = random_id) -> None:
         self._new_id = new_id
-        self._wrapped_handlers: WrappedHandlers[grpc.RpcMethodHandler[Any, Any]] = WrappedHandlers(self._wrapped)
+        self._wrapped_handlers: HandlerCache[grpc.RpcMethodHandler[Any, Any]] = HandlerCache(self._wrapped)
 
     async def intercept_service(
         self,

@@ -24,7 +24,7 @@ from eddyline.core.server.error_interceptor import ErrorInterceptor, random_id
 from eddyline.core.server.health import HealthBoard
 from eddyline.core.server.method_table import TableServer
 from eddyline.core.transport.channel import FRAME_BYTES, KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS
-from eddyline.core.transport.cluster_check import ClusterGate
+from eddyline.core.transport.cluster_check import ClusterIdInterceptor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -95,7 +95,7 @@ class RoleServer:
         self._listen = listen
         # Held for as long as the server: gRPC asks it at each handshake.
         self._credentials = self._access.credentials
-        gates = (ClusterGate(cluster_id),) if cluster_id else ()
+        gates = (ClusterIdInterceptor(cluster_id),) if cluster_id else ()
         self.grpc = TableServer(
             grpc.aio.server(
                 interceptors=(ErrorInterceptor(new_id=new_id), self._access.gate, *gates, *interceptors),

@@ -29,7 +29,7 @@ from eddyline.core.codec.state import (
 )
 from eddyline.core.errors import EddylineError, StoreUnreachable
 from eddyline.core.model.read import ALL_RECORDS, EntryPage, RangePage, ReadResult
-from eddyline.core.model.source import Lease, Renewal, SourceChange, SourceOrders
+from eddyline.core.model.source import ControlState, Lease, Renewal, SourceChange
 from eddyline.core.records.record import effective_version
 from eddyline.core.store_link.grpc_follow import GrpcFollow
 from eddyline.core.store_link.protocol import AppendResult
@@ -180,7 +180,7 @@ class GrpcLink:
             detail=source_detail_to_pb(report.detail),
         )
         answer = await self._call(self._apply.RenewLease, request)
-        orders = SourceOrders(answer.paused, answer.resync_serial)
+        orders = ControlState(answer.paused, answer.resync_serial)
         on_expired = policy_from_pb(answer.on_expired, "on_expired")
         if on_expired is None:
             return Renewal(answer.lease_remaining_ms, orders)

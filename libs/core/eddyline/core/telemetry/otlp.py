@@ -33,7 +33,7 @@ LOGGER: Final = "opentelemetry.exporter.otlp.proto.grpc.exporter"
 UNSAID: Final = "no reason was given"
 
 
-class FailureWords(logging.Filter):
+class ExportErrorCapture(logging.Filter):
     """What the exporters said last, by thread. One a process, in their logger."""
 
     def __init__(self) -> None:
@@ -51,13 +51,13 @@ class FailureWords(logging.Filter):
         return words or UNSAID
 
 
-def failure_words() -> FailureWords:
+def failure_words() -> ExportErrorCapture:
     """The process's one; it is put in its place at the first call."""
     logger = logging.getLogger(LOGGER)
     for found in logger.filters:
-        if isinstance(found, FailureWords):
+        if isinstance(found, ExportErrorCapture):
             return found
-    made = FailureWords()
+    made = ExportErrorCapture()
     logger.setLevel(logging.ERROR)
     logger.filters.insert(0, made)
     return made

@@ -195,5 +195,5 @@ class Tracer:
         return True
 
 
-UNTRACED: Final = Tracer(0.0, clock=SystemClock(), rng=Random(0))
+NOOP_TRACER: Final = Tracer(0.0, clock=SystemClock(), rng=Random(0))
 """Where nothing is traced."""

@@ -14,7 +14,7 @@ from typing import Final
 
 import grpc
 
-from eddyline.core.runtime.watched_file import WatchedFile
+from eddyline.core.runtime.watched_file import FileWatcher
 from eddyline.core.tls.certificate import has_taken_key
 
 TLS_BYTES_MAX: Final = 1 << 20
@@ -113,7 +113,7 @@ def _read_pair(chain: str, key: str) -> Certificate:
 
 def _read(path: str) -> bytes:
     try:
-        return WatchedFile(path, bytes_max=TLS_BYTES_MAX).read()
+        return FileWatcher(path, bytes_max=TLS_BYTES_MAX).read()
     except OSError as error:
         raise MalformedTls(f"{path} cannot be read: {error.strerror or error}") from None
 

@@ -19,7 +19,7 @@ _CHUNK_BYTES: Final = 16 << 10
 
 
 class TlsStream:
-    """One connection. Made by `accept`; whoever does closes the connection."""
+    """One connection. Made by `adopt_stream`; whoever does closes the connection."""
 
     def __init__(self, context: ssl.SSLContext, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from eddyline.core.runtime.watched_file import WatchedFiles
+from eddyline.core.runtime.watched_file import FileSetWatcher
 from eddyline.core.tls.certificate import not_after
 from eddyline.core.tls.files import TLS_BYTES_MAX, ClientTls, MalformedTls, ServerTls, read_authority, read_server
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenTls:
+class LoadedTls:
     """What a role has of it; None = it is not set. `expires` = when its certificate does."""
 
     server: ServerTls | None = None
@@ -34,7 +34,7 @@ class TakenTls:
     expires: datetime | None = None
 
 
-class WatchedTls:
+class TlsReloader:
     """The files that the settings name, and what was taken of them last."""
 
     def __init__(self, common: CommonSettings) -> None:
@@ -45,8 +45,8 @@ class WatchedTls:
         """
         self._common = common
         paths = (common.tls_cert, common.tls_key, common.tls_ca, common.tls_client_ca)
-        self._files = WatchedFiles(*paths, bytes_max=TLS_BYTES_MAX)
-        self.taken = TakenTls()
+        self._files = FileSetWatcher(*paths, bytes_max=TLS_BYTES_MAX)
+        self.taken = LoadedTls()
         self.look()
 
     def __bool__(self) -> bool:
@@ -87,7 +87,7 @@ class WatchedTls:
             require_client_authentication=bool(handed.client_ca),
         )
 
-    def _read(self) -> TakenTls:
+    def _read(self) -> LoadedTls:
         common = self._common
         server: ServerTls | None = None
         expires: datetime | None = None
@@ -100,4 +100,4 @@ class WatchedTls:
         authority = read_authority(common.tls_ca) if common.tls_ca else b""
         own = server.certificate if server is not None else None
         client = ClientTls(authority, own) if own is not None or authority else None
-        return TakenTls(server, client, expires)
+        return LoadedTls(server, client, expires)

@@ -36,7 +36,7 @@ def forwarded_metadata(cluster_id: str) -> tuple[tuple[str, str], ...]:
     return ((FORWARDED_KEY, cluster_id),)
 
 
-class ClusterGate(grpc.aio.ServerInterceptor):
+class ClusterIdInterceptor(grpc.aio.ServerInterceptor):
     """Refuses calls that say another cluster's id than `cluster_id`."""
 
     def __init__(self, cluster_id: str) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 Handler = TypeVar("Handler")
 
 
-class WrappedHandlers(Generic[Handler]):
+class HandlerCache(Generic[Handler]):
     """By method; bounded by what the server serves, since only what has a handler is asked for."""
 
     def __init__(self, wrap: Callable[[Handler, str], Handler]) -> None:

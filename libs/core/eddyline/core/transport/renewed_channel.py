@@ -3,7 +3,7 @@
 gRPC's credentials are for the life of a channel. So a call goes by a channel that was opened with what is held now: the
 first call after a renewal opens it, and so a connection. Calls under way stay where they are: TLS looks at certificates when
 a connection is made, and never again. Where such a connection ends its calls do, and whoever makes them anew goes by what is
-new. A channel that is not the newest is closed once its last call has ended, when `HeldTls.close_idle` comes by.
+new. A channel that is not the newest is closed once its last call has ended, when `CurrentTls.close_idle` comes by.
 I1: no call begins with what was replaced. I2: at each `close_idle` no more channels are left than calls under way, and one.
 Rejected: closing them after a time, which ends streams as if their caller had; gRPC's own watching of files, which Python
 has not.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Call = TypeVar("Call")
 
 
-class HeldTls:
+class CurrentTls:
     """What a client goes by, which may be replaced while it is used: by whoever then calls `close_idle` now and again."""
 
     def __init__(self, tls: ClientTls) -> None:
@@ -57,16 +57,16 @@ class _Opened:
         self.call_count = 0
 
 
-class RenewedChannel(grpc.aio.Channel):
+class ReloadingChannel(grpc.aio.Channel):
     """See the module. `open_with` opens a channel; who closes this one closes all."""
 
-    def __init__(self, held: HeldTls, open_with: Callable[[ClientTls], grpc.aio.Channel]) -> None:
+    def __init__(self, held: CurrentTls, open_with: Callable[[ClientTls], grpc.aio.Channel]) -> None:
         self._held = held
         self._open_with = open_with
         self._newest = _Opened(held.newest, open_with(held.newest))
         self._before: set[_Opened] = set()
 
-    async def __aenter__(self) -> RenewedChannel:
+    async def __aenter__(self) -> ReloadingChannel:
         return self
 
     async def __aexit__(self, *raised: object) -> bool | None:

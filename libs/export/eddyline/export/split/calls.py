@@ -1,7 +1,7 @@
 """Synchronous calls to a cluster, for Spark's processes, which have no loop.
 
-Errors are the classes of `eddyline.core.errors`. What is safe to repeat is repeated while a role is away (`Patience`), with
-full jitter and for a bounded time. A `Cluster` owns its channels and is closed by who opened it, before a function that
+Errors are the classes of `eddyline.core.errors`. What is safe to repeat is repeated while a role is away (`RetryBudget`),
+with full jitter and for a bounded time. A `Cluster` owns its channels and is closed by who opened it, before a function that
 Spark called returns: nothing pickles one, and no process is forked while one is open.
 Threading: one thread; gRPC's own threads read ahead.
 Rejected: the client on a loop of its own: a task would need a second thread to feed a generator that Spark pulls.
@@ -47,7 +47,7 @@ PAGE_SIZE: Final = 1_000
 Answer = TypeVar("Answer")
 
 
-class Patience:
+class RetryBudget:
     """Says whether there is another try, and waits for it."""
 
     def __init__(self, patience_s: float, *, clock: Clock, random_source: random.Random) -> None:
@@ -56,7 +56,7 @@ class Patience:
         self._patience_s = patience_s
         self._since_s = clock.monotonic_s()
 
-    def went_on(self) -> None:
+    def reset(self) -> None:
         """The work made progress: its time begins anew."""
         self._backoff.reset()
         self._since_s = self._clock.monotonic_s()
@@ -67,7 +67,7 @@ class Patience:
         Raises:
             EddylineError: `error`, where there is none.
         """
-        delay_s = self._backoff.next_s(at_least_s=retry_after_s(error))
+        delay_s = self._backoff.next_delay_s(at_least_s=retry_after_s(error))
         patience_s = self._patience_s
         if error.code is Code.RESOURCE_EXHAUSTED:
             patience_s = max(patience_s, TURN_PATIENCE_S)
@@ -139,9 +139,9 @@ class Cluster:
         """This process's wall clock."""
         return self._clock.now_ms()
 
-    def patience(self) -> Patience:
+    def patience(self) -> RetryBudget:
         """Patience for one piece of work."""
-        return Patience(self._patience_s, clock=self._clock, random_source=self._random)
+        return RetryBudget(self._patience_s, clock=self._clock, random_source=self._random)
 
     @property
     def access(self) -> CallerAccess:

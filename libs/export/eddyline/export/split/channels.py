@@ -20,7 +20,7 @@ from eddyline.core.transport.status import unwrap
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eddyline.core.auth.caller_channel import HeldKey
+    from eddyline.core.auth.caller_channel import CallerKey
     from eddyline.core.errors import EddylineError
 
     Metadata = tuple[tuple[str, str | bytes], ...]
@@ -73,7 +73,7 @@ class _Details(NamedTuple):
 class _WithKey(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor, grpc.StreamStreamClientInterceptor):
     """Calls carry the key."""
 
-    def __init__(self, key: HeldKey) -> None:
+    def __init__(self, key: CallerKey) -> None:
         self._key = key
 
     def intercept_unary_unary(self, continuation: Callable[..., Any], client_call_details: Any, request: Any) -> Any:

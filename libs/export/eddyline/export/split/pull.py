@@ -7,7 +7,7 @@ counts that do not make up the range, is no result.
 I3: rows + gaps + deleted + hidden = last - first + 1 (`Account`), of every split whose items were all taken.
 Of a base (`SplitKind` BASE) rows have no order to go on in: an attempt begins anew, and rows come again. Who reads one keeps
 the highest `seq` of each key, to which that changes nothing.
-Failure: a checksum that is wrong is DataCorrupt, at once. A store that is away or busy is waited for (`Patience`).
+Failure: a checksum that is wrong is DataCorrupt, at once. A store that is away or busy is waited for (`RetryBudget`).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SplitPull:
                 for item in attempt.items(self._cluster.read_split(self._request(attempt.piece))):
                     if self._resumes or attempt.rows > furthest:
                         furthest = attempt.rows
-                        patience.went_on()
+                        patience.reset()
                     yield item
             except EddylineError as error:
                 if self._resumes:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 from eddyline.core.runtime.clock import sleep
 from eddyline.delivery.feed.frame_split import FRAME_BYTES
 from eddyline.delivery.schedule.governor import SAMPLE_S, Governor, LadderStep
-from eddyline.delivery.schedule.in_flight import MOMENT_S, WORKERS, UnderWay
+from eddyline.delivery.schedule.in_flight import MOMENT_S, WORKERS, InFlight
 from eddyline.delivery.schedule.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from eddyline.core.runtime.clock import Clock, Timer
     from eddyline.delivery.feed.tail import TopicTail
-    from eddyline.delivery.schedule.in_flight import Waiter
+    from eddyline.delivery.schedule.in_flight import PendingRead
     from eddyline.delivery.schedule.scheduler import Turn
-    from eddyline.delivery.stats import Figures
+    from eddyline.delivery.stats import DeliveryStats
 
 WAKES_A_PASS: Final = 256
 """Wake-ups before others get the loop: about 0.2 ms."""
@@ -44,7 +44,7 @@ QUIET_PRESSURE: Final = 0.01
 class _Opened(NamedTuple):
     """What a turn came to: whom it serves, who is to be woken, and the records that are open now and were not."""
 
-    waiters: list[Waiter]
+    waiters: list[PendingRead]
     wakes: list[Callable[[], None]]
     records: int
 
@@ -52,12 +52,12 @@ class _Opened(NamedTuple):
 class Dispatcher:
     """Who is served when; see the module."""
 
-    def __init__(self, *, clock: Clock, figures: Figures) -> None:
+    def __init__(self, *, clock: Clock, figures: DeliveryStats) -> None:
         self._clock = clock
         self._figures = figures
         self._scheduler: Scheduler[TopicTail] = Scheduler()
         self._governor = Governor(workers=WORKERS, send_bytes_max=SEND_BYTES_MAX)
-        self._under_way = UnderWay()
+        self._under_way = InFlight()
         self._window_s = 0.0
         self._held: list[tuple[float, int, TopicTail]] = []
         self._held_count = 0
@@ -73,7 +73,7 @@ class Dispatcher:
         if tail.has_news or (tail.waiting and tail.ring.has_unopened):
             self._offer(tail)
 
-    def ask(self, tail: TopicTail, waiter: Waiter, seq: int) -> bool:
+    def ask(self, tail: TopicTail, waiter: PendingRead, seq: int) -> bool:
         """A subscription at `seq` has all that is open of a topic. True = there is more; else it is woken when there is."""
         waiter.seq = seq
         tail.waiting[waiter] = None
@@ -88,12 +88,12 @@ class Dispatcher:
             tail.waiting[waiter] = None  # it is ahead of the ring
         return False
 
-    def sent(self, waiter: Waiter) -> None:
+    def sent(self, waiter: PendingRead) -> None:
         """What a subscription took in its last step is sent."""
         if waiter.began_s is not None and self._under_way.end(waiter, self._clock.monotonic_s()) and self._scheduler:
             self._wake.set()
 
-    def leave(self, tail: TopicTail, waiter: Waiter) -> None:
+    def leave(self, tail: TopicTail, waiter: PendingRead) -> None:
         """A subscription ends."""
         tail.waiting.pop(waiter, None)
         if self._under_way.forget(waiter) and self._scheduler:
@@ -114,7 +114,7 @@ class Dispatcher:
             if self._timer is not None:
                 self._timer.cancel()
 
-    async def govern(self) -> NoReturn:
+    async def sample_pressure(self) -> NoReturn:
         """Sample the pressure while there is any, until cancelled."""
         while True:
             if not self._busy.is_set():
@@ -172,19 +172,19 @@ class Dispatcher:
             return False
         return now_s < tail.served_s + self._window_s and tail.ring.unopened_bytes < FRAME_BYTES
 
-    def _serve_at_once(self, tail: TopicTail, now_s: float, *, asking: Waiter | None = None) -> None:
+    def _serve_at_once(self, tail: TopicTail, now_s: float, *, asking: PendingRead | None = None) -> None:
         opened = self._open(tail, now_s, 0.0, asking=asking)
         for waiter in opened.waiters:
             self._under_way.begin(waiter, now_s)
         for wake in opened.wakes:
             wake()
 
-    def _open(self, tail: TopicTail, now_s: float, waited_s: float, *, asking: Waiter | None = None) -> _Opened:
+    def _open(self, tail: TopicTail, now_s: float, waited_s: float, *, asking: PendingRead | None = None) -> _Opened:
         """A topic's turn. `asking` needs no waking."""
         if self._figures.queued_bytes > QUIET_PRESSURE * SEND_BYTES_MAX:
             self._busy.set()
         self._figures.count_turn(waited_s)
-        waiters: list[Waiter] = []
+        waiters: list[PendingRead] = []
         records = 0
         if tail.ring.has_unopened:
             waiters = list(tail.waiting)

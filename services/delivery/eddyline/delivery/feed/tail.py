@@ -30,7 +30,7 @@ from eddyline.core.runtime.backoff import Backoff
 from eddyline.core.runtime.clock import sleep
 from eddyline.core.runtime.logging import fields
 from eddyline.core.store_link.protocol import FollowChanged, FollowEnded, FollowItem, FollowLevel, FollowStarted
-from eddyline.core.telemetry.tracing import UNTRACED
+from eddyline.core.telemetry.tracing import NOOP_TRACER
 from eddyline.delivery.feed.frame_split import pieces
 from eddyline.delivery.feed.ring import Ring, RingBudget
 from eddyline.delivery.feed.trace import commit_traces, opened
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from eddyline.core.telemetry.metrics import Histogram
     from eddyline.core.telemetry.tracing import Tracer
     from eddyline.delivery.feed.trace import CommitTrace
-    from eddyline.delivery.schedule.in_flight import Waiter
-    from eddyline.delivery.schedule.timer_wheel import Deadline, Wheel
+    from eddyline.delivery.schedule.in_flight import PendingRead
+    from eddyline.delivery.schedule.timer_wheel import ScheduledCall, TimerWheel
 
 CREDIT_BYTES: Final = 16 << 20
 """Elsewhere 64 KiB (HTTP/2): one round trip a window. 16 MiB cover 16 topics that catch up at 1 MiB a turn each; at most so
@@ -88,7 +88,7 @@ class TopicTail:
         self.ended: FollowEnded | None = None
         self.settled = asyncio.Event()
         self.listeners: dict[Callable[[], None], None] = {}
-        self.waiting: dict[Waiter, None] = {}
+        self.waiting: dict[PendingRead, None] = {}
         """Those of them that have all that is open, and wait for more."""
         self.has_news = False
         """Whether all listeners are to be told something that is no record: it began, ended, or was made anew."""
@@ -98,7 +98,7 @@ class TopicTail:
         """When it last had a turn."""
         self.consumed_s = -math.inf
         """When it was last touched: its turn, or a subscriber that came."""
-        self.expiry: Deadline | None = None
+        self.expiry: ScheduledCall | None = None
 
     def error(self) -> EddylineError:
         """Why it ended, as an error of the caller's own."""
@@ -171,14 +171,14 @@ class Tails:
         *,
         clock: Clock,
         random: Random,
-        wheel: Wheel,
+        wheel: TimerWheel,
         budget: RingBudget,
         topic_bytes_max: int,
         mark: Callable[[TopicTail], None],
         latency: Histogram,
         shard: int = 0,
         shard_count: int = 1,
-        tracer: Tracer = UNTRACED,
+        tracer: Tracer = NOOP_TRACER,
     ) -> None:
         self._link = link
         self._shard = shard
@@ -270,7 +270,7 @@ class Tails:
                     self.trouble = StoreUnreachable.reason
             finally:
                 self._set_up(False)
-            await sleep(self._clock, self._backoff.next_s(at_least_s=wait_s))
+            await sleep(self._clock, self._backoff.next_delay_s(at_least_s=wait_s))
 
     async def _reach(self) -> None:
         """Return when the store answers. Raises what says that it does not."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from eddyline.core.store_link.protocol import StoreLink
 
 
-class Heads:
+class HeadCache:
     """Questions of one process."""
 
     def __init__(self, link: StoreLink) -> None:

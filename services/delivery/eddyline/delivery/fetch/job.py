@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from eddyline.delivery.fetch.fetcher import Fetcher
-    from eddyline.delivery.schedule.timer_wheel import Deadline, Wheel
+    from eddyline.delivery.schedule.timer_wheel import ScheduledCall, TimerWheel
 
 RETRY_S_MAX: Final = 2.0
 """A store that restarts is back in about a second; a fetch every second on average while it is not."""
@@ -25,15 +25,15 @@ RETRY_S_MAX: Final = 2.0
 _PASSING: Final = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.RESOURCE_EXHAUSTED)
 
 
-class Fetching:
+class FetchJob:
     """One subscription's job at the store; see the module. `wake` asks for a turn of the subscription."""
 
-    def __init__(self, fetcher: Fetcher, *, wheel: Wheel, random: Random, wake: Callable[[], None]) -> None:
+    def __init__(self, fetcher: Fetcher, *, wheel: TimerWheel, random: Random, wake: Callable[[], None]) -> None:
         self._fetcher = fetcher
         self._wheel = wheel
         self._wake = wake
         self._backoff = Backoff(random, cap_s=RETRY_S_MAX)
-        self._retry: Deadline | None = None
+        self._retry: ScheduledCall | None = None
         self._generation = 0
         self.running = False
         self.failure: EddylineError | None = None
@@ -95,7 +95,7 @@ class Fetching:
     def rest(self, *, asked_s: float = 0.0) -> None:
         """No job for a while, then a turn of the subscription."""
         assert not self.busy
-        self._retry = self._wheel.schedule(self._backoff.next_s(at_least_s=asked_s), self._try_again)
+        self._retry = self._wheel.schedule(self._backoff.next_delay_s(at_least_s=asked_s), self._try_again)
 
     def _try_again(self) -> None:
         self._retry = None

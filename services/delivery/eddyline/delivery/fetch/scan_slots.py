@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eddyline.core.runtime.clock import Clock
-    from eddyline.delivery.schedule.timer_wheel import Deadline, Wheel
+    from eddyline.delivery.schedule.timer_wheel import ScheduledCall, TimerWheel
 
 SNAPSHOTS_AT_ONCE: Final = 24
 """Elsewhere unbounded: 64 subscribers that stood still took every scan of a store, for 300 s. Two replicas' 48 leave 16 of
@@ -72,14 +72,14 @@ class ScanSlot:
 class ScanSlots:
     """All slots of a process; see the module."""
 
-    def __init__(self, *, clock: Clock, wheel: Wheel) -> None:
+    def __init__(self, *, clock: Clock, wheel: TimerWheel) -> None:
         self._clock = clock
         self._wheel = wheel
         # dicts for their order: the oldest first
         self._held: dict[ScanSlot, None] = {}
         self._waiting: dict[ScanSlot, None] = {}
         self._closing_count = 0
-        self._review: Deadline | None = None
+        self._review: ScheduledCall | None = None
         self._review_s = 0.0
 
     @property

@@ -10,7 +10,7 @@ from eddyline.core.errors import PageTokenInvalid
 from eddyline.core.model.paging import name_after, page_limit, token_after
 from eddyline.core.model.topic import check_name
 from eddyline.delivery.rpc.watch import request_from_pb
-from eddyline.delivery.watch.explain import Standing, cost_of, stands_of
+from eddyline.delivery.watch.explain import StreamState, cost_of, stands_of
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import delivery_pb2_grpc, types_pb2
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.clock import Clock
     from eddyline.core.store_link.protocol import StoreLink
     from eddyline.delivery.feed.dispatcher import Dispatcher
-    from eddyline.delivery.watch.explain import Cost, Stand
+    from eddyline.delivery.watch.explain import Cost, TopicState
     from eddyline.delivery.watch.subscriber import Subscriber
     from eddyline.delivery.watch.watches import Watches
 
 _CALL: Final = "ExplainWatch"
 _STANDINGS: Final = {
-    Standing.LEVEL: pb.WATCH_STANDING_LEVEL,
-    Standing.SENDING: pb.WATCH_STANDING_SENDING,
-    Standing.WAITING_TURN: pb.WATCH_STANDING_WAITING_TURN,
-    Standing.READING: pb.WATCH_STANDING_READING,
-    Standing.SNAPSHOT: pb.WATCH_STANDING_SNAPSHOT,
-    Standing.GONE: pb.WATCH_STANDING_GONE,
+    StreamState.LEVEL: pb.WATCH_STANDING_LEVEL,
+    StreamState.SENDING: pb.WATCH_STANDING_SENDING,
+    StreamState.WAITING_TURN: pb.WATCH_STANDING_WAITING_TURN,
+    StreamState.READING: pb.WATCH_STANDING_READING,
+    StreamState.SNAPSHOT: pb.WATCH_STANDING_SNAPSHOT,
+    StreamState.GONE: pb.WATCH_STANDING_GONE,
 }
 
 
@@ -73,7 +73,7 @@ class DeliveryService(delivery_pb2_grpc.DeliveryServiceServicer):
             for wanted, (begin, found) in zip(watch.topics, planned, strict=True)
         ]
 
-    def _watch_to_pb(self, subscriber: Subscriber, stands: list[Stand]) -> pb.OpenWatch:
+    def _watch_to_pb(self, subscriber: Subscriber, stands: list[TopicState]) -> pb.OpenWatch:
         now_s = self._clock.monotonic_s()
         return pb.OpenWatch(
             watch_id=subscriber.number,
@@ -97,7 +97,7 @@ def _number_of(text: str) -> int:
         raise PageTokenInvalid("the page token is not of this call") from None
 
 
-def _stand_to_pb(stand: Stand) -> pb.TopicStanding:
+def _stand_to_pb(stand: TopicState) -> pb.TopicStanding:
     return pb.TopicStanding(
         cursor=types_pb2.Cursor(topic=stand.topic, epoch=stand.epoch, seq=stand.seq),
         head_seq=stand.head_seq,

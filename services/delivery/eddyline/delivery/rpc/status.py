@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.clock import Clock
     from eddyline.delivery.feed.ring import RingBudget
     from eddyline.delivery.feed.tails import AllTails
-    from eddyline.delivery.stats import Figures
+    from eddyline.delivery.stats import DeliveryStats
 
 
 _STEPS: Final = {
@@ -23,7 +23,7 @@ _STEPS: Final = {
 }
 
 
-def delivery_status(figures: Figures, *, tails: AllTails, budget: RingBudget, clock: Clock) -> RoleStatus:
+def delivery_status(figures: DeliveryStats, *, tails: AllTails, budget: RingBudget, clock: Clock) -> RoleStatus:
     """Ready = all stores are reached and followed, and the role is not going away."""
     reason = Draining.reason if figures.draining else tails.trouble
     return RoleStatus(
@@ -40,7 +40,7 @@ def delivery_status(figures: Figures, *, tails: AllTails, budget: RingBudget, cl
     )
 
 
-def _pressure(figures: Figures, now_s: float) -> cluster_pb2.DeliveryPressure:
+def _pressure(figures: DeliveryStats, now_s: float) -> cluster_pb2.DeliveryPressure:
     ruling = figures.ruling
     return cluster_pb2.DeliveryPressure(
         pressure=ruling.pressure,

@@ -21,7 +21,7 @@ from eddyline.core.records.record import (
 )
 from eddyline.delivery.feed.oversize import Room
 from eddyline.delivery.resume_token import Cursor
-from eddyline.delivery.watch.request import AtRevision, AtTime, Point, WantedTopic, WatchRequest
+from eddyline.delivery.watch.request import AtRevision, AtTime, Point, TopicRequest, WatchRequest
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import log_pb2
 
@@ -117,7 +117,7 @@ def _room(request: pb.WatchTopicsRequest) -> Room:
     return Room(min(bytes_max, MESSAGE_BYTES_MAX), request.skip_oversize)
 
 
-def _wanted(wanted: pb.WatchTopic, field: str) -> WantedTopic:
+def _wanted(wanted: pb.WatchTopic, field: str) -> TopicRequest:
     check_name(wanted.topic, f"{field}.topic")
     _check_conditions(wanted.key_prefixes, KEY_BYTES_MAX, f"{field}.key_prefixes")
     _check_conditions([tag.encode() for tag in wanted.tags], TAG_BYTES_MAX, f"{field}.tags")
@@ -131,7 +131,7 @@ def _wanted(wanted: pb.WatchTopic, field: str) -> WantedTopic:
             "updates_only begins with what comes from now on; leave out EARLIEST, ts_ms or revision",
             field=f"{field}.updates_only",
         )
-    return WantedTopic(
+    return TopicRequest(
         wanted.topic,
         start,
         tuple(wanted.key_prefixes),

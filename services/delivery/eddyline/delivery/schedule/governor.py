@@ -48,7 +48,7 @@ class Part(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class PressureReading:
     """What the last sample said and what follows from it. Parts and pressure are 0 to 1; `since_s` is when `step` began."""
 
     ready: float = 0.0
@@ -82,18 +82,18 @@ class Governor:
         self._send_bytes_max = max(1, send_bytes_max)
         self._latency_s = 0.0
         self._above = 0
-        self.ruling = Ruling()
+        self.ruling = PressureReading()
 
     @property
     def latency_s(self) -> float:
         """Scheduling latency, as a moving average."""
         return self._latency_s
 
-    def sample(self, now_s: float, *, ready: int, latency_s: float, queued_bytes: int) -> Ruling:
+    def sample(self, now_s: float, *, ready: int, latency_s: float, queued_bytes: int) -> PressureReading:
         """Take the figures of now: topics that wait, how long those served since the last sample did, bytes under way."""
         self._latency_s += LATENCY_WEIGHT * (latency_s - self._latency_s)
         before = self.ruling
-        found = Ruling(
+        found = PressureReading(
             ready=_share(ready, self._ready_full),
             latency=_share(self._latency_s, LATENCY_FULL_S),
             send_bytes=_share(queued_bytes, self._send_bytes_max),
@@ -104,7 +104,7 @@ class Governor:
         milder = LadderStep.COALESCE if pressure > COALESCE_ABOVE else LadderStep.REST
         step = LadderStep.SLOW_B0 if slows_b0 else milder
         changed = step is not before.step
-        self.ruling = Ruling(
+        self.ruling = PressureReading(
             ready=found.ready,
             latency=found.latency,
             send_bytes=found.send_bytes,
@@ -126,7 +126,7 @@ def _share(value: float, full: float) -> float:
     return min(1.0, max(0.0, value / full))
 
 
-def _reason(before: LadderStep, step: LadderStep, found: Ruling) -> str:
+def _reason(before: LadderStep, step: LadderStep, found: PressureReading) -> str:
     """Why the step is another one than before, in words."""
     said = f"{found.part.value} at {found.pressure:.2f}"
     match step:

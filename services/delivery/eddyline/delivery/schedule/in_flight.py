@@ -33,7 +33,7 @@ MOMENT_S: Final = 1e-6
 """What is left of a wait and is none: a timer may fire a hair before it is due."""
 
 
-class Pace:
+class ReaderSpeed:
     """Whether a stream's reader is slow: one for all of its subscriptions."""
 
     __slots__ = ("slow",)
@@ -42,24 +42,24 @@ class Pace:
         self.slow = False
 
 
-class Waiter:
+class PendingRead:
     """One subscription as the dispatcher knows it: how to wake it, what it has, and the pace of its stream."""
 
     __slots__ = ("began_s", "overtaken_at", "pace", "seq", "wake")
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.wake = wake
-        self.pace = Pace()
+        self.pace = ReaderSpeed()
         self.seq = 0
         self.began_s: float | None = None
         self.overtaken_at = 0
 
 
-class UnderWay:
+class InFlight:
     """What counts now; see the module."""
 
     def __init__(self) -> None:
-        self._counted: OrderedDict[Waiter, None] = OrderedDict()
+        self._counted: OrderedDict[PendingRead, None] = OrderedDict()
         self._done = 0
         """Counted sends that are done, since the start."""
         self._sent_s = 0.0
@@ -67,7 +67,7 @@ class UnderWay:
     def __len__(self) -> int:
         return len(self._counted)
 
-    def begin(self, waiter: Waiter, now_s: float) -> None:
+    def begin(self, waiter: PendingRead, now_s: float) -> None:
         """A turn serves it."""
         self.forget(waiter)
         waiter.began_s = now_s
@@ -75,7 +75,7 @@ class UnderWay:
         if not waiter.pace.slow:
             self._counted[waiter] = None
 
-    def end(self, waiter: Waiter, now_s: float) -> bool:
+    def end(self, waiter: PendingRead, now_s: float) -> bool:
         """What the turn gave it is sent; True = it counted until now."""
         if waiter.began_s is None:
             return False
@@ -85,7 +85,7 @@ class UnderWay:
         self._done += counted
         return counted
 
-    def forget(self, waiter: Waiter) -> bool:
+    def forget(self, waiter: PendingRead) -> bool:
         """It is gone; True = it counted until now."""
         waiter.began_s = None
         if waiter not in self._counted:

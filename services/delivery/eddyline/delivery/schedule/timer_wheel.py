@@ -25,12 +25,12 @@ _TOLERANCE_TICKS: Final = 0.001
 """A clock in floating point may be a hair before the moment it was asked to wait for."""
 
 
-class Deadline:
+class ScheduledCall:
     """One call to come."""
 
     __slots__ = ("_callback", "_wheel")
 
-    def __init__(self, callback: Callable[[], object], wheel: Wheel) -> None:
+    def __init__(self, callback: Callable[[], object], wheel: TimerWheel) -> None:
         self._callback: Callable[[], object] | None = callback
         self._wheel = wheel
 
@@ -52,12 +52,12 @@ class Deadline:
             callback()
 
 
-class Wheel:
+class TimerWheel:
     """Deadlines by tick; see the module."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._slots: dict[int, list[Deadline]] = {}
+        self._slots: dict[int, list[ScheduledCall]] = {}
         self._ticks: list[int] = []
         self._timer: Timer | None = None
         self._armed_tick = 0
@@ -66,11 +66,11 @@ class Wheel:
         self._idle_count = 0
         """Of those held: taken back."""
 
-    def schedule(self, delay_s: float, callback: Callable[[], object]) -> Deadline:
+    def schedule(self, delay_s: float, callback: Callable[[], object]) -> ScheduledCall:
         """Call `callback` after `delay_s`, up to one tick later."""
         # a tick that has had its turn would never come again, or at once for ever
         tick = max(math.ceil((self._clock.monotonic_s() + delay_s) / TICK_S), self._done_tick + 1)
-        deadline = Deadline(callback, self)
+        deadline = ScheduledCall(callback, self)
         slot = self._slots.get(tick)
         if slot is None:
             slot = self._slots[tick] = []

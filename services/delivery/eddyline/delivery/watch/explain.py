@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from eddyline.core.store_link.protocol import StoreLink
     from eddyline.delivery.feed.dispatcher import Dispatcher
     from eddyline.delivery.watch.subscriber import Subscriber
-    from eddyline.delivery.watch.subscription import Begin, Subscription
+    from eddyline.delivery.watch.subscription import StartPosition, Subscription
 
 TOPICS_TOLD: Final = 20
 """Of one stream: a page of 1 000 streams of 1 000 topics each would be a million."""
 
 
-class Standing(Enum):
+class StreamState(Enum):
     """What a topic of a stream is doing, and what comes next, in words."""
 
     LEVEL = "has all that there is; the next record goes as it comes"
@@ -41,14 +41,14 @@ class Standing(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class TopicState:
     """Where one topic of a stream stands. `band` and `wait_s` while it waits for its turn, else 0."""
 
     topic: str
     epoch: int
     seq: int
     head_seq: int
-    standing: Standing
+    standing: StreamState
     band: int = 0
     wait_s: float = 0.0
 
@@ -73,26 +73,26 @@ class Cost:
     deleted: bool = False
 
 
-def stand_of(subscription: Subscription, dispatcher: Dispatcher) -> Stand:
+def stand_of(subscription: Subscription, dispatcher: Dispatcher) -> TopicState:
     """Where one topic of a stream stands now."""
     ring = subscription.tail.ring
     seq, epoch = subscription.seq, subscription.epoch
     head_seq = max(ring.end_seq, seq) if ring.epoch == epoch else seq
     turn = None
     if subscription.phase is Phase.GONE:
-        standing = Standing.GONE
+        standing = StreamState.GONE
     elif subscription.phase is Phase.SNAPSHOT:
-        standing = Standing.SNAPSHOT
+        standing = StreamState.SNAPSHOT
     elif seq >= head_seq:
-        standing = Standing.LEVEL
+        standing = StreamState.LEVEL
     elif subscription.reads_log:
-        standing = Standing.READING
+        standing = StreamState.READING
     elif seq < ring.open_seq:
-        standing = Standing.SENDING
+        standing = StreamState.SENDING
     else:
-        standing = Standing.WAITING_TURN
+        standing = StreamState.WAITING_TURN
         turn = dispatcher.place_of(subscription.tail)
-    return Stand(
+    return TopicState(
         subscription.topic,
         epoch,
         seq,
@@ -105,7 +105,7 @@ def stand_of(subscription: Subscription, dispatcher: Dispatcher) -> Stand:
 
 def stands_of(
     subscriber: Subscriber, dispatcher: Dispatcher, topic: str = "", *, shown: Callable[[str], bool] | None = None
-) -> list[Stand]:
+) -> list[TopicState]:
     """Where the topics of a stream stand that are furthest behind; only `topic`, where one is named, and those that may be
     `shown` (None = all)."""
     wanted = [one for one in subscriber.topics if topic in ("", one.topic) and (shown is None or shown(one.topic))]
@@ -113,7 +113,7 @@ def stands_of(
     return sorted(stands, key=lambda stand: (-stand.lag, stand.topic))[:TOPICS_TOLD]
 
 
-async def cost_of(link: StoreLink, topic: str, begin: Begin, found: TopicInfo | TopicNotFound) -> Cost:
+async def cost_of(link: StoreLink, topic: str, begin: StartPosition, found: TopicInfo | TopicNotFound) -> Cost:
     """What a topic that begins so would cost.
 
     Raises:
@@ -129,7 +129,7 @@ async def cost_of(link: StoreLink, topic: str, begin: Begin, found: TopicInfo | 
     return Cost(topic, begin.epoch or found.epoch, begin.seq, found.head_seq, records=records, nbytes=nbytes, gap=gap)
 
 
-async def _gap_behind(link: StoreLink, topic: str, begin: Begin, found: TopicInfo) -> Gap | None:
+async def _gap_behind(link: StoreLink, topic: str, begin: StartPosition, found: TopicInfo) -> Gap | None:
     """What would be told as lost before the first record."""
     if begin.old_epoch:
         return Gap(0, 0, GapReason.RECREATED, old_epoch=begin.old_epoch, new_epoch=found.epoch)

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from eddyline.delivery.feed.oversize import ANY_ROOM, Room
-from eddyline.delivery.resume_token import WatchedTopic, WatchOption
+from eddyline.delivery.resume_token import TopicSignature, WatchOption
 
 if TYPE_CHECKING:
     from eddyline.delivery.resume_token import Cursor
@@ -34,7 +34,7 @@ class AtRevision(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class WantedTopic:
+class TopicRequest:
     """One topic of a request. Empty filters let everything through. `updates_only`: no values to begin with, SNAPSHOT is
     TAIL then. `heals`: a gap is followed by a snapshot, where the topic has a fold."""
 
@@ -48,7 +48,7 @@ class WantedTopic:
     updates_only: bool = False
     heals: bool = False
 
-    def watched(self) -> WatchedTopic:
+    def watched(self) -> TopicSignature:
         """What a resume token is bound to."""
         options = WatchOption(0)
         for given, option in (
@@ -59,7 +59,7 @@ class WantedTopic:
         ):
             if given:
                 options |= option
-        return WatchedTopic(self.topic, self.key_prefixes, self.tags, self.exclude_nodes, options)
+        return TopicSignature(self.topic, self.key_prefixes, self.tags, self.exclude_nodes, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class WatchRequest:
     """A valid request: 1 to 1 000 topics, each named once. `resume_snapshots`: one that broke off goes on where it was.
     `room`: how large its frames may be."""
 
-    topics: tuple[WantedTopic, ...]
+    topics: tuple[TopicRequest, ...]
     resume_token: bytes = b""
     columns: bool = False
     heartbeat_s: float = 10.0

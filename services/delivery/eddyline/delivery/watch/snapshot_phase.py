@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from eddyline.core.store_link.protocol import StoreLink
     from eddyline.delivery.feed.encode import View
     from eddyline.delivery.feed.oversize import Room
-    from eddyline.delivery.fetch.job import Fetching
+    from eddyline.delivery.fetch.job import FetchJob
     from eddyline.delivery.fetch.scan_slots import ScanSlots
     from eddyline.delivery.fetch.snapshot import Point, SnapshotPart
 
@@ -63,12 +63,12 @@ class Sources(NamedTuple):
 
     link: StoreLink
     slots: ScanSlots
-    fetching: Fetching
+    fetching: FetchJob
     wake: Callable[[], None]
     resumes: bool
 
 
-class SnapshotPass:
+class SnapshotPhase:
     """One pass; see the module. `place` is the cursor that its frames carry, which does not move within a snapshot; None
     = the beginning of the topic that it is of."""
 

@@ -21,7 +21,7 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import KEY_BYTES_MAX, Gap, GapReason, effective_version
 from eddyline.delivery.resume_token import Cursor, Resume, ResumeState
 from eddyline.delivery.watch.request import AtRevision, AtTime, Point
-from eddyline.delivery.watch.subscription import Begin, Phase
+from eddyline.delivery.watch.subscription import Phase, StartPosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from eddyline.core.model.topic import TopicInfo
     from eddyline.core.records.record import Record
     from eddyline.core.store_link.protocol import StoreLink
-    from eddyline.delivery.watch.request import WantedTopic, WatchRequest
+    from eddyline.delivery.watch.request import TopicRequest, WatchRequest
 
 LOOK_UPS_AT_ONCE: Final = 16
 _PROBE_RECORDS: Final = 16
@@ -41,7 +41,7 @@ _GAPS_ALONE: Final = RecordFilter(key_prefixes=(b"\xff" * KEY_BYTES_MAX,))
 Start = Cursor | Resume | AtTime | AtRevision | Point
 
 
-class Starts:
+class StartResolver:
     """Resolves starts; see the module."""
 
     def __init__(self, link: StoreLink) -> None:
@@ -49,16 +49,16 @@ class Starts:
 
     async def resolve(
         self, request: WatchRequest, resumes: Mapping[str, Resume], found: Mapping[str, TopicInfo | TopicNotFound]
-    ) -> list[Begin]:
+    ) -> list[StartPosition]:
         """Where each topic begins, in the order of the request. `found` = what each is now.
 
         Raises:
             TopicNotFound, NotKv, CursorAhead: of the first topic that cannot start. What a read of the store raises.
         """
-        begins: dict[str, Begin] = {}
+        begins: dict[str, StartPosition] = {}
         failures: dict[str, EddylineError] = {}
 
-        async def look_up(topics: Iterator[WantedTopic]) -> None:
+        async def look_up(topics: Iterator[TopicRequest]) -> None:
             for wanted in topics:
                 start = _start(wanted, resumes.get(wanted.topic))
                 try:
@@ -77,12 +77,12 @@ class Starts:
         return [begins[wanted.topic] for wanted in request.topics]
 
     async def _begin(
-        self, wanted: WantedTopic, start: Start, found: TopicInfo | TopicNotFound, request: WatchRequest
-    ) -> Begin:
+        self, wanted: TopicRequest, start: Start, found: TopicInfo | TopicNotFound, request: WatchRequest
+    ) -> StartPosition:
         if isinstance(found, TopicNotFound):
             known = start.cursor if isinstance(start, Resume) else start
             if isinstance(known, Cursor) and known.epoch:
-                return Begin(Phase.GONE, known.epoch, known.seq, 0)
+                return StartPosition(Phase.GONE, known.epoch, known.seq, 0)
             raise found
         heals = wanted.heals and found.kind is Kind.KV
         if isinstance(start, Resume) and found.kind is Kind.KV:
@@ -94,7 +94,7 @@ class Starts:
                     topic=wanted.topic,
                 )
             resumes = request.resume_snapshots
-            return Begin(Phase.SNAPSHOT, found.epoch, 0, found.head_seq, heals=heals, resumes=resumes)
+            return StartPosition(Phase.SNAPSHOT, found.epoch, 0, found.head_seq, heals=heals, resumes=resumes)
         cursor = await self._cursor(start, found)
         if cursor is start and cursor.epoch in (0, found.epoch) and cursor.seq > found.head_seq:
             raise _ahead(cursor, found)
@@ -198,7 +198,7 @@ class Starts:
             after_seq = result.next_after_seq
 
 
-def _start(wanted: WantedTopic, resume: Resume | None) -> Start:
+def _start(wanted: TopicRequest, resume: Resume | None) -> Start:
     """The token's place, unless the request has a newer cursor: of a later epoch, or further on in the same one."""
     start = Point.TAIL if wanted.updates_only and wanted.start is Point.SNAPSHOT else wanted.start
     if resume is None or resume.state is ResumeState.START:
@@ -213,13 +213,13 @@ def _start(wanted: WantedTopic, resume: Resume | None) -> Start:
     return resume.cursor if resume.state is ResumeState.LOG else resume
 
 
-def _in_snapshot(resume: Resume, found: TopicInfo, *, heals: bool, resumes: bool) -> Begin:
+def _in_snapshot(resume: Resume, found: TopicInfo, *, heals: bool, resumes: bool) -> StartPosition:
     """A snapshot that broke off; of another topic of this name it begins anew. Raises CursorAhead."""
     same = resume.cursor.epoch == found.epoch
     if same and resume.cursor.seq > found.head_seq:
         raise _ahead(resume.cursor, found)
     after_key = resume.after_key if same and resumes else b""
-    return Begin(
+    return StartPosition(
         Phase.SNAPSHOT,
         found.epoch,
         resume.cursor.seq if after_key else 0,
@@ -230,11 +230,11 @@ def _in_snapshot(resume: Resume, found: TopicInfo, *, heals: bool, resumes: bool
     )
 
 
-def _at_cursor(cursor: Cursor, found: TopicInfo, *, heals: bool, resumes: bool) -> Begin:
+def _at_cursor(cursor: Cursor, found: TopicInfo, *, heals: bool, resumes: bool) -> StartPosition:
     if cursor.epoch not in (0, found.epoch):
         old = cursor.epoch, cursor.seq
-        return Begin(Phase.LOG, found.epoch, 0, found.head_seq, *old, heals=heals, resumes=resumes)
-    return Begin(Phase.LOG, found.epoch, cursor.seq, found.head_seq, heals=heals, resumes=resumes)
+        return StartPosition(Phase.LOG, found.epoch, 0, found.head_seq, *old, heals=heals, resumes=resumes)
+    return StartPosition(Phase.LOG, found.epoch, cursor.seq, found.head_seq, heals=heals, resumes=resumes)
 
 
 def _ahead(cursor: Cursor, found: TopicInfo) -> CursorAhead:

@@ -21,7 +21,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from eddyline.delivery.feed.encode import caught_up_frame, going_away_frame, heartbeat_frame
-from eddyline.delivery.schedule.in_flight import Pace
+from eddyline.delivery.schedule.in_flight import ReaderSpeed
 from eddyline.delivery.schedule.timer_wheel import TICK_S
 from eddyline.delivery.watch.subscription import Phase
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.clock import Clock
     from eddyline.delivery.feed.encode import Frame
     from eddyline.delivery.resume_token import ResumeTokens
-    from eddyline.delivery.schedule.timer_wheel import Deadline, Wheel
-    from eddyline.delivery.stats import Figures
+    from eddyline.delivery.schedule.timer_wheel import ScheduledCall, TimerWheel
+    from eddyline.delivery.stats import DeliveryStats
     from eddyline.delivery.watch.subscription import Subscription
     from eddyline.v1 import delivery_pb2 as pb
 
@@ -46,8 +46,8 @@ class Subscriber:
         tokens: ResumeTokens,
         heartbeat_s: float,
         clock: Clock,
-        wheel: Wheel,
-        figures: Figures,
+        wheel: TimerWheel,
+        figures: DeliveryStats,
         number: int = 0,
         peer: str = "",
     ) -> None:
@@ -70,9 +70,9 @@ class Subscriber:
         self._token_s = clock.monotonic_s()
         self._due = False
         self._queued_bytes = 0
-        self._pace = Pace()
-        self._heartbeat: Deadline | None = None
-        self._leaving: Deadline | None = None
+        self._pace = ReaderSpeed()
+        self._heartbeat: ScheduledCall | None = None
+        self._leaving: ScheduledCall | None = None
         self._leave_s = 0.0
         self._caught_up = False
         self._over = False
@@ -130,7 +130,7 @@ class Subscriber:
         self._begin()
         while True:
             self._count_queued(0)
-            signs = self._signs()
+            signs = self._control_frames()
             for frame in signs:
                 yield self._sent(frame)
             if self._over:
@@ -181,7 +181,7 @@ class Subscriber:
         self._left_for = reason
         self._wake.set()
 
-    def _signs(self) -> list[Frame]:
+    def _control_frames(self) -> list[Frame]:
         """What is to be said between steps now. Nothing is given between these, so that one token holds for them."""
         signs: list[Frame] = []
         if not self._caught_up and not self._behind:
@@ -219,9 +219,9 @@ class Subscriber:
         self._queued_bytes = nbytes
 
     def _arm(self, delay_s: float) -> None:
-        self._heartbeat = self._wheel.schedule(delay_s, self._beat)
+        self._heartbeat = self._wheel.schedule(delay_s, self._on_heartbeat_due)
 
-    def _beat(self) -> None:
+    def _on_heartbeat_due(self) -> None:
         """Due, unless caught_up brought a token meanwhile: then due that much later."""
         remaining_s = self._token_s + self._heartbeat_s - self._clock.monotonic_s()
         if remaining_s > 0:

@@ -25,10 +25,10 @@ from eddyline.delivery.feed.encode import Frame, Place, item_frame, progress_fra
 from eddyline.delivery.feed.frame_split import FRAME_BYTES
 from eddyline.delivery.feed.oversize import ANY_ROOM, fitted
 from eddyline.delivery.feed.trace import sends, traceparent
-from eddyline.delivery.fetch.job import Fetching
+from eddyline.delivery.fetch.job import FetchJob
 from eddyline.delivery.resume_token import Cursor, Resume, ResumeState
-from eddyline.delivery.schedule.in_flight import Waiter
-from eddyline.delivery.watch.snapshot_phase import SnapshotPass, Sources
+from eddyline.delivery.schedule.in_flight import PendingRead
+from eddyline.delivery.watch.snapshot_phase import SnapshotPhase, Sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from eddyline.delivery.feed.tails import AllTails
     from eddyline.delivery.fetch.fetcher import Fetcher
     from eddyline.delivery.fetch.scan_slots import ScanSlots
-    from eddyline.delivery.schedule.in_flight import Pace
-    from eddyline.delivery.schedule.timer_wheel import Wheel
+    from eddyline.delivery.schedule.in_flight import ReaderSpeed
+    from eddyline.delivery.schedule.timer_wheel import TimerWheel
 
 
 @dataclass(frozen=True, slots=True)
-class Feeds:
+class SubscriptionDeps:
     """Where subscriptions get what they deliver."""
 
     link: StoreLink
@@ -57,13 +57,13 @@ class Feeds:
     fetcher_of: Callable[[str], Fetcher]
     """By topic: reads that wait for one store do not hold up those of another."""
     slots: ScanSlots
-    wheel: Wheel
+    wheel: TimerWheel
     random: Random
-    ask: Callable[[TopicTail, Waiter, int], bool]
+    ask: Callable[[TopicTail, PendingRead, int], bool]
     """More of a topic, for one that has all that is open: True = there is, else it is woken when there is."""
-    sent: Callable[[Waiter], None]
+    sent: Callable[[PendingRead], None]
     """What one took is sent."""
-    leave: Callable[[TopicTail, Waiter], None]
+    leave: Callable[[TopicTail, PendingRead], None]
     """One asks no more."""
 
 
@@ -76,7 +76,7 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class StartPosition:
     """Where a subscription begins. `target_seq` is the head the topic had then: level = there. GONE = it is told so.
 
     `old_epoch` is not 0 where the subscriber's cursor, at `old_seq`, was of another topic of this name. `heals` = a gap
@@ -110,7 +110,13 @@ class Subscription:
     """One topic of one subscriber; see the module."""
 
     def __init__(
-        self, topic: str, view: View, feeds: Feeds, wake: Callable[[Subscription], None], *, room: Room = ANY_ROOM
+        self,
+        topic: str,
+        view: View,
+        feeds: SubscriptionDeps,
+        wake: Callable[[Subscription], None],
+        *,
+        room: Room = ANY_ROOM,
     ) -> None:
         self.topic = topic
         self.view = view
@@ -121,24 +127,24 @@ class Subscription:
         self.seq = 0
         self._feeds = feeds
         self._wake = wake
-        self._waiter = Waiter(self.wake)
+        self._waiter = PendingRead(self.wake)
         self.was_followed = topic in feeds.tails
         """Somebody else had its tail made: what that says may be older than this subscription."""
         self._tail = feeds.tails.attach(topic, self.wake)
-        self._begin = Begin(Phase.LOG, 0, 0, 0)
+        self._begin = StartPosition(Phase.LOG, 0, 0, 0)
         self._read_to_seq = 0
         self._old_epoch = 0
-        self._farewell = False
-        self._told_seq = 0
+        self._deletion_unsent = False
+        self._reported_seq = 0
         self._holds = False
         """Its reader has a part of an append, as far as it was told."""
-        self._fetching = Fetching(feeds.fetcher_of(topic), wheel=feeds.wheel, random=feeds.random, wake=self.wake)
+        self._fetching = FetchJob(feeds.fetcher_of(topic), wheel=feeds.wheel, random=feeds.random, wake=self.wake)
         self._fetched: ReadResult | None = None
-        self._pass: SnapshotPass | None = None
+        self._pass: SnapshotPhase | None = None
         self._sends: tuple[OpenSpan, ...] = ()
         """Of the frame that is being sent."""
 
-    def begin(self, begin: Begin, view: View, *, delete_mark: int = 0) -> None:
+    def begin(self, begin: StartPosition, view: View, *, delete_mark: int = 0) -> None:
         """Set where it starts, and what it shows. Before the first step. `delete_mark` = the topic's when its head was
         asked for: where the tail has heard another one, what was deleted before then may be in the ring."""
         self._begin = begin
@@ -146,8 +152,8 @@ class Subscription:
         self.view = view
         self.phase, self.epoch, self.seq = begin.phase, begin.epoch, begin.seq
         self._old_epoch = begin.old_epoch
-        self._told_seq = begin.seq
-        self._farewell = begin.phase is Phase.GONE
+        self._reported_seq = begin.seq
+        self._deletion_unsent = begin.phase is Phase.GONE
         if begin.phase is Phase.GONE:
             self._feeds.tails.detach(self._tail, self.wake)
         elif begin.phase is Phase.SNAPSHOT:
@@ -163,7 +169,7 @@ class Subscription:
         """True = it has all that the topic had at the start."""
         if self.phase is Phase.LOG:
             return not self._old_epoch and (self.epoch != self._begin.epoch or self.seq >= self._begin.target_seq)
-        return self.phase is Phase.GONE and not self._farewell
+        return self.phase is Phase.GONE and not self._deletion_unsent
 
     @property
     def reads_log(self) -> bool:
@@ -196,7 +202,7 @@ class Subscription:
                 raise self._fetching.failure
             self._give_up_healing()
         if self.phase is Phase.GONE:
-            return self._say_deleted() if self._farewell else _IDLE
+            return self._say_deleted() if self._deletion_unsent else _IDLE
         ring_epoch = self._tail.ring.epoch
         if self._old_epoch:
             return self._recreated(self._old_epoch, self.epoch)
@@ -208,7 +214,7 @@ class Subscription:
             return self._log_step()
         return self._ended() if self._tail.ended is not None else _IDLE
 
-    def keep_pace(self, pace: Pace) -> None:
+    def keep_pace(self, pace: ReaderSpeed) -> None:
         """It is of the stream whose pace this is."""
         self._waiter.pace = pace
 
@@ -222,9 +228,9 @@ class Subscription:
 
     def progress(self) -> Frame | None:
         """A frame that tells its position, where no frame has."""
-        if self.phase is not Phase.LOG or self._old_epoch or self._told_seq == self.seq:
+        if self.phase is not Phase.LOG or self._old_epoch or self._reported_seq == self.seq:
             return None
-        self._told_seq = self.seq
+        self._reported_seq = self.seq
         return progress_frame(Place(self.topic, self.epoch, self.seq))
 
     def close(self) -> None:
@@ -268,7 +274,7 @@ class Subscription:
             return self._hidden(place)
         if frame.traces:
             self._sends = sends(frame.traces)
-        self._told_seq = self.seq
+        self._reported_seq = self.seq
         self._holds = not place.batch_end
         return Step(frames, more=True)
 
@@ -277,7 +283,7 @@ class Subscription:
         if not (self._holds and place.batch_end):
             return _MORE
         self._holds = False
-        self._told_seq = place.seq
+        self._reported_seq = place.seq
         return Step((progress_frame(place),), more=True)
 
     def _deliver_read(self, result: ReadResult) -> Step:
@@ -295,7 +301,7 @@ class Subscription:
             self.seq = seq
             if made:
                 frames += made
-                self._told_seq = seq
+                self._reported_seq = seq
                 self._holds = not place.batch_end
         self.seq = result.next_after_seq
         if not frames:
@@ -328,9 +334,9 @@ class Subscription:
 
     # the fold ----------------------------------------------------------------------------------------------------
 
-    def _new_pass(self, place: Place | None, *, after_key: bytes = b"") -> SnapshotPass:
+    def _new_pass(self, place: Place | None, *, after_key: bytes = b"") -> SnapshotPhase:
         sources = Sources(self._feeds.link, self._feeds.slots, self._fetching, self.wake, self._begin.resumes)
-        return SnapshotPass(
+        return SnapshotPhase(
             self.topic,
             self.view,
             sources,
@@ -341,14 +347,14 @@ class Subscription:
             after_key=after_key,
         )
 
-    def _snapshot_step(self, under_way: SnapshotPass) -> Step:
+    def _snapshot_step(self, under_way: SnapshotPhase) -> Step:
         step = under_way.step()
         if step is None:
             return self._ended() if self._tail.ended is not None else _IDLE
         self.epoch = under_way.epoch
         if step.ended:
             self._holds = False
-            self.seq = self._told_seq = under_way.seq
+            self.seq = self._reported_seq = under_way.seq
             self._pass = None
             self.phase = Phase.LOG
         return Step(step.frames, more=True)
@@ -389,7 +395,7 @@ class Subscription:
             self._pass = self._new_pass(place)
             return Step((item_frame(place, gap, self.view),), more=True)
         self.epoch, self.seq = new_epoch, 0
-        self._told_seq = 0
+        self._reported_seq = 0
         if self._pass is not None:
             self._pass = self._new_pass(None)
         self._holds = False
@@ -413,5 +419,5 @@ class Subscription:
     def _say_deleted(self) -> Step:
         self.phase = Phase.GONE
         self._pass = None
-        self._farewell = False
+        self._deletion_unsent = False
         return Step((topic_deleted_frame(Place(self.topic, self.epoch, self.seq)),))

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final
 from eddyline.core.errors import Code, Draining, EddylineError, QuotaWatches, StoreUnreachable, TopicNotFound
 from eddyline.core.runtime.clock import sleep, wait_event
 from eddyline.delivery.feed.encode import view_of
-from eddyline.delivery.fetch.heads import Heads
+from eddyline.delivery.fetch.heads import HeadCache
 from eddyline.delivery.resume_token import Resume, ResumeTokens
-from eddyline.delivery.watch.request import Point, WantedTopic, WatchRequest
-from eddyline.delivery.watch.start_positions import Starts
+from eddyline.delivery.watch.request import Point, TopicRequest, WatchRequest
+from eddyline.delivery.watch.start_positions import StartResolver
 from eddyline.delivery.watch.subscriber import Subscriber
 from eddyline.delivery.watch.subscription import Subscription
 from eddyline.v1 import delivery_pb2 as pb
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from eddyline.core.model.topic import TopicInfo
     from eddyline.core.runtime.clock import Clock
     from eddyline.delivery.feed.encode import View
-    from eddyline.delivery.stats import Figures
-    from eddyline.delivery.watch.subscription import Begin, Feeds
+    from eddyline.delivery.stats import DeliveryStats
+    from eddyline.delivery.watch.subscription import StartPosition, SubscriptionDeps
 
-__all__ = ["Point", "WantedTopic", "WatchRequest", "Watches"]
+__all__ = ["Point", "TopicRequest", "WatchRequest", "Watches"]
 
 START_WAIT_S: Final = 5.0
 """Elsewhere none or 20 s. A store that restarts is back within a second or two, and noticed 3 s later at most; a client that
@@ -59,15 +59,15 @@ class Watches:
     """All watch streams of a process. `watches_max` 0 = no bound; `age_s_max` 0 = they become as old as they like."""
 
     def __init__(
-        self, feeds: Feeds, *, clock: Clock, figures: Figures, watches_max: int, age_s_max: float = 0.0
+        self, feeds: SubscriptionDeps, *, clock: Clock, figures: DeliveryStats, watches_max: int, age_s_max: float = 0.0
     ) -> None:
         self._feeds = feeds
         self._clock = clock
         self._figures = figures
         self._watches_max = watches_max
         self._age_s_max = age_s_max
-        self._starts = Starts(feeds.link)
-        self._heads = Heads(feeds.link)
+        self._starts = StartResolver(feeds.link)
+        self._heads = HeadCache(feeds.link)
         self._open: dict[Subscriber, None] = {}
         self._number = 0
         self._drained = asyncio.Event()
@@ -120,7 +120,7 @@ class Watches:
         """The open streams, by number."""
         return self._open
 
-    async def plan(self, request: WatchRequest) -> list[tuple[Begin, TopicInfo | TopicNotFound]]:
+    async def plan(self, request: WatchRequest) -> list[tuple[StartPosition, TopicInfo | TopicNotFound]]:
         """Where each topic of a stream would begin, and what it is now. Nothing is opened.
 
         Raises:
@@ -211,7 +211,7 @@ class Watches:
             await sleep(self._clock, RETRY_S)
 
 
-def _view(wanted: WantedTopic, request: WatchRequest, *, excludes: bool = True) -> View:
+def _view(wanted: TopicRequest, request: WatchRequest, *, excludes: bool = True) -> View:
     """What a stream shows of a topic. `excludes` False = the topic does not hide what nodes wrote."""
     return view_of(
         wanted.key_prefixes,

@@ -58,7 +58,7 @@ class PlacedGap(NamedTuple):
     gap: Gap
 
 
-class Misfit(NamedTuple):
+class UnfitMessage(NamedTuple):
     """A message that no record holds, before record `row` of a chunk: all of it, and which bound it breaks."""
 
     row: int
@@ -100,7 +100,7 @@ class Chunk:
         self.revisions: list[int] = []
         self.times_ns: list[int] = []
         self.jumps: list[Jump] = []
-        self.misfits: list[Misfit] = []
+        self.misfits: list[UnfitMessage] = []
         self.messages = 0
         self.last_revision = 0
         """Of the last message, and its subject and data."""
@@ -116,7 +116,7 @@ class Chunk:
         """Rows in it."""
         return len(self.revisions)
 
-    def refuse(self, misfit: Misfit) -> None:
+    def refuse(self, misfit: UnfitMessage) -> None:
         """The last message is no row, and what becomes of it is its source's."""
         self.misfits.append(misfit)
         self.nbytes += len(misfit.subject) + len(misfit.data) + len(misfit.headers)

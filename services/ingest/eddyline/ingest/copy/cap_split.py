@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from eddyline.ingest.copy.forward import Forward
 
 
-def breaks_cap(error: RecordTooLarge) -> bool:
+def exceeds_cap(error: RecordTooLarge) -> bool:
     """True = it is the topic's cap that an append is too large for, and no bound of a record."""
     return "capRecords" in error.metadata
 
 
-async def apply_cut(
+async def apply_within_cap(
     forward: Forward, batch: Batch | None, new: Position, *, moves: bool, trace: OpenSpan | None = None
 ) -> None:
     """Apply a batch and move to `new`, in pieces where the topic's cap is smaller. `moves` = each row's version is the
@@ -38,12 +38,12 @@ async def apply_cut(
     try:
         await forward.apply(batch, new, trace)
     except RecordTooLarge as error:
-        row = _cut(batch) if batch is not None and breaks_cap(error) else 0
+        row = _cut(batch) if batch is not None and exceeds_cap(error) else 0
         if batch is None or not row:
             raise
         between = _moved(batch, row, new) if moves else _stays(forward, new)
-        await apply_cut(forward, batch.slice(0, row), between, moves=moves, trace=trace)
-        await apply_cut(forward, batch.slice(row, batch.count), new, moves=moves, trace=trace)
+        await apply_within_cap(forward, batch.slice(0, row), between, moves=moves, trace=trace)
+        await apply_within_cap(forward, batch.slice(row, batch.count), new, moves=moves, trace=trace)
 
 
 def _cut(batch: Batch) -> int:

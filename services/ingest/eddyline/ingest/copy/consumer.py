@@ -30,8 +30,8 @@ from nats.errors import Error as NatsError
 from eddyline.core.errors import EddylineError, NatsUnreachable
 from eddyline.core.model.source import SourceDefinition
 from eddyline.core.records.record import KEY_BYTES_MAX, SOURCE_DATA_META_BYTES_MAX
-from eddyline.core.telemetry.tracing import UNTRACED
-from eddyline.ingest.copy.batch import Gatherer, Jump, Misfit
+from eddyline.core.telemetry.tracing import NOOP_TRACER
+from eddyline.ingest.copy.batch import Gatherer, Jump, UnfitMessage
 from eddyline.ingest.copy.decode import (
     EVENT,
     VALUE,
@@ -46,7 +46,7 @@ from eddyline.ingest.copy.decode import (
 from eddyline.ingest.copy.filter import Filter
 from eddyline.ingest.copy.stopped import SourceStopped, oversize
 from eddyline.ingest.copy.trace import trace_message
-from eddyline.ingest.nats.cancellation import cancellation_kept
+from eddyline.ingest.nats.cancellation import preserve_cancellation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,7 +119,7 @@ class Consumer:
         pull_bytes_max: int = PULL_BYTES_MAX,
         takes: Filter = EVERYTHING,
         misfits: Misfits = "STOP",
-        tracer: Tracer = UNTRACED,
+        tracer: Tracer = NOOP_TRACER,
     ) -> None:
         assert start_revision > 0
         self._connection = connection
@@ -207,7 +207,7 @@ class Consumer:
             client = self._connection.client
             self._lost = self._connection.lost
             self._inbox = client.new_inbox()
-            with cancellation_kept():
+            with preserve_cancellation():
                 self._subscription = await client.subscribe_raw(f"{self._inbox}.*", self._receive)
         except (NatsError, OSError) as error:
             raise NatsUnreachable(f"cannot subscribe at NATS: {error}") from error
@@ -268,7 +268,7 @@ class Consumer:
         request["idle_heartbeat"] = int(self._heartbeat_s * 1e9)
         try:
             client = self._connection.client
-            with cancellation_kept():
+            with preserve_cancellation():
                 await client.publish(
                     self._next_subject, json.dumps(request).encode(), reply=f"{self._inbox}.{self._pulls}"
                 )
@@ -341,7 +341,7 @@ class Consumer:
             if self._misfits == "SET_ASIDE":
                 chunk = self._gathered.passes(subject, data, delivery, size=len(data))
                 where = chunk.count, subject, data, headers, delivery.revision, delivery.time_ns
-                chunk.refuse(Misfit(*where, str(error)))
+                chunk.refuse(UnfitMessage(*where, str(error)))
                 return chunk, chunk.count
         chunk = self._gathered.add(subject, key, data, meaning, delivery)
         return chunk, chunk.count - 1

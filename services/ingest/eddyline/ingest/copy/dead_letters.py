@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from eddyline.core.model.topic import TopicInfo
     from eddyline.core.runtime.clock import Clock
     from eddyline.core.store_link.protocol import StoreLink
-    from eddyline.ingest.copy.batch import Misfit
+    from eddyline.ingest.copy.batch import UnfitMessage
     from eddyline.ingest.copy.progress import SourceCounts
     from eddyline.ingest.nats.stream import Stream
 
@@ -85,7 +85,7 @@ class DeadLetters:
         self._on_trouble = on_trouble
         self._counts = counts
 
-    async def keep(self, stream: Stream, misfits: Sequence[Misfit]) -> None:
+    async def keep(self, stream: Stream, misfits: Sequence[UnfitMessage]) -> None:
         """Store a letter for each; asked again without end where the store is away or busy.
 
         Raises:
@@ -99,7 +99,7 @@ class DeadLetters:
             ]
             await self._settle(letters)
 
-    def _letter(self, stream: Stream, misfit: Misfit) -> Record:
+    def _letter(self, stream: Stream, misfit: UnfitMessage) -> Record:
         whole = misfit.headers + misfit.data
         said = {
             "reason": misfit.reason,
@@ -146,7 +146,7 @@ class DeadLetters:
                     raise SourceStopped("OVERSIZE", f"dead letters: {error.message}; {ANOTHER}") from error
             self._on_trouble(f"dead letters: {errors[0].message}")
             asked_s = max(int(error.metadata.get("retryAfterMs", "0")) for error in errors) / 1000
-            await sleep(self._clock, self._backoff.next_s(at_least_s=asked_s))
+            await sleep(self._clock, self._backoff.next_delay_s(at_least_s=asked_s))
         if self._backoff.failures:
             self._backoff.reset()
             self._on_trouble("")

@@ -102,7 +102,7 @@ class Forward:
                 if self._backoff.failures == 0:
                     log.warning("apply retried", extra=fields(source=self._source, error=error.message))
                 self._on_trouble(f"store: {error.message}")
-                wait_s = self._backoff.next_s(at_least_s=int(error.metadata.get("retryAfterMs", "0")) / 1000)
+                wait_s = self._backoff.next_delay_s(at_least_s=int(error.metadata.get("retryAfterMs", "0")) / 1000)
             await sleep(self._clock, wait_s)
         if self._backoff.failures:
             self._backoff.reset()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eddyline.ingest.nats.stream import Stream
 
 
-class Holes(NamedTuple):
+class Gaps(NamedTuple):
     """Gaps of a chunk. `overrun` = messages left unread, and with them perhaps whole keys: key sets are to be compared.
     `evicted` = the first jump whose messages the stream's limits, its age or a purge took before they were read."""
 
@@ -34,7 +34,7 @@ class Holes(NamedTuple):
     evicted: Jump | None = None
 
 
-NO_HOLES = Holes((), overrun=False)
+NO_HOLES = Gaps((), overrun=False)
 
 
 def source_gap(stream: Stream, first: int, last: int, reason: GapReason = GapReason.SOURCE_GAP) -> Gap:
@@ -76,7 +76,7 @@ def tail_gap(stream: Stream, at_revision: int, target: int) -> Batch | None:
     return Batch.from_rows([gap_record(source_gap(stream, at_revision + 1, target))])
 
 
-async def find_holes(jetstream: JetStream, stream: Stream, chunk: Chunk) -> Holes:
+async def find_holes(jetstream: JetStream, stream: Stream, chunk: Chunk) -> Gaps:
     """Judge the holes of a chunk; asks for the stream's state at most once, for its subjects too, and only where that
     decides.
 
@@ -86,7 +86,7 @@ async def find_holes(jetstream: JetStream, stream: Stream, chunk: Chunk) -> Hole
     if not chunk.jumps or not (stream.plain or stream.may_evict):
         return NO_HOLES
     if not stream.may_evict and stream.history == 0:
-        return Holes(_told(stream, chunk.jumps), overrun=False)
+        return Gaps(_told(stream, chunk.jumps), overrun=False)
     now = await jetstream.again(stream)
     lost = [jump for jump in chunk.jumps if _is_overrun(jump, now)]
     if lost and await why_lost(jetstream, now, gone=now.subject_count < stream.subject_count) is GapReason.SUPERSEDED:
@@ -94,8 +94,8 @@ async def find_holes(jetstream: JetStream, stream: Stream, chunk: Chunk) -> Hole
     evicted = [jump._replace(revision=min(jump.revision, now.first_revision)) for jump in lost]
     first = evicted[0] if evicted else None
     if stream.plain and stream.history == 0:
-        return Holes(_told(stream, chunk.jumps), overrun=False, evicted=first)
-    return Holes(_told(stream, evicted), overrun=bool(evicted), evicted=first)
+        return Gaps(_told(stream, chunk.jumps), overrun=False, evicted=first)
+    return Gaps(_told(stream, evicted), overrun=bool(evicted), evicted=first)
 
 
 def _told(stream: Stream, jumps: Sequence[Jump]) -> tuple[PlacedGap, ...]:

@@ -246,13 +246,13 @@ class Progress:
         self.last_revision = last_revision
         self.position_revision = position_revision
 
-    def saw(self, last_revision: int) -> None:
+    def set_head(self, last_revision: int) -> None:
         """The stream has got so far."""
         self._note_level()  # up to now it was, if it was
         self._other_revision = None
         self.last_revision = max(self.last_revision, last_revision)
 
-    def saw_other(self, last_revision: int) -> None:
+    def set_other_head(self, last_revision: int) -> None:
         """The stream that is there now is not the position's: nothing of it is applied, and it has got so far."""
         if self._other_revision is None:
             self._note_level()

@@ -12,7 +12,7 @@ STOPPED_BY_POLICY: Final[tuple[StopState, ...]] = ("STREAM_RECREATED", "CURSOR_A
 """Of them those which a resync would end by taking what there is now, so that only somebody's order may."""
 
 
-def way_out(source: str) -> str:
+def resync_hint(source: str) -> str:
     """Of those which their policy stopped."""
     return f"`eddyline source resync {source}` takes what there is now"
 
@@ -27,9 +27,9 @@ class SourceStopped(Exception):
 
     def until_resync(self, source: str) -> SourceStopped:
         """The same, with the command that takes what there is now."""
-        if self.reason.endswith(way_out(source)):
+        if self.reason.endswith(resync_hint(source)):
             return self
-        return SourceStopped(self.state, f"{self.reason}; {way_out(source)}")
+        return SourceStopped(self.state, f"{self.reason}; {resync_hint(source)}")
 
 
 def expired(stream: Stream, first: int, last: int) -> SourceStopped:
@@ -42,8 +42,8 @@ def expired(stream: Stream, first: int, last: int) -> SourceStopped:
 
 def oversize(source: str, why: str, place: str) -> SourceStopped:
     """A message does not fit. The way out comes before the place, since a long reason is cut."""
-    way_out = f"`eddyline source update {source} --dead-letter-topic TOPIC` sets it aside, or remove it"
-    return SourceStopped("OVERSIZE", f"{why}; {way_out}: {place}")
+    resync_hint = f"`eddyline source update {source} --dead-letter-topic TOPIC` sets it aside, or remove it"
+    return SourceStopped("OVERSIZE", f"{why}; {resync_hint}: {place}")
 
 
 StopState = Literal["SOURCE_LOST", "STREAM_RECREATED", "CURSOR_AHEAD", "CURSOR_EXPIRED", "OVERSIZE"]

@@ -76,7 +76,7 @@ class Applied:
 
         Raises:
             InvalidName, SourceNotFound: of the one named. BucketNotCopied: none copies the bucket, or this key of it.
-            StoreUnreachable: no answer within `patience_s`.
+            StoreUnreachable: no answer within `wait_timeout_s`.
         """
         if source:
             check_name(source, "source")
@@ -178,7 +178,7 @@ class _Watched:
         except EddylineError as error:
             # The write is done, whatever is wrong here: the waiter hears that, and what was last in the way.
             self._trouble = f"store: {error.message}"
-            await sleep(self._clock, min(self._backoff.next_s(), RETRY_S_MAX, left_s))
+            await sleep(self._clock, min(self._backoff.next_delay_s(), RETRY_S_MAX, left_s))
         finally:
             self.looking = False
             self.looked.set()

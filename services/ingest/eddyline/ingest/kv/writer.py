@@ -80,7 +80,8 @@ _TTL: Final = "Nats-TTL"
 class Target:
     """What every write says: where to, and whether to wait for the store. `source` empty = all that copy the bucket.
 
-    `patience_s` = how long the whole call may take. `on_written` is awaited with the revision, once NATS has the write and
+    `wait_timeout_s` = how long the whole call may take. `on_written` is awaited with the revision, once NATS has the write
+    and
     before the store is waited for; it is not where nothing is. `traceparent` = what the caller says of its trace;
     "" = nothing.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def cancellation_kept() -> Iterator[None]:
+def preserve_cancellation() -> Iterator[None]:
     """Around foreign awaits: end in CancelledError if the task was cancelled within, whatever came of them."""
     task = asyncio.current_task()
     assert task is not None

@@ -16,21 +16,23 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from nats.errors import Error as NatsError
+from nats.errors import UnexpectedEOF
+
 from eddyline.core.errors import NatsUnreachable
 from eddyline.core.runtime.clock import sleep
 from eddyline.core.runtime.logging import fields
-from eddyline.ingest.nats.cancellation import cancellation_kept
+from eddyline.ingest.nats.cancellation import preserve_cancellation
 from eddyline.ingest.nats.raw_client import RawClient
-from nats.errors import Error as NatsError
-from nats.errors import UnexpectedEOF
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from random import Random
 
+    from nats.aio.client import Server
+
     from eddyline.core.runtime.clock import Clock
     from eddyline.ingest.nats.login import NatsAccess
-    from nats.aio.client import Server
 
 log = logging.getLogger(__name__)
 
@@ -188,7 +190,7 @@ class Connection:
             self._over.clear()
             self._mute_since_s = None
             try:
-                with cancellation_kept():
+                with preserve_cancellation():
                     await self._connect(client)
                 await self._over.wait()
             except (NatsError, OSError, TimeoutError) as error:

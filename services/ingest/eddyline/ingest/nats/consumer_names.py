@@ -54,7 +54,9 @@ def fence_in(prefix: str, name: str) -> int | None:
 log = logging.getLogger(__name__)
 
 
-async def sweep(jetstream: JetStream, stream_name: str, prefix: str, *, fence: int, keep: str = "") -> int:
+async def delete_stale_consumers(
+    jetstream: JetStream, stream_name: str, prefix: str, *, fence: int, keep: str = ""
+) -> int:
     """Delete the consumers of a source (by `prefix`) that are not `keep` and not of a newer fence; their number."""
     deleted = 0
     try:

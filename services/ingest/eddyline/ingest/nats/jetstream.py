@@ -16,6 +16,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypedDict
 
+from nats.errors import Error as NatsError
+
 from eddyline.core.errors import BucketNotFound, NatsUnreachable
 from eddyline.ingest.nats.bucket import Bucket
 from eddyline.ingest.nats.key_rule import (
@@ -29,7 +31,6 @@ from eddyline.ingest.nats.key_rule import (
 )
 from eddyline.ingest.nats.request import request
 from eddyline.ingest.nats.stream import BUCKET_PATTERN, STREAM_PATTERN, Stream, time_ns
-from nats.errors import Error as NatsError
 
 if TYPE_CHECKING:
     from eddyline.core.model.source import SourceDefinition

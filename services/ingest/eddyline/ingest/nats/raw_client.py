@@ -21,18 +21,20 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from eddyline.ingest.nats.raw_parser import RawParser
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
+
+from eddyline.ingest.nats.raw_parser import RawParser
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from eddyline.ingest.nats.raw_parser import Receive
-    from eddyline.ingest.nats.tls import NatsTls
     from nats.aio.client import Srv
     from nats.aio.subscription import Subscription
+
+    from eddyline.ingest.nats.raw_parser import Receive
+    from eddyline.ingest.nats.tls import NatsTls
 
 
 class RawSubscription:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from eddyline.ingest.nats.cancellation import cancellation_kept
 from nats.errors import Error as NatsError
 
+from eddyline.ingest.nats.cancellation import preserve_cancellation
+
 if TYPE_CHECKING:
-    from eddyline.ingest.nats.connection import Publishing
     from nats.aio.client import Client
+
+    from eddyline.ingest.nats.connection import Publishing
 
 
 async def request(
@@ -27,7 +29,7 @@ async def request(
 
     async def ask() -> bytes | NatsError | OSError | TimeoutError:
         try:
-            with cancellation_kept():
+            with preserve_cancellation():
                 subject = publishing.subject
                 return (await client.request(subject, value, timeout=timeout_s, headers=headers)).data
         except (NatsError, OSError, TimeoutError) as error:

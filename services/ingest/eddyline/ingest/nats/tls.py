@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.runtime.logging import fields
 from eddyline.core.runtime.settings import SettingsError
-from eddyline.core.runtime.watched_file import WatchedFiles
+from eddyline.core.runtime.watched_file import FileSetWatcher
 from eddyline.core.tls.files import TLS_BYTES_MAX, refuse_password, words_of
 from eddyline.ingest.config import PREFIX
 
@@ -40,7 +40,7 @@ class NatsTls:
         self._key = settings.nats_tls_key
         if bool(self._certificate) is not bool(self._key):
             raise SettingsError(f"{PREFIX}NATS_TLS_CERT and {PREFIX}NATS_TLS_KEY go together; one of them is not set")
-        self._files = WatchedFiles(self._ca, self._certificate, self._key, bytes_max=TLS_BYTES_MAX)
+        self._files = FileSetWatcher(self._ca, self._certificate, self._key, bytes_max=TLS_BYTES_MAX)
         self._trouble = ""
         self._files.look()  # before they are read: what is written in between is seen at the next look
         self._context = self._read()

@@ -28,12 +28,12 @@ from eddyline.core.errors import InvalidArgument, NatsUnreachable
 from eddyline.core.records.meta import encode_meta
 from eddyline.core.records.record import Gap, GapReason, Op, Record
 from eddyline.ingest.copy.batch import VERSION_BYTES, gap_record
-from eddyline.ingest.copy.cap_split import apply_cut
+from eddyline.ingest.copy.cap_split import apply_within_cap
 from eddyline.ingest.copy.consumer import Consumer, ConsumerLost
 from eddyline.ingest.copy.filter import Filter
 from eddyline.ingest.copy.gaps import source_gap, why_lost
 from eddyline.ingest.copy.position import Position
-from eddyline.ingest.resync.resync import Resynced, apply_changes, resync, vanished
+from eddyline.ingest.resync.resync import ResyncResult, apply_changes, resync, vanished
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from eddyline.ingest.nats.stream import Stream
 
 
-class Acceptance(NamedTuple):
+class AdoptionRequest(NamedTuple):
     """What an acceptance works with. `name` is its consumer's; `is_other` = the stream is not the one that the position is
     of, whose last revision is known to have been `lost_to`."""
 
@@ -68,7 +68,7 @@ class Acceptance(NamedTuple):
     is_other: bool
 
 
-async def accept(given: Acceptance, position: Position) -> Resynced:
+async def adopt_stream(given: AdoptionRequest, position: Position) -> ResyncResult:
     """Bring the topic in step with the stream as it is now.
 
     Raises:
@@ -93,10 +93,10 @@ async def accept(given: Acceptance, position: Position) -> Resynced:
     await apply_changes(given.forward, rows, position, end=at)
     told = max(given.lost_to, position.revision)
     lost = f", gap {position.revision + 1}-{told}" if told > position.revision else ""
-    return Resynced(at, f"accepted: {len(gone)} deletes, reading from {at.revision + 1} what differs{lost}")
+    return ResyncResult(at, f"accepted: {len(gone)} deletes, reading from {at.revision + 1} what differs{lost}")
 
 
-async def _accept_same(given: Acceptance, position: Position) -> Resynced:
+async def _accept_same(given: AdoptionRequest, position: Position) -> ResyncResult:
     here, puts = position, 0
     if given.stream.bucket:
         here, puts = await _take_values(given, position, through=position.revision)
@@ -112,10 +112,10 @@ async def _accept_same(given: Acceptance, position: Position) -> Resynced:
     at = replace(resynced.position or here, resync_serial=given.resync_serial)
     if at.encode() != given.forward.stored:  # nobody asked for a resync, and the changes moved the position
         await given.forward.apply(None, at)
-    return Resynced(at, f"accepted: {puts} puts" + (f"; {resynced.done}" if resynced.done else ""))
+    return ResyncResult(at, f"accepted: {puts} puts" + (f"; {resynced.done}" if resynced.done else ""))
 
 
-async def _vanished(given: Acceptance) -> list[bytes]:
+async def _vanished(given: AdoptionRequest) -> list[bytes]:
     """Keys that the fold has and the bucket has not."""
     if not given.stream.bucket:
         return []
@@ -134,7 +134,7 @@ def _unread(position: Position, lost_to: int) -> list[Gap]:
     return [unknown._replace(source_first=position.revision + 1, source_last=lost_to), unknown]
 
 
-async def count_changed(given: Acceptance, through: int) -> int:
+async def count_changed(given: AdoptionRequest, through: int) -> int:
     """How many keys whose newest message is of revision `through` or before say something else than the fold.
 
     Raises:
@@ -147,7 +147,7 @@ async def count_changed(given: Acceptance, through: int) -> int:
     return count
 
 
-async def _take_values(given: Acceptance, here: Position, *, through: int) -> tuple[Position, int]:
+async def _take_values(given: AdoptionRequest, here: Position, *, through: int) -> tuple[Position, int]:
     """Write every value up to revision `through` that the fold has not; the position then, which is at the same revision as
     before, and how many values those were."""
     puts = 0
@@ -159,13 +159,13 @@ async def _take_values(given: Acceptance, here: Position, *, through: int) -> tu
             if batch is not None and changed:
                 here = here.after_changes()
                 picked = batch.select(np.array(changed, dtype=np.int64))
-                await apply_cut(given.forward, picked, here, moves=False)
+                await apply_within_cap(given.forward, picked, here, moves=False)
                 puts += len(changed)
     return here, puts
 
 
 async def _changed_rows(
-    given: Acceptance, through: int, *, misfits: Misfits
+    given: AdoptionRequest, through: int, *, misfits: Misfits
 ) -> AsyncGenerator[tuple[Chunk, list[int]], None]:
     """The newest message of every key, chunk by chunk, with those rows up to revision `through` that say something else than
     the fold. Whoever breaks off closes it, which deletes the consumer."""
@@ -198,7 +198,7 @@ async def _changed_rows(
         raise NatsUnreachable(f"{given.stream.origin} cannot be read: {lost}") from lost
 
 
-async def _changed(given: Acceptance, chunk: Chunk, through: int) -> list[int]:
+async def _changed(given: AdoptionRequest, chunk: Chunk, through: int) -> list[int]:
     """The rows of a chunk, up to revision `through`, that say something else than the fold."""
     changed = await only_changes(given.link, given.definition.topic, chunk)
     return [row for row in changed if chunk.revisions[row] <= through]

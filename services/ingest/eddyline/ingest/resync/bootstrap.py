@@ -26,7 +26,7 @@ from eddyline.core.model.artifact import ArtifactProgress
 from eddyline.core.runtime.logging import fields
 from eddyline.ingest.copy.position import decode_position
 from eddyline.ingest.copy.stopped import SourceStopped
-from eddyline.ingest.resync.resume_check import judge
+from eddyline.ingest.resync.resume_check import check_resume
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +65,7 @@ async def bootstrap(
         latest = next((one for one in await link.list_artifacts(definition.topic) if one.is_latest), None)
         if latest is None or not latest.source_position:
             return ""
-        await judge(jetstream, definition, decode_position(latest.source_position))
+        await check_resume(jetstream, definition, decode_position(latest.source_position))
         await _import(link, definition, latest, tell)
     except ArtifactsNotConfigured:
         return ""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ResumeDecision:
     """What to do before the stream is read on.
 
     `resync` = there may be something to bring in step. `accepts` = why the stream is taken as it is now, whatever the
@@ -39,14 +39,14 @@ class Verdict:
     is_other: bool = False
 
 
-async def judge(
+async def check_resume(
     jetstream: JetStream,
     definition: SourceDefinition,
     position: Position | None,
     *,
     resync_serial: int = 0,
     stop: SourceStop | None = None,
-) -> Verdict:
+) -> ResumeDecision:
     """Compare a source's stream with its position. `resync_serial` = the last resync that was asked for; `stop` = what the
     store keeps of a stop.
 
@@ -61,7 +61,7 @@ async def judge(
     if strays is not None:
         raise SourceStopped("SOURCE_LOST", f"{stream.origin} cannot be copied: {strays.in_words(stream.rule)}")
     if position is None:
-        return Verdict(stream, resync=stream.last_revision > 0)
+        return ResumeDecision(stream, resync=stream.last_revision > 0)
     try:
         if (held := held_stop(stop, position)) is not None:
             raise held
@@ -70,14 +70,14 @@ async def judge(
     except SourceStopped as stopped:
         if resync_serial > position.resync_serial:
             is_other = stopped.state != "CURSOR_EXPIRED"
-            return Verdict(stream, accepts=f"asked for while {stopped.state}", is_other=is_other)
+            return ResumeDecision(stream, accepts=f"asked for while {stopped.state}", is_other=is_other)
         if stopped.state == "STREAM_RECREATED" and definition.on_recreated == "RESYNC":
-            return Verdict(stream, accepts=stopped.reason, is_other=True)
+            return ResumeDecision(stream, accepts=stopped.reason, is_other=True)
         raise stopped.until_resync(definition.name) from None
     if resync_serial > position.resync_serial:
-        return Verdict(stream, accepts="asked for")
+        return ResumeDecision(stream, accepts="asked for")
     # Also where the stream did not get further: a purge moves no revision.
-    return Verdict(stream, resync=True)
+    return ResumeDecision(stream, resync=True)
 
 
 def held_stop(stop: SourceStop | None, position: Position | None) -> SourceStopped | None:
@@ -96,8 +96,8 @@ def _place(position: Position) -> tuple[int, int, int]:
     return position.created_ns, position.revision, position.resync_serial
 
 
-async def is_of(jetstream: JetStream, stream: Stream, position: Position) -> bool:
-    """Whether `position` is of this stream, as far as `judge` can tell.
+async def matches_position(jetstream: JetStream, stream: Stream, position: Position) -> bool:
+    """Whether `position` is of this stream, as far as `check_resume` can tell.
 
     Raises:
         BucketNotFound, NatsUnreachable.

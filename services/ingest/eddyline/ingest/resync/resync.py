@@ -23,7 +23,7 @@ from eddyline.core.errors import EddylineError
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Op, Record
 from eddyline.ingest.copy.batch import CHANGES_RECORDS_MAX, VERSION_BYTES, gap_record
-from eddyline.ingest.copy.cap_split import apply_cut
+from eddyline.ingest.copy.cap_split import apply_within_cap
 from eddyline.ingest.copy.gaps import source_gap, why_lost
 from eddyline.ingest.copy.position import Position, revision_of
 from eddyline.ingest.nats.jetstream import nameable
@@ -42,7 +42,7 @@ CONFIRMS_AT_ONCE: Final = 64
 """Questions under way to the server; 64 hide the round trip, more would queue there."""
 
 
-class Resynced(NamedTuple):
+class ResyncResult(NamedTuple):
     """The position to read on behind, and what was done, in words."""
 
     position: Position | None
@@ -59,7 +59,7 @@ async def resync(
     forward: Forward,
     resync_serial: int = 0,
     takes: Filter | None = None,
-) -> Resynced:
+) -> ResyncResult:
     """Bring fold and position in step with what the stream no longer has. A stream by itself has no fold.
 
     Raises:
@@ -81,7 +81,7 @@ async def resync(
         position = await apply_changes(forward, rows, here, end=end)
     done = [f"{len(gone)} deletes"] if gone else []
     done += [f"gap {at + 1}-{resume}"] if lost else []
-    return Resynced(position, "resync: " + ", ".join(done) if done else "")
+    return ResyncResult(position, "resync: " + ", ".join(done) if done else "")
 
 
 async def apply_changes(
@@ -96,7 +96,7 @@ async def apply_changes(
     for start in range(0, len(rows), CHANGES_RECORDS_MAX):
         is_last = start + CHANGES_RECORDS_MAX >= len(rows)
         here = end if end is not None and is_last else here.after_changes()
-        await apply_cut(forward, Batch.from_rows(rows[start : start + CHANGES_RECORDS_MAX]), here, moves=False)
+        await apply_within_cap(forward, Batch.from_rows(rows[start : start + CHANGES_RECORDS_MAX]), here, moves=False)
     forward.counts.synthetic_deletes += sum(row.op is Op.DELETE for row in rows)
     return here
 

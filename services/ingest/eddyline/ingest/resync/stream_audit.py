@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from eddyline.ingest.nats.jetstream import JetStream
     from eddyline.ingest.nats.stream import Stream
 
-LOOK_S: Final = 10.0
+AUDIT_INTERVAL_S: Final = 10.0
 """Elsewhere never: a fold would be wrong for good without a word. One STREAM.INFO of 1 KiB a source each 10 s: 1 000 sources
 ask NATS 100 times a second, of some 50 000 that it answers."""
 RETRY_S: Final = 2.0
@@ -58,7 +58,7 @@ SHARE: Final = 20
 SHARE_DOUBT: Final = 5 * SHARE
 
 
-class Sign(IntEnum):
+class AuditFinding(IntEnum):
     """What a look says, the graver the higher: nothing left; perhaps only superseded messages; or others."""
 
     STILL = 0
@@ -66,27 +66,27 @@ class Sign(IntEnum):
     LOSS = 2
 
 
-def read_sign(before: Stream, now: Stream) -> Sign:
+def read_sign(before: Stream, now: Stream) -> AuditFinding:
     """Compare two looks at one stream, the newer of which has everything up to its last revision applied."""
     if now.subject_count < before.subject_count or now.message_count < before.message_count:
-        return Sign.LOSS
+        return AuditFinding.LOSS
     removed = before.message_count + (now.last_revision - before.last_revision) - now.message_count
     if removed <= 0:
-        return Sign.STILL
+        return AuditFinding.STILL
     if now.message_count == 0:
-        return Sign.LOSS  # the newest message of a key is never superseded
+        return AuditFinding.LOSS  # the newest message of a key is never superseded
     oldest_ns = before.first_ns if before.message_count else before.server_ns
     if 0 < before.max_age_ns <= now.server_ns - oldest_ns and not before.expiry_markers:
-        return Sign.LOSS
+        return AuditFinding.LOSS
     if not now.discard_new and now.limited and now.first_revision > before.first_revision:
-        return Sign.LOSS
-    return Sign.DOUBT
+        return AuditFinding.LOSS
+    return AuditFinding.DOUBT
 
 
 class Pace:
     """When comparisons of one kind may be made, and the gravest sign that waits for the next."""
 
-    def __init__(self, now_s: float, doubt_s: float, sign: Sign = Sign.STILL) -> None:
+    def __init__(self, now_s: float, doubt_s: float, sign: AuditFinding = AuditFinding.STILL) -> None:
         self._doubt_s = doubt_s
         self._loss_at_s = now_s
         self._doubt_at_s = now_s + doubt_s
@@ -94,13 +94,13 @@ class Pace:
 
     def is_due(self, now_s: float) -> bool:
         """Whether what waits may be compared now."""
-        if self.sign is Sign.STILL:
+        if self.sign is AuditFinding.STILL:
             return False
-        return now_s >= (self._loss_at_s if self.sign is Sign.LOSS else self._doubt_at_s)
+        return now_s >= (self._loss_at_s if self.sign is AuditFinding.LOSS else self._doubt_at_s)
 
     def compared(self, started_s: float, now_s: float) -> None:
         """A comparison was made."""
-        self.sign = Sign.STILL
+        self.sign = AuditFinding.STILL
         self._loss_at_s = now_s + SHARE * (now_s - started_s)
         self._doubt_at_s = now_s + max(self._doubt_s, SHARE_DOUBT * (now_s - started_s))
 
@@ -129,7 +129,7 @@ class Audit:
         changed: Callable[[Stream, int], Awaitable[int]],
         values: Pace,
         resumed: bool = False,
-        look_s: float = LOOK_S,
+        look_s: float = AUDIT_INTERVAL_S,
         on_look: Callable[[Stream], None] = _nothing,
     ) -> None:
         """`on_look` hears of each look."""
@@ -148,7 +148,7 @@ class Audit:
         self._keys = Pace(now_s, DOUBT_LOOKS * look_s)
         self._values = values
         if resumed:
-            values.sign = Sign.LOSS
+            values.sign = AuditFinding.LOSS
         self._look: Stream | None = None
         self.values_differ = False
         """True = the reason to resync is a comparison of values."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from eddyline.core.server.deadline import CallContext, patience_s
+from eddyline.core.server.deadline import CallContext, wait_timeout_s
 from eddyline.core.telemetry.trace_context import parse_traceparent, traceparent_of
-from eddyline.core.telemetry.tracing import UNTRACED
+from eddyline.core.telemetry.tracing import NOOP_TRACER
 from eddyline.core.transport.metadata import WRITTEN_REVISION
 from eddyline.ingest.kv.writer import Target
 from eddyline.v1 import kv_pb2, kv_pb2_grpc
@@ -33,7 +33,7 @@ CALL_S_MAX: Final = 30.0
 class KvServicer(kv_pb2_grpc.KvServiceServicer):
     """Any replica writes into any bucket."""
 
-    def __init__(self, writer: KvWriter, tracer: Tracer = UNTRACED) -> None:
+    def __init__(self, writer: KvWriter, tracer: Tracer = NOOP_TRACER) -> None:
         self._writer = writer
         self._is_tracing = tracer.is_on
 
@@ -75,7 +75,7 @@ class KvServicer(kv_pb2_grpc.KvServiceServicer):
         return Target(
             bucket=request.bucket,
             key=request.key,
-            patience_s=patience_s(context, CALL_S_MAX),
+            patience_s=wait_timeout_s(context, CALL_S_MAX),
             wait=request.wait.wait_applied,
             source=request.wait.source,
             on_written=tell,

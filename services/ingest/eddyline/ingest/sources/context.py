@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from eddyline.core.telemetry.metrics import Histogram
-from eddyline.core.telemetry.tracing import UNTRACED
-from eddyline.ingest.resync.stream_audit import LOOK_S
+from eddyline.core.telemetry.tracing import NOOP_TRACER
+from eddyline.ingest.resync.stream_audit import AUDIT_INTERVAL_S
 
 if TYPE_CHECKING:
     import asyncio
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class SourceContext:
     """See the module. `resyncs` bounds how many compare key sets at once."""
 
     link: StoreLink
@@ -32,6 +32,6 @@ class Surroundings:
     cluster_id: str
     resyncs: asyncio.Semaphore
     heartbeat_s: float
-    look_s: float = LOOK_S
+    look_s: float = AUDIT_INTERVAL_S
     apply_s: Histogram = field(default_factory=Histogram)
-    tracer: Tracer = UNTRACED
+    tracer: Tracer = NOOP_TRACER

@@ -16,15 +16,15 @@ from eddyline.core.runtime.logging import fields
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eddyline.core.model.source import SourceChange, SourceDefinition, SourceOrders
+    from eddyline.core.model.source import ControlState, SourceChange, SourceDefinition
 
 log = logging.getLogger(__name__)
 
 
-class Orders:
+class SourceControl:
     """The newest orders of one source. `on_change` is called when others come."""
 
-    def __init__(self, orders: SourceOrders, definition: SourceDefinition) -> None:
+    def __init__(self, orders: ControlState, definition: SourceDefinition) -> None:
         self._orders = orders
         self.definition = definition
         """The source's definition as it is now."""
@@ -44,7 +44,7 @@ class Orders:
         """Resyncs asked for so far."""
         return self._orders.resync_serial
 
-    def take(self, orders: SourceOrders, changeable: SourceChange = NO_CHANGE) -> None:
+    def take(self, orders: ControlState, changeable: SourceChange = NO_CHANGE) -> None:
         """Take what was told."""
         definition = changed_source(self.definition, changeable)
         if (orders, definition) != (self._orders, self.definition):
@@ -55,7 +55,7 @@ class Orders:
             self.on_change()
 
 
-def _words(before: SourceOrders, after: SourceOrders, changes: str) -> str:
+def _words(before: ControlState, after: ControlState, changes: str) -> str:
     """What was asked for."""
     told = []
     if after.resync_serial > before.resync_serial:

@@ -23,7 +23,7 @@ from eddyline.core.runtime.clock import sleep, wait_event
 from eddyline.core.runtime.logging import fields
 from eddyline.core.store_link.sharded import shards_of, sources_on
 from eddyline.ingest.copy.progress import COPYING, Progress
-from eddyline.ingest.sources.control import Orders
+from eddyline.ingest.sources.control import SourceControl
 from eddyline.ingest.sources.source_run import SourceRun
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from eddyline.core.model.source import Lease, SourceInfo
     from eddyline.core.store_link.protocol import StoreLink
     from eddyline.ingest.readiness import Readiness
-    from eddyline.ingest.sources.context import Surroundings
+    from eddyline.ingest.sources.context import SourceContext
     from eddyline.ingest.sources.sources_file import SourcesFile
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Held:
 
     lease: Lease
     progress: Progress
-    orders: Orders
+    orders: SourceControl
     stop: asyncio.Event
     run: SourceRun
     shard: int = 0
@@ -59,7 +59,7 @@ class Ownership:
 
     def __init__(
         self,
-        surroundings: Surroundings,
+        surroundings: SourceContext,
         *,
         holder: str,
         lease_ms: int,
@@ -69,7 +69,7 @@ class Ownership:
         file: SourcesFile,
     ) -> None:
         self._file = file
-        self._around = surroundings
+        self._context = surroundings
         self._holder = holder
         self._lease_ms = lease_ms
         self._readiness = readiness
@@ -81,12 +81,12 @@ class Ownership:
     @property
     def link(self) -> StoreLink:
         """The store."""
-        return self._around.link
+        return self._context.link
 
     @property
     def resyncs(self) -> asyncio.Semaphore:
         """Whose turn it is to compare key sets."""
-        return self._around.resyncs
+        return self._context.resyncs
 
     def look(self) -> None:
         """List the sources now: one was created or deleted."""
@@ -130,19 +130,19 @@ class Ownership:
 
     async def _look_on(self, shard: int, group: asyncio.TaskGroup) -> None:
         """List one shard's sources and take those that are free, for ever."""
-        backoff, wake = Backoff(self._around.rng), self._wakes[shard]
+        backoff, wake = Backoff(self._context.rng), self._wakes[shard]
         while True:
             wait_s = self._lease_ms / 2000
             try:
-                sources = await sources_on(self._around.link, shard)
+                sources = await sources_on(self._context.link, shard)
                 self._readiness.store_answered(shard)
                 for info in sources:
                     await self._take(info, shard, group)
                 backoff.reset()
             except EddylineError as error:
                 least_s = self._readiness.store_failed(error, shard)
-                wait_s = max(min(backoff.next_s(), wait_s), least_s)
-            await wait_event(self._around.clock, wake, wait_s)
+                wait_s = max(min(backoff.next_delay_s(), wait_s), least_s)
+            await wait_event(self._context.clock, wake, wait_s)
             wake.clear()
 
     async def _take(self, info: SourceInfo, shard: int, group: asyncio.TaskGroup) -> None:
@@ -150,16 +150,16 @@ class Ownership:
         if name in self.held or info.holder not in ("", self._holder):
             return
         try:
-            lease = await self._around.link.acquire_lease(name, holder=self._holder, lease_ms=self._lease_ms)
+            lease = await self._context.link.acquire_lease(name, holder=self._holder, lease_ms=self._lease_ms)
         except (LeaseHeld, SourceNotFound):
             return  # another one was quicker, or it is gone
         log.info("lease won", extra=fields(source=name, fence=lease.fence))
         note = self._file.note(name)
         if note:
             log.warning("source is not in the sources file", extra=fields(source=name, reason=note))
-        orders = Orders(lease.source.orders, lease.source.definition)
-        progress = Progress(self._around.clock, name)
-        run = SourceRun(lease, self._around, progress, orders)
+        orders = SourceControl(lease.source.orders, lease.source.definition)
+        progress = Progress(self._context.clock, name)
+        run = SourceRun(lease, self._context, progress, orders)
         held = Held(lease, progress, orders, asyncio.Event(), run, shard)
         self.held[name] = held
         group.create_task(self._hold(name, held), name=f"source {name}")
@@ -185,7 +185,7 @@ class Ownership:
             log.info("source lost", extra=fields(source=name, fence=held.lease.fence, reason=error.reason))
 
     async def _renew(self, name: str, held: Held) -> None:
-        backoff = Backoff(self._around.rng)
+        backoff = Backoff(self._context.rng)
         progress = held.progress
         while True:
             progress.changed.clear()
@@ -193,7 +193,7 @@ class Ownership:
             progress.in_file(self._file.drift(held.orders.definition), self._file.note(name))
             await self._set_source(name, progress.state in COPYING)
             try:
-                renewal = await self._around.link.renew_lease(name, fence=held.lease.fence, report=progress.report())
+                renewal = await self._context.link.renew_lease(name, fence=held.lease.fence, report=progress.report())
                 held.orders.take(renewal.orders, renewal.changeable)
                 progress.reported()
                 self._readiness.store_answered(held.shard)
@@ -203,14 +203,14 @@ class Ownership:
                 return
             except EddylineError as error:
                 least_s = self._readiness.store_failed(error, held.shard)
-                wait_s = max(min(backoff.next_s(), wait_s), least_s)
-            if await wait_event(self._around.clock, progress.changed, wait_s):
-                await sleep(self._around.clock, REPORT_INTERVAL_S_MIN)
+                wait_s = max(min(backoff.next_delay_s(), wait_s), least_s)
+            if await wait_event(self._context.clock, progress.changed, wait_s):
+                await sleep(self._context.clock, REPORT_INTERVAL_S_MIN)
 
     async def _release(self, name: str, held: Held) -> None:
         try:
             async with asyncio.timeout(RELEASE_TIMEOUT_S):
-                await self._around.link.release_lease(name, fence=held.lease.fence)
+                await self._context.link.release_lease(name, fence=held.lease.fence)
         except (EddylineError, TimeoutError):
             pass  # it runs out by itself, or it was lost already
         del self.held[name]

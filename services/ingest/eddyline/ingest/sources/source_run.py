@@ -36,7 +36,7 @@ from eddyline.core.errors import (
 from eddyline.core.runtime.backoff import Backoff
 from eddyline.core.runtime.clock import sleep, wait_event
 from eddyline.core.runtime.logging import fields
-from eddyline.ingest.copy.cap_split import apply_cut, breaks_cap
+from eddyline.ingest.copy.cap_split import apply_within_cap, exceeds_cap
 from eddyline.ingest.copy.consumer import Consumer, ConsumerLost
 from eddyline.ingest.copy.dead_letters import DeadLetters
 from eddyline.ingest.copy.filter import Filter
@@ -44,14 +44,14 @@ from eddyline.ingest.copy.forward import Forward, retried
 from eddyline.ingest.copy.gaps import find_holes, tail_gap, with_misfits
 from eddyline.ingest.copy.position import Position, decode_position, revision_of, time_of
 from eddyline.ingest.copy.stopped import SourceStopped, expired
-from eddyline.ingest.nats.consumer_names import consumer_name, name_prefix, sweep
-from eddyline.ingest.resync.adopt import Acceptance, accept, count_changed, only_changes
+from eddyline.ingest.nats.consumer_names import consumer_name, delete_stale_consumers, name_prefix
+from eddyline.ingest.resync.adopt import AdoptionRequest, adopt_stream, count_changed, only_changes
 from eddyline.ingest.resync.bootstrap import bootstrap
-from eddyline.ingest.resync.resume_check import Verdict, judge
+from eddyline.ingest.resync.resume_check import ResumeDecision, check_resume
 from eddyline.ingest.resync.resync import resync
 from eddyline.ingest.resync.stream_audit import Audit, Pace
 from eddyline.ingest.sources.standstill import Standstill
-from eddyline.ingest.sources.stream_warnings import Cautions
+from eddyline.ingest.sources.stream_warnings import StreamWarnings
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -61,9 +61,9 @@ if TYPE_CHECKING:
     from eddyline.ingest.copy.batch import Chunk, PlacedGap
     from eddyline.ingest.copy.progress import Progress
     from eddyline.ingest.nats.stream import Stream
-    from eddyline.ingest.resync.resync import Resynced
-    from eddyline.ingest.sources.context import Surroundings
-    from eddyline.ingest.sources.control import Orders
+    from eddyline.ingest.resync.resync import ResyncResult
+    from eddyline.ingest.sources.context import SourceContext
+    from eddyline.ingest.sources.control import SourceControl
 
 log = logging.getLogger(__name__)
 
@@ -83,15 +83,15 @@ ORDERED: Final = "other orders came"
 class SourceRun:
     """One leased source. `run` is its task: it ends when the source is no longer ours, or by cancellation."""
 
-    def __init__(self, lease: Lease, surroundings: Surroundings, progress: Progress, orders: Orders) -> None:
+    def __init__(self, lease: Lease, surroundings: SourceContext, progress: Progress, orders: SourceControl) -> None:
         definition = lease.source.definition
         self._definition = definition
         self._fence = lease.fence
-        self._around = surroundings
+        self._context = surroundings
         self.progress = progress
         self._orders = orders
         self._filter = Filter(definition)
-        self._cautions = Cautions(definition.name, progress)
+        self._cautions = StreamWarnings(definition.name, progress)
         self._consumer: Consumer | None = None
         self._prefix = ""
         self._backoff = Backoff(surroundings.rng, cap_s=LOOK_AGAIN_S_MAX)
@@ -143,7 +143,7 @@ class SourceRun:
         Raises:
             StaleFence, SourceNotFound, TopicNotFound: it is another replica's, or gone.
         """
-        self._orders.on_change = self._obey
+        self._orders.on_change = self._on_control_change
         try:
             while True:
                 if self._orders.paused:
@@ -151,11 +151,11 @@ class SourceRun:
                 self._orders.changed.clear()
                 self._definition = self._dead_letters.definition = self._orders.definition
                 wait_s = await self._attempt()
-                await wait_event(self._around.clock, self._orders.changed, wait_s)
+                await wait_event(self._context.clock, self._orders.changed, wait_s)
         finally:
             await self._leave()
 
-    def _obey(self) -> None:
+    def _on_control_change(self) -> None:
         """Other orders came: what was received is applied, then the attempt ends. A letter that found no place goes to the
         new one."""
         if not self._orders.paused and self.progress.state in ("PAUSED", "LIVE"):
@@ -174,7 +174,7 @@ class SourceRun:
     async def _attempt(self) -> float:
         """One attempt; the time to wait before the next."""
         self._attempt_number += 1
-        started_s = self._around.clock.monotonic_s()
+        started_s = self._context.clock.monotonic_s()
         try:
             await self._copy()
         except (StaleFence, SourceNotFound, TopicNotFound):
@@ -187,7 +187,7 @@ class SourceRun:
         except SourceStopped as stopped:
             return await self._stopped(stopped)
         except RecordTooLarge as error:
-            way_out = f"; {RAISE_CAP}" if breaks_cap(error) else ""
+            way_out = f"; {RAISE_CAP}" if exceeds_cap(error) else ""
             return await self._stopped(SourceStopped("OVERSIZE", error.message + way_out))
         except TopicFull as error:
             self._recover(f"{error.message}; {RAISE_CAP}, let it discard old, or delete records")
@@ -202,12 +202,12 @@ class SourceRun:
         except Exception as error:  # the root of a source's work: one defect must not end the others
             log.exception("source broke", extra=fields(source=self._definition.name))
             self._recover(f"internal: {type(error).__name__}")
-        if self._around.clock.monotonic_s() - started_s >= GOOD_ATTEMPT_S:
+        if self._context.clock.monotonic_s() - started_s >= GOOD_ATTEMPT_S:
             self._backoff.reset()
-        return self._backoff.next_s()
+        return self._backoff.next_delay_s()
 
     async def _copy(self) -> None:
-        around = self._around
+        around = self._context
         self._standstill.check()
         if not around.connection.connected:
             trouble = around.connection.trouble
@@ -224,13 +224,13 @@ class SourceRun:
         position = await self._own_position()
         self.progress.position_revision = revision_of(position)
         resync_serial = self._orders.resync_serial
-        verdict = await judge(
+        verdict = await check_resume(
             around.jetstream, self._definition, position, resync_serial=resync_serial, stop=self._standstill.stop
         )
         stream = verdict.stream
         self._cautions.tell(stream)
         if not verdict.is_other:
-            self.progress.saw(stream.last_revision)
+            self.progress.set_head(stream.last_revision)
         if not self._prefix:
             topic = await around.link.get_topic(self._definition.topic)
             self._prefix = name_prefix(around.cluster_id, self._definition.name, topic)
@@ -265,7 +265,7 @@ class SourceRun:
             self._consumer = consumer
             self.progress.counts.consumers += 1
             if self._orders.changed.is_set():  # they came while the consumer was made
-                self._obey()
+                self._on_control_change()
             try:
                 await self._consume(consumer, stream, position, name)
             finally:
@@ -274,7 +274,7 @@ class SourceRun:
     async def _bootstrap(self) -> str:
         """Begin with the newest artifact, where there is one; what was done, in words."""
         self.progress.enter("SNAPSHOT")
-        link, around = self._around.link, self._around
+        link, around = self._context.link, self._context
         begun = await bootstrap(link, around.jetstream, self._definition, tell=self.progress.explain)
         if begun:
             self._forward.stored = (await link.get_source(self._definition.name)).position
@@ -290,8 +290,8 @@ class SourceRun:
 
     async def _connected_or_ordered(self) -> None:
         """Wait until NATS is there. Raises ConsumerLost where other orders come before."""
-        await self._unless_ordered(self._around.connection.wait_connected())
-        if not self._around.connection.connected:
+        await self._unless_ordered(self._context.connection.wait_connected())
+        if not self._context.connection.connected:
             raise ConsumerLost(ORDERED)
 
     async def _unless_ordered(self, work: Coroutine[object, object, object]) -> None:
@@ -313,13 +313,13 @@ class SourceRun:
         detail = ", ".join(filter(None, (done, resumed, stream.rule_note)))
         self.progress.enter("SNAPSHOT" if is_first else "CATCHING_UP", detail=detail)
 
-    async def _resync(self, verdict: Verdict, position: Position | None) -> Resynced:
+    async def _resync(self, verdict: ResumeDecision, position: Position | None) -> ResyncResult:
         self.progress.enter("RESYNCING", self.progress.reason if self._compare_due else "")
-        async with self._around.resyncs:
+        async with self._context.resyncs:
             resynced = await resync(
-                jetstream=self._around.jetstream,
+                jetstream=self._context.jetstream,
                 stream=verdict.stream,
-                link=self._around.link,
+                link=self._context.link,
                 topic=self._definition.topic,
                 position=position,
                 forward=self._forward,
@@ -330,11 +330,11 @@ class SourceRun:
         self.progress.position_revision = revision_of(resynced.position)
         return resynced
 
-    async def _accept(self, verdict: Verdict, position: Position, resync_serial: int, name: str) -> Resynced:
+    async def _accept(self, verdict: ResumeDecision, position: Position, resync_serial: int, name: str) -> ResyncResult:
         """Take the stream as it is."""
         self.progress.enter("RESYNCING", detail=verdict.accepts)
-        async with self._around.resyncs:
-            resynced = await accept(self._acceptance(verdict, name, resync_serial), position)
+        async with self._context.resyncs:
+            resynced = await adopt_stream(self._acceptance(verdict, name, resync_serial), position)
         self._compare_due, self._values_due = False, ""
         self.progress.counts.resyncs += 1
         if verdict.is_other:
@@ -344,9 +344,9 @@ class SourceRun:
         self.progress.forget(revision_of(resynced.position), verdict.stream.last_revision)
         return resynced
 
-    def _acceptance(self, verdict: Verdict, name: str, resync_serial: int) -> Acceptance:
-        around = self._around
-        return Acceptance(
+    def _acceptance(self, verdict: ResumeDecision, name: str, resync_serial: int) -> AdoptionRequest:
+        around = self._context
+        return AdoptionRequest(
             self._definition,
             verdict.stream,
             around.jetstream,
@@ -366,15 +366,15 @@ class SourceRun:
         level = False
         audit = Audit(
             stream,
-            jetstream=self._around.jetstream,
-            link=self._around.link,
+            jetstream=self._context.jetstream,
+            link=self._context.link,
             topic=self._definition.topic,
-            resyncs=self._around.resyncs,
-            clock=self._around.clock,
-            changed=lambda look, through: count_changed(self._acceptance(Verdict(look), name, 0), through),
+            resyncs=self._context.resyncs,
+            clock=self._context.clock,
+            changed=lambda look, through: count_changed(self._acceptance(ResumeDecision(look), name, 0), through),
             values=self._values_pace,
             resumed=position is not None,
-            look_s=self._around.look_s,
+            look_s=self._context.look_s,
             on_look=self._cautions.tell,
         )
         while True:
@@ -385,11 +385,11 @@ class SourceRun:
                 if reason:
                     self._values_due = reason if audit.values_differ else ""
                     self._resync_for(reason, consumer)
-            chunk = await self._taken(consumer, audit.wait_s if level else self._around.look_s)
+            chunk = await self._taken(consumer, audit.wait_s if level else self._context.look_s)
             if chunk is None:
                 continue
-            self.progress.saw(max(chunk.last_revision, consumer.last_seen_revision))
-            holes = await find_holes(self._around.jetstream, stream, chunk)
+            self.progress.set_head(max(chunk.last_revision, consumer.last_seen_revision))
+            holes = await find_holes(self._context.jetstream, stream, chunk)
             stop = holes.evicted if self._definition.on_expired == "STOP" else None
             if stop is not None:
                 chunk.cut(stop)
@@ -410,7 +410,7 @@ class SourceRun:
         serial = position.resync_serial if position is not None else self._orders.resync_serial
         position = chunk.position(stream.created_ns, serial, time_of(position))
         batch = await self._batch(stream, chunk, told)
-        await apply_cut(self._forward, batch, position, moves=True, trace=chunk.trace)
+        await apply_within_cap(self._forward, batch, position, moves=True, trace=chunk.trace)
         self.progress.position_revision = position.revision
         return position
 
@@ -418,14 +418,14 @@ class SourceRun:
         """What of a chunk is written; of what a resync takes from another stream only what differs from the fold."""
         if chunk.revisions and chunk.revisions[0] <= self._compared_to:
             changed = await only_changes(
-                self._around.link, self._definition.topic, chunk, later_too=self._was_rolled_back
+                self._context.link, self._definition.topic, chunk, later_too=self._was_rolled_back
             )
             chunk.keep(changed, self._compared_to)
         return chunk.batch(with_misfits(stream, chunk, gaps))
 
     async def _taken(self, consumer: Consumer, wait_s: float) -> Chunk | None:
         """The next chunk; None = nothing is there, or none came within `wait_s`."""
-        timer = self._around.clock.call_later(wait_s, consumer.wake)
+        timer = self._context.clock.call_later(wait_s, consumer.wake)
         try:
             return await consumer.take()
         finally:
@@ -447,10 +447,10 @@ class SourceRun:
         if at < target:
             if not consumer.drained:
                 return False
-            following = await self._around.jetstream.next_message(stream, at + 1)
+            following = await self._context.jetstream.next_message(stream, at + 1)
             if following is not None:
                 return False  # it comes, and what is missing before it is judged then
-            if (await self._around.jetstream.again(stream)).first_revision > at + 1:
+            if (await self._context.jetstream.again(stream)).first_revision > at + 1:
                 self._resync_for(f"{stream.origin} was purged before it was read", consumer)
                 return False
             if consumer.drained:  # nothing came while we asked
@@ -481,20 +481,22 @@ class SourceRun:
 
     async def _look_and_rest(self) -> None:
         await self._standstill.look(self._definition)
-        await sleep(self._around.clock, self._around.look_s)
+        await sleep(self._context.clock, self._context.look_s)
 
     def _recover(self, reason: str) -> None:
         self.progress.enter("RECOVERING", reason)
 
     async def _leave(self) -> None:
         """Remove what may be left at NATS."""
-        if self._prefix and self._around.connection.connected:
+        if self._prefix and self._context.connection.connected:
             await self._sweep(self._stream_name)
 
     async def _sweep(self, stream_name: str, *, keep: str = "") -> None:
         """Remove consumers of before; bounded, and never in the way of a beginning or an end."""
         try:
             async with asyncio.timeout(SWEEP_S_MAX):
-                await sweep(self._around.jetstream, stream_name, self._prefix, fence=self._fence, keep=keep)
+                await delete_stale_consumers(
+                    self._context.jetstream, stream_name, self._prefix, fence=self._fence, keep=keep
+                )
         except (TimeoutError, NatsUnreachable):
             pass  # the server removes them after their threshold

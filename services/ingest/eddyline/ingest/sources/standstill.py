@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from eddyline.core.errors import EddylineError
 from eddyline.core.model.source import KEPT_STOP, SourceStop
 from eddyline.ingest.copy.position import decode_position
-from eddyline.ingest.resync.resume_check import held_stop, is_of
+from eddyline.ingest.resync.resume_check import held_stop, matches_position
 
 if TYPE_CHECKING:
     from eddyline.core.model.source import SourceDefinition
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from eddyline.ingest.copy.progress import Progress
     from eddyline.ingest.copy.stopped import SourceStopped
     from eddyline.ingest.nats.jetstream import JetStream
-    from eddyline.ingest.sources.control import Orders
-    from eddyline.ingest.sources.stream_warnings import Cautions
+    from eddyline.ingest.sources.control import SourceControl
+    from eddyline.ingest.sources.stream_warnings import StreamWarnings
 
 
 class Standstill:
@@ -33,8 +33,8 @@ class Standstill:
         jetstream: JetStream,
         forward: Forward,
         progress: Progress,
-        orders: Orders,
-        cautions: Cautions,
+        orders: SourceControl,
+        cautions: StreamWarnings,
     ) -> None:
         self.stop = stop
         self._jetstream = jetstream
@@ -65,11 +65,11 @@ class Standstill:
             self._cautions.tell(stream)
             position = decode_position(self._forward.stored)
             is_ours = position is None or (
-                held_stop(self.stop, position) is None and await is_of(self._jetstream, stream, position)
+                held_stop(self.stop, position) is None and await matches_position(self._jetstream, stream, position)
             )
         except EddylineError:
             return
         if is_ours:
-            self._progress.saw(stream.last_revision)
+            self._progress.set_head(stream.last_revision)
         else:
-            self._progress.saw_other(stream.last_revision)
+            self._progress.set_other_head(stream.last_revision)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Cautions:
+class StreamWarnings:
     """What was said of a source's streams; the last one is known."""
 
     def __init__(self, source: str, progress: Progress) -> None:

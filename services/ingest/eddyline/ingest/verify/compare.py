@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.errors import ForeignSubjects, NotKv, Throttled
 from eddyline.core.records.record import Op
-from eddyline.ingest.verify.key_sums import Portion, Prefixes, Tally
-from eddyline.ingest.verify.recheck import Settling, Suspect
+from eddyline.ingest.verify.key_sums import KeyGroup, KeySums, Prefixes
+from eddyline.ingest.verify.recheck import CandidateKey, Recheck
 from eddyline.ingest.verify.sides import Live, Sides, keys_and_values, live_entry, live_message
 
 if TYPE_CHECKING:
@@ -196,9 +196,9 @@ class _Run:
         self._clock = clock
         self._settle_s = settle_s
         self._limit = limit
-        self._tally = Tally()
+        self._tally = KeySums()
         self._prefixes = Prefixes()
-        self._suspects: dict[bytes, Suspect] = {}
+        self._suspects: dict[bytes, CandidateKey] = {}
         self._unconfirmed: Counter[Kind] = Counter()
         self._unexamined_count = 0
         self._unexamined_surplus = 0
@@ -224,7 +224,7 @@ class _Run:
                 async for _ in steps:
                     if self._is_due():
                         yield self._progress()
-        settling = Settling(self._sides, self._suspects, clock=self._clock, settle_s=self._settle_s)
+        settling = Recheck(self._sides, self._suspects, clock=self._clock, settle_s=self._settle_s)
         async with aclosing(settling.steps()) as steps:
             async for _ in steps:
                 if self._is_due():
@@ -253,7 +253,7 @@ class _Run:
                     fold.add(key, value)
                 yield
 
-    async def _keys(self, portion: Portion) -> AsyncGenerator[None, None]:
+    async def _keys(self, portion: KeyGroup) -> AsyncGenerator[None, None]:
         """Pass 2: keys of some groups, held to be compared."""
         bucket: dict[bytes, Live] = {}
         async with aclosing(self._sides.bucket()) as chunks:
@@ -278,11 +278,11 @@ class _Run:
             if sides[0] == sides[1]:
                 continue
             if len(self._suspects) < SUSPECTS_MAX:
-                self._suspects[key] = Suspect(*sides)
+                self._suspects[key] = CandidateKey(*sides)
             else:
                 self._unconfirmed[_kind(*sides)] += 1
 
-    async def _outcome(self, settling: Settling) -> Comparison:
+    async def _outcome(self, settling: Recheck) -> Comparison:
         keys, dead_letters, unsettled_count = settling.settled
         kinds = self._unconfirmed.copy()
         by_prefix: dict[bytes, Counter[Kind]] = {}

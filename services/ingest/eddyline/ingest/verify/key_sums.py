@@ -34,7 +34,7 @@ def group_of(key: bytes) -> int:
     return xxh3_64_intdigest(key) & _MASK
 
 
-class Side:
+class SideSums:
     """One side's sums."""
 
     __slots__ = ("count", "counts", "hashes")
@@ -54,19 +54,19 @@ class Side:
         return group
 
 
-class Tally:
+class KeySums:
     """Both sides. `changed` = groups of which a key changed while they were read."""
 
     def __init__(self) -> None:
-        self.bucket = Side()
-        self.fold = Side()
+        self.bucket = SideSums()
+        self.fold = SideSums()
         self._changed = bytearray(GROUPS)
 
     def mark(self, key: bytes) -> None:
         """A key changed meanwhile: its group is to be looked at."""
         self._changed[group_of(key)] = 1
 
-    def portions(self, keys_max: int) -> Iterator[Portion]:
+    def portions(self, keys_max: int) -> Iterator[KeyGroup]:
         """Groups that differ, in portions of at most `keys_max` keys, or one group."""
         of_bucket = np.frombuffer(self.bucket.counts, dtype=np.uint64)
         of_fold = np.frombuffer(self.fold.counts, dtype=np.uint64)
@@ -74,18 +74,18 @@ class Tally:
         differ |= np.frombuffer(self.bucket.hashes, dtype=np.uint64) != np.frombuffer(self.fold.hashes, dtype=np.uint64)
         differ |= np.frombuffer(self._changed, dtype=np.uint8) != 0
         sizes = np.maximum(of_bucket, of_fold)
-        portion = Portion()
+        portion = KeyGroup()
         for group in np.flatnonzero(differ).tolist():
             size = int(sizes[group])
             if portion.group_count and portion.key_count + size > keys_max:
                 yield portion
-                portion = Portion()
+                portion = KeyGroup()
             portion.add(group, size, int(of_bucket[group]) - int(of_fold[group]))
         if portion.group_count:
             yield portion
 
 
-class Portion:
+class KeyGroup:
     """Some groups whose keys are loaded together. `key_count` = about how many; `surplus` = keys that the bucket has more
     of than the fold."""
 

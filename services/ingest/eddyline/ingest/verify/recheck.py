@@ -31,7 +31,7 @@ LOOK_INTERVAL_S_MAX: Final = 1.0
 """Most keys settle within the first looks; what has not is no less right a second later."""
 
 
-class Suspect:
+class CandidateKey:
     """A key's two sides as last seen. `revision` = that of its newest message, -1 = not looked at yet; `is_misfit` = no
     record holds that message."""
 
@@ -45,7 +45,7 @@ class Suspect:
         self.is_misfit = False
 
 
-class Settled(NamedTuple):
+class RecheckResult(NamedTuple):
     """Keys that differ, and those of dead letters, each in order, and the number of those that are neither equal nor
     different."""
 
@@ -54,15 +54,15 @@ class Settled(NamedTuple):
     unsettled_count: int
 
 
-class Settling:
+class Recheck:
     """Suspects, and the looks at them. `steps` does it; then `settled` tells."""
 
-    def __init__(self, sides: Sides, suspects: dict[bytes, Suspect], *, clock: Clock, settle_s: float) -> None:
+    def __init__(self, sides: Sides, suspects: dict[bytes, CandidateKey], *, clock: Clock, settle_s: float) -> None:
         self._sides = sides
         self._suspects = suspects
         self._clock = clock
         self._settle_s = settle_s
-        self.settled = Settled((), (), 0)
+        self.settled = RecheckResult((), (), 0)
 
     async def steps(self) -> AsyncGenerator[None, None]:
         """Look until all agree, at most `settle_s` and what the last look takes; a step each few keys.
@@ -96,7 +96,7 @@ class Settling:
                     (dead_letters if self._is_dead_letter(suspect) else different).append(key)
             yield
         unsettled_count = len(keys) - len(different) - len(dead_letters)
-        self.settled = Settled(tuple(different), tuple(dead_letters), unsettled_count)
+        self.settled = RecheckResult(tuple(different), tuple(dead_letters), unsettled_count)
 
     async def _look(self, keys: Sequence[bytes]) -> list[bytes]:
         """Read a few keys anew on both sides; those that still differ."""
@@ -116,10 +116,10 @@ class Settling:
                 left.append(key)
         return left
 
-    def _is_dead_letter(self, suspect: Suspect) -> bool:
+    def _is_dead_letter(self, suspect: CandidateKey) -> bool:
         return suspect.is_misfit and self._sides.sets_aside and suspect.revision <= suspect.applied_to
 
-    def _is_under_way(self, suspect: Suspect, newest: Newest | None, *, is_copying: bool) -> bool:
+    def _is_under_way(self, suspect: CandidateKey, newest: Newest | None, *, is_copying: bool) -> bool:
         if newest is None:  # nobody can ask for it: an entry newer than what was read is of a later message
             bucket, fold = suspect.bucket, suspect.fold
             return bucket is not None and fold is not None and fold.revision > bucket.revision

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from eddyline.core.runtime.clock import sleep
 from eddyline.ingest.copy.position import decode_position
-from eddyline.ingest.copy.stopped import STOPPED_BY_POLICY, SourceStopped, way_out
-from eddyline.ingest.resync.resume_check import judge
+from eddyline.ingest.copy.stopped import STOPPED_BY_POLICY, SourceStopped, resync_hint
+from eddyline.ingest.resync.resume_check import check_resume
 from eddyline.ingest.verify.compare import Comparison, Stage, VerifyProgress
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Verifier:
         info = await self._source(name)
         report = info.report
         try:
-            await judge(
+            await check_resume(
                 self._jetstream,
                 info.definition,
                 decode_position(info.position),
@@ -208,8 +208,8 @@ class _Repair:
 
 def _refusal(name: str, stopped: SourceReport) -> str:
     """Why a source that its policy stopped is not repaired, and what does it all the same."""
-    reason = stopped.reason.removesuffix(f"; {way_out(name)}")
-    return f"{name} is {stopped.state}: {reason}; {way_out(name)}"
+    reason = stopped.reason.removesuffix(f"; {resync_hint(name)}")
+    return f"{name} is {stopped.state}: {reason}; {resync_hint(name)}"
 
 
 def _is_done(info: SourceInfo, serial: int) -> bool:

@@ -8,7 +8,8 @@ Progress and errors are lines on stderr; the last line on stdout is the result, 
 0 done, 1 failed (what was done stays, and a second run goes on with it), 2 the command line is wrong, 130 and 143 stopped by
 Ctrl-C or SIGTERM.
 I1: exit code 0 means that everything that was asked for is done.
-I2: a stop never enters a call to Spark's JVM (`aside.py`), so it is not lost on its way, and leaves no traceback.
+I2: a stop never enters a call to Spark's JVM (`call_with_timeout.py`), so it is not lost on its way, and leaves no
+traceback.
 Threading: the job runs in a thread of its own; the main thread waits for it, and for signals.
 """
 
@@ -24,7 +25,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
 from eddyline.core.errors import EddylineError
-from eddyline.spark.jobs.spark_calls import ASIDE_S, aside
+from eddyline.spark.jobs.spark_calls import ASIDE_S, call_with_timeout
 from eddyline.spark.options.write import stores_of
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def _session(name: str) -> Iterator[SparkSession]:
         yield made
     finally:
         if not was_running:
-            aside(made.stop)
+            call_with_timeout(made.stop)
 
 
 def _run(name: str, job: Job, spark: SparkSession, parsed: argparse.Namespace) -> int:
@@ -224,7 +225,7 @@ def _in_thread(spark: SparkSession, work: Callable[[], Result]) -> Result:
     try:
         thread.join()
     except BaseException:
-        aside(spark.stop)
+        call_with_timeout(spark.stop)
         thread.join(ASIDE_S)
         raise
     (end,) = ended

@@ -32,14 +32,14 @@ _PLANNING: Final = threading.Lock()
 """One job at a time changes a session's setting, or the next would take a changed one for the session's own."""
 
 
-def aside(call: Callable[[], object]) -> None:
+def call_with_timeout(call: Callable[[], object]) -> None:
     """Make a call from another thread, and wait for it, for a bounded time."""
 
     def run() -> None:
         with suppress(Exception):
             call()
 
-    thread = threading.Thread(target=run, name="aside", daemon=True)
+    thread = threading.Thread(target=run, name="call_with_timeout", daemon=True)
     thread.start()
     thread.join(ASIDE_S)
 
@@ -57,11 +57,11 @@ def on_disk(frame: DataFrame, *, rows: int) -> Iterator[DataFrame]:
         try:
             held = frame.persist(StorageLevel.DISK_ONLY)
         finally:
-            aside(lambda: conf.set(_TASKS, str(before)))
+            call_with_timeout(lambda: conf.set(_TASKS, str(before)))
     try:
         yield held
     finally:
-        aside(held.unpersist)
+        call_with_timeout(held.unpersist)
 
 
 def tasks_for(rows: int) -> int:

@@ -11,8 +11,8 @@ from then on the store refuses the other one. So the fence counts takeovers, not
 work is no danger, and is not failed for being older.
 
 *Invariant:* when `write` returns, each row was committed at least once, in its place; exactly once unless `took_over`.
-Failure: `UNAVAILABLE`, `RESOURCE_EXHAUSTED` and time-outs are retried until nothing went on for `patience_s`; all else ends
-it, behind what was written. Threading: one thread.
+Failure: `UNAVAILABLE`, `RESOURCE_EXHAUSTED` and time-outs are retried until nothing went on for `wait_timeout_s`; all else
+ends it, behind what was written. Threading: one thread.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class PartitionWriter:
         now_s = self._clock.monotonic_s()
         if self._give_up_s is None:
             self._give_up_s = now_s + self._target.patience_s
-        delay_s = self._backoff.next_s(at_least_s=retry_after_s(error))
+        delay_s = self._backoff.next_delay_s(at_least_s=retry_after_s(error))
         may_help = error.code in STREAM_RETRYABLE or isinstance(error, StalePosition)
         if not may_help or error is self._row_error or now_s + delay_s > self._give_up_s:
             raise self._told(error) from None

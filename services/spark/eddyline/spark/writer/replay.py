@@ -37,7 +37,7 @@ SPOOL_BYTES_MAX: Final = 8 << 30
 anyway; without a bound it would fill the executor's disk."""
 
 
-class ContentRows:
+class ReplayableRows:
     """Rows of `batches`, of the micro-batch `run`; unless other rows `fail`, it can go back to the first one until they are
     known to be the same. Whoever made it closes it."""
 

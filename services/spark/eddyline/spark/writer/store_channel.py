@@ -62,7 +62,7 @@ class Acknowledged(NamedTuple):
     is_known: bool
 
 
-class StoreLink:
+class StoreChannel:
     """One topic's store. `open_link` makes and closes it."""
 
     def __init__(self, channel: grpc.Channel, topic: str) -> None:
@@ -163,7 +163,7 @@ class Appends:
 
 
 @contextmanager
-def open_link(stores: Sequence[str], topic: str, access: CallerAccess = NO_ACCESS) -> Iterator[StoreLink]:
+def open_link(stores: Sequence[str], topic: str, access: CallerAccess = NO_ACCESS) -> Iterator[StoreChannel]:
     """A link to the store that owns `topic`, found by the addresses of any roles.
 
     Raises:
@@ -173,7 +173,7 @@ def open_link(stores: Sequence[str], topic: str, access: CallerAccess = NO_ACCES
     with Cluster(stores, patience_s=0, access=access) as cluster:
         address = cluster.store_of(topic)
     with open_channel(address, access) as channel:
-        yield StoreLink(channel, topic)
+        yield StoreChannel(channel, topic)
 
 
 def _ask(channel: grpc.Channel, method: str, request: Message, answer: type[Answer]) -> Answer:

@@ -28,11 +28,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from eddyline.core.errors import EddylineError, InvalidArgument, TopicHasSource, TopicNotFound
 from eddyline.core.records.record import APPEND_RECORDS_MAX
 from eddyline.core.runtime.clock import SystemClock
-from eddyline.export.split.calls import Patience
+from eddyline.export.split.calls import RetryBudget
 from eddyline.spark.options.access import read_access
 from eddyline.spark.options.write import parse_write_options
 from eddyline.spark.writer.partition import PartitionWriter, Target
-from eddyline.spark.writer.replay import ContentRows
+from eddyline.spark.writer.replay import ReplayableRows
 from eddyline.spark.writer.rows import batch_of, check_columns
 from eddyline.spark.writer.store_channel import open_link
 
@@ -148,7 +148,7 @@ def write_rows(
         patience_s=options.patience_s,
         access=options.access,
     )
-    content = ContentRows(
+    content = ReplayableRows(
         _batches(rows, plan.kind),
         run=run,
         records_max=options.batch_records,
@@ -169,7 +169,7 @@ def find_topic(options: WriteOptions) -> TopicInfo:
     Raises:
         EddylineError: TopicNotFound, TopicHasSource, NotReady; InvalidArgument: it is of another kind than it is to be.
     """
-    patience = Patience(options.patience_s, clock=SystemClock(), random_source=random.Random())
+    patience = RetryBudget(options.patience_s, clock=SystemClock(), random_source=random.Random())
     while True:
         try:
             topic = _find_or_make(options)

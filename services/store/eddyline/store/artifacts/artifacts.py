@@ -18,14 +18,16 @@ if TYPE_CHECKING:
     from eddyline.core.model.artifact import Artifact
     from eddyline.store.artifacts.exporting import FoldExport
     from eddyline.store.artifacts.importing import FoldImport
-    from eddyline.store.artifacts.store import Place, Shelf
+    from eddyline.store.artifacts.store import ArtifactSettings, ArtifactStore
     from eddyline.store.runtime.workers import Worker
 
 
 class Artifacts:
     """The artifacts of one store."""
 
-    def __init__(self, *, exports: FoldExport, imports: FoldImport, place: Place | None, worker: Worker) -> None:
+    def __init__(
+        self, *, exports: FoldExport, imports: FoldImport, place: ArtifactSettings | None, worker: Worker
+    ) -> None:
         self.exports = exports
         self.imports = imports
         self._place = place
@@ -40,12 +42,12 @@ class Artifacts:
         return await self._worker.submit(partial(_listed, shelf_of(self._place), topic))
 
 
-def clean(place: Place) -> None:
+def clean(place: ArtifactSettings) -> None:
     """Remove what an export or import that died has left of this store's own."""
     shutil.rmtree(place.staging, ignore_errors=True)
 
 
-def _listed(shelf: Shelf, topic: str) -> list[Artifact]:
+def _listed(shelf: ArtifactStore, topic: str) -> list[Artifact]:
     try:
         pointer = shelf.pointer(topic)
     except ArtifactInvalid:

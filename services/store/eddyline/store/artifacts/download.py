@@ -41,15 +41,15 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.fs import Fs
     from eddyline.store.artifacts.job import Job
     from eddyline.store.artifacts.manifest import ArtifactFile, Manifest
-    from eddyline.store.artifacts.store import Shelf
+    from eddyline.store.artifacts.store import ArtifactStore
     from eddyline.store.catalog.catalog import BaseEntry
     from eddyline.store.fold.fold import Tables
 
 
-class Found:
+class ArtifactDownload:
     """An artifact whose manifest is right."""
 
-    def __init__(self, shelf: Shelf, topic: str, name: str) -> None:
+    def __init__(self, shelf: ArtifactStore, topic: str, name: str) -> None:
         """The artifact of this name; "" = the latest.
 
         Raises:
@@ -136,7 +136,7 @@ def _tell(job: Job, done: int, total: int, size: int) -> None:
     job.tell("fetch", done + size, total)
 
 
-def _latest(shelf: Shelf, topic: str) -> str:
+def _latest(shelf: ArtifactStore, topic: str) -> str:
     """Name of the latest; a damaged pointer names none."""
     try:
         pointer = shelf.pointer(topic)
@@ -145,7 +145,7 @@ def _latest(shelf: Shelf, topic: str) -> str:
     return pointer.name if pointer is not None else ""
 
 
-class Staged(NamedTuple):
+class StagedArtifact(NamedTuple):
     """All of an artifact. `base_path` is where the base's file will be, now a temporary; None = no entries."""
 
     name: str

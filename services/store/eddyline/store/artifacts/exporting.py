@@ -46,7 +46,7 @@ from eddyline.store.fold.dump import dump_batches
 from eddyline.store.fold.entries import entries_of
 from eddyline.store.fold.fold import FoldFailed, WriterState
 from eddyline.store.fold.rocksdb_sst import artifact_tables, read_tables
-from eddyline.store.read.fold_reader import WAIT_S_MAX, Opening
+from eddyline.store.read.fold_reader import WAIT_S_MAX, PendingView
 from eddyline.store.write.validation import check_fold
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.clock import Clock
     from eddyline.core.runtime.fs import Fs
     from eddyline.store.artifacts.job import Job
-    from eddyline.store.artifacts.store import Place, Shelf
+    from eddyline.store.artifacts.store import ArtifactSettings, ArtifactStore
     from eddyline.store.fold.fold import Fold, FoldView
     from eddyline.store.log.sources import Sources
     from eddyline.store.log.topic import Topic
     from eddyline.store.runtime.workers import Worker
-    from eddyline.store.write.admission import WriteGate
+    from eddyline.store.write.admission import AdmissionControl
 
 logger = logging.getLogger(__name__)
 
@@ -106,9 +106,9 @@ class FoldExport:
         fs: Fs,
         sources: Sources,
         store_id: str,
-        place: Place | None,
+        place: ArtifactSettings | None,
         turn: Turn,
-        gate: WriteGate,
+        gate: AdmissionControl,
     ) -> None:
         self._fold = fold
         self._fold_worker = fold_worker
@@ -135,7 +135,7 @@ class FoldExport:
         if not topic.head_seq:
             raise InvalidArgument(f"topic {topic.name} has had no record: there is nothing to export", field="topic")
         self._gate.check_disk()
-        opening = Opening(self._fold, topic.id)
+        opening = PendingView(self._fold, topic.id)
         with self._turn:
             try:
                 taken = await self._fold_worker.submit(partial(_take, self._fold, topic.id, opening))
@@ -170,7 +170,7 @@ class FoldExport:
             position=state.position if source is not None else b"",
         )
 
-    def _write(self, shelf: Shelf, view: FoldView, described_so_far: Manifest, job: Job) -> FoldExported:
+    def _write(self, shelf: ArtifactStore, view: FoldView, described_so_far: Manifest, job: Job) -> FoldExported:
         assert self._place is not None, "it has the shelf"
         topic = described_so_far.topic
         try:
@@ -208,7 +208,7 @@ class FoldExport:
         return ArtifactFile(f"{DATA_NAME}/{path.name}", offset, hashed.hexdigest())
 
 
-def _take(fold: Fold, topic_id: int, opening: Opening) -> _Taken:
+def _take(fold: Fold, topic_id: int, opening: PendingView) -> _Taken:
     view, seq = opening.run(b"", b"")
     return _Taken(view, seq, fold.writers(topic_id))
 

@@ -38,7 +38,7 @@ from eddyline.core.errors import (
 )
 from eddyline.core.model.artifact import FoldImported
 from eddyline.core.runtime.logging import fields
-from eddyline.store.artifacts.download import Found, Staged
+from eddyline.store.artifacts.download import ArtifactDownload, StagedArtifact
 from eddyline.store.artifacts.job import watched
 from eddyline.store.artifacts.manifest import DATA_NAME, described, is_same_source
 from eddyline.store.artifacts.store import shelf_of
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from eddyline.store.artifacts.job import Job
     from eddyline.store.artifacts.manifest import Manifest
     from eddyline.store.artifacts.restore import FoldRestore
-    from eddyline.store.artifacts.store import Place, Shelf
+    from eddyline.store.artifacts.store import ArtifactSettings, ArtifactStore
     from eddyline.store.fold.fold import Tables
     from eddyline.store.log.sources import Sources
     from eddyline.store.log.topic import Topic
@@ -104,7 +104,7 @@ class FoldImport:
         layout: Layout,
         sources: Sources,
         entries: Entries,
-        place: Place | None,
+        place: ArtifactSettings | None,
         turn: Turn,
         compression: Compression,
         between_rounds: asyncio.Lock,
@@ -144,7 +144,7 @@ class FoldImport:
         self._engine.gate.check_disk()
         staging = self._place.staging / "import"
         with self._turn:
-            staged = list[Staged]()
+            staged = list[StagedArtifact]()
             wanted = _Wanted(topic, next_source(topic), self._definition(topic), from_topic, artifact)
             work = partial(self._stage, shelf, wanted, staging)
             try:
@@ -166,7 +166,7 @@ class FoldImport:
                 self._has_landed |= bool(self._engine.read_only_reason)
                 await settled(self._worker.submit(partial(self._clean, staging)))
 
-    def _outcome(self, topic: Topic, staged: Staged, *, is_new: bool) -> FoldImported:
+    def _outcome(self, topic: Topic, staged: StagedArtifact, *, is_new: bool) -> FoldImported:
         manifest = staged.manifest
         logger.info("fold_imported", extra=fields(topic=topic.name, artifact=staged.name, entries=manifest.entry_count))
         return FoldImported(
@@ -177,9 +177,9 @@ class FoldImport:
 
     # staged on a thread ------------------------------------------------------------------------------------------
 
-    def _stage(self, shelf: Shelf, wanted: _Wanted, staging: Path, job: Job) -> Staged:
+    def _stage(self, shelf: ArtifactStore, wanted: _Wanted, staging: Path, job: Job) -> StagedArtifact:
         topic = wanted.topic
-        found = Found(shelf, wanted.from_topic, wanted.artifact)
+        found = ArtifactDownload(shelf, wanted.from_topic, wanted.artifact)
         manifest = found.manifest
         if not topic.fold_lost:
             check_source(topic.name, found.name, manifest, wanted.definition)
@@ -199,7 +199,7 @@ class FoldImport:
         rows, file_bytes = (footer.summary.rows, footer.summary.file_bytes) if footer is not None else (0, 0)
         base = BaseEntry(manifest.seq, source.generation, rows, file_bytes)
         base_path = path if footer is not None else None
-        return Staged(found.name, found.is_latest, manifest, tables, base, base_path, source.generation + 1)
+        return StagedArtifact(found.name, found.is_latest, manifest, tables, base, base_path, source.generation + 1)
 
     def _clean(self, staging: Path) -> None:
         """Remove what was staged; a base that landed has another name by now."""
@@ -223,7 +223,7 @@ class FoldImport:
             had = "has had records" if topic.staged_seq else f"has source {topic.source}, which has a position already"
             raise TopicNotEmpty(f"topic {topic.name} {had}; an import needs a new topic", topic=topic.name)
 
-    async def _land(self, topic: Topic, staged: Staged) -> None:
+    async def _land(self, topic: Topic, staged: StagedArtifact) -> None:
         manifest = staged.manifest
         self._check_empty(topic)
         check_source(topic.name, staged.name, manifest, self._definition(topic))
@@ -249,7 +249,7 @@ class FoldImport:
     async def _landed(
         self,
         topic: Topic,
-        staged: Staged,
+        staged: StagedArtifact,
         change: SegmentChange,
         writers: Sequence[tuple[str, WriterState]],
         ts_ms: int,

@@ -50,7 +50,7 @@ _RETRY_AFTER_MS: Final = 60_000
 
 
 class LocalShelf:
-    """`eddyline.store.artifacts.store.Shelf` below one directory, whose parent exists."""
+    """`eddyline.store.artifacts.store.ArtifactStore` below one directory, whose parent exists."""
 
     def __init__(self, fs: Fs, root: Path, *, holder: str) -> None:
         self._fs = fs

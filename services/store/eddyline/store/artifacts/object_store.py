@@ -56,7 +56,7 @@ _PROBE: Final = ".conditional-put"
 
 
 class RemoteShelf:
-    """`eddyline.store.artifacts.store.Shelf` in an object store; `scratch` is a local directory of its own."""
+    """`eddyline.store.artifacts.store.ArtifactStore` in an object store; `scratch` is a local directory of its own."""
 
     def __init__(self, store: ObjectStore, scratch: Path) -> None:
         self._store = store

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from eddyline.store.artifacts.download import Staged
+    from eddyline.store.artifacts.download import StagedArtifact
     from eddyline.store.log.topic import Topic
     from eddyline.store.log_io.files import LogFiles
     from eddyline.store.log_io.garbage import Garbage
@@ -59,7 +59,7 @@ class FoldRestore:
         self._garbage = garbage
         self._store_id = store_id
 
-    def check(self, topic: Topic, staged: Staged) -> None:
+    def check(self, topic: Topic, staged: StagedArtifact) -> None:
         """Raises ArtifactMismatch where an artifact cannot be the base of a topic's fold."""
         manifest = staged.manifest
         base_seq = topic.base.seq if topic.base is not None else 0
@@ -71,7 +71,7 @@ class FoldRestore:
             return
         raise _mismatch(topic, staged, why)
 
-    async def run(self, topic: Topic, staged: Staged) -> bool:
+    async def run(self, topic: Topic, staged: StagedArtifact) -> bool:
         """Restore a topic's fold; the caller holds its gate. True = the base is named in the log.
 
         Raises:
@@ -100,7 +100,7 @@ class FoldRestore:
                 await self._made(topic, staged, change)
         return True
 
-    async def _made(self, topic: Topic, staged: Staged, change: SegmentChange) -> None:
+    async def _made(self, topic: Topic, staged: StagedArtifact, change: SegmentChange) -> None:
         engine, cancelled = self._engine, list[asyncio.CancelledError]()
         source: FoldSource | None = None
         try:
@@ -152,7 +152,7 @@ def _step(steps: Iterator[int]) -> bool:
     return next(steps, None) is not None
 
 
-def _mismatch(topic: Topic, staged: Staged, why: str) -> ArtifactMismatch:
+def _mismatch(topic: Topic, staged: StagedArtifact, why: str) -> ArtifactMismatch:
     return ArtifactMismatch(
         f"artifact {staged.name} cannot restore the lost fold of topic {topic.name}: {why}",
         topic=topic.name,

@@ -31,7 +31,7 @@ GRACE_MS: Final = 3_600_000
 """An artifact is removed an hour after it was made at the earliest: whoever began to read it, or to write it, is done."""
 
 
-class Shelf(Protocol):
+class ArtifactStore(Protocol):
     """Artifacts by their topics' names; see the module's invariants."""
 
     def draft(self, topic: str) -> AbstractContextManager[Path]:
@@ -93,16 +93,16 @@ class Shelf(Protocol):
         """
 
 
-class Place(NamedTuple):
+class ArtifactSettings(NamedTuple):
     """Where a store's artifacts go, and where it has room for one on its way: `staging` is on the fold's disk, and the
     store's alone. No shelf = nobody configured one."""
 
-    shelf: Shelf | None
+    shelf: ArtifactStore | None
     staging: Path
     keep: int = 3
 
 
-def shelf_of(place: Place | None) -> Shelf:
+def shelf_of(place: ArtifactSettings | None) -> ArtifactStore:
     """The shelf.
 
     Raises:

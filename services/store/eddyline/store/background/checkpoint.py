@@ -24,7 +24,7 @@ from eddyline.core.errors import DataCorrupt
 from eddyline.core.runtime.logging import fields
 from eddyline.store.catalog.catalog import CatalogHead, WalPosition
 from eddyline.store.fold.fold import sync_for
-from eddyline.store.log_io.catalog_entries import entry_of, source_of
+from eddyline.store.log_io.catalog_entries import encode_catalog_topic, source_of
 from eddyline.store.storage.wal.frame import carried_body
 from eddyline.store.write.engine import settled
 
@@ -205,7 +205,7 @@ class Checkpointer:
             changed = set(table.dirty)
             if clean:
                 changed.update(topic for topic in table.all() if topic.is_ephemeral)
-            entries = [entry_of(topic, source_of(topic, self._sources), clean=clean) for topic in changed]
+            entries = [encode_catalog_topic(topic, source_of(topic, self._sources), clean=clean) for topic in changed]
             gone = sorted(table.gone)
             table.dirty.clear()
             table.gone.clear()

@@ -24,14 +24,14 @@ class _Rest(NamedTuple):
     pause_s: float
 
 
-class Resting:
+class Cooldown:
     """See the module."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._rests: dict[Hashable, _Rest] = {}
 
-    def rests(self, thing: Hashable) -> bool:
+    def is_active(self, thing: Hashable) -> bool:
         """True = it is not its time yet."""
         rest = self._rests.get(thing)
         return rest is not None and self._clock.monotonic_s() < rest.until_s
@@ -44,6 +44,6 @@ class Resting:
             del self._rests[next(iter(self._rests))]
         self._rests[thing] = _Rest(self._clock.monotonic_s() + pause_s, pause_s)
 
-    def worked(self, thing: Hashable) -> None:
+    def record_success(self, thing: Hashable) -> None:
         """It did not fail."""
         self._rests.pop(thing, None)

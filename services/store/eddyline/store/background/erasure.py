@@ -71,7 +71,7 @@ class _Begun(NamedTuple):
     ts_ms: int
 
 
-class Eraser:
+class EraseJob:
     """Erases topics of one store."""
 
     def __init__(

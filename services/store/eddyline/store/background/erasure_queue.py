@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
     from eddyline.core.runtime.clock import Clock
-    from eddyline.store.background.erasure import Eraser, Step
+    from eddyline.store.background.erasure import EraseJob, Step
     from eddyline.store.catalog.catalog import ErasingEntry
     from eddyline.store.log.table import TopicTable
     from eddyline.store.log.topic import Topic
@@ -51,11 +51,11 @@ class _Asked:
         self.changed.set()
 
 
-class Erasures:
+class ErasureQueue:
     """The order of a store's erasures."""
 
     def __init__(
-        self, eraser: Eraser, *, table: TopicTable, garbage: Garbage, clock: Clock, erase_within_ms: int
+        self, eraser: EraseJob, *, table: TopicTable, garbage: Garbage, clock: Clock, erase_within_ms: int
     ) -> None:
         self._eraser = eraser
         self._table = table
@@ -79,7 +79,7 @@ class Erasures:
         """Erase what was deleted from a topic before the call; the last progress, and only it, is `erased`.
 
         Raises:
-            Throttled: too many wait. NotReady: the store stops. Whatever `Eraser.erase` raises.
+            Throttled: too many wait. NotReady: the store stops. Whatever `EraseJob.erase` raises.
         """
         if len(self._asked) >= ASKED_MAX:
             raise Throttled(f"{ASKED_MAX} erasures wait already", retryAfterMs=RETRY_AFTER_MS)
@@ -120,7 +120,7 @@ class Erasures:
         """Do the next step of the erasure under way, or of the next one.
 
         Raises:
-            whatever `Eraser.erase` raises: it is over.
+            whatever `EraseJob.erase` raises: it is over.
         """
         steps = self._steps = self._steps or self._begin()
         try:

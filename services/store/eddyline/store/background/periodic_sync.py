@@ -20,7 +20,7 @@ GIVE_BACK_TOPICS_MAX: Final = 1_000
 """Topics a round: 56 KB of frames in one group, so that upkeep never delays an append noticeably."""
 
 
-class Upkeep:
+class PeriodicSync:
     """The shard's own clockwork."""
 
     def __init__(self, engine: Engine, *, sync_interval_ms: int) -> None:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final
 from eddyline.core.errors import DataCorrupt, EddylineError
 from eddyline.core.runtime.clock import wait_event
 from eddyline.core.runtime.logging import fields
-from eddyline.store.background.cooldown import PAUSE_S, PAUSE_S_MAX, Resting
-from eddyline.store.background.write_burst import Burst
+from eddyline.store.background.cooldown import PAUSE_S, PAUSE_S_MAX, Cooldown
+from eddyline.store.background.write_burst import WriteBurst
 from eddyline.store.catalog.catalog import CatalogFailed
-from eddyline.store.compaction.seal_schedule import SealTurns
+from eddyline.store.compaction.seal_schedule import SealSchedule
 from eddyline.store.fold.fold import FoldFailed, FoldStalled
 from eddyline.store.stats import Stage
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from eddyline.core.runtime.clock import Clock
     from eddyline.store.background.checkpoint import Checkpointer
-    from eddyline.store.background.erasure_queue import Erasures
+    from eddyline.store.background.erasure_queue import ErasureQueue
     from eddyline.store.background.scrub import Scrubber
-    from eddyline.store.compaction.planner import Tidier
+    from eddyline.store.compaction.planner import CompactionPlanner
     from eddyline.store.compaction.seal import Sealer
     from eddyline.store.config import StoreSettings
     from eddyline.store.log_io.garbage import Garbage
@@ -46,7 +46,7 @@ CORRUPT_KNOWN_MAX: Final = 10_000
 """Damaged pieces that are told apart; so many are one sick disk."""
 
 
-class Damage:
+class CorruptionLog:
     """Pieces of files found damaged since the start, each said and counted once."""
 
     def __init__(self) -> None:
@@ -73,10 +73,10 @@ class Maintenance:
         checkpointer: Checkpointer,
         sealer: Sealer,
         garbage: Garbage,
-        erasures: Erasures,
-        tidier: Tidier,
+        erasures: ErasureQueue,
+        tidier: CompactionPlanner,
         scrubber: Scrubber,
-        damage: Damage,
+        damage: CorruptionLog,
         clock: Clock,
         settings: StoreSettings,
     ) -> None:
@@ -90,12 +90,12 @@ class Maintenance:
         self.damage = damage
         self._clock = clock
         self._settings = settings
-        self._turns = SealTurns(engine.table, sealer, clock, seal_age_ms=settings.seal_age_ms)
-        self._burst = Burst(engine, clock, unsegmented_bytes_max=settings.unsegmented_bytes_max)
+        self._turns = SealSchedule(engine.table, sealer, clock, seal_age_ms=settings.seal_age_ms)
+        self._burst = WriteBurst(engine, clock, unsegmented_bytes_max=settings.unsegmented_bytes_max)
         self._one_round = asyncio.Lock()
         self._wake = asyncio.Event()
         erasures.on_asked = self._wake.set
-        self._resting = Resting(clock)
+        self._resting = Cooldown(clock)
         self._checkpoint_s = clock.monotonic_s()
         self._has_more = False
         """The last round ended with work that waits for nothing; one that stepped aside has none."""
@@ -148,7 +148,7 @@ class Maintenance:
         self.erasures.look()
         if self.erasures.are_due:
             good &= await self._attempt(self.erasures.stage, None, self.erasures.step)
-        good &= await self._tidier.round(self._attempt, self._resting.rests)
+        good &= await self._tidier.round(self._attempt, self._resting.is_active)
         good &= await self._attempt(Stage.IDLE, "garbage", self._garbage.sweep)
         if self._scrubber.is_due:
             good &= await self._attempt(Stage.SCRUB, "scrub", self._scrubber.round)
@@ -158,7 +158,7 @@ class Maintenance:
 
     async def _attempt(self, stage: Stage, about: Hashable | None, job: Callable[[], Awaitable[None]]) -> bool:
         """Do a job, unless what it is about (None = each is another) failed a moment ago; False = it failed."""
-        if self._resting.rests(about):
+        if self._resting.is_active(about):
             return True
         self.stage = stage
         try:
@@ -168,7 +168,7 @@ class Maintenance:
         except (EddylineError, OSError, CatalogFailed, FoldFailed, FoldStalled) as error:
             logger.warning("maintenance_failed", extra=fields(stage=stage.name, error=str(error)))
         else:
-            self._resting.worked(about)
+            self._resting.record_success(about)
             return True
         finally:
             self.stage = Stage.IDLE

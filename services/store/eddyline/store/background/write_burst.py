@@ -22,7 +22,7 @@ UNSEGMENTED_SHARE: Final = 4
 """A burst may leave this part of `unsegmented_bytes_max` to be sealed: by default 1 GiB, 4 s of a restart's indexing."""
 
 
-class Burst:
+class WriteBurst:
     """Measures the rate at which the log grows."""
 
     def __init__(self, engine: Engine, clock: Clock, *, unsegmented_bytes_max: int) -> None:

@@ -37,7 +37,7 @@ class KeyValue(NamedTuple):
     value: bytes
 
 
-class Changes(NamedTuple):
+class KeyChanges(NamedTuple):
     """One write: all puts and deletes, and the pieces that each of its topics has then."""
 
     puts: list[KeyValue]
@@ -45,7 +45,7 @@ class Changes(NamedTuple):
     pieces: dict[int, frozenset[bytes]]
 
 
-class Ledger:
+class CatalogDiff:
     """See the module's docstring. `file` is what errors name."""
 
     def __init__(self, file: str) -> None:
@@ -80,7 +80,7 @@ class Ledger:
             yield self._topic(record, pieces)
         self._read = True
 
-    def changes(self, head: CatalogHead, changed: Sequence[TopicEntry], gone: Sequence[int]) -> Changes:
+    def changes(self, head: CatalogHead, changed: Sequence[TopicEntry], gone: Sequence[int]) -> KeyChanges:
         """What a write of these does to the keys."""
         assert self._read, "what is stored is read before it is written over"
         ids = [entry.id for entry in changed] + list(gone)
@@ -102,9 +102,9 @@ class Ledger:
             if before:
                 pieces[topic_id] = none
                 deletes.extend(sorted(before))
-        return Changes(puts, deletes, pieces)
+        return KeyChanges(puts, deletes, pieces)
 
-    def settle(self, changes: Changes) -> None:
+    def settle(self, changes: KeyChanges) -> None:
         """The write of these is durable."""
         for topic_id, pieces in changes.pieces.items():
             if pieces:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from eddyline.core.errors import CatalogLost
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.catalog.codec import HEAD_KEY, decode_head
-from eddyline.store.catalog.diff import KeyValue, Ledger
+from eddyline.store.catalog.diff import CatalogDiff, KeyValue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,7 +50,7 @@ class SimCatalog:
         """
         self._fs = fs
         self._file = str(path)
-        self._ledger = Ledger(self._file)
+        self._ledger = CatalogDiff(self._file)
         self._refusal = ""
         self._fails: bool | None = None
         stops = fs.step()

@@ -32,14 +32,14 @@ from eddyline.core.errors import CatalogLost, DataCorrupt
 from eddyline.core.runtime.fs import RealFs, tells_shortage
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.catalog.codec import HEAD_KEY, decode_head
-from eddyline.store.catalog.diff import KeyValue, Ledger
+from eddyline.store.catalog.diff import CatalogDiff, KeyValue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from eddyline.store.catalog.catalog import CatalogHead, TopicEntry
-    from eddyline.store.catalog.diff import Changes
+    from eddyline.store.catalog.diff import KeyChanges
 
 MEMTABLE_BYTES: Final = 8 << 20
 """[64 MiB] A checkpoint of 1 000 changed topics is half a megabyte, so a flush comes each 16 of them. A batch may be larger:
@@ -71,7 +71,7 @@ class RocksCatalog:
             CatalogFailed: it is locked, or cannot be read.
         """
         self._path = path
-        self._ledger = Ledger(str(path))
+        self._ledger = CatalogDiff(str(path))
         self._is_short = False
         self._write_options = WriteOptions()
         # A stalled write fails at once where it would else sleep with the GIL held.
@@ -117,7 +117,7 @@ class RocksCatalog:
             self.close()
         with self._translated():
             self._database = Rdict(str(self._path), _options(), access_type=AccessType.read_write())
-        self._ledger = Ledger(str(self._path))
+        self._ledger = CatalogDiff(str(self._path))
         for _ in self.load()[1]:
             pass  # the ledger takes down what is there
         self._is_short = False
@@ -147,7 +147,7 @@ class RocksCatalog:
                 iterator.next()
             iterator.status()
 
-    def _write(self, database: Rdict, changes: Changes) -> None:
+    def _write(self, database: Rdict, changes: KeyChanges) -> None:
         for tries_left in reversed(range(STALLED_TRIES_MAX)):
             # A refused batch is consumed: each try builds its own.
             batch = WriteBatch(raw_mode=True)

@@ -53,7 +53,7 @@ class BaseMaker:
             return True
         trim = topic.floors.trim
         below = [s.summary for s in topic.segments.within(0, trim) if s.summary.last_seq <= trim]
-        if not below or below[-1].last_seq <= topic.needed_after:
+        if not below or below[-1].last_seq <= topic.retained_after_seq:
             return False
         last_bytes = topic.base.file_bytes if topic.base is not None else 0
         return sum(summary.file_bytes for summary in below) >= max(self._freed_bytes_min, last_bytes)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.store.compaction.merge import merge_due
-from eddyline.store.compaction.reclaim import reclaim, unneeded
+from eddyline.store.compaction.reclaim import obsolete_segments, reclaim
 from eddyline.store.compaction.rewrite import is_partly_dead
 from eddyline.store.stats import Stage
 
@@ -40,7 +40,7 @@ class _Due(NamedTuple):
     read_bytes: int
 
 
-class Tidier:
+class CompactionPlanner:
     """The jobs on segments, in their order."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Tidier:
 
     def _next(self, topic: Topic) -> _Due | None:
         """The most urgent job that is due."""
-        if unneeded(topic):
+        if obsolete_segments(topic):
             return _Due(Stage.RECLAIM, partial(reclaim, self._swap, topic), 0)
         if self._bases.is_due(topic):
             last_bytes = topic.base.file_bytes if topic.base is not None else 0

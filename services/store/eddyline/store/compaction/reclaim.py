@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from eddyline.store.log.topic import Topic
 
 
-def unneeded(topic: Topic) -> list[Segment]:
+def obsolete_segments(topic: Topic) -> list[Segment]:
     """Segments that lie wholly below what is needed."""
-    return [segment for segment in topic.segments.within(0, topic.needed_after) if _is_below(segment, topic)]
+    return [segment for segment in topic.segments.within(0, topic.retained_after_seq) if _is_below(segment, topic)]
 
 
 def _is_below(segment: Segment, topic: Topic) -> bool:
-    return segment.summary.last_seq <= topic.needed_after
+    return segment.summary.last_seq <= topic.retained_after_seq
 
 
 async def reclaim(swap: SegmentSwap, topic: Topic) -> None:
@@ -33,8 +33,8 @@ async def reclaim(swap: SegmentSwap, topic: Topic) -> None:
     Raises:
         ReadOnly, CommitUnknown: as the engine's `control`.
     """
-    topic.index.drop_through(topic.needed_after)
-    gone = unneeded(topic)
+    topic.index.drop_through(topic.retained_after_seq)
+    gone = obsolete_segments(topic)
     if gone:
         remove = tuple(segment.id for segment in gone)
         await swap.change(topic, SegmentChange("reclaim", topic.next_generation, remove=remove))

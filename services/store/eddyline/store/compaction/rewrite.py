@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from eddyline.store.compaction.seal import kept_of, kept_rows
+from eddyline.store.compaction.seal import iter_live_rows, live_rows_of
 from eddyline.store.log_io.files import LogExtent
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Rewriter:
         """
         extent = LogExtent(topic.id, segments, ())
         try:
-            rows = partial(kept_rows, self._files, extent, kept_of(topic))
+            rows = partial(iter_live_rows, self._files, extent, live_rows_of(topic))
             await self._swap.write(topic, rows, stage=stage, remove=segments)
         finally:
             extent.close()
@@ -58,5 +58,5 @@ def is_partly_dead(topic: Topic, segment: Segment) -> bool:
     """True = deletes have made enough holes in it. What lies below the floor at its front does not count: the floor of a
     capped topic goes through each segment, and takes it off whole (`reclaim.py`) before long."""
     summary = segment.summary
-    below = max(topic.needed_after - summary.first_seq + 1, 0)
+    below = max(topic.retained_after_seq - summary.first_seq + 1, 0)
     return dead_rows(topic, segment) - below >= DEAD_SHARE * summary.rows

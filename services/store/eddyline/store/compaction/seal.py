@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eddyline.store.log_io.files import LogFiles
 
 
-class Kept(NamedTuple):
+class LiveRows(NamedTuple):
     """Which rows of a topic's log are still needed: those above `floors.trim` that are not in `deleted`."""
 
     floors: Floors
@@ -56,16 +56,16 @@ class Sealer:
         while topic.index.first_seq and topic.index.first_seq <= through_seq and not topic.closing:
             entries = topic.index.entries_through(through_seq, records_max=self._records_max, bytes_max=self._bytes_max)
             extent = LogExtent(topic.id, (), entries)
-            batches = partial(kept_rows, self._files, extent, kept_of(topic))
+            batches = partial(iter_live_rows, self._files, extent, live_rows_of(topic))
             await self._swap.write(topic, batches, stage="seal", segmented_seq=entries[-1].last_seq)
 
 
-def kept_of(topic: Topic) -> Kept:
+def live_rows_of(topic: Topic) -> LiveRows:
     """What of a topic's rows must be written again when its files are."""
-    return Kept(Floors(delete=topic.needed_after), topic.deleted_seqs.copy())
+    return LiveRows(Floors(delete=topic.retained_after_seq), topic.deleted_seqs.copy())
 
 
-def kept_rows(files: LogFiles, extent: LogExtent, kept: Kept) -> Iterator[Batch]:
+def iter_live_rows(files: LogFiles, extent: LogExtent, kept: LiveRows) -> Iterator[Batch]:
     """The needed rows of an extent, batch by batch. Blocking.
 
     Raises:

@@ -21,7 +21,7 @@ LOOKS_MAX: Final = 1_024
 """Topics whose age is looked at in a round: half a millisecond."""
 
 
-class SealTurns:
+class SealSchedule:
     """Names the topics that are due."""
 
     def __init__(self, table: TopicTable, sealer: Sealer, clock: Clock, *, seal_age_ms: int) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class ScratchFold:
+class RocksTemporaryFold:
     """`eddyline.store.fold.fold.Scratch` in a directory, which nobody else uses."""
 
     def __init__(self, path: Path, *, memory_bytes: int = 0) -> None:

@@ -74,7 +74,7 @@ class FoldSource:
         self.through_seq: Final = through_seq
         self.base_damaged: Final = base_damaged
         # Further down, erased rows may lie in a file that is still there, with nothing left that says so.
-        self._older_after = topic.needed_after if base_damaged else base_seq
+        self._older_after = topic.retained_after_seq if base_damaged else base_seq
         self.log_first_seq = (self._older_after if base_damaged else self.after_seq) + 1
         """From here on the log is whole."""
         self.bytes_read = 0

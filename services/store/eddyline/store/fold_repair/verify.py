@@ -23,7 +23,7 @@ from eddyline.core.runtime.clock import sleep
 from eddyline.store.fold.fold import FoldFailed, FoldStalled
 from eddyline.store.fold_repair.check import CHECK_ROWS, FoldCheck
 from eddyline.store.fold_repair.source import FoldSource
-from eddyline.store.read.fold_reader import WAIT_S_MAX, Opening
+from eddyline.store.read.fold_reader import WAIT_S_MAX, PendingView
 from eddyline.store.storage.layout import wal_numbers
 from eddyline.store.write.engine import settled
 from eddyline.store.write.validation import check_fold
@@ -112,7 +112,7 @@ class VerifyFold:
             self._is_busy = False
 
     async def _begin(self, topic: Topic, opened: AsyncExitStack) -> FoldCheck:
-        opening = Opening(self._fold, topic.id)
+        opening = PendingView(self._fold, topic.id)
         opened.callback(opening.close)
         async with self._retention.holding(topic):
             view, fold_seq = await self._fold_worker.submit(partial(opening.run, b"", b""))

@@ -19,7 +19,7 @@ from eddyline.store.fold.fold import FoldFailed
 from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.fsck.check import DirectoryCheck, NoDirectory
 from eddyline.store.program_output import UnsaidError, say
-from eddyline.store.shard.startup_errors import why_refused
+from eddyline.store.shard.startup_errors import startup_error_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +61,7 @@ def fsck(words: Sequence[str]) -> int:
     except UnsaidError as error:
         return _cannot(str(error)) if str(error) else EXIT_UNCHECKED
     except (Locked, OSError, FoldFailed) as error:
-        return _cannot(why_refused(error, arguments.directory))
+        return _cannot(startup_error_text(error, arguments.directory))
     return EXIT_FINDINGS if summary.errors or summary.warnings else EXIT_CLEAN
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.clock import Clock
     from eddyline.core.runtime.fs import Fs
     from eddyline.store.runtime.workers import Worker
-    from eddyline.store.write.admission import WriteGate
+    from eddyline.store.write.admission import AdmissionControl
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class DiskGuard:
         directory: Path,
         wal_directories: Sequence[Path],
         worker: Worker,
-        gate: WriteGate,
+        gate: AdmissionControl,
         clock: Clock,
         floor_bytes: int,
     ) -> None:

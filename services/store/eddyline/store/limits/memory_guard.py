@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.runtime.clock import Clock
     from eddyline.store.runtime.workers import Worker
-    from eddyline.store.write.admission import WriteGate
+    from eddyline.store.write.admission import AdmissionControl
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class MemoryGuard:
         *,
         memory: Memory,
         worker: Worker,
-        gate: WriteGate,
+        gate: AdmissionControl,
         clock: Clock,
         memory_bytes: int,
         shed: Callable[[bool], None],

@@ -59,7 +59,7 @@ class ProcessMemory:
             self._statm = -1
 
 
-def hold_little() -> None:
+def tune_allocator() -> None:
     """Tell the allocator to keep little of what is freed; once, before there are threads."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):

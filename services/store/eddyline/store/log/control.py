@@ -239,7 +239,7 @@ def apply_segment_change(topic: Topic, change: SegmentChange, topic_dir: Path) -
     if change.erase_due_ms is not None:
         topic.erase_due_ms = change.erase_due_ms
         if not change.erase_due_ms:
-            topic.deleted_seqs.drop_through(topic.needed_after)
+            topic.deleted_seqs.drop_through(topic.retained_after_seq)
     if change.fold_lost is not None:
         topic.fold_lost = change.fold_lost
     topic.base_wanted |= change.base_wanted

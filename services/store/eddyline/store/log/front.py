@@ -37,7 +37,7 @@ class Piece(NamedTuple):
     record_bytes: int
 
 
-class FrontWalk:
+class LogStartWalk:
     """Takes the rows up to `through_seq`, and further ones until all taken have `excess_bytes`. See the module.
 
     `floors` and `uncounted` (`eddyline.store.log.floors`) are those before the move; neither may change during the walk.

@@ -34,10 +34,10 @@ from eddyline.core.model.source import (
     LEASE_MS_MAX,
     LEASE_MS_MIN,
     NO_ORDERS,
+    ControlState,
     Renewal,
     SourceDefinition,
     SourceInfo,
-    SourceOrders,
     SourceReport,
     SourceStop,
     definition_of,
@@ -83,7 +83,7 @@ class Source:
         self.topic = topic
         self.fence = 0
         self.holder = ""
-        self.orders = SourceOrders()
+        self.orders = ControlState()
         self.stop: SourceStop | None = None
         self.lease_ms = LEASE_MS_DEFAULT
         self.deadline_s = 0.0
@@ -281,7 +281,7 @@ def updated_definition(known: SourceDefinition, body: Mapping[str, str | int]) -
     return definition_of(known.name, known.topic, known.bucket, str(body["settings"]))
 
 
-def orders_body(name: str, orders: SourceOrders, stop: SourceStop | None) -> dict[str, str | int]:
+def orders_body(name: str, orders: ControlState, stop: SourceStop | None) -> dict[str, str | int]:
     """The `WriterChange` of a source whose orders or stop are others now; both are in it whole."""
     body: dict[str, str | int] = {
         "change": "orders",
@@ -295,9 +295,9 @@ def orders_body(name: str, orders: SourceOrders, stop: SourceStop | None) -> dic
     return body
 
 
-def put_orders(body: Mapping[str, str | int]) -> SourceOrders:
+def put_orders(body: Mapping[str, str | int]) -> ControlState:
     """What a change of kind `orders` asks of the source's holder."""
-    return SourceOrders(bool(body["paused"]), int(body["resync_serial"]))
+    return ControlState(bool(body["paused"]), int(body["resync_serial"]))
 
 
 def put_stop(body: Mapping[str, str | int]) -> SourceStop | None:
@@ -352,5 +352,5 @@ class ReplayedSource(NamedTuple):
     fence: int = 0
     holder: str = ""
     lease_ms: int = 0
-    orders: SourceOrders = NO_ORDERS
+    orders: ControlState = NO_ORDERS
     stop: SourceStop | None = None

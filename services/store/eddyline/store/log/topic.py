@@ -283,7 +283,7 @@ class Topic:
         self._totals = totals
 
     @property
-    def needed_after(self) -> int:
+    def retained_after_seq(self) -> int:
         """Rows up to this seq are in no file for a reason: below the floors, and on KV topics in the fold's base too, since
         a fold that is lost is made of base and log."""
         trim = self.floors.trim
@@ -294,7 +294,7 @@ class Topic:
     def needed_rows(self, segment: Segment) -> int:
         """Rows of a segment that must stay on disk; its gap records count as such, wherever they lie."""
         summary = segment.summary
-        first_seq = max(summary.first_seq, self.needed_after + 1)
+        first_seq = max(summary.first_seq, self.retained_after_seq + 1)
         span = summary.last_seq - first_seq + 1
         if span <= 0:
             return 0

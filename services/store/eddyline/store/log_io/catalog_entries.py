@@ -1,6 +1,6 @@
 """A topic as the catalog keeps it, and back. What is not in an entry is rebuilt from the log behind the checkpoint.
 
-Threading: event loop (`entry_of`), or recovery before it serves (`topic_from`).
+Threading: event loop (`encode_catalog_topic`), or recovery before it serves (`restore_catalog_topic`).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddyline.core.errors import DataCorrupt
-from eddyline.core.model.source import SourceOrders, definition_of
+from eddyline.core.model.source import ControlState, definition_of
 from eddyline.store.catalog.catalog import SourceEntry, TopicEntry, WriterEntry
 from eddyline.store.log.control import segment_of
 from eddyline.store.log.floors import Floors
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from eddyline.store.log.sources import Source, Sources
 
 
-def entry_of(topic: Topic, source: SourceEntry | None, *, clean: bool = False) -> TopicEntry:
+def encode_catalog_topic(topic: Topic, source: SourceEntry | None, *, clean: bool = False) -> TopicEntry:
     """A topic at a moment when nothing of it is under way. `clean` = the store ends: an EPHEMERAL topic's reservation is
     given back, so that its next seq is the one after its head."""
     ends = clean and topic.is_ephemeral
@@ -76,7 +76,7 @@ def source_entry(source: Source | ReplayedSource) -> SourceEntry:
     return SourceEntry(definition.name, definition.bucket, *lease, definition.settings, *source.orders, source.stop)
 
 
-def topic_from(entry: TopicEntry, topic_dir: Path, key_budget: KeyBudget) -> Topic:
+def restore_catalog_topic(entry: TopicEntry, topic_dir: Path, key_budget: KeyBudget) -> Topic:
     """The topic of an entry, without its source.
 
     Raises:
@@ -132,5 +132,5 @@ def source_from(entry: TopicEntry) -> ReplayedSource | None:
         definition = definition_of(source.name, entry.name, source.bucket, source.settings)
     except (ValueError, KeyError, TypeError) as error:
         raise DataCorrupt(f"source {source.name} in the catalog: {error}", file="catalog", offset=0) from error
-    orders = SourceOrders(source.paused, source.resync_serial)
+    orders = ControlState(source.paused, source.resync_serial)
     return ReplayedSource(definition, source.fence, source.holder, source.lease_ms, orders, source.stop)

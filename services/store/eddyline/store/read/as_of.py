@@ -160,7 +160,7 @@ class AsOf:
             entry = await self._bases.entry(topic, key)
             if entry is None or _may_show(topic, entry):
                 points.append(base_seq)
-        cursor, may_hold = max(after_seq, topic.needed_after), may_hold_of(key)
+        cursor, may_hold = max(after_seq, topic.retained_after_seq), may_hold_of(key)
         while cursor < min(points):
             piece = await self._log.after(topic, cursor, may_hold=may_hold)
             if piece is None:
@@ -178,7 +178,7 @@ class AsOf:
         def wanted(part: SegmentSummary | BatchEntry) -> bool:
             return part.last_ts_ms > time_ms
 
-        head_seq, lowest = topic.head_seq, topic.needed_after
+        head_seq, lowest = topic.head_seq, topic.retained_after_seq
         cursor, seq = lowest, head_seq
         while cursor < head_seq:
             if cursor >= topic.segments.last_seq:

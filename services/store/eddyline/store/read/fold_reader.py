@@ -93,7 +93,7 @@ class Entries:
         await self._wait(topic, min_seq)
         head_seq = topic.head_seq
 
-        opening = Opening(self._fold, topic.id)
+        opening = PendingView(self._fold, topic.id)
         try:
             view, fold_seq = await self._fold_worker.submit(partial(opening.run, key_prefix, after_key))
             await topic.wait_head(fold_seq, self._clock, WAIT_S_MAX)
@@ -158,7 +158,7 @@ class _Opened(NamedTuple):
     fold_seq: int
 
 
-class Opening:
+class PendingView:
     """A view on its way from the fold's thread to a reader who may be cancelled meanwhile: nobody else would close it then.
 
     Whoever comes second, the job or the scan's end, sees what the other has left; closing twice does no harm.

@@ -19,7 +19,7 @@ from eddyline.store.fold_repair.repair import FoldRepair
 from eddyline.store.log.deletion import BadBody
 from eddyline.store.log.sources import Sources
 from eddyline.store.log.table import TopicTable
-from eddyline.store.log_io.catalog_entries import entry_of, source_entry, source_from, topic_from
+from eddyline.store.log_io.catalog_entries import encode_catalog_topic, restore_catalog_topic, source_entry, source_from
 from eddyline.store.log_io.files import LogFiles
 from eddyline.store.recovery.orphans import settle_orphans, with_garbage
 from eddyline.store.recovery.recovered import Recovered
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.fs import Fs
     from eddyline.store.catalog.catalog import Catalog
     from eddyline.store.config import StoreSettings
-    from eddyline.store.env import Machine
+    from eddyline.store.env import Env
     from eddyline.store.fold.fold import Fold
     from eddyline.store.log.sources import ReplayedSource
     from eddyline.store.recovery.open_fold import FoldOpening
@@ -66,7 +66,7 @@ def load_catalog(catalog: Catalog, table: TopicTable, replay: Replay, layout: La
     """
     head, entries = catalog.load()
     for entry in entries:
-        table.replayed(topic_from(entry, layout.topic_dir(entry.id), table.key_budget))
+        table.replayed(restore_catalog_topic(entry, layout.topic_dir(entry.id), table.key_budget))
         source = source_from(entry)
         if source is not None:
             replay.sources[entry.id] = source
@@ -247,7 +247,7 @@ class WalOpening:
             state_number=location.file_number, previous_bytes=-1, state_offset=location.offset
         )
         sources = self._replay.sources
-        entries = [entry_of(topic, _source_of(sources.get(topic.id))) for topic in self._table.dirty]
+        entries = [encode_catalog_topic(topic, _source_of(sources.get(topic.id))) for topic in self._table.dirty]
         known = with_garbage(self._head, self._replay, self._layout)
         self._head = replace(known, next_topic_id=self._table.next_id, wal=tuple(done))
         self._catalog.write(self._head, entries, sorted(self._table.gone))
@@ -306,7 +306,7 @@ def _missing(name: str, first_seq: int, last_seq: int) -> None:
 
 
 async def recover(
-    machine: Machine,
+    machine: Env,
     settings: StoreSettings,
     layout: Layout,
     *,

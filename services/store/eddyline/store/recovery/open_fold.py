@@ -25,7 +25,7 @@ from eddyline.store.storage.quarantine import set_aside
 
 if TYPE_CHECKING:
     from eddyline.store.catalog.catalog import CatalogHead
-    from eddyline.store.env import Machine
+    from eddyline.store.env import Env
     from eddyline.store.fold.fold import Fold
     from eddyline.store.log.table import TopicTable
     from eddyline.store.storage.layout import Layout
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 class FoldOpening:
     """Opens one store's fold, and closes what it opened."""
 
-    def __init__(self, machine: Machine, layout: Layout) -> None:
+    def __init__(self, machine: Env, layout: Layout) -> None:
         self._machine = machine
         self._layout = layout
         self._fold: Fold | None = None

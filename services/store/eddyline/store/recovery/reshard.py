@@ -23,7 +23,7 @@ from eddyline.core.errors import DataCorrupt
 from eddyline.core.runtime.fs import remove_directory, write_all
 from eddyline.store.catalog.catalog import WalPosition
 from eddyline.store.fold.fold import sync_for
-from eddyline.store.log_io.catalog_entries import entry_of, source_of
+from eddyline.store.log_io.catalog_entries import encode_catalog_topic, source_of
 from eddyline.store.recovery.orphans import with_garbage
 from eddyline.store.storage.layout import parse_wal_temporary, temporary, wal_file, wal_numbers
 from eddyline.store.storage.wal.frame import FrameType, carried_body, control_body, seal
@@ -95,7 +95,7 @@ def reshard(
         wal=tuple(positions),
         garbage=tuple(sorted([*kept, *gone])),
     )
-    entries = [entry_of(topic, source_of(topic, recovered.sources)) for topic in table.dirty]
+    entries = [encode_catalog_topic(topic, source_of(topic, recovered.sources)) for topic in table.dirty]
     catalog.write(new_head, entries, sorted(table.gone))
     table.dirty.clear()
     table.gone.clear()

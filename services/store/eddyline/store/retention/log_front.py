@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from eddyline.core.records.batch import Batch
-    from eddyline.store.log.front import FrontWalk
+    from eddyline.store.log.front import LogStartWalk
     from eddyline.store.log.index import IndexEntry
     from eddyline.store.log.segments import Segment
     from eddyline.store.log.topic import Topic
@@ -34,7 +34,7 @@ class Age(NamedTuple):
     oldest_ts_ms: int
 
 
-class LogFront:
+class LogStart:
     """Reads the fronts of any topic's log."""
 
     def __init__(self, log: StoredLog) -> None:
@@ -55,7 +55,7 @@ class LogFront:
         through_seq = max(expired_rows(batch, now_ms=now_ms, ttl_ms=ttl_ms), found.through_seq)
         return Age(through_seq, _ts_after(batch, max(through_seq, topic.floors.trim)))
 
-    async def walk(self, topic: Topic, walk: FrontWalk) -> None:
+    async def walk(self, topic: Topic, walk: LogStartWalk) -> None:
         """Take pieces from the front on until the walk is done.
 
         Raises:
@@ -80,7 +80,7 @@ class LogFront:
             else:
                 return
 
-    async def _walk_frame(self, topic: Topic, entry: IndexEntry, seq: int, walk: FrontWalk) -> int:
+    async def _walk_frame(self, topic: Topic, entry: IndexEntry, seq: int, walk: LogStartWalk) -> int:
         """Walk the frame after `seq`; the last seq walked."""
         gaps = topic.uncounted.count(entry.first_seq, entry.last_seq) - topic.deleted_seqs.count(
             entry.first_seq, entry.last_seq
@@ -94,7 +94,7 @@ class LogFront:
         walk.take_rows(piece.batch)
         return piece.last_seq
 
-    async def _walk_segment(self, segment: Segment, seq: int, walk: FrontWalk) -> None:
+    async def _walk_segment(self, segment: Segment, seq: int, walk: LogStartWalk) -> None:
         if walk.take(_piece_of(segment.summary)):
             return
         footer = await self._log.footer(segment)

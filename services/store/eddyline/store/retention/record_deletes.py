@@ -31,7 +31,7 @@ from eddyline.core.records.size import row_bytes
 from eddyline.store.log.control import apply_deletion
 from eddyline.store.log.deletion import DeleteBody, Deletion, encode_delete, removed_rows
 from eddyline.store.log.floors import live_count
-from eddyline.store.log.front import FrontWalk
+from eddyline.store.log.front import LogStartWalk
 from eddyline.store.log.seq_set import SeqSet
 from eddyline.store.retention.retention import drop_below_floors
 from eddyline.store.storage.wal.frame import FrameType, control_body
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from eddyline.store.log.topic import Topic
     from eddyline.store.log_io.base_lookup import BaseRows
     from eddyline.store.log_io.pieces import StoredLog
-    from eddyline.store.retention.log_front import LogFront
+    from eddyline.store.retention.log_front import LogStart
     from eddyline.store.retention.retention import Retention
     from eddyline.store.storage.segment.footer import Footer
     from eddyline.store.write.engine import Engine
@@ -93,7 +93,7 @@ class Deletes:
         *,
         engine: Engine,
         log: StoredLog,
-        front: LogFront,
+        front: LogStart,
         retention: Retention,
         bases: BaseRows,
         erase_within_ms: int,
@@ -131,7 +131,7 @@ class Deletes:
             # Of a KV topic retention's floors leave what base and log on disk still tell of the past: a delete's do not.
             if through_seq <= (floors.delete if topic.folds else floors.trim):
                 return 0
-            walk = FrontWalk(floors, topic.uncounted, through_seq=through_seq)
+            walk = LogStartWalk(floors, topic.uncounted, through_seq=through_seq)
             await self._front.walk(topic, walk)
             count = live_count(floors.trim, through_seq, topic.uncounted)
             await self._log_delete(topic, DeleteBody(deletion, SeqSet(), count, walk.removed_bytes))
@@ -139,7 +139,7 @@ class Deletes:
 
     async def _delete_matching(self, topic: Topic, deletion: Deletion, match: Match) -> int:
         may_hold = may_hold_match(match)
-        cursor, count = topic.needed_after, 0
+        cursor, count = topic.retained_after_seq, 0
         while True:
             found = _Found()
             base = topic.base
@@ -163,7 +163,7 @@ class Deletes:
                 return deletion.through_seq
             if piece.batch is not None:
                 # A merge may have put rows that were looked at into the same batch.
-                lowest_seq = max(cursor, topic.needed_after)
+                lowest_seq = max(cursor, topic.retained_after_seq)
                 _take(piece.batch, deletion, found, trim_seq=lowest_seq, deleted=topic.deleted_seqs)
             cursor = piece.last_seq
         return min(cursor, deletion.through_seq)

@@ -26,7 +26,7 @@ from eddyline.core.runtime.clock import wait_event
 from eddyline.store.log.control import apply_eviction
 from eddyline.store.log.deletion import EvictBody, encode_evict
 from eddyline.store.log.floors import due_cap_records, due_ttl
-from eddyline.store.log.front import FrontWalk
+from eddyline.store.log.front import LogStartWalk
 from eddyline.store.runtime.keyed_locks import KeyedLocks
 from eddyline.store.storage.wal.frame import FrameType, control_body
 from eddyline.store.write.staged import read_only
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.runtime.clock import Clock
     from eddyline.store.log.topic import Topic
-    from eddyline.store.retention.log_front import LogFront
+    from eddyline.store.retention.log_front import LogStart
     from eddyline.store.runtime.age_clock import AgeClock
     from eddyline.store.write.engine import Engine
 
@@ -53,7 +53,7 @@ FAILED_PAUSE_MS: Final = 60_000
 class Retention:
     """Moves the floors of every topic of a store."""
 
-    def __init__(self, *, engine: Engine, front: LogFront, clock: Clock, ages: AgeClock) -> None:
+    def __init__(self, *, engine: Engine, front: LogStart, clock: Clock, ages: AgeClock) -> None:
         self._engine = engine
         self._front = front
         self._clock = clock
@@ -181,7 +181,7 @@ class Retention:
         cap_records = config.cap_records if evicts else 0
         moved = moved.raised(cap=due_cap_records(topic.head_seq, cap_records, moved, topic.uncounted))
         excess = topic.record_bytes - config.cap_bytes if evicts and config.cap_bytes else 0
-        walk = FrontWalk(floors, topic.uncounted, through_seq=moved.trim, excess_bytes=max(excess, 0))
+        walk = LogStartWalk(floors, topic.uncounted, through_seq=moved.trim, excess_bytes=max(excess, 0))
         await self._front.walk(topic, walk)
         moved = moved.raised(cap=walk.bytes_floor)
         if moved != floors and not topic.deleted:

@@ -23,13 +23,13 @@ from eddyline.v1 import log_pb2
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from eddyline.core.codec.row_split import RowsApart
+    from eddyline.core.codec.row_split import SplitRequest
     from eddyline.core.model.topic import TopicInfo
     from eddyline.core.store_link.protocol import AppendResult
     from eddyline.store.log.append import Ack
-    from eddyline.store.rpc.shard_handle import Doorway
+    from eddyline.store.rpc.shard_handle import ShardHandle
     from eddyline.store.rpc.stream_context import StreamContext
-    from eddyline.store.shard.api import StoreDoor
+    from eddyline.store.shard.api import ShardApi
 
 AHEAD_APPENDS_MAX: Final = 16
 AHEAD_BYTES_MAX: Final = 16 << 20
@@ -48,16 +48,16 @@ class AppendStreamCall:
 
     def __init__(
         self,
-        doorway: Doorway,
+        doorway: ShardHandle,
         *,
-        steps: AsyncIterator[RowsApart[log_pb2.AppendStreamRequest]],
+        steps: AsyncIterator[SplitRequest[log_pb2.AppendStreamRequest]],
         context: StreamContext[log_pb2.AppendStreamResponse],
         traceparent: str = "",
     ) -> None:
         """`traceparent` = what the call says of the trace that its appends are part of."""
         self._doorway = doorway
         self._traceparent = traceparent
-        self._door: StoreDoor = doorway.enter()
+        self._door: ShardApi = doorway.enter()
         self._steps = steps
         self._context = context
         self._staged: deque[_Staged] = deque()
@@ -78,7 +78,7 @@ class AppendStreamCall:
 
     async def _read(self) -> None:
         try:
-            await self._doorway.until_shed(self._take_steps())
+            await self._doorway.cancel_on_shed(self._take_steps())
         except EddylineError as error:
             self._failure = error
         finally:

@@ -12,7 +12,7 @@ from eddyline.core.model.source import TEXT_BYTES_MAX, WARNINGS_MAX, SourceChang
 from eddyline.core.model.topic import check_name
 from eddyline.core.records.record import POSITION_BYTES_MAX
 from eddyline.core.telemetry.trace_context import traceparent_of
-from eddyline.core.telemetry.tracing import UNTRACED
+from eddyline.core.telemetry.tracing import NOOP_TRACER
 from eddyline.store.rpc.follow_call import FollowCall
 from eddyline.store.rpc.requests import default_op
 from eddyline.v1 import apply_pb2, apply_pb2_grpc
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from eddyline.core.records.batch import Batch
     from eddyline.core.telemetry.trace_context import CalledContext
     from eddyline.core.telemetry.tracing import Tracer
-    from eddyline.store.rpc.shard_handle import Doorway
+    from eddyline.store.rpc.shard_handle import ShardHandle
     from eddyline.store.rpc.stream_context import StreamContext
-    from eddyline.store.shard.api import StoreDoor
+    from eddyline.store.shard.api import ShardApi
 
 STATE_BYTES_MAX: Final = 64
 _LIST: Final = "ApplyService.ListSources"
@@ -34,7 +34,7 @@ _LIST: Final = "ApplyService.ListSources"
 class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
     """Serves the roles, from the shard behind the doorway."""
 
-    def __init__(self, doorway: Doorway, tracer: Tracer = UNTRACED) -> None:
+    def __init__(self, doorway: ShardHandle, tracer: Tracer = NOOP_TRACER) -> None:
         self._doorway = doorway
         self._tracer = tracer
 
@@ -162,7 +162,7 @@ class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
         await FollowCall(self._doorway, steps=request_iterator, context=context).run()
 
 
-async def _batch(door: StoreDoor, request: apply_pb2.ApplyBatchRequest) -> Batch | None:
+async def _batch(door: ShardApi, request: apply_pb2.ApplyBatchRequest) -> Batch | None:
     """The batch to apply; None where only the position moves."""
     check_name(request.source, "source")
     if not request.batch.count:

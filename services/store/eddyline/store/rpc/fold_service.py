@@ -21,7 +21,7 @@ from eddyline.core.records.record import (
     compare_versions,
     effective_version,
 )
-from eddyline.core.server.deadline import patience_s
+from eddyline.core.server.deadline import wait_timeout_s
 from eddyline.store.read.point_read import check_keys
 from eddyline.v1 import fold_pb2, fold_pb2_grpc
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from eddyline.core.records.record import Record
     from eddyline.core.runtime.clock import Clock
     from eddyline.core.server.deadline import CallContext
-    from eddyline.store.rpc.limits import ScanRoom
-    from eddyline.store.rpc.shard_handle import Doorway
-    from eddyline.store.shard.api import StoreDoor
+    from eddyline.store.rpc.limits import ScanLimit
+    from eddyline.store.rpc.shard_handle import ShardHandle
+    from eddyline.store.shard.api import ShardApi
 
 WAIT_S_MAX: Final = 30.0
 
@@ -43,7 +43,7 @@ WAIT_S_MAX: Final = 30.0
 class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
     """Serves the folds of the shard behind the doorway."""
 
-    def __init__(self, doorway: Doorway, room: ScanRoom, *, clock: Clock) -> None:
+    def __init__(self, doorway: ShardHandle, room: ScanLimit, *, clock: Clock) -> None:
         self._doorway = doorway
         self._room = room
         self._clock = clock
@@ -61,7 +61,7 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
         if request.WhichOneof("at") is not None:
             page = await self._get_as_of(door, request, context)
         elif request.min_seq or request.min_version:
-            page = await self._doorway.until_closing(self._get_at(door, request, patience_s(context, WAIT_S_MAX)))
+            page = await self._doorway.cancel_on_stop(self._get_at(door, request, wait_timeout_s(context, WAIT_S_MAX)))
         else:
             page = await door.batch_get_entries(request.topic, [request.key])
         entry = page.entries[0]
@@ -156,12 +156,12 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
         found = await self._doorway.enter().list_artifacts(request.topic)
         return fold_pb2.ListArtifactsResponse(artifacts=map(wire_calls.artifact_to_pb, found))
 
-    async def _reach(self, door: StoreDoor, topic: str, min_seq: int, context: CallContext) -> None:
+    async def _reach(self, door: ShardApi, topic: str, min_seq: int, context: CallContext) -> None:
         """Wait until the fold has `min_seq`; 0 = nothing to wait for."""
         if min_seq:
-            await self._doorway.until_closing(_wait_seq(door, topic, min_seq, patience_s(context, WAIT_S_MAX)))
+            await self._doorway.cancel_on_stop(_wait_seq(door, topic, min_seq, wait_timeout_s(context, WAIT_S_MAX)))
 
-    async def _get_as_of(self, door: StoreDoor, request: fold_pb2.GetEntryRequest, context: CallContext) -> EntryPage:
+    async def _get_as_of(self, door: ShardApi, request: fold_pb2.GetEntryRequest, context: CallContext) -> EntryPage:
         """Read a key as it was."""
         if request.min_version:
             message = "min_version asks for the key as it will be, at_seq and at_time_ms as it was: leave one out"
@@ -171,7 +171,7 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
             return await door.entry_at(request.topic, request.key, at_seq=request.at_seq)
         return await door.entry_at(request.topic, request.key, at_time_ms=request.at_time_ms)
 
-    async def _get_at(self, door: StoreDoor, request: fold_pb2.GetEntryRequest, wait_s: float) -> EntryPage:
+    async def _get_at(self, door: ShardApi, request: fold_pb2.GetEntryRequest, wait_s: float) -> EntryPage:
         """Read a key once the fold has `min_seq` and the key `min_version`."""
         end_s = self._clock.monotonic_s() + wait_s
         if request.min_seq:
@@ -188,7 +188,7 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
             await _wait_seq(door, request.topic, page.state.fold_seq + 1, end_s - self._clock.monotonic_s())
 
 
-async def _wait_seq(door: StoreDoor, topic: str, seq: int, wait_s: float) -> None:
+async def _wait_seq(door: ShardApi, topic: str, seq: int, wait_s: float) -> None:
     info = await door.get_topic(topic)
     if info.kind is not Kind.KV:
         raise NotKv(f"topic {topic} has no fold", topic=topic)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from eddyline.core.store_link.protocol import Follow, FollowEvent
-    from eddyline.store.rpc.shard_handle import Doorway
+    from eddyline.store.rpc.shard_handle import ShardHandle
     from eddyline.store.rpc.stream_context import StreamContext
 
 
@@ -30,7 +30,7 @@ class FollowCall:
 
     def __init__(
         self,
-        doorway: Doorway,
+        doorway: ShardHandle,
         *,
         steps: AsyncIterator[apply_pb2.FollowTopicsRequest],
         context: StreamContext[apply_pb2.FollowTopicsResponse],
@@ -47,7 +47,7 @@ class FollowCall:
         """
         async with self._doorway.enter().follow() as follow:
             await open_stream(self._context)
-            await self._doorway.until_closing(run_with(self._send_events(follow), background=self._take_steps(follow)))
+            await self._doorway.cancel_on_stop(run_with(self._send_events(follow), background=self._take_steps(follow)))
 
     async def _take_steps(self, follow: Follow) -> None:
         async for step in self._steps:

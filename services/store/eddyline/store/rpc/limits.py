@@ -37,7 +37,7 @@ REST_S_MAX: Final = 0.06
 """Of a loop that is 7 ms late or more: answers of 7 000 rows are still 100 000 records a second, a hundredth of the loop."""
 
 
-class LoopShare:
+class LoopThrottle:
     """Gives turns to all who send large answers."""
 
     def __init__(self, clock: Clock) -> None:
@@ -69,7 +69,7 @@ CLIENT_SCANS_MAX: Final = VIEWS_MAX - 24
 delivery and the resyncs of ingest, on which many others wait."""
 
 
-class ScanRoom:
+class ScanLimit:
     """Counts the open scans of clients."""
 
     def __init__(self) -> None:

@@ -11,31 +11,31 @@ from eddyline.core.codec import row_split as rows_apart
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.model.deletion import check_delete
 from eddyline.core.model.read import READ_WAIT_MS_MAX
-from eddyline.core.server.deadline import patience_s
+from eddyline.core.server.deadline import wait_timeout_s
 from eddyline.core.server.server import RawMethod
 from eddyline.core.telemetry.trace_context import traceparent_of
-from eddyline.core.telemetry.tracing import UNTRACED
+from eddyline.core.telemetry.tracing import NOOP_TRACER
 from eddyline.store.rpc.append_stream_call import AppendStreamCall
-from eddyline.store.rpc.requests import append_request, asked_filter, new_topic
-from eddyline.store.rpc.stream_records_call import StreamRecordsCall, asked_stream
+from eddyline.store.rpc.requests import append_request, new_topic, parse_filter
+from eddyline.store.rpc.stream_records_call import StreamRecordsCall, parse_stream
 from eddyline.v1 import log_pb2, log_pb2_grpc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
-    from eddyline.core.codec.row_split import RowsApart
+    from eddyline.core.codec.row_split import SplitRequest
     from eddyline.core.server.deadline import CallContext
     from eddyline.core.telemetry.trace_context import CalledContext
     from eddyline.core.telemetry.tracing import Tracer
-    from eddyline.store.rpc.limits import ScanRoom
-    from eddyline.store.rpc.shard_handle import Doorway
+    from eddyline.store.rpc.limits import ScanLimit
+    from eddyline.store.rpc.shard_handle import ShardHandle
     from eddyline.store.rpc.stream_context import CalledStream
 
 
 class LogServicer(log_pb2_grpc.LogServiceServicer):
     """Serves the logs of the shard behind the doorway."""
 
-    def __init__(self, doorway: Doorway, room: ScanRoom, tracer: Tracer = UNTRACED) -> None:
+    def __init__(self, doorway: ShardHandle, room: ScanLimit, tracer: Tracer = NOOP_TRACER) -> None:
         self._doorway = doorway
         self._room = room
         self._tracer = tracer
@@ -58,7 +58,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         }
 
     async def AppendRecords(  # type: ignore[override]  # see `row_methods`
-        self, apart: RowsApart[log_pb2.AppendRecordsRequest], context: CalledContext
+        self, apart: SplitRequest[log_pb2.AppendRecordsRequest], context: CalledContext
     ) -> log_pb2.AppendRecordsResponse:
         door = self._doorway.enter()
         request = apart.message
@@ -80,7 +80,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
 
     async def AppendStream(  # type: ignore[override]  # gRPC takes coroutines that write, its types only generators
         self,
-        request_iterator: AsyncIterator[RowsApart[log_pb2.AppendStreamRequest]],
+        request_iterator: AsyncIterator[SplitRequest[log_pb2.AppendStreamRequest]],
         context: CalledStream[log_pb2.AppendStreamResponse],
     ) -> None:
         traceparent = traceparent_of(context) if self._tracer.is_on else ""
@@ -92,7 +92,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
     ) -> log_pb2.ReadRecordsResponse:
         door = self._doorway.enter()
         as_columns = wire.wants_columns(request.format)
-        record_filter = asked_filter(request.filter)
+        record_filter = parse_filter(request.filter)
         if request.wait_ms > READ_WAIT_MS_MAX:
             raise InvalidArgument(
                 f"wait_ms is 0 to {READ_WAIT_MS_MAX}, not {request.wait_ms}",
@@ -106,10 +106,10 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
             epoch=request.epoch,
             limit=request.limit,
             max_bytes=request.max_bytes,
-            wait_ms=int(patience_s(context, request.wait_ms / 1000) * 1000) if request.wait_ms else 0,
+            wait_ms=int(wait_timeout_s(context, request.wait_ms / 1000) * 1000) if request.wait_ms else 0,
             record_filter=record_filter,
         )
-        result = await (self._doorway.until_closing(reading) if request.wait_ms else reading)
+        result = await (self._doorway.cancel_on_stop(reading) if request.wait_ms else reading)
         answer = log_pb2.ReadRecordsResponse(
             next_after_seq=result.next_after_seq,
             head_seq=result.head_seq,
@@ -127,7 +127,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         self, request: log_pb2.StreamRecordsRequest, context: CallContext
     ) -> AsyncGenerator[log_pb2.StreamRecordsResponse, None]:
         self._doorway.enter()
-        call = StreamRecordsCall(self._doorway, self._room, asked_stream(request), context)
+        call = StreamRecordsCall(self._doorway, self._room, parse_stream(request), context)
         async with aclosing(call.run()) as frames:
             async for frame in frames:
                 yield frame

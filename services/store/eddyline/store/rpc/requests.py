@@ -142,7 +142,7 @@ FILTER_CONDITIONS_MAX: Final = 1_000
 one read are about a second of the loop, more would stop the store for everybody."""
 
 
-def asked_filter(asked: log_pb2.RecordFilter) -> RecordFilter:
+def parse_filter(asked: log_pb2.RecordFilter) -> RecordFilter:
     """The filter of a request.
 
     Raises:

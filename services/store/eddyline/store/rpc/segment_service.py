@@ -21,8 +21,8 @@ from eddyline.core.records.record import Gap
 from eddyline.core.runtime.clock import sleep
 from eddyline.core.runtime.tasks import run_with
 from eddyline.core.server.server import RawMethod
-from eddyline.store.rpc.limits import LoopShare
-from eddyline.store.rpc.requests import asked_filter
+from eddyline.store.rpc.limits import LoopThrottle
+from eddyline.store.rpc.requests import parse_filter
 from eddyline.store.rpc.stream_context import open_stream
 from eddyline.store.splits.model import (
     ALL,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from eddyline.core.runtime.clock import Clock
-    from eddyline.store.rpc.shard_handle import Doorway
+    from eddyline.store.rpc.shard_handle import ShardHandle
     from eddyline.store.rpc.stream_context import StreamContext
     from eddyline.store.splits.model import SplitFrame
 
@@ -59,10 +59,10 @@ _UNSET: Final = segment_pb2.SPLIT_KIND_UNSPECIFIED
 class SegmentServicer(segment_pb2_grpc.SegmentServiceServicer):
     """Serves splits of the topics of the shard behind the doorway."""
 
-    def __init__(self, doorway: Doorway, *, clock: Clock) -> None:
+    def __init__(self, doorway: ShardHandle, *, clock: Clock) -> None:
         self._doorway = doorway
         self._clock = clock
-        self._share = LoopShare(clock)
+        self._share = LoopThrottle(clock)
 
     def raw_methods(self) -> dict[str, RawMethod]:
         """The methods whose answers are bytes: to be registered in place of the generated ones."""
@@ -140,7 +140,7 @@ def _mark(name: str) -> PlanMark | None:
 
 def _filter(asked: segment_pb2.SplitFilter) -> SplitFilter:
     found = SplitFilter(
-        asked_filter(asked.records), asked.source_from_ns, asked.source_end_ns, asked.share_count, asked.share
+        parse_filter(asked.records), asked.source_from_ns, asked.source_end_ns, asked.share_count, asked.share
     )
     return ALL if found == ALL else found
 

@@ -22,17 +22,17 @@ from eddyline.store.write.admission import memory_full
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine
 
-    from eddyline.store.shard.api import StoreDoor
+    from eddyline.store.shard.api import ShardApi
 
 
 T = TypeVar("T")
 
 
-class Doorway:
+class ShardHandle:
     """Gives servicers the door while it is open."""
 
     def __init__(self) -> None:
-        self._door: StoreDoor | None = None
+        self._door: ShardApi | None = None
         self._recovery = RecoveryProgress()
         self._closing = asyncio.Event()
         self._appends_end = asyncio.Event()
@@ -46,7 +46,7 @@ class Doorway:
         """Recovery is so far."""
         self._recovery = progress
 
-    def open(self, door: StoreDoor) -> None:
+    def open(self, door: ShardApi) -> None:
         """The shard is recovered."""
         self._door = door
 
@@ -61,7 +61,7 @@ class Doorway:
             ended, self._appends_end = self._appends_end, asyncio.Event()
             ended.set()
 
-    def enter(self) -> StoreDoor:
+    def enter(self) -> ShardApi:
         """The door.
 
         Raises:
@@ -73,7 +73,7 @@ class Doorway:
             raise NotReady("the store is recovering")
         return self._door
 
-    async def until_closing(self, work: Coroutine[object, object, T]) -> T:
+    async def cancel_on_stop(self, work: Coroutine[object, object, T]) -> T:
         """Do `work`, cut off when the store stops.
 
         Raises:
@@ -81,7 +81,7 @@ class Doorway:
         """
         return await run_with(work, background=self._refuse_when_closing())
 
-    async def until_shed(self, work: Coroutine[object, object, T]) -> T:
+    async def cancel_on_shed(self, work: Coroutine[object, object, T]) -> T:
         """Do `work`, cut off when the store stops or has no memory for appends.
 
         Raises:
@@ -96,7 +96,7 @@ class Doorway:
             NotReady: the store stops. And what `steps` raises.
         """
         async with aclosing(steps):
-            while (step := await self.until_closing(_next(steps))) is not None:
+            while (step := await self.cancel_on_stop(_next(steps))) is not None:
                 if self._closing.is_set():  # steps that never wait leave no moment to be cut off in
                     raise NotReady("the store is stopping")
                 yield step
@@ -116,10 +116,10 @@ async def _next(steps: AsyncGenerator[T, None]) -> T | None:
     return await anext(steps, None)
 
 
-class OwnShard:
+class LocalShard:
     """Its index, and which sources it has."""
 
-    def __init__(self, doorway: Doorway, index: int) -> None:
+    def __init__(self, doorway: ShardHandle, index: int) -> None:
         self._doorway = doorway
         self.index = index
 

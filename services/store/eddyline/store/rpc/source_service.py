@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     from eddyline.core.model.source import SourceInfo
     from eddyline.core.server.server import RoleServer
-    from eddyline.store.rpc.shard_handle import Doorway
-    from eddyline.store.shard.api import StoreDoor
+    from eddyline.store.rpc.shard_handle import ShardHandle
+    from eddyline.store.shard.api import ShardApi
 
 SERVICE: Final = "eddyline.v1.SourceService"
 _LIST: Final = "SourceService.ListSources"
 
 
-def add_source_service(server: RoleServer, doorway: Doorway) -> None:
+def add_source_service(server: RoleServer, doorway: ShardHandle) -> None:
     """Put the service on `server`."""
     reads = SourceReads(doorway)
     get, listing = source_pb2.GetSourceResponse, source_pb2.ListSourcesResponse
@@ -42,7 +42,7 @@ def add_source_service(server: RoleServer, doorway: Doorway) -> None:
 class SourceReads:
     """GetSource and ListSources, from the shard behind the doorway."""
 
-    def __init__(self, doorway: Doorway) -> None:
+    def __init__(self, doorway: ShardHandle) -> None:
         self._doorway = doorway
 
     async def get(self, request: source_pb2.GetSourceRequest, context: object) -> source_pb2.GetSourceResponse:
@@ -62,7 +62,7 @@ class SourceReads:
         )
 
 
-async def _covered(door: StoreDoor, after: str, limit: int) -> Sequence[SourceInfo]:
+async def _covered(door: ShardApi, after: str, limit: int) -> Sequence[SourceInfo]:
     """Up to `limit` sources above `after` that the caller may see."""
     found: list[SourceInfo] = []
     while len(found) < limit:

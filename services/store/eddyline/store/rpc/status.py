@@ -9,10 +9,10 @@ from eddyline.core.server.cluster_service import RoleStatus
 from eddyline.v1 import cluster_pb2
 
 if TYPE_CHECKING:
-    from eddyline.store.rpc.shard_handle import Doorway
+    from eddyline.store.rpc.shard_handle import ShardHandle
 
 
-def store_status(doorway: Doorway, *, shard_index: int, shard_count: int) -> RoleStatus:
+def store_status(doorway: ShardHandle, *, shard_index: int, shard_count: int) -> RoleStatus:
     """The store's status: not ready while it recovers or stops, and where it serves only reads."""
     detail = cluster_pb2.StoreStatus(shard_index=shard_index, shard_count=shard_count)
     try:

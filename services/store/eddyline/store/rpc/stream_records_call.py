@@ -18,7 +18,7 @@ from eddyline.core.model.read import READ_LIMIT_MAX, READ_WAIT_MS_MAX
 from eddyline.core.model.record_filter import matching
 from eddyline.core.model.topic import Kind
 from eddyline.core.records.record import Gap, GapReason
-from eddyline.store.rpc.requests import asked_filter
+from eddyline.store.rpc.requests import parse_filter
 from eddyline.v1 import log_pb2
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from eddyline.core.model.read import ReadResult, RecordFilter
     from eddyline.core.records.batch import Batch
     from eddyline.core.server.deadline import CallContext
-    from eddyline.store.rpc.limits import ScanRoom
-    from eddyline.store.rpc.shard_handle import Doorway
+    from eddyline.store.rpc.limits import ScanLimit
+    from eddyline.store.rpc.shard_handle import ShardHandle
 
     Frames = AsyncGenerator[log_pb2.StreamRecordsResponse, None]
 
@@ -55,7 +55,7 @@ class Asked:
 class StreamRecordsCall:
     """One call."""
 
-    def __init__(self, doorway: Doorway, room: ScanRoom, asked: Asked, context: CallContext) -> None:
+    def __init__(self, doorway: ShardHandle, room: ScanLimit, asked: Asked, context: CallContext) -> None:
         self._doorway = doorway
         self._room = room
         self._asked = asked
@@ -109,7 +109,7 @@ class StreamRecordsCall:
             wait_ms=READ_WAIT_MS_MAX if wait else 0,
             record_filter=self._asked.record_filter,
         )
-        return await (self._doorway.until_closing(reading) if wait else reading)
+        return await (self._doorway.cancel_on_stop(reading) if wait else reading)
 
     def _last_seq(self, head_seq: int) -> int:
         """The last seq that the stream is to bring, inclusive."""
@@ -170,7 +170,7 @@ class StreamRecordsCall:
         return frame
 
 
-def asked_stream(request: log_pb2.StreamRecordsRequest) -> Asked:
+def parse_stream(request: log_pb2.StreamRecordsRequest) -> Asked:
     """The request, checked as far as it needs no topic.
 
     Raises:
@@ -189,7 +189,7 @@ def asked_stream(request: log_pb2.StreamRecordsRequest) -> Asked:
         epoch=request.epoch,
         end_seq=request.end_seq,
         follow=request.follow,
-        record_filter=asked_filter(request.filter),
+        record_filter=parse_filter(request.filter),
         as_columns=wire.wants_columns(request.format),
         heals=heals,
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from eddyline.core.model.topic import TopicInfo
-    from eddyline.store.rpc.shard_handle import Doorway
+    from eddyline.store.rpc.shard_handle import ShardHandle
 
 _OUTPUT_ONLY: Final = (
     "epoch",
@@ -38,7 +38,7 @@ _OUTPUT_ONLY: Final = (
 class TopicServicer(topic_pb2_grpc.TopicServiceServicer):
     """Serves topics of the shard behind the doorway."""
 
-    def __init__(self, doorway: Doorway) -> None:
+    def __init__(self, doorway: ShardHandle) -> None:
         self._doorway = doorway
 
     async def CreateTopic(

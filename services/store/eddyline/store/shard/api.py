@@ -1,6 +1,6 @@
-"""`StoreDoor`: all that the store's own RPCs ask of a shard. `StoreLink`, and the calls that only its server makes.
+"""`ShardApi`: all that the store's own RPCs ask of a shard. `StoreLink`, and the calls that only its server makes.
 
-`eddyline.store.shard.shard.LocalLink` implements it; `rpc` sees nothing else of the engine.
+`eddyline.store.shard.shard.Shard` implements it; `rpc` sees nothing else of the engine.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from eddyline.core.records.record import Gap
     from eddyline.store.log.append import Ack, AppendRequest
     from eddyline.store.splits.model import PlanAsk, SplitFrame, SplitPlan, SplitRead
-    from eddyline.store.stats import StoreFigures
+    from eddyline.store.stats import ShardStatus
 
 
-class StoreDoor(StoreLink, Protocol):
+class ShardApi(StoreLink, Protocol):
     """One shard in process. All calls on its event loop."""
 
     def kind_of(self, name: str) -> Kind | None:
@@ -160,5 +160,5 @@ class StoreDoor(StoreLink, Protocol):
             what the contract lists for AppendRecords, before a seq was assigned; nothing was staged then.
         """
 
-    def status(self) -> StoreFigures:
+    def status(self) -> ShardStatus:
         """The shard's own figures."""

@@ -10,12 +10,12 @@ from eddyline.store.artifacts.exporting import FoldExport, Turn
 from eddyline.store.artifacts.importing import FoldImport
 from eddyline.store.artifacts.restore import FoldRestore
 from eddyline.store.background.checkpoint import Checkpointer
-from eddyline.store.background.erasure import Eraser
-from eddyline.store.background.erasure_queue import Erasures
-from eddyline.store.background.scheduler import Damage, Maintenance
+from eddyline.store.background.erasure import EraseJob
+from eddyline.store.background.erasure_queue import ErasureQueue
+from eddyline.store.background.scheduler import CorruptionLog, Maintenance
 from eddyline.store.background.scrub import Scrubber
 from eddyline.store.compaction.fold_base import BaseMaker
-from eddyline.store.compaction.planner import Tidier
+from eddyline.store.compaction.planner import CompactionPlanner
 from eddyline.store.compaction.rewrite import Rewriter
 from eddyline.store.compaction.seal import Sealer
 from eddyline.store.compaction.segment_swap import SegmentSwap
@@ -34,19 +34,19 @@ from eddyline.store.read.find_seq import FindSeq
 from eddyline.store.read.fold_reader import Entries
 from eddyline.store.read.key_history import KeyHistory
 from eddyline.store.read.log_reader import LogReader
-from eddyline.store.retention.log_front import LogFront
+from eddyline.store.retention.log_front import LogStart
 from eddyline.store.retention.record_deletes import Deletes
 from eddyline.store.retention.retention import Retention
 from eddyline.store.runtime.age_clock import AgeClock
 from eddyline.store.shard.parts import FoldParts, HistoryParts, StoreParts
-from eddyline.store.shard.shard import LocalLink
+from eddyline.store.shard.shard import Shard
 from eddyline.store.splits.base_reader import SplitBase
-from eddyline.store.splits.hidden_values import Withheld
+from eddyline.store.splits.hidden_values import HiddenValues
 from eddyline.store.splits.planner import SplitPlanner
 from eddyline.store.splits.reader import SplitReader
 from eddyline.store.splits.scan import ScanPieces
-from eddyline.store.splits.slots import SplitTurns
-from eddyline.store.write.admission import WriteGate
+from eddyline.store.splits.slots import SplitSlots
+from eddyline.store.write.admission import AdmissionControl
 from eddyline.store.write.engine import Engine
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from eddyline.core.errors import DataCorrupt
     from eddyline.store.catalog.catalog import Catalog
     from eddyline.store.config import StoreSettings
-    from eddyline.store.env import Machine
+    from eddyline.store.env import Env
     from eddyline.store.fold.fold import Fold
     from eddyline.store.limits.memory_budget import MemoryPlan
     from eddyline.store.log.sources import Sources
@@ -86,7 +86,7 @@ class Store:
     history: HistoryParts
     folds: FoldParts
 
-    def link(self, instance: int) -> LocalLink:
+    def link(self, instance: int) -> Shard:
         """The door to it."""
         parts = StoreParts(
             instance=instance,
@@ -99,13 +99,11 @@ class Store:
             history=self.history,
             folds=self.folds,
         )
-        return LocalLink(
-            engine=self.engine, reader=self.reader, entries=self.entries, sources=self.sources, parts=parts
-        )
+        return Shard(engine=self.engine, reader=self.reader, entries=self.entries, sources=self.sources, parts=parts)
 
 
-def put_together(
-    machine: Machine, settings: StoreSettings, layout: Layout, recovered: Recovered, *, catalog: Catalog, fold: Fold
+def build_store(
+    machine: Env, settings: StoreSettings, layout: Layout, recovered: Recovered, *, catalog: Catalog, fold: Fold
 ) -> Store:
     """All parts of a recovered store; nothing runs yet."""
     clock, workers = machine.clock, machine.workers
@@ -115,7 +113,7 @@ def put_together(
     files = LogFiles(machine.fs, recovered.wals, footer_bytes_max=plan.footer_bytes)
     engine = _engine(machine, settings, recovered, fold=fold, cache=cache, ages=ages, plan=plan)
     log = StoredLog(files=files, cache=cache, worker=workers.reader)
-    retention = Retention(engine=engine, front=LogFront(log), clock=clock, ages=ages)
+    retention = Retention(engine=engine, front=LogStart(log), clock=clock, ages=ages)
     garbage = Garbage(
         layout=layout, files=files, worker=workers.background, erase_within_ms=settings.erase_within_h * _HOUR_MS
     )
@@ -176,7 +174,7 @@ def put_together(
 
 
 def _upkeep(
-    machine: Machine,
+    machine: Env,
     settings: StoreSettings,
     layout: Layout,
     recovered: Recovered,
@@ -225,7 +223,7 @@ def _upkeep(
     )
 
 
-def _entries(machine: Machine, recovered: Recovered, fold: Fold) -> Entries:
+def _entries(machine: Env, recovered: Recovered, fold: Fold) -> Entries:
     return Entries(
         fold=fold,
         fold_worker=machine.workers.fold,
@@ -235,7 +233,7 @@ def _entries(machine: Machine, recovered: Recovered, fold: Fold) -> Entries:
     )
 
 
-def _disk_guard(machine: Machine, settings: StoreSettings, layout: Layout, engine: Engine) -> DiskGuard:
+def _disk_guard(machine: Env, settings: StoreSettings, layout: Layout, engine: Engine) -> DiskGuard:
     return DiskGuard(
         fs=machine.fs,
         directory=layout.data_dir,
@@ -248,7 +246,7 @@ def _disk_guard(machine: Machine, settings: StoreSettings, layout: Layout, engin
 
 
 def _fold_parts(
-    machine: Machine,
+    machine: Env,
     layout: Layout,
     recovered: Recovered,
     *,
@@ -274,7 +272,7 @@ def _fold_parts(
 
 
 def _artifacts(
-    machine: Machine,
+    machine: Env,
     settings: StoreSettings,
     layout: Layout,
     recovered: Recovered,
@@ -319,7 +317,7 @@ def _artifacts(
 
 
 def _history_parts(
-    machine: Machine,
+    machine: Env,
     settings: StoreSettings,
     layout: Layout,
     *,
@@ -331,14 +329,14 @@ def _history_parts(
 ) -> HistoryParts:
     bases = BaseRows(fs=machine.fs, layout=layout, worker=machine.workers.reader)
     as_of = AsOf(log=log, entries=entries, bases=bases, retention=retention, clock=machine.clock)
-    pieces, turns = ScanPieces(files=log.files, worker=machine.workers.reader), SplitTurns(machine.clock)
-    withheld = Withheld(fold=engine.fold, fold_worker=engine.fold_worker, as_of=as_of)
+    pieces, turns = ScanPieces(files=log.files, worker=machine.workers.reader), SplitSlots(machine.clock)
+    withheld = HiddenValues(fold=engine.fold, fold_worker=engine.fold_worker, as_of=as_of)
     base = SplitBase(fs=machine.fs, layout=layout, pieces=pieces, withheld=withheld, turns=turns)
     return HistoryParts(
         deletes=Deletes(
             engine=engine,
             log=log,
-            front=LogFront(log),
+            front=LogStart(log),
             retention=retention,
             bases=bases,
             erase_within_ms=settings.erase_within_h * _HOUR_MS,
@@ -353,7 +351,7 @@ def _history_parts(
     )
 
 
-def _memory_guard(machine: Machine, settings: StoreSettings, engine: Engine) -> MemoryGuard | None:
+def _memory_guard(machine: Env, settings: StoreSettings, engine: Engine) -> MemoryGuard | None:
     if machine.memory is None:
         return None
     return MemoryGuard(
@@ -367,7 +365,7 @@ def _memory_guard(machine: Machine, settings: StoreSettings, engine: Engine) -> 
 
 
 def _maintenance(
-    machine: Machine,
+    machine: Env,
     settings: StoreSettings,
     layout: Layout,
     *,
@@ -379,10 +377,10 @@ def _maintenance(
     sealer: Sealer,
     checkpointer: Checkpointer,
 ) -> Maintenance:
-    clock, background, table, damage = machine.clock, machine.workers.background, engine.table, Damage()
+    clock, background, table, damage = machine.clock, machine.workers.background, engine.table, CorruptionLog()
     erase_within_ms = settings.erase_within_h * _HOUR_MS
     bases, rewriter = BaseMaker(engine, swap), Rewriter(swap, files)
-    eraser = Eraser(
+    eraser = EraseJob(
         engine=engine,
         retention=retention,
         checkpointer=checkpointer,
@@ -402,8 +400,8 @@ def _maintenance(
         checkpointer=checkpointer,
         sealer=sealer,
         garbage=garbage,
-        erasures=Erasures(eraser, table=table, garbage=garbage, clock=clock, erase_within_ms=erase_within_ms),
-        tidier=Tidier(
+        erasures=ErasureQueue(eraser, table=table, garbage=garbage, clock=clock, erase_within_ms=erase_within_ms),
+        tidier=CompactionPlanner(
             table=table,
             swap=swap,
             rewriter=rewriter,
@@ -427,7 +425,7 @@ def _maintenance(
 
 
 def _engine(
-    machine: Machine,
+    machine: Env,
     settings: StoreSettings,
     recovered: Recovered,
     *,
@@ -445,7 +443,7 @@ def _engine(
         cache=cache,
         wal_workers=machine.workers.wals,
         fold_worker=machine.workers.fold,
-        gate=WriteGate(
+        gate=AdmissionControl(
             topics_max=settings.topics_max,
             unsegmented_bytes_max=settings.unsegmented_bytes_max,
             memory_bytes_max=plan.ephemeral_bytes,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eddyline.core.errors import DataCorrupt, EddylineError
 from eddyline.core.runtime.logging import fields
 from eddyline.store.artifacts.artifacts import clean as clean_artifacts
-from eddyline.store.background.periodic_sync import Upkeep
+from eddyline.store.background.periodic_sync import PeriodicSync
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.fold.fold import FoldFailed, FoldStalled
 from eddyline.store.recovery.losses import find_losses, settle_losses
@@ -24,11 +24,11 @@ from eddyline.store.recovery.open import recover
 from eddyline.store.recovery.open_fold import FoldOpening
 from eddyline.store.recovery.orphans import check_top
 from eddyline.store.recovery.reshard import reshard
-from eddyline.store.shard.assembly import put_together
+from eddyline.store.shard.assembly import build_store
 from eddyline.store.shard.instance_fence import InstanceFence, Superseded
 from eddyline.store.storage.identity import Identity, next_start, read_identity, write_identity
 from eddyline.store.storage.layout import Layout
-from eddyline.store.storage.volume import volume_trouble
+from eddyline.store.storage.volume import unsuitable_volume
 from eddyline.store.storage.wal.written_mark import run_name
 from eddyline.store.write.staged import STOPPED
 
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from eddyline.store.background.checkpoint import Checkpointer
     from eddyline.store.catalog.catalog import Catalog
     from eddyline.store.config import StoreSettings
-    from eddyline.store.env import Machine, Workers
+    from eddyline.store.env import Env, Workers
     from eddyline.store.runtime.workers import Worker
     from eddyline.store.shard.assembly import Store
-    from eddyline.store.shard.shard import LocalLink
+    from eddyline.store.shard.shard import Shard
     from eddyline.store.storage.wal.wal import Wal
     from eddyline.store.storage.wal.written_mark import WrittenMark
     from eddyline.store.write.engine import Engine
@@ -70,8 +70,8 @@ class IdentityMismatch(Exception):
 
 @asynccontextmanager
 async def open_store(
-    machine: Machine, settings: StoreSettings, *, cluster_id: str, shard_count: int = 1
-) -> AsyncIterator[LocalLink]:
+    machine: Env, settings: StoreSettings, *, cluster_id: str, shard_count: int = 1
+) -> AsyncIterator[Shard]:
     """Recover a data directory and serve it as the shard `settings.shard` of `shard_count`; on leaving drain, sync,
     checkpoint, and say that the stop was clean.
 
@@ -82,7 +82,7 @@ async def open_store(
             was changed.
     """
     layout = Layout(settings.directory)
-    if trouble := volume_trouble(machine.volume(settings.directory)):
+    if trouble := unsuitable_volume(machine.volume(settings.directory)):
         logger.warning("a bad place for data", extra=fields(directory=str(settings.directory), trouble=trouble))
     check_top(machine.fs, layout)
     layout.make_directories(machine.fs)
@@ -98,9 +98,7 @@ async def open_store(
 
 
 @asynccontextmanager
-async def _recovered(
-    machine: Machine, settings: StoreSettings, layout: Layout, ours: ShardOf
-) -> AsyncIterator[LocalLink]:
+async def _recovered(machine: Env, settings: StoreSettings, layout: Layout, ours: ShardOf) -> AsyncIterator[Shard]:
     fs, clock, workers = machine.fs, machine.clock, machine.workers
     before = read_identity(fs, layout)
     check_identity(before, ours)
@@ -142,7 +140,7 @@ async def _recovered(
                 file_bytes=settings.wal_file_bytes,
             )
             recovered = await workers.wals[0].submit(change)
-        store = put_together(machine, settings, layout, recovered, catalog=catalog, fold=fold)
+        store = build_store(machine, settings, layout, recovered, catalog=catalog, fold=fold)
         await store.disk_guard.look()
         await store.checkpointer.run(light=True)
         instance = next_start(before)
@@ -181,7 +179,7 @@ def _tell_clean_stop(fs: Fs, layout: Layout, clean: Identity, fence: InstanceFen
 
 
 @asynccontextmanager
-async def _serving(store: Store, link: LocalLink, workers: Workers, settings: StoreSettings) -> AsyncIterator[None]:
+async def _serving(store: Store, link: Shard, workers: Workers, settings: StoreSettings) -> AsyncIterator[None]:
     """Run the shard's tasks; on leaving drain, sync and checkpoint."""
     failure: Exception | None = None
     engine = store.engine
@@ -197,7 +195,7 @@ async def _serving(store: Store, link: LocalLink, workers: Workers, settings: St
             for committer in engine.committers
         ]
         writing = [  # of its own accord
-            tasks.create_task(Upkeep(engine, sync_interval_ms=settings.sync_interval_ms).run()),
+            tasks.create_task(PeriodicSync(engine, sync_interval_ms=settings.sync_interval_ms).run()),
             tasks.create_task(store.retention.run()),
             tasks.create_task(store.maintenance.run()),
         ]

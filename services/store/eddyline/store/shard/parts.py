@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eddyline.store.stats import StoreFigures
+from eddyline.store.stats import ShardStatus
 from eddyline.store.write.admission import DISK_FLOOR, SHORTAGE
 
 if TYPE_CHECKING:
@@ -66,10 +66,10 @@ class StoreParts:
     history: HistoryParts
     folds: FoldParts
 
-    def figures(self, table: TopicTable, sources: Sources, engine: Engine) -> StoreFigures:
+    def figures(self, table: TopicTable, sources: Sources, engine: Engine) -> ShardStatus:
         """The shard's own figures. All are counts that are kept: it costs the same however many topics there are."""
         totals = table.totals
-        return StoreFigures(
+        return ShardStatus(
             topic_count=len(table),
             source_count=len(sources),
             wal_bytes=engine.gate.wal_bytes,

@@ -1,6 +1,6 @@
 """The store in process: everything its RPCs and, in a simulation, the other roles ask of it.
 
-Implements `eddyline.core.store_link.protocol.StoreLink` and the store's own calls (`eddyline.store.shard.api.StoreDoor`).
+Implements `eddyline.core.store_link.protocol.StoreLink` and the store's own calls (`eddyline.store.shard.api.ShardApi`).
 Each call is a few lines: find, judge, delegate to the part that owns it.
 Threading: event loop only.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from eddyline.core.errors import NotReady, TopicExists, TopicHasSource, TopicNotEmpty, TopicNotFound
 from eddyline.core.model.deletion import check_delete
 from eddyline.core.model.read import ALL_RECORDS
-from eddyline.core.model.source import Lease, SourceOrders, changed_source, check_definition, exists_otherwise
+from eddyline.core.model.source import ControlState, Lease, changed_source, check_definition, exists_otherwise
 from eddyline.core.model.topic import Kind, TopicConfig, check_config, check_name, merged
 from eddyline.core.records.batch import Batch
 from eddyline.store.log.append import AppendRequest, WriterPosition
@@ -25,7 +25,7 @@ from eddyline.store.log.topic import Topic
 from eddyline.store.read.follow import LocalFollow
 from eddyline.store.runtime.keyed_locks import KeyedLocks
 from eddyline.store.shard.parts import unserved_reason
-from eddyline.store.stats import Measured, StoreFigures
+from eddyline.store.stats import Measured, ShardStatus
 from eddyline.store.storage.wal.frame import FrameType, control_body
 from eddyline.store.write.validation import check_epoch
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class LocalLink:
+class Shard:
     """One store shard; see the module."""
 
     def __init__(
@@ -378,7 +378,7 @@ class LocalLink:
         async with self._locks.hold("source " + name):
             source = self._sources.get(name)
             known = source.orders
-            orders = SourceOrders(known.paused if paused is None else paused, known.resync_serial + resync)
+            orders = ControlState(known.paused if paused is None else paused, known.resync_serial + resync)
             if orders != known:
                 await self._change_writer(source.topic, orders_body(name, orders, source.stop))
             return self._sources.info(source)
@@ -437,7 +437,7 @@ class LocalLink:
 
     # the shard ---------------------------------------------------------------------------------------------------
 
-    def status(self) -> StoreFigures:
+    def status(self) -> ShardStatus:
         """The shard's own figures."""
         return self._parts.figures(self._table, self._sources, self._engine)
 

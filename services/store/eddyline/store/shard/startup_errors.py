@@ -33,7 +33,7 @@ _TO_DO: Final = {
 }
 
 
-def why_refused(error: Exception, data_dir: Path) -> str:
+def startup_error_text(error: Exception, data_dir: Path) -> str:
     """One line about an error that a start ended with."""
     if isinstance(error, Locked):
         text = f"the data directory is in use: {error}: stop that one, or name another directory"

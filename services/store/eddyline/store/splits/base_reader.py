@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.fs import Fs
     from eddyline.store.catalog.catalog import BaseEntry
     from eddyline.store.log.topic import Topic
-    from eddyline.store.splits.hidden_values import Withheld
+    from eddyline.store.splits.hidden_values import HiddenValues
     from eddyline.store.splits.model import SplitItem, SplitScan
     from eddyline.store.splits.scan import ScanPieces
-    from eddyline.store.splits.slots import SplitTurns
+    from eddyline.store.splits.slots import SplitSlots
     from eddyline.store.storage.layout import Layout
     from eddyline.store.storage.segment.footer import BatchEntry, Footer
 
@@ -43,7 +43,9 @@ T = TypeVar("T")
 class SplitBase:
     """Reads the bases of any topic of a store."""
 
-    def __init__(self, *, fs: Fs, layout: Layout, pieces: ScanPieces, withheld: Withheld, turns: SplitTurns) -> None:
+    def __init__(
+        self, *, fs: Fs, layout: Layout, pieces: ScanPieces, withheld: HiddenValues, turns: SplitSlots
+    ) -> None:
         self._fs = fs
         self._layout = layout
         self._pieces = pieces

@@ -33,7 +33,7 @@ KEYS_AT_ONCE: Final = 64
 """Keys that are looked up in one job of the fold's thread, which applies appends: under 1 ms."""
 
 
-class Withheld:
+class HiddenValues:
     """Judges values of any topic of a store."""
 
     def __init__(self, *, fold: Fold, fold_worker: Worker, as_of: AsOf) -> None:

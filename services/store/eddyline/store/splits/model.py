@@ -162,7 +162,7 @@ class SplitCounts(NamedTuple):
     hidden_count: int
 
 
-class Tally:
+class KeySums:
     """What became of a split's range so far."""
 
     __slots__ = ("deleted", "gaps", "hidden", "rows")
@@ -183,7 +183,7 @@ class SplitScan(NamedTuple):
     split_filter: SplitFilter
     columns: tuple[str, ...]
     pack: Callable[[ArrowMessage], bytes] | None
-    tally: Tally
+    tally: KeySums
 
     @property
     def takes_all(self) -> bool:

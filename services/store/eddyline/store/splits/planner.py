@@ -99,7 +99,7 @@ class SplitPlanner:
         if asked.mark is not None:
             check_epoch(topic.name, topic.id, asked.mark.epoch)
             await self._retention.settle(topic)
-            if asked.as_of_seq is not None and asked.mark.base_seq < topic.needed_after:
+            if asked.as_of_seq is not None and asked.mark.base_seq < topic.retained_after_seq:
                 raise history_gone(topic)
             return asked.mark
         if asked.as_of_seq is not None:
@@ -258,7 +258,7 @@ def _fold_range(topic: Topic, as_of_seq: int, asked: PlanAsk) -> PlanMark:
     if base is not None and base.seq <= as_of_seq:
         kind, first = (SplitKind.BASE, 0) if base.rows else (SplitKind.HISTORY, base.seq + 1)
         seq, generation = base.seq, base.generation
-    elif topic.needed_after == 0:
+    elif topic.retained_after_seq == 0:
         kind, first, seq, generation = SplitKind.HISTORY, 1, 0, 0
     else:
         raise history_gone(topic)

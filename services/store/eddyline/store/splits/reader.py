@@ -25,10 +25,10 @@ from eddyline.store.splits.encoder import Shown, encoded, schema_message
 from eddyline.store.splits.filter import of_topic
 from eddyline.store.splits.model import (
     ArrowMessage,
+    KeySums,
     SchemaMessage,
     SplitKind,
     SplitScan,
-    Tally,
     check_filter,
     check_split,
 )
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from eddyline.store.log.topic import Topic
     from eddyline.store.retention.retention import Retention
     from eddyline.store.splits.base_reader import SplitBase
-    from eddyline.store.splits.hidden_values import Withheld
+    from eddyline.store.splits.hidden_values import HiddenValues
     from eddyline.store.splits.model import Split, SplitFrame, SplitItem, SplitRead
     from eddyline.store.splits.scan import ScanPiece, ScanPieces
-    from eddyline.store.splits.slots import SplitTurns
+    from eddyline.store.splits.slots import SplitSlots
 
 
 class _Range(NamedTuple):
@@ -78,9 +78,9 @@ class SplitReader:
         *,
         pieces: ScanPieces,
         base: SplitBase,
-        withheld: Withheld,
+        withheld: HiddenValues,
         retention: Retention,
-        turns: SplitTurns,
+        turns: SplitSlots,
         on_corrupt: Callable[[DataCorrupt], None],
     ) -> None:
         """`on_corrupt` is told every damaged piece that a read meets."""
@@ -105,7 +105,7 @@ class SplitReader:
         async with self._turns.place():
             yield SchemaMessage(schema_message(asked.columns))
             split_filter = of_topic(asked.split_filter, topic.config)
-            scan = SplitScan(topic, split, split_filter, asked.columns, asked.pack, Tally())
+            scan = SplitScan(topic, split, split_filter, asked.columns, asked.pack, KeySums())
             frames = self._base.read(scan) if split.kind is SplitKind.BASE else self._log(scan)
             async with aclosing(frames):
                 try:
@@ -223,7 +223,7 @@ def _has_moved(topic: Topic, split: Split, cursor: int) -> bool:
     """Whether what is read next is to be told otherwise than by its rows."""
     if split.kind is SplitKind.LOG:
         return topic.deleted or topic.floors.trim > cursor
-    return topic.deleted or split.base_seq < topic.needed_after
+    return topic.deleted or split.base_seq < topic.retained_after_seq
 
 
 def _check_topic(topic: Topic, split: Split) -> None:
@@ -246,7 +246,7 @@ def _check_there(topic: Topic, split: Split) -> None:
     """Raises TopicNotFound where the topic was deleted, HistoryGone where what a split was planned by is replaced."""
     if topic.deleted:
         raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name)
-    if split.kind is SplitKind.HISTORY and split.base_seq < topic.needed_after:
+    if split.kind is SplitKind.HISTORY and split.base_seq < topic.retained_after_seq:
         raise history_gone(topic)
 
 

@@ -38,7 +38,7 @@ file is read."""
 RETRY_AFTER_MS: Final = 1_000
 
 
-class SplitTurns:
+class SplitSlots:
     """Places for streams, and turns for their jobs."""
 
     def __init__(self, clock: Clock) -> None:

@@ -43,7 +43,7 @@ def type_in(mounts: str, directory: Path) -> str:
     return found
 
 
-def volume_trouble(kind: str) -> str:
+def unsuitable_volume(kind: str) -> str:
     """Why a file system of this type is no place for data; "" = nothing known against it."""
     if kind in NETWORK:
         return f"the data directory is on a network file system ({kind}): locks and fdatasync may not hold there"

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.clock import Clock
     from eddyline.store.log.table import TopicTable
     from eddyline.store.log.topic import Topic
-    from eddyline.store.write.fold_apply import Applier
-    from eddyline.store.write.group_commit import Committer
+    from eddyline.store.write.fold_apply import FoldApplier
+    from eddyline.store.write.group_commit import GroupCommitter
 
 
 STAGED_APPENDS_MAX: Final = 65_536
@@ -51,7 +51,7 @@ FULL_RETRY_AFTER_MS: Final = 1_000
 """A full disk or memory empties by retention, merges or an operator: not within a group commit."""
 
 
-class WriteGate:
+class AdmissionControl:
     """The limits of one store and how far each is used."""
 
     def __init__(self, *, topics_max: int, unsegmented_bytes_max: int, memory_bytes_max: int) -> None:
@@ -66,7 +66,7 @@ class WriteGate:
         self.wal_bytes = 0
         """What the files of the log take of the disk, as last looked."""
         self._disk_room_bytes = 0
-        self._placed_bytes: dict[Committer, int] = {}
+        self._placed_bytes: dict[GroupCommitter, int] = {}
         self.refused_by_disk = asyncio.Event()
         """Set with each refusal by the disk's floor: whoever watches the disk looks again."""
         self.unsegmented_bytes = 0
@@ -77,7 +77,7 @@ class WriteGate:
         self.memory_bytes = 0
         """Bytes of EPHEMERAL records."""
 
-    def check_append(self, topic: Topic, committer: Committer, applier: Applier) -> None:
+    def check_append(self, topic: Topic, committer: GroupCommitter, applier: FoldApplier) -> None:
         """Judge an append by everything that is bounded.
 
         Raises:
@@ -130,7 +130,7 @@ class WriteGate:
         self._disk_room_bytes = free_bytes - floor_bytes if floor_bytes else 1 << 62
         self._placed_bytes.clear()
 
-    def _check_pace(self, committer: Committer) -> None:
+    def _check_pace(self, committer: GroupCommitter) -> None:
         """Judge an append by what was taken since the disk was last looked at.
 
         Raises:
@@ -171,7 +171,7 @@ class WriteGate:
         finally:
             self._topics_under_way.discard(room)
 
-    def pressure(self, committers: Sequence[Committer], applier: Applier) -> float:
+    def pressure(self, committers: Sequence[GroupCommitter], applier: FoldApplier) -> float:
         """How near the nearest limit is: 0 to 1, and above it for a moment."""
         staged_count = max(committer.staged_count for committer in committers)
         staged_bytes = max(committer.staged_bytes for committer in committers)

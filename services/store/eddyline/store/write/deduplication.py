@@ -14,7 +14,7 @@ from eddyline.core.store_link.protocol import AppendResult
 from eddyline.store.log.append import acknowledged, new_ack
 from eddyline.store.log.idempotency_keys import PendingAppend
 from eddyline.store.storage.wal.columns import content_hash
-from eddyline.store.write.staged import settle
+from eddyline.store.write.staged import fail_future
 
 if TYPE_CHECKING:
     from eddyline.store.log.append import Ack, AppendRequest
@@ -58,7 +58,7 @@ def repeated(awaited: Ack, answer: Ack | None = None) -> Ack:
         if second.done():
             return
         if (error := done.exception()) is not None:
-            settle(second, error if isinstance(error, Exception) else RuntimeError("append failed"))
+            fail_future(second, error if isinstance(error, Exception) else RuntimeError("append failed"))
         else:
             second.set_result((answer or done).result()._replace(deduplicated=True))
 

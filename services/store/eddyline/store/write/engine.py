@@ -22,20 +22,20 @@ from eddyline.core.model.topic import Kind
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.size import counted_total
 from eddyline.core.store_link.protocol import AppendResult
-from eddyline.core.telemetry.tracing import UNTRACED
+from eddyline.core.telemetry.tracing import NOOP_TRACER
 from eddyline.store.log.append import new_ack
 from eddyline.store.log.idempotency_keys import KeyedAppend
 from eddyline.store.log.memory_log import MemoryLog
 from eddyline.store.log.topic import RESERVATION_SEQS
-from eddyline.store.stats import Measures
+from eddyline.store.stats import ShardMetrics
 from eddyline.store.storage.wal.columns import content_hash
 from eddyline.store.storage.wal.frame import AppendMark, FrameType, control_body
 from eddyline.store.write import deduplication as retries
 from eddyline.store.write import validation as staging
 from eddyline.store.write.admission import RetainedQuota
-from eddyline.store.write.fold_apply import Applier
-from eddyline.store.write.group_commit import Committer
-from eddyline.store.write.staged import STOPPED, CommitFrame, StagedAppend, StagedControl, read_only, settle_frames
+from eddyline.store.write.fold_apply import FoldApplier
+from eddyline.store.write.group_commit import GroupCommitter
+from eddyline.store.write.staged import STOPPED, CommitFrame, StagedAppend, StagedControl, fail_frames, read_only
 from eddyline.store.write.traces import CommitTraces
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from eddyline.store.runtime.workers import Worker
     from eddyline.store.storage.wal.frame import FrameBody
     from eddyline.store.storage.wal.wal import Location, Wal
-    from eddyline.store.write.admission import WriteGate
+    from eddyline.store.write.admission import AdmissionControl
     from eddyline.store.write.staged import Erasure
 
 T = TypeVar("T")
@@ -74,9 +74,9 @@ class Engine:
         cache: BatchCache,
         wal_workers: Sequence[Worker],
         fold_worker: Worker,
-        gate: WriteGate,
+        gate: AdmissionControl,
         retained_bytes_max: int = 0,
-        tracer: Tracer = UNTRACED,
+        tracer: Tracer = NOOP_TRACER,
     ) -> None:
         self.table = table
         self.fold = fold
@@ -87,17 +87,17 @@ class Engine:
         self.gate = gate
         self._retained = RetainedQuota(retained_bytes_max, table=table, clock=clock)
         self.appended_count = 0
-        self.measures = Measures()
+        self.measures = ShardMetrics()
         self.traces = CommitTraces(tracer, clock)
         self.on_published: Callable[[Topic], None] = _nothing
         """Called with each topic whose log has grown: retention looks whether something is due."""
         self.settle_floors: Callable[[Topic], Awaitable[None]] = _settled
         """Awaited where room in a topic that refuses what is over its cap may come from what is too old."""
-        self.applier = Applier(
+        self.applier = FoldApplier(
             fold, fold_worker, clock, publish=self._publish, on_failure=self._fold_failed, measures=self.measures
         )
         self.committers = [
-            Committer(wal, worker, clock, hand_on=self._hand_on, pressure=self._pressure, measures=self.measures)
+            GroupCommitter(wal, worker, clock, hand_on=self._hand_on, pressure=self._pressure, measures=self.measures)
             for wal, worker in zip(wals, wal_workers, strict=True)
         ]
 
@@ -118,7 +118,7 @@ class Engine:
             await committer.drain()
         await self.applier.drain()
 
-    def committer(self, topic_id: int) -> Committer:
+    def committer(self, topic_id: int) -> GroupCommitter:
         """Whose log a topic's frames are in: by its id, modulo the WAL shards."""
         return self.committers[topic_id % len(self.committers)]
 
@@ -381,7 +381,7 @@ class Engine:
 
     def _fold_failed(self, frames: Sequence[CommitFrame], error: Exception) -> None:
         """The fold is broken: its frames stay in the log, unacknowledged, until a restart applies them."""
-        settle_frames(frames, self.fold_failed(error, "append"))
+        fail_frames(frames, self.fold_failed(error, "append"))
 
     def fold_failed(self, error: Exception, what: str) -> CommitUnknown:
         """The fold is broken, and takes nothing until a restart: what to tell of `what`, which the log has."""

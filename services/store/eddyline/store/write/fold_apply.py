@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.clock import Clock
     from eddyline.store.fold.fold import Fold
     from eddyline.store.runtime.workers import Worker
-    from eddyline.store.stats import Measures
+    from eddyline.store.stats import ShardMetrics
     from eddyline.store.write.staged import CommitFrame
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ STALL_PAUSE_S: Final = 0.01
 STALL_PAUSE_S_MAX: Final = 1.0
 
 
-class Applier:
+class FoldApplier:
     """The queue between commit and fold; see the module's invariants."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Applier:
         *,
         publish: Callable[[CommitFrame], None],
         on_failure: Callable[[Sequence[CommitFrame], Exception], None],
-        measures: Measures,
+        measures: ShardMetrics,
     ) -> None:
         self._fold = fold
         self._worker = worker

@@ -29,9 +29,9 @@ from eddyline.store.write.staged import (
     CommitFrame,
     StagedAppend,
     StagedControl,
+    fail_frames,
+    fail_future,
     read_only,
-    settle,
-    settle_frames,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.runtime.clock import Clock
     from eddyline.store.runtime.workers import Worker
-    from eddyline.store.stats import Measures
+    from eddyline.store.stats import ShardMetrics
 
 JOINED_BYTES_MAX: Final = 1 << 20
 JOINED_RECORDS_MAX: Final = 4096
@@ -76,7 +76,7 @@ class _Step(NamedTuple):
     begun_s: float
 
 
-class Committer:
+class GroupCommitter:
     """The shard's group commit; see the module's invariants."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Committer:
         *,
         hand_on: Callable[[Sequence[CommitFrame]], None],
         pressure: Callable[[], float],
-        measures: Measures,
+        measures: ShardMetrics,
     ) -> None:
         self.wal = wal
         self._worker = worker
@@ -375,10 +375,10 @@ class Committer:
         self.failed_reason = reason
         if were_written:
             unknown = "the disk failed while these bytes were with it; the outcome is settled at the store's restart"
-            settle_frames(frames, CommitUnknown(unknown, cause=type(error).__name__))
+            fail_frames(frames, CommitUnknown(unknown, cause=type(error).__name__))
         else:
-            settle_frames(frames, read_only(reason))
+            fail_frames(frames, read_only(reason))
         for item in self._staged:
-            settle(item.ack if isinstance(item, StagedAppend) else item.done, read_only(reason))
+            fail_future(item.ack if isinstance(item, StagedAppend) else item.done, read_only(reason))
         self._staged.clear()
         self.staged_bytes = 0

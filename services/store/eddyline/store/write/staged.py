@@ -24,20 +24,20 @@ def read_only(reason: str) -> ReadOnly:
     return ReadOnly(f"the shard serves only reads until it is restarted: {reason}", cause=reason)
 
 
-def settle(future: Ack | asyncio.Future[None], error: Exception) -> None:
+def fail_future(future: Ack | asyncio.Future[None], error: Exception) -> None:
     """Fail a future that may have been cancelled by its caller."""
     if not future.done():
         future.set_exception(error)
         future.exception()  # a caller that went away leaves nobody to retrieve it
 
 
-def settle_frames(frames: Sequence[CommitFrame], error: Exception) -> None:
+def fail_frames(frames: Sequence[CommitFrame], error: Exception) -> None:
     """Fail every caller of frames."""
     for frame in frames:
         for append in frame.appends:
-            settle(append.ack, error)
+            fail_future(append.ack, error)
         if frame.control is not None:
-            settle(frame.control.done, error)
+            fail_future(frame.control.done, error)
 
 
 STOPPED: Final = "STOPPED"

@@ -64,7 +64,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         for fields in _objects(facts, found):
             output.say("", fields)
     else:
-        output.say_text("\n".join(status_lines(facts, width=output.width)))
+        output.print_text("\n".join(status_lines(facts, width=output.width)))
     return EXIT_FAILED if found else EXIT_OK
 
 

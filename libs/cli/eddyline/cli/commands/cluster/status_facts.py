@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.commands.sources.source_page import STANDING, span
 from eddyline.cli.local_cluster.away import plain_words, role_name
-from eddyline.cli.terminal.units import counted
+from eddyline.cli.terminal.units import pluralize
 from eddyline.core.errors import EddylineError, NotReady, PermissionDenied, StoreUnreachable
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def source_troubles(source: Source) -> Iterator[str]:
     elif source.status == "RECOVERING" and detail.state_ms > RECOVERING_MS_MAX:
         yield f"{name} is RECOVERING for {span(detail.state_ms)}{why}"
     if detail.drift_count:
-        yield f"{name} drifts: {counted(detail.drift_count, 'key')} differed {span(max(detail.verified_ms, 0))} ago"
+        yield f"{name} drifts: {pluralize(detail.drift_count, 'key')} differed {span(max(detail.verified_ms, 0))} ago"
     if detail.file_drift:
         yield f"{name} drifts from its file: {detail.file_drift}"
 
@@ -126,4 +126,4 @@ def _role_troubles(role: RoleStatus, stores: list[str]) -> Iterator[str]:
         yield f"{name} {'serves' if state == 'serves' else f'is {state}'}{f': {reason}' if reason else ''}"
     lost = int(dict(role.figures).get("lost_fold_count", 0))
     if lost:
-        yield f"{name} has lost {counted(lost, 'fold')}: their topics answer FOLD_LOST"
+        yield f"{name} has lost {pluralize(lost, 'fold')}: their topics answer FOLD_LOST"

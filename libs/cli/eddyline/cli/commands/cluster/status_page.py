@@ -9,7 +9,7 @@ from eddyline.cli.commands.sources.source_page import note_text, span, state_tex
 from eddyline.cli.local_cluster.away import role_name
 from eddyline.cli.terminal.columns import fitted, wrapped
 from eddyline.cli.terminal.progress import share
-from eddyline.cli.terminal.units import counted, shown_size
+from eddyline.cli.terminal.units import format_bytes, pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,16 +51,16 @@ def _title(role: RoleStatus, facts: Facts) -> str:
 
 def _many(number: int, what: str) -> str:
     """A number of things, its thousands apart."""
-    return counted(number, what).replace(str(number), f"{number:,}", 1)
+    return pluralize(number, what).replace(str(number), f"{number:,}", 1)
 
 
 def _verdict(facts: Facts, width: int) -> list[str]:
     found = troubles(facts)
     if not found:
-        roles = counted(len(facts.roles), "role")
-        sources = "sources not told" if facts.sources is None else counted(len(facts.sources), "source")
+        roles = pluralize(len(facts.roles), "role")
+        sources = "sources not told" if facts.sources is None else pluralize(len(facts.sources), "source")
         return [f"all is well: {roles}, {sources}"]
-    lines = [f"{counted(len(found), 'trouble')}:"]
+    lines = [f"{pluralize(len(found), 'trouble')}:"]
     for trouble in found:
         lines += wrapped(trouble, width=width, indent="  ! ", hanging="    ")
     return lines
@@ -119,16 +119,16 @@ def _figures(role: RoleStatus) -> Iterator[tuple[str, str]]:
             yield from _store(figures, since)
         case "ingest":
             nats = "connected" if figures["nats_connected"] else "NOT connected"
-            yield "copies", f"{counted(int(figures['source_count']), 'source')}; NATS {nats}"
+            yield "copies", f"{pluralize(int(figures['source_count']), 'source')}; NATS {nats}"
             done, keys = int(figures["verification_count"]), int(figures["drifted_key_count"])
-            yield "totals", f"{since}: {counted(done, 'verification')}, {counted(keys, 'key')} differed"
+            yield "totals", f"{since}: {pluralize(done, 'verification')}, {pluralize(keys, 'key')} differed"
         case "delivery":
             yield from _delivery(figures, since)
 
 
 def _store(figures: Figures, since: str) -> Iterator[tuple[str, str]]:
     def size(name: str) -> str:
-        return shown_size(int(figures[f"{name}_bytes"]))
+        return format_bytes(int(figures[f"{name}_bytes"]))
 
     def number(name: str) -> int:
         return int(figures[f"{name}_count"])
@@ -137,28 +137,28 @@ def _store(figures: Figures, since: str) -> Iterator[tuple[str, str]]:
         done, total = int(figures["replayed_bytes"]), int(figures["total_bytes"])
         yield "recovery", f"{share(done, total)}, {size('replayed')} of {size('total') if total else '…'} replayed"
         return
-    segments = f"{counted(number('segment'), 'segment')} {size('segment')}"
+    segments = f"{pluralize(number('segment'), 'segment')} {size('segment')}"
     disk = f"{size('disk_free')} free; write-ahead log {size('wal')}, {segments}"
     yield "disk", f"{disk}, {size('unsegmented')} of records in no segment yet"
     yield "memory", f"{size('memory')} of the budget held"
     lost = f"{number('lost_fold')} of them LOST" if number("lost_fold") else "none lost"
-    folds = f"{counted(number('fold'), 'fold')}{f', {lost}' if number('fold') else ''}"
-    yield "topics", f"{counted(number('topic'), 'topic')}, {counted(number('source'), 'source')}; {folds}"
+    folds = f"{pluralize(number('fold'), 'fold')}{f', {lost}' if number('fold') else ''}"
+    yield "topics", f"{pluralize(number('topic'), 'topic')}, {pluralize(number('source'), 'source')}; {folds}"
     yield "upkeep", f"{str(figures['maintenance_stage']).lower()}, checkpoint {figures['checkpoint']}"
     if figures["apply_lag_bytes"]:
         yield "behind", f"{size('apply_lag')} written and not applied yet"
     totals = [f"{_many(number('appended'), 'record')} appended"]
     if number("dropped_key"):
-        totals.append(f"{counted(number('dropped_key'), 'idempotency key')} dropped before their time")
+        totals.append(f"{pluralize(number('dropped_key'), 'idempotency key')} dropped before their time")
     if number("corrupt"):
-        totals.append(f"{counted(number('corrupt'), 'piece')} of files found CORRUPT, see the log")
+        totals.append(f"{pluralize(number('corrupt'), 'piece')} of files found CORRUPT, see the log")
     yield "totals", f"{since}: {', '.join(totals)}"
 
 
 def _delivery(figures: Figures, since: str) -> Iterator[tuple[str, str]]:
     draining = "; DRAINING" if figures["draining"] else ""
-    watches, topics = counted(int(figures["watch_count"]), "watch"), counted(int(figures["topic_count"]), "topic")
-    yield "watches", f"{watches}, {topics} followed; {shown_size(int(figures['buffered_bytes']))} held{draining}"
+    watches, topics = pluralize(int(figures["watch_count"]), "watch"), pluralize(int(figures["topic_count"]), "topic")
+    yield "watches", f"{watches}, {topics} followed; {format_bytes(int(figures['buffered_bytes']))} held{draining}"
     step = str(figures["pressure_step"])
     text = f"{figures['pressure_percent']} %"
     if step not in ("REST", "UNSPECIFIED"):

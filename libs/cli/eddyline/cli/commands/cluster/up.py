@@ -99,7 +99,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         if not starting.is_set():
             # Not before: the folder may be somebody else's.
             starting.set()
-            output.say_text(f"starting in {arguments.data}")
+            output.print_text(f"starting in {arguments.data}")
         if event.kind in ("note", "died", "stopped") or up.is_set():
             output.say(part_event_text(event), part_event_fields(event))
 
@@ -113,14 +113,14 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
             tell=tell,
         ) as cluster:
             say_what_runs(cluster, output)
-            output.say_text(f"try: {status_command(arguments.data)}    Ctrl-C stops it")
+            output.print_text(f"try: {status_command(arguments.data)}    Ctrl-C stops it")
             up.set()
             await asyncio.Event().wait()
     except asyncio.CancelledError:
         if not up.is_set():
             raise
         # Told to stop, and it has stopped: that is what was asked.
-        output.say_text(ALL_STOPPED)
+        output.print_text(ALL_STOPPED)
     return EXIT_OK
 
 

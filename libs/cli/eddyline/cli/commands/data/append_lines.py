@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from eddyline.cli.errors import EXIT_OK, EXIT_USAGE, CommandError, what_to_do
 from eddyline.cli.terminal.json_record import record_from_json
-from eddyline.cli.terminal.output import tell
+from eddyline.cli.terminal.output import print_error
 from eddyline.cli.terminal.stdin import stdin_lines
 from eddyline.client.append.append_run import PATIENCE_S, NumberedRecord
 from eddyline.core.errors import EddylineError
@@ -39,8 +39,8 @@ async def append_lines(
         arguments.topic,
         run_id=arguments.idempotency_key or f"{context.random_source.getrandbits(48):012x}",
         create=create,
-        on_away=lambda error: tell(f"{error.reason}: {error.message}; trying again for {PATIENCE_S:g} s"),
-        on_back=lambda: tell("going on"),
+        on_away=lambda error: print_error(f"{error.reason}: {error.message}; trying again for {PATIENCE_S:g} s"),
+        on_back=lambda: print_error("going on"),
     )
     try:
         await run.run(_records(template, is_json=arguments.json, skip=arguments.skip))
@@ -56,7 +56,7 @@ async def append_lines(
             f"{where}{error.reason}: {error.message}; {_how_far(run)}", "; ".join(filter(None, advice))
         ) from None
     except asyncio.CancelledError:
-        tell(f"stopped: {_how_far(run)} ({_how_to_go_on(run, arguments.skip)})")
+        print_error(f"stopped: {_how_far(run)} ({_how_to_go_on(run, arguments.skip)})")
         raise
     if not run.acknowledged:
         context.output.say("nothing to append", {"count": 0})

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 from eddyline.cli.command import add_group, add_verb, limit
 from eddyline.cli.commands.data.get import add_raw, raw_contradiction, value_text
 from eddyline.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
-from eddyline.cli.terminal.output import record_fields, shown_time, tell
-from eddyline.cli.terminal.units import counted, duration_ms, size_bytes
+from eddyline.cli.terminal.output import format_time, print_error, record_fields
+from eddyline.cli.terminal.units import duration_ms, pluralize, size_bytes
 from eddyline.core.errors import DataCorrupt
-from eddyline.core.runtime.text import shown_bytes
+from eddyline.core.runtime.text import printable
 
 if TYPE_CHECKING:
     import argparse
@@ -109,14 +109,14 @@ async def get(arguments: argparse.Namespace, context: Context) -> int:
         record = fold.get(os.fsencode(key))
         if record is None:
             missing += 1
-            tell(f"KEY_NOT_FOUND: {key!r} is not live in {arguments.file}")
+            print_error(f"KEY_NOT_FOUND: {key!r} is not live in {arguments.file}")
             continue
         if arguments.raw:
             context.output.raw(record.data or b"")
             continue
         value = value_text(record.data)
         context.output.say(
-            value if len(arguments.keys) == 1 else f"{shown_bytes(os.fsencode(key))}  {value}", record_fields(record)
+            value if len(arguments.keys) == 1 else f"{printable(os.fsencode(key))}  {value}", record_fields(record)
         )
     return EXIT_FAILED if missing else EXIT_OK
 
@@ -126,8 +126,8 @@ async def range_(arguments: argparse.Namespace, context: Context) -> int:
     for record in _read(arguments.file).range(
         key_prefix=os.fsencode(arguments.prefix), after_key=os.fsencode(arguments.after), limit=arguments.limit
     ):
-        key = shown_bytes(record.key)
-        text = f"{key}  {shown_bytes(record.data, 200)}" if arguments.values else key
+        key = printable(record.key)
+        text = f"{key}  {printable(record.data, 200)}" if arguments.values else key
         context.output.say(text, record_fields(record))
     return EXIT_OK
 
@@ -139,8 +139,9 @@ async def state(arguments: argparse.Namespace, context: Context) -> int:
     found = _read(arguments.file).state()
     age_s = max(0, context.clock.now_ms() - found.as_of_ms) // 1000
     of = f"{found.topic} at {found.seq}" + (", deleted" if found.deleted else "")
-    as_of = f"{shown_time(found.as_of_ms)}, {age_s} s ago" if found.as_of_ms else "never"
-    text = f"{of}: {counted(found.entry_count, 'live key')}; level with the cluster as of {as_of}; {found.file_bytes} bytes"
+    as_of = f"{format_time(found.as_of_ms)}, {age_s} s ago" if found.as_of_ms else "never"
+    live = pluralize(found.entry_count, "live key")
+    text = f"{of}: {live}; level with the cluster as of {as_of}; {found.file_bytes} bytes"
     context.output.say(text, {**state_fields(found), "deleted": found.deleted, "file_bytes": found.file_bytes})
     return EXIT_OK
 

@@ -10,7 +10,7 @@ from eddyline.cli.command import connected
 from eddyline.cli.errors import CommandError
 from eddyline.cli.local_cluster.away import described
 from eddyline.cli.local_cluster.outage import Outage
-from eddyline.cli.terminal.units import counted
+from eddyline.cli.terminal.units import pluralize
 from eddyline.client.local_fold.follow import REFRESH_S, FoldStep, FollowOptions
 from eddyline.client.local_fold.local_fold import MEMORY_BYTES_MAX, may_rebuild, open_fold
 from eddyline.core.errors import DataCorrupt, MemoryFull, NotReady
@@ -43,7 +43,7 @@ async def run_follow(arguments: argparse.Namespace, context: Context) -> int:
         CommandError: the file cannot be followed into; says why, and what to do.
     """
     prefixes = [os.fsencode(prefix) for prefix in arguments.key_prefix]
-    outage = Outage(context.output.say_aside)
+    outage = Outage(context.output.print_notice)
     backoff = Backoff(context.random_source)
     try:
         async with open_fold(
@@ -68,7 +68,7 @@ async def run_follow(arguments: argparse.Namespace, context: Context) -> int:
                         await fold.follow(client, options, random_source=context.random_source)
                 except NotReady as error:
                     outage.failed(error)
-                    await sleep(context.clock, backoff.next_s())
+                    await sleep(context.clock, backoff.next_delay_s())
     except Locked as error:
         raise CommandError(str(error), "read it with `eddyline edge get`, or give another --file") from error
     except DataCorrupt as error:
@@ -101,7 +101,7 @@ class Steps:
         if step is last is FoldStep.DELETED:
             return
         found = self._fold.state()
-        text = f"{found.topic} at {found.seq}, {counted(found.entry_count, 'live key')}: {_STEPS[step]}"
+        text = f"{found.topic} at {found.seq}, {pluralize(found.entry_count, 'live key')}: {_STEPS[step]}"
         self._context.output.say(text, {"event": step.value, **state_fields(found)})
 
 

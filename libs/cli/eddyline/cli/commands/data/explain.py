@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from eddyline.cli.commands.cluster.status import shown_duration
 from eddyline.cli.terminal.output import gap_fields, gap_line
-from eddyline.cli.terminal.units import shown_size
+from eddyline.cli.terminal.units import format_bytes
 from eddyline.client.watch.explain import explain_watch, open_watches
 from eddyline.core.errors import EddylineError
 
@@ -27,7 +27,7 @@ async def explain(client: Client, wanted: Sequence[WatchTopic], output: Output) 
         for address, watches in (await open_watches(client, cost.topic)).items():
             if isinstance(watches, EddylineError):
                 line = f"{address} does not tell its streams: {watches.message}"
-                output.say_aside(line, {"event": "not_told", "delivery": address, "reason": watches.reason})
+                output.print_notice(line, {"event": "not_told", "delivery": address, "reason": watches.reason})
                 continue
             for watch in watches:
                 _say_watch(address, cost.topic, watch, output)
@@ -55,7 +55,7 @@ def _say_cost(cost: WatchCost, output: Output) -> None:
         line = f"nothing is behind: level at {cost.start.seq}"
     else:
         place = f"behind {cost.start.seq}, head {cost.head_seq}"
-        line = f"{place}: at most {cost.records} records, about {shown_size(cost.nbytes)}"
+        line = f"{place}: at most {cost.records} records, about {format_bytes(cost.nbytes)}"
     output.say(f"{cost.topic}  {line}", fields)
     if cost.gap is not None and not output.is_json:
         output.say(f"{cost.topic}  {gap_line(cost.gap)}", {})
@@ -77,7 +77,7 @@ def _say_watch(address: str, topic: str, watch: OpenWatch, output: Output) -> No
         "next": stand.next,
     }
     sent = f"{watch.sent_count} records sent, the last frame {shown_duration(watch.last_send_ms)} ago"
-    under_way = f", {shown_size(watch.queued_bytes)} not taken yet" if watch.queued_bytes else ""
+    under_way = f", {format_bytes(watch.queued_bytes)} not taken yet" if watch.queued_bytes else ""
     slow = ", a slow reader" if watch.slow else ""
     output.say(
         f"{topic}  open at {address}: stream {watch.watch_id} of {watch.peer}, for {shown_duration(watch.open_ms)}:"

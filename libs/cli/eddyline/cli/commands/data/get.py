@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from eddyline.cli.command import add_verb, connected, count
 from eddyline.cli.errors import EXIT_FAILED, EXIT_OK
-from eddyline.cli.terminal.output import record_fields, tell
+from eddyline.cli.terminal.output import print_error, record_fields
 from eddyline.cli.terminal.units import commit_time_ns
 from eddyline.core.model.read import EntryPage
-from eddyline.core.runtime.text import shown_bytes
+from eddyline.core.runtime.text import printable
 
 if TYPE_CHECKING:
     import argparse
@@ -67,13 +67,13 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     for key, record in zip(arguments.keys, page.entries, strict=True):
         if record is None:
             missing += 1
-            tell(f"KEY_NOT_FOUND: {key!r} {verb} not live in {arguments.topic}{when}")
+            print_error(f"KEY_NOT_FOUND: {key!r} {verb} not live in {arguments.topic}{when}")
             continue
         if arguments.raw:
             context.output.raw(record.data or b"")
             continue
         value = value_text(record.data)
-        text = value if len(keys) == 1 else f"{shown_bytes(os.fsencode(key))}  {value}"
+        text = value if len(keys) == 1 else f"{printable(os.fsencode(key))}  {value}"
         fields = record_fields(record)
         fields["fold_seq"] = page.state.fold_seq
         context.output.say(text, fields)
@@ -109,8 +109,8 @@ def raw_contradiction(arguments: argparse.Namespace) -> str:
 def value_text(data: bytes | None) -> str:
     """A value for people. One of several lines is shown as it is, where it is text."""
     if data is None or b"\n" not in data:
-        return shown_bytes(data)
+        return printable(data)
     try:
         return data.decode("utf-8").rstrip("\n")
     except UnicodeDecodeError:
-        return shown_bytes(data)
+        return printable(data)

@@ -194,7 +194,7 @@ def _stop_told(arguments: argparse.Namespace, context: Context) -> Iterator[_Sto
         else:
             text = "stopped before NATS answered: it may be written; read the key before it is written again"
             fields |= {"reason": WriteUnknown.reason}
-        context.output.say_aside(text, fields | {"message": text})
+        context.output.print_notice(text, fields | {"message": text})
         raise
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from eddyline.cli.command import add_verb, connected
 from eddyline.cli.commands.data.get import add_raw, raw_contradiction, value_text
 from eddyline.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
-from eddyline.cli.terminal.output import Json, record_fields, tell
+from eddyline.cli.terminal.output import Json, print_error, record_fields
 
 if TYPE_CHECKING:
     import argparse
@@ -61,7 +61,9 @@ async def get(arguments: argparse.Namespace, context: Context) -> int:
     for source in sources:
         if source.status != _LIVE or source.lag:
             behind = f", {source.lag} revisions behind" if source.lag else ""
-            tell(f"source {source.definition.name} is {source.status}{behind}: the bucket may have a newer value")
+            print_error(
+                f"source {source.definition.name} is {source.status}{behind}: the bucket may have a newer value"
+            )
     found = [
         (int.from_bytes(record.version, "big"), record, source)
         for page, source in zip(pages, sources, strict=True)
@@ -70,7 +72,7 @@ async def get(arguments: argparse.Namespace, context: Context) -> int:
     ]
     if not found:
         topics = ", ".join(source.definition.topic for source in sources)
-        tell(f"KEY_NOT_FOUND: {arguments.key!r} of bucket {bucket} is not live in {topics}")
+        print_error(f"KEY_NOT_FOUND: {arguments.key!r} of bucket {bucket} is not live in {topics}")
         return EXIT_FAILED
     revision, record, source = max(found, key=lambda one: one[0])
     if arguments.raw:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from eddyline.cli.command import add_verb, connected, limit
 from eddyline.cli.errors import EXIT_OK
 from eddyline.cli.terminal.output import record_fields
-from eddyline.core.runtime.text import shown_bytes
+from eddyline.core.runtime.text import printable
 
 if TYPE_CHECKING:
     import argparse
@@ -42,7 +42,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
             after_key=os.fsencode(arguments.after),
             limit=arguments.limit,
         ):
-            key = shown_bytes(record.key)
-            text = f"{key}  {shown_bytes(record.data, 200)}" if arguments.values else key
+            key = printable(record.key)
+            text = f"{key}  {printable(record.data, 200)}" if arguments.values else key
             context.output.say(text, record_fields(record))
     return EXIT_OK

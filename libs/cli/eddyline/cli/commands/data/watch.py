@@ -124,7 +124,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     from eddyline.cli.commands.data.watch_event import say_event
     from eddyline.client.watch.plan import WatchTopic
 
-    outage = Outage(context.output.say_aside)
+    outage = Outage(context.output.print_notice)
     async with context.output.until_reader_leaves(), connected(arguments, context) as client:
         outage.describe = partial(described, topology=client.topology)
         wanted = [

@@ -14,7 +14,7 @@ from eddyline.client.watch.events import (
     SnapshotResumed,
     TopicGone,
 )
-from eddyline.core.runtime.text import shown_bytes
+from eddyline.core.runtime.text import printable
 
 if TYPE_CHECKING:
     from eddyline.cli.terminal.output import Json, Output
@@ -54,7 +54,7 @@ def say_event(event: WatchEvent, output: Output) -> None:
                 "fold_seq": event.fold_seq,
             }
             put_bytes(fields, "after_key", event.after_key)
-            output.say(f"-- {event.topic}: current values go on behind {shown_bytes(event.after_key)}", fields)
+            output.say(f"-- {event.topic}: current values go on behind {printable(event.after_key)}", fields)
         case SnapshotEnded():
             output.say(
                 f"-- {event.topic}: {event.count} current value{'' if event.count == 1 else 's'}; changes follow",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core.runtime.text import shown_bytes
+from eddyline.core.runtime.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,4 +46,4 @@ def _line(one: Difference) -> str:
     words = _WORDS.get(one.kind, one.kind)
     sides = (("bucket", one.bucket_revision), ("fold", one.fold_revision))
     revisions = ", ".join(f"{side} revision {revision}" for side, revision in sides if revision)
-    return f"{words:<{_WORD_CHARS}}  {shown_bytes(one.key)}  {revisions}".rstrip()
+    return f"{words:<{_WORD_CHARS}}  {printable(one.key)}  {revisions}".rstrip()

@@ -14,8 +14,8 @@ from eddyline.cli.commands.sources.source_fields import source_fields
 from eddyline.cli.commands.sources.source_page import note_text, page, state_text
 from eddyline.cli.errors import EXIT_FAILED, EXIT_OK
 from eddyline.cli.terminal.confirm import add_yes, confirm
-from eddyline.cli.terminal.output import Json, put_bytes, tell
-from eddyline.cli.terminal.units import counted
+from eddyline.cli.terminal.output import Json, print_error, put_bytes
+from eddyline.cli.terminal.units import pluralize
 from eddyline.core.errors import EddylineError, SourceNotFound
 from eddyline.core.runtime.clock import sleep
 
@@ -174,7 +174,7 @@ async def create(arguments: argparse.Namespace, context: Context) -> int:
     context.output.say(text, {**source_fields(source), "created": not was_there})
     if source.status == "SOURCE_LOST" and not context.output.is_json:
         waits = source.reason.startswith("NATS has no")
-        tell(f"{source.reason} yet: copying begins when it has" if waits else source.reason)
+        print_error(f"{source.reason} yet: copying begins when it has" if waits else source.reason)
     return EXIT_OK
 
 
@@ -203,9 +203,9 @@ async def list_sources(arguments: argparse.Namespace, context: Context) -> int:
     async with connected(arguments, context) as client:
         sources, warnings = await client.sources.listing()
     for warning in warnings:
-        tell(warning)
+        print_error(warning)
     if not sources:
-        context.output.say_text("no sources; make one with `eddyline source create NAME --bucket BUCKET`")
+        context.output.print_text("no sources; make one with `eddyline source create NAME --bucket BUCKET`")
     context.output.table(_HEADER, [_row(source) for source in sources], [source_fields(source) for source in sources])
     return EXIT_OK
 
@@ -252,7 +252,7 @@ async def delete(arguments: argparse.Namespace, context: Context) -> int:
     )
     if not context.output.is_json:
         for warning in warnings:
-            tell(warning)
+            print_error(warning)
     return EXIT_OK
 
 
@@ -277,7 +277,7 @@ def comparison_text(name: str, result: Comparison) -> str:
     """A comparison for people."""
     verdict = "equal" if result.equal else _differ(result.difference_count)
     counts = (
-        f"bucket {counted(result.bucket_count, 'key')}, fold {counted(result.fold_count, 'key')}, "
+        f"bucket {pluralize(result.bucket_count, 'key')}, fold {pluralize(result.fold_count, 'key')}, "
         f"at revision {result.position_revision}"
     )
     if result.dead_letter_count:
@@ -288,7 +288,7 @@ def comparison_text(name: str, result: Comparison) -> str:
 
 
 def _differ(count: int) -> str:
-    return f"{counted(count, 'key')} {'differs' if count == 1 else 'differ'}"
+    return f"{pluralize(count, 'key')} {'differs' if count == 1 else 'differ'}"
 
 
 def _comparison_fields(name: str, result: Comparison) -> dict[str, Json]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from eddyline.cli.terminal.units import counted
-from eddyline.core.runtime.text import shown_bytes
+from eddyline.cli.terminal.units import pluralize
+from eddyline.core.runtime.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +54,7 @@ def pace_text(source: Source) -> str:
     """How far what is being read is: "90000 revisions left, 12000 a second, about 8 s"; "" where nothing is being read."""
     if source.status not in ("SNAPSHOT", "CATCHING_UP") or not source.lag:
         return ""
-    parts = [f"{counted(source.lag, 'revision')} left"]
+    parts = [f"{pluralize(source.lag, 'revision')} left"]
     if source.detail.revisions_per_s:
         parts.append(f"{source.detail.revisions_per_s} a second")
     if source.detail.remaining_ms >= 0:
@@ -118,7 +118,7 @@ def _lines(source: Source) -> Iterator[tuple[str, str]]:
 
 
 def _filters(definition: SourceDefinition) -> str:
-    filters = [f"{shown_bytes(prefix)}…" for prefix in definition.key_prefixes] + list(definition.subjects)
+    filters = [f"{printable(prefix)}…" for prefix in definition.key_prefixes] + list(definition.subjects)
     return f"only {', '.join(filters)}" if filters else "everything in it"
 
 
@@ -132,7 +132,7 @@ def _verified(source: Source) -> str:
     detail = source.detail
     if detail.verified_ms < 0:
         return "not under this lease" if source.definition.bucket else "a stream has no fold to compare"
-    found = f"{counted(detail.drift_count, 'key')} differed" if detail.drift_count else "equal"
+    found = f"{pluralize(detail.drift_count, 'key')} differed" if detail.drift_count else "equal"
     return f"{span(detail.verified_ms)} ago, {found}"
 
 

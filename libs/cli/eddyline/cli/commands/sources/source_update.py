@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from eddyline.cli.command import add_verb, connected
 from eddyline.cli.commands.sources.source_fields import source_fields
 from eddyline.cli.errors import EXIT_OK
-from eddyline.cli.terminal.output import tell
+from eddyline.cli.terminal.output import print_error
 
 if TYPE_CHECKING:
     import argparse
@@ -70,7 +70,7 @@ async def update(arguments: argparse.Namespace, context: Context) -> int:
         )
     context.output.say(f"updated {arguments.name}: {_settings_text(source.definition)}", source_fields(source))
     if source.detail.file_drift and not context.output.is_json:
-        tell(source.detail.file_drift)
+        print_error(source.detail.file_drift)
     return EXIT_OK
 
 

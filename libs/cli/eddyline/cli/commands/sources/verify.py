@@ -12,9 +12,9 @@ from eddyline.cli.commands.sources.source_page import STANDING
 from eddyline.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
 from eddyline.cli.terminal.output import Json, put_bytes
 from eddyline.cli.terminal.progress import Progress, share
-from eddyline.cli.terminal.units import counted
+from eddyline.cli.terminal.units import pluralize
 from eddyline.core.errors import EddylineError
-from eddyline.core.runtime.text import shown_bytes
+from eddyline.core.runtime.text import printable
 
 if TYPE_CHECKING:
     import argparse
@@ -109,11 +109,11 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         codes = [EXIT_OK]
         sources = await client.sources.list()
         if not sources:
-            context.output.say_text("no sources; make one with `eddyline source create NAME --bucket BUCKET`")
+            context.output.print_text("no sources; make one with `eddyline source create NAME --bucket BUCKET`")
         for source in sources:
             name = source.definition.name
             if source.definition.stream:
-                context.output.say_aside(
+                context.output.print_notice(
                     f"{name} copies a stream: nothing to compare", {"source": name, "skipped": True}
                 )
                 continue
@@ -145,10 +145,10 @@ async def _verdict(client: Client, name: str, arguments: argparse.Namespace, con
 
 def _progress_text(step: SourceProgress) -> str:
     if step.stage == "REPAIR":
-        return f"waiting for the resync of {counted(step.suspect_count, 'key')}"
+        return f"waiting for the resync of {pluralize(step.suspect_count, 'key')}"
     if step.stage == "COUNTS":
         return "beginning, or waiting for another verification"
-    what = "sums" if step.stage == "HASHES" else counted(step.suspect_count, "key")
+    what = "sums" if step.stage == "HASHES" else pluralize(step.suspect_count, "key")
     done, total = step.bucket_read + step.fold_read, step.bucket_total + step.fold_total
     return f"{what}, {share(done, total)}, bucket {step.bucket_read} of {step.bucket_total}, fold {step.fold_read}"
 
@@ -166,7 +166,7 @@ def _say(output: Output, name: str, verdict: SourceVerdict, *, is_dry: bool = Fa
         lines += example_lines(verdict.differences, verdict.difference_count + verdict.dead_letter_count)
         if verdict.left:
             lines += example_lines(verdict.left, verdict.left_count, still=True)
-        output.say_text("\n".join(lines))
+        output.print_text("\n".join(lines))
         _say_prefixes(output, name, verdict)
     return EXIT_OK if verdict.is_right else EXIT_FAILED
 
@@ -181,13 +181,13 @@ def _say_prefixes(output: Output, name: str, verdict: SourceVerdict) -> None:
             "difference_count": one.difference_count,
         }
         counts = (
-            f"{one.difference_count} differ, bucket {one.bucket_count} of {counted(verdict.bucket_count, 'key')}, "
+            f"{one.difference_count} differ, bucket {one.bucket_count} of {pluralize(verdict.bucket_count, 'key')}, "
             f"fold {one.fold_count} of {verdict.fold_count}"
         )
-        output.say(f"{name}: {f'below {shown_bytes(one.prefix)}' if one.prefix else NO_PREFIX}: {counts}", fields)
+        output.say(f"{name}: {f'below {printable(one.prefix)}' if one.prefix else NO_PREFIX}: {counts}", fields)
     if len(verdict.prefixes) > PREFIXES_SHOWN:
-        more = counted(len(verdict.prefixes) - PREFIXES_SHOWN, "prefix")
-        output.say_text(f"{name}: and {more} more")
+        more = pluralize(len(verdict.prefixes) - PREFIXES_SHOWN, "prefix")
+        output.print_text(f"{name}: and {more} more")
 
 
 def _fields(name: str, verdict: SourceVerdict, *, is_dry: bool) -> dict[str, Json]:
@@ -222,7 +222,7 @@ def _dry_text(verdict: SourceVerdict) -> str:
         return "; a repair would change nothing"
     if verdict.source_status in REFUSES_REPAIR:
         return f"; a repair would be refused, since the source is {verdict.source_status}"
-    writes = counted(verdict.missing_count + verdict.value_count, "key")
+    writes = pluralize(verdict.missing_count + verdict.value_count, "key")
     return f"; a repair would write {writes} and delete {verdict.surplus_count}; nothing was changed"
 
 
@@ -237,7 +237,7 @@ def _say_findings(output: Output, name: str, differences: Sequence[Difference], 
 def _text(verdict: SourceVerdict) -> str:
     kinds = kinds_text(verdict.missing_count, verdict.surplus_count, verdict.value_count)
     counts = f"{_counts(verdict.bucket_count, verdict.fold_count)}, at revision {verdict.position_revision}"
-    keys, differ = counted(verdict.difference_count, "key"), "differs" if verdict.difference_count == 1 else "differ"
+    keys, differ = pluralize(verdict.difference_count, "key"), "differs" if verdict.difference_count == 1 else "differ"
     after = _counts(verdict.left_bucket_count, verdict.left_fold_count)
     if not verdict.difference_count:
         told = [f"{'not all compared' if verdict.unexamined_count else 'equal'} ({counts})"]
@@ -264,4 +264,4 @@ def _text(verdict: SourceVerdict) -> str:
 
 
 def _counts(bucket: int, fold: int) -> str:
-    return f"bucket {counted(bucket, 'key')}, fold {counted(fold, 'key')}"
+    return f"bucket {pluralize(bucket, 'key')}, fold {pluralize(fold, 'key')}"

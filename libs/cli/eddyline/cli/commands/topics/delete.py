@@ -10,10 +10,10 @@ from eddyline.cli.command import add_verb, connected, limit
 from eddyline.cli.errors import EXIT_OK
 from eddyline.cli.terminal.confirm import add_yes, confirm
 from eddyline.cli.terminal.progress import Progress
-from eddyline.cli.terminal.units import counted
+from eddyline.cli.terminal.units import pluralize
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.model.topic import Kind
-from eddyline.core.runtime.text import shown_bytes
+from eddyline.core.runtime.text import printable
 
 if TYPE_CHECKING:
     import argparse
@@ -91,12 +91,12 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
             return await _dry_run(client, topic, arguments.before, match, context)
         question = (
             f"delete {_what(arguments.before, match)} from {name}, {topic.kind.name}, "
-            f"{counted(topic.record_count, 'record')}, {topic.earliest_seq} to {topic.head_seq}?"
+            f"{pluralize(topic.record_count, 'record')}, {topic.earliest_seq} to {topic.head_seq}?"
         )
         await confirm(question, arguments)
         # Of the topic that was asked about, not of one made anew meanwhile.
         result = await client.delete_records(name, before_seq=arguments.before, match=match, epoch=topic.epoch)
-    records = f"{counted(result.deleted_count, 'record')} of {name}"
+    records = f"{pluralize(result.deleted_count, 'record')} of {name}"
     if topic.kind is Kind.KV and match is not None:
         # The count is of the log alone, and a live value outlives its record where that is evicted.
         records += ", and what live values matched"
@@ -123,7 +123,7 @@ async def _dry_run(client: Client, topic: TopicInfo, before: int, match: Match |
     count = min(topic.record_count, max(end_seq - topic.earliest_seq, 0))
     if match is not None:
         count = await _count(client, topic, end_seq, match, Progress(context.clock))
-    records = f"{'' if is_exact else 'at most '}{counted(count, 'record')} of {topic.name}"
+    records = f"{'' if is_exact else 'at most '}{pluralize(count, 'record')} of {topic.name}"
     if topic.kind is Kind.KV and match is not None:
         records += ", and what live values match"
     context.output.say(
@@ -168,7 +168,7 @@ async def _count(client: Client, topic: TopicInfo, end_seq: int, match: Match, p
         async for event in events:
             if isinstance(event, Records):
                 count += sum(match.covers(record.key if by_key else _tag_bytes(record)) for record in event.records)
-                progress.tell(f"counting: {counted(count, 'record')} so far")
+                progress.tell(f"counting: {pluralize(count, 'record')} so far")
     return count
 
 
@@ -192,4 +192,4 @@ def _what(before_seq: int, match: Match | None) -> str:
     if match is None:
         return f"all{below}"
     how = "is" if match.kind.name == "EQ" else "starts with"
-    return f"what{below} has a {match.field.name.lower()} that {how} '{shown_bytes(match.value)}'"
+    return f"what{below} has a {match.field.name.lower()} that {how} '{printable(match.value)}'"

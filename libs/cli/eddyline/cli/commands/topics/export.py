@@ -9,13 +9,13 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from eddyline.cli.access import asked_access
+from eddyline.cli.access import access_from_args
 from eddyline.cli.command import add_verb, limit
 from eddyline.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
 from eddyline.cli.local_cluster.find import cluster_address
-from eddyline.cli.terminal.output import tell
+from eddyline.cli.terminal.output import print_error
 from eddyline.cli.terminal.progress import Progress
-from eddyline.cli.terminal.units import counted, shown_size
+from eddyline.cli.terminal.units import format_bytes, pluralize
 
 if TYPE_CHECKING:
     import argparse
@@ -73,7 +73,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         context.output.say(_text(topic, arguments.out), asdict(topic))
     failed = [topic for topic in done if topic.error]
     for topic in failed:
-        tell(_failure_text(topic))
+        print_error(_failure_text(topic))
     return EXIT_FAILED if failed else EXIT_OK
 
 
@@ -86,7 +86,7 @@ def _work(arguments: argparse.Namespace, context: Context) -> Callable[[threadin
     from eddyline.export.split.plan import RECORDS_PER_SPLIT
 
     addresses = cluster_address(arguments.cluster, context.environ, arguments.data).split(",")
-    access = asked_access(arguments, context.environ)
+    access = access_from_args(arguments, context.environ)
     sizes = ExportSizes(records_per_file=arguments.records_per_file or RECORDS_PER_SPLIT)
     progress = Progress(context.clock)
 
@@ -166,8 +166,8 @@ def _text(topic: TopicExport, out: str) -> str:
         text = f"{topic.topic}: nothing new in {out}"
     else:
         text = (
-            f"{topic.topic}: {counted(topic.rows, 'record')} of seq {topic.first_seq} to {topic.end_seq - 1}"
-            f" in {counted(topic.files, 'file')}, {shown_size(topic.bytes)}, in {out}"
+            f"{topic.topic}: {pluralize(topic.rows, 'record')} of seq {topic.first_seq} to {topic.end_seq - 1}"
+            f" in {pluralize(topic.files, 'file')}, {format_bytes(topic.bytes)}, in {out}"
         )
     if topic.gaps:
         text += f"; {topic.gaps} lost"

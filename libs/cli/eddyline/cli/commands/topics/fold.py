@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.command import add_group, add_verb, connected
 from eddyline.cli.errors import EXIT_OK, CommandError
-from eddyline.cli.terminal.output import Json, shown_time
+from eddyline.cli.terminal.output import Json, format_time
 from eddyline.cli.terminal.progress import Progress, share
-from eddyline.cli.terminal.units import counted
+from eddyline.cli.terminal.units import pluralize
 from eddyline.core.model.artifact import ArtifactProgress, FoldExported, FoldImported
 
 if TYPE_CHECKING:
@@ -77,9 +77,7 @@ async def export(arguments: argparse.Namespace, context: Context) -> int:
     if not isinstance(done, FoldExported):
         raise CommandError(f"the store ended the export of {arguments.topic} without a word", "try again")
     artifact = done.artifact
-    text = (
-        f"{artifact.topic}: exported {counted(artifact.entry_count, 'entry')} at {artifact.fold_seq} as {artifact.name}"
-    )
+    text = f"{artifact.topic}: exported {pluralize(artifact.entry_count, 'entry')} at {artifact.fold_seq} as {artifact.name}"
     if done.superseded:
         text += f"; {done.latest} is newer, and stays the latest"
     fields = {**_fields(artifact), "superseded": done.superseded, "latest_name": done.latest}
@@ -98,9 +96,7 @@ async def import_(arguments: argparse.Namespace, context: Context) -> int:
             f"look whether it landed: eddyline topic get {arguments.topic}",
         )
     artifact, head_seq = done.artifact, done.state.fold_seq
-    text = (
-        f"{arguments.topic}: imported {counted(artifact.entry_count, 'entry')} of {artifact.name}; it is at {head_seq}"
-    )
+    text = f"{arguments.topic}: imported {pluralize(artifact.entry_count, 'entry')} of {artifact.name}; it is at {head_seq}"
     if done.position_set:
         text += "; its source goes on from the artifact's position"
     context.output.say(
@@ -121,7 +117,7 @@ async def list_(arguments: argparse.Namespace, context: Context) -> int:
         found = await client.list_artifacts(arguments.topic)
         if not found:
             await client.get_topic(arguments.topic)  # artifacts outlive their topic; nothing of either is no topic
-            context.output.say_text(f"no artifacts; make one with `eddyline fold export {arguments.topic}`")
+            context.output.print_text(f"no artifacts; make one with `eddyline fold export {arguments.topic}`")
     context.output.table(_HEADER, [_row(artifact) for artifact in found], [_fields(artifact) for artifact in found])
     return EXIT_OK
 
@@ -145,7 +141,7 @@ def _row(artifact: Artifact) -> tuple[str, ...]:
         str(artifact.fold_seq),
         str(artifact.entry_count),
         str(artifact.file_bytes),
-        shown_time(artifact.created_ms),
+        format_time(artifact.created_ms),
         artifact.source,
         "yes" if artifact.is_latest else "",
     )

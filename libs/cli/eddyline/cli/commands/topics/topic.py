@@ -9,9 +9,9 @@ from eddyline.cli.command import add_group, add_verb, connected, count
 from eddyline.cli.commands.topics.topic_settings import add_settings, change_of, kept_text, settings_fields
 from eddyline.cli.errors import EXIT_OK, CommandError
 from eddyline.cli.terminal.confirm import add_yes, confirm
-from eddyline.cli.terminal.output import Json, shown_time
+from eddyline.cli.terminal.output import Json, format_time
 from eddyline.cli.terminal.progress import Progress, share
-from eddyline.cli.terminal.units import counted, shown_size, shown_span
+from eddyline.cli.terminal.units import format_bytes, format_duration, pluralize
 from eddyline.core.model.topic import ConfigChange, Kind, TopicConfig, changed
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ async def list_topics(arguments: argparse.Namespace, context: Context) -> int:
     async with connected(arguments, context, topic=arguments.prefix) as client:
         topics = [topic async for topic in client.list_topics(arguments.prefix)]
     if not topics:
-        context.output.say_text("no topics; make one with `eddyline topic create NAME`")
+        context.output.print_text("no topics; make one with `eddyline topic create NAME`")
     context.output.table(_HEADER, [_row(topic) for topic in topics], [topic_fields(topic) for topic in topics])
     return EXIT_OK
 
@@ -151,7 +151,7 @@ async def delete(arguments: argparse.Namespace, context: Context) -> int:
     async with connected(arguments, context, topic=arguments.name) as client:
         topic = await client.get_topic(arguments.name)
         source = f" and its source {topic.source}" if topic.source else ""
-        await confirm(f"delete topic {topic.name}{source}, with {counted(topic.record_count, 'record')}?", arguments)
+        await confirm(f"delete topic {topic.name}{source}, with {pluralize(topic.record_count, 'record')}?", arguments)
         epoch = await client.delete_topic(arguments.name, if_epoch=arguments.if_epoch, if_empty=arguments.if_empty)
     told: dict[str, Json] = {"name": arguments.name, "epoch": epoch, "deleted": True, "source": topic.source}
     context.output.say(f"deleted {arguments.name}{source}", told)
@@ -167,7 +167,7 @@ async def erase(arguments: argparse.Namespace, context: Context) -> int:
         aclosing(client.erase_topic(arguments.name, if_epoch=arguments.if_epoch)) as steps,
     ):
         async for step in steps:
-            of = f"{shown_size(step.done_bytes)} of {shown_size(step.total_bytes)}"
+            of = f"{format_bytes(step.done_bytes)} of {format_bytes(step.total_bytes)}"
             progress.tell(f"erasing {arguments.name}: {share(step.done_bytes, step.total_bytes)}, {of}")
     if step is None or not step.erased:
         raise CommandError(f"the store ended the erasure of {arguments.name} before all was erased", "try again")
@@ -200,13 +200,13 @@ def _notes(topic: TopicInfo) -> dict[str, str]:
     """What people are told beside a field."""
     config = topic.config
     notes = {
-        "record_bytes": shown_size(topic.record_bytes),
-        "idempotency_window_ms": shown_span(config.idempotency_window_ms),
-        "ttl_ms": shown_span(config.ttl_ms) if config.ttl_ms else "off",
+        "record_bytes": format_bytes(topic.record_bytes),
+        "idempotency_window_ms": format_duration(config.idempotency_window_ms),
+        "ttl_ms": format_duration(config.ttl_ms) if config.ttl_ms else "off",
         "cap_records": "" if config.cap_records else "off",
-        "cap_bytes": shown_size(config.cap_bytes) if config.cap_bytes else "off",
+        "cap_bytes": format_bytes(config.cap_bytes) if config.cap_bytes else "off",
         "evict_floor": "retention took all up to it" if topic.evict_floor else "",
-        "create_ts_ms": shown_time(topic.create_ts_ms),
+        "create_ts_ms": format_time(topic.create_ts_ms),
     }
     return {name: f" ({note})" for name, note in notes.items() if note}
 
@@ -217,10 +217,10 @@ def _row(topic: TopicInfo) -> tuple[str, ...]:
         topic.kind.name,
         topic.config.durability.name,
         str(topic.record_count),
-        shown_size(topic.record_bytes),
+        format_bytes(topic.record_bytes),
         str(topic.earliest_seq),
         str(topic.head_seq),
         kept_text(topic.config),
         topic.source or "-",
-        shown_time(topic.create_ts_ms)[:19],
+        format_time(topic.create_ts_ms)[:19],
     )

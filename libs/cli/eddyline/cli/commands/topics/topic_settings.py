@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from eddyline.cli.command import count, whole_number
-from eddyline.cli.terminal.units import counted, duration_ms, shown_size, shown_span, size_bytes
+from eddyline.cli.terminal.units import duration_ms, format_bytes, format_duration, pluralize, size_bytes
 from eddyline.core.model.topic import PRIORITY_MAX, ConfigChange, Discard, Durability
 
 if TYPE_CHECKING:
@@ -99,11 +99,11 @@ def kept_text(config: TopicConfig) -> str:
     """What of its records a topic keeps, for people."""
     bounds: list[str] = []
     if config.ttl_ms:
-        bounds.append(shown_span(config.ttl_ms))
+        bounds.append(format_duration(config.ttl_ms))
     if config.cap_records:
-        bounds.append(counted(config.cap_records, "record"))
+        bounds.append(pluralize(config.cap_records, "record"))
     if config.cap_bytes:
-        bounds.append(shown_size(config.cap_bytes))
+        bounds.append(format_bytes(config.cap_bytes))
     if config.discard is Discard.REJECT:
         bounds.append("then rejects")
     return ", ".join(bounds) or "all"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import random
 
     from eddyline.cli.command import Context
-    from eddyline.cli.drill.support.scene import Scene
+    from eddyline.cli.drill.support.scene import DrillContext
     from eddyline.cli.local_cluster.cluster import LocalCluster
 
 WRITES: Final = 60
@@ -68,19 +68,19 @@ async def emptied_drill(cluster: LocalCluster, context: Context, *, random_sourc
     return verdict
 
 
-async def _writes(scene: Scene) -> None:
+async def _writes(scene: DrillContext) -> None:
     for number in range(WRITES):
         await scene.bucket_writer.write(f"key.{number}", number)
 
 
-async def _gap_is_said(scene: Scene, first: int, last: int) -> list[str]:
+async def _gap_is_said(scene: DrillContext, first: int, last: int) -> list[str]:
     gaps = [item async for item in scene.client.read(scene.kv_topic) if isinstance(item, Gap)]
     if any(gap.source_first <= first and gap.source_last >= last for gap in gaps):
         return []
     return [f"emptied: revisions {first} to {last} left unread, and no gap says so"]
 
 
-async def _another_is_noticed(scene: Scene) -> list[str]:
+async def _another_is_noticed(scene: DrillContext) -> list[str]:
     head_seq = (await scene.client.get_topic(scene.kv_topic)).head_seq
     await scene.bucket.make_anew()
     await scene.bucket.put("other", b"another bucket")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eddyline.cli.command import Context
-    from eddyline.cli.drill.support.pace import Pace
+    from eddyline.cli.drill.support.pace import DrillTiming
     from eddyline.cli.local_cluster.cluster import LocalCluster
 
 SERVES_AGAIN_S: Final = 60.0
@@ -26,7 +26,7 @@ async def kill_drill(
     cluster: LocalCluster,
     context: Context,
     *,
-    pace: Pace,
+    pace: DrillTiming,
     random_source: random.Random,
 ) -> Verdict:
     """Kill `victims` again and again while everybody writes and watches; then look for loss."""
@@ -54,7 +54,7 @@ async def _kill_rounds(
     context: Context,
     verdict: Verdict,
     *,
-    pace: Pace,
+    pace: DrillTiming,
     random_source: random.Random,
 ) -> None:
     parts = [cluster.supervisor.parts[victim] for victim in victims]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from eddyline.cli.command import Context
     from eddyline.cli.drill.support.nats_cluster import NatsTrio
-    from eddyline.cli.drill.support.scene import Scene
+    from eddyline.cli.drill.support.scene import DrillContext
     from eddyline.cli.local_cluster.process import PartEvent
 
 HEALS_S: Final = 45.0
@@ -71,7 +71,7 @@ async def leader_drill(folder: Path, context: Context, *, kills: int, random_sou
     return verdict
 
 
-async def _loses_leader(scene: Scene, trio: NatsTrio, verdict: Verdict) -> list[str]:
+async def _loses_leader(scene: DrillContext, trio: NatsTrio, verdict: Verdict) -> list[str]:
     """Kill the leader under load, see the source heal, and let the server come back."""
     await sleep(scene.clock, WRITE_S)
     until_s = scene.clock.monotonic_s() + HEALS_S
@@ -95,12 +95,12 @@ async def _loses_leader(scene: Scene, trio: NatsTrio, verdict: Verdict) -> list[
     return findings + await _until(scene, scene.bucket.is_whole, WHOLE_S, "the server came back: it has not all")
 
 
-async def _copies(scene: Scene, written: int) -> bool:
+async def _copies(scene: DrillContext, written: int) -> bool:
     source = await scene.client.sources.get(scene.name)
     return source.status == "LIVE" and source.position_revision > written
 
 
-async def _until(scene: Scene, look: Callable[[], Awaitable[bool]], within_s: float, failure: str) -> list[str]:
+async def _until(scene: DrillContext, look: Callable[[], Awaitable[bool]], within_s: float, failure: str) -> list[str]:
     until_s = scene.clock.monotonic_s() + within_s
     while not await look():
         if scene.clock.monotonic_s() > until_s:

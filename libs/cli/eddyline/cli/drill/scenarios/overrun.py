@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import random
 
     from eddyline.cli.command import Context
-    from eddyline.cli.drill.support.scene import Scene
+    from eddyline.cli.drill.support.scene import DrillContext
     from eddyline.cli.local_cluster.cluster import LocalCluster
 
 KEYS: Final = 3
@@ -52,7 +52,7 @@ async def overrun_drill(cluster: LocalCluster, context: Context, *, random_sourc
     return verdict
 
 
-async def _revisions_gone(scene: Scene) -> set[int]:
+async def _revisions_gone(scene: DrillContext) -> set[int]:
     gone: set[int] = set()
     for revision in scene.bucket_writer.acknowledged:
         if not await scene.bucket.has_revision(revision):
@@ -60,7 +60,7 @@ async def _revisions_gone(scene: Scene) -> set[int]:
     return gone
 
 
-async def _gap_is_said(scene: Scene, position: int, first: int) -> list[str]:
+async def _gap_is_said(scene: DrillContext, position: int, first: int) -> list[str]:
     gaps = [item async for item in scene.client.read(scene.kv_topic) if isinstance(item, Gap)]
     if first <= position + 1:
         return []

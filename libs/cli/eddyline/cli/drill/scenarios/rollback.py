@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from eddyline.cli.drill.scenarios.kill import SERVES_AGAIN_S
 from eddyline.cli.drill.support import checks
 from eddyline.cli.drill.support.scene import SETTLE_S, Verdict, opened_scene
-from eddyline.cli.drill.support.subscriber import Witness
+from eddyline.cli.drill.support.subscriber import RecordingSubscriber
 from eddyline.core.records.record import Gap
 from eddyline.core.runtime.clock import sleep, wait_event
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.cli.command import Context
-    from eddyline.cli.drill.support.scene import Scene
+    from eddyline.cli.drill.support.scene import DrillContext
     from eddyline.cli.local_cluster.cluster import LocalCluster
     from eddyline.core.records.record import Record
 
@@ -74,7 +74,7 @@ async def rollback_drill(cluster: LocalCluster, context: Context, *, random_sour
 
 
 async def _round(
-    scene: Scene, cluster: LocalCluster, verdict: Verdict, mark: int, *, name: str, past: bool
+    scene: DrillContext, cluster: LocalCluster, verdict: Verdict, mark: int, *, name: str, past: bool
 ) -> list[str]:
     """Take a copy, write and copy more, put the copy back, look, resync. `mark` = what is new begins behind this seq."""
     await _writes(scene, "key", WRITES)
@@ -118,7 +118,7 @@ async def _round(
     return findings
 
 
-async def _stands_still(scene: Scene, kept: Kept, position: int) -> list[str]:
+async def _stands_still(scene: DrillContext, kept: Kept, position: int) -> list[str]:
     """The source says why it stopped; the topic is as it was, and is read by who was there and by who comes."""
     findings = await scene.until_status(AHEAD, STOPS_S)
     source = await scene.client.sources.get(scene.name)
@@ -130,7 +130,7 @@ async def _stands_still(scene: Scene, kept: Kept, position: int) -> list[str]:
     if now.items != kept.items:
         findings.append(f"topic: {len(now.items)} records while the source stands still, {len(kept.items)} before")
     findings += checks.same_values("fold", now.fold, kept.fold)
-    newcomer, level = Witness("a newcomer", [scene.kv_topic], "snapshot"), asyncio.Event()
+    newcomer, level = RecordingSubscriber("a newcomer", [scene.kv_topic], "snapshot"), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(newcomer.run(scene.client, level))
         if not await wait_event(scene.clock, level, SETTLE_S) or newcomer.failure is not None:
@@ -143,12 +143,12 @@ async def _stands_still(scene: Scene, kept: Kept, position: int) -> list[str]:
     return findings
 
 
-async def _kept(scene: Scene) -> Kept:
+async def _kept(scene: DrillContext) -> Kept:
     items = [item async for item in scene.client.read(scene.kv_topic)]
     return Kept(items, await scene.fold())
 
 
-async def _writes(scene: Scene, key: str, count: int) -> None:
+async def _writes(scene: DrillContext, key: str, count: int) -> None:
     """So many acknowledged writes, to keys of their own: NATS may just be coming back."""
     acknowledged = scene.bucket_writer.acknowledged
     wanted = len(acknowledged) + count

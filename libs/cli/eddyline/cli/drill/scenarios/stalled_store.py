@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from eddyline.cli.drill.scenarios.kill import SERVES_AGAIN_S
 from eddyline.cli.drill.support.scene import Verdict, opened_scene
 from eddyline.cli.drill.support.writers import FAST_WRITERS
-from eddyline.cli.terminal.units import shown_size
+from eddyline.cli.terminal.units import format_bytes
 from eddyline.core.runtime.clock import sleep
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ async def stalled_drill(
             finally:
                 scene.stop.set()
         if highest - before > GROWTH_BYTES_MAX:
-            verdict.findings.append(f"ingest: grew from {shown_size(before)} to {shown_size(highest)} meanwhile")
+            verdict.findings.append(f"ingest: grew from {format_bytes(before)} to {format_bytes(highest)} meanwhile")
         verdict.findings += await scene.until_level()
         await scene.judge(verdict)
         verdict.findings += await scene.leave()

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.cli.command import Context
-    from eddyline.cli.drill.support.scene import Scene
+    from eddyline.cli.drill.support.scene import DrillContext
     from eddyline.cli.local_cluster.cluster import LocalCluster
-    from eddyline.cli.local_cluster.process import Part, PartEvent, PartSpec
+    from eddyline.cli.local_cluster.process import ManagedProcess, PartEvent, ProcessSpec
     from eddyline.core.auth.caller_channel import CallerAccess
 
 SECOND: Final = "second"
@@ -74,7 +74,7 @@ async def takeover_drill(
     return verdict
 
 
-async def _kill_holder(scene: Scene, part: Part, store: Part, verdict: Verdict) -> list[str]:
+async def _kill_holder(scene: DrillContext, part: ManagedProcess, store: ManagedProcess, verdict: Verdict) -> list[str]:
     """Write at full speed, let the store hang so that a batch is on its way, and kill the replica that sent it.
 
     Says so where another one copied, or nothing was on its way.
@@ -103,11 +103,11 @@ async def _kill_holder(scene: Scene, part: Part, store: Part, verdict: Verdict) 
     )
 
 
-def _holder(part: Part) -> str:
+def _holder(part: ManagedProcess) -> str:
     return part.spec.variables["EDDYLINE_INGEST_HOLDER"]
 
 
-async def _goes_on(scene: Scene, when: str) -> list[str]:
+async def _goes_on(scene: DrillContext, when: str) -> list[str]:
     """Wait until what is written from now on arrives."""
     written = max(scene.bucket_writer.acknowledged, default=0)
     until_s = scene.clock.monotonic_s() + TAKES_OVER_S
@@ -120,7 +120,7 @@ async def _goes_on(scene: Scene, when: str) -> list[str]:
         await sleep(scene.clock, 0.1)
 
 
-def _second(spec: PartSpec, access: CallerAccess) -> PartSpec:
+def _second(spec: ProcessSpec, access: CallerAccess) -> ProcessSpec:
     address = f"{LOOPBACK}:{choose_ports({}, free_ports=True)['ingest']}"
     changes = {
         "EDDYLINE_INGEST_LISTEN": address,

@@ -11,7 +11,7 @@ import grpc
 
 from eddyline.cli.local_cluster.folder import LOGS
 from eddyline.cli.local_cluster.ports import LOOPBACK, choose_ports
-from eddyline.cli.local_cluster.process import PartSpec
+from eddyline.cli.local_cluster.process import ProcessSpec
 from eddyline.cli.local_cluster.readiness import role_is_ready
 from eddyline.cli.local_cluster.settings_check import roles_access
 from eddyline.cli.local_cluster.supervisor import supervised
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.cli.command import Context
-    from eddyline.cli.local_cluster.process import Part, PartEvent
+    from eddyline.cli.local_cluster.process import ManagedProcess, PartEvent
     from eddyline.client.connect import Client
 
 STATUS_S: Final = 2.0
@@ -33,7 +33,7 @@ STORE_MODULE: Final = "eddyline.store"
 class LoneStore:
     """A running store, its client, and what it says of itself."""
 
-    def __init__(self, part: Part, client: Client, channel: grpc.aio.Channel) -> None:
+    def __init__(self, part: ManagedProcess, client: Client, channel: grpc.aio.Channel) -> None:
         self.part = part
         self.client = client
         self._status = cluster_pb2_grpc.ClusterServiceStub(channel)
@@ -59,7 +59,7 @@ async def lone_store(
     _make(folder)
     address = f"{LOOPBACK}:{choose_ports({}, free_ports=True)['store']}"
     chosen = {"LISTEN": address, "DATA_DIR": str(folder / "store"), **settings}
-    spec = PartSpec(
+    spec = ProcessSpec(
         "store",
         (sys.executable, "-m", module),
         address,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from eddyline.cli.local_cluster.cluster import nats_server_program
 from eddyline.cli.local_cluster.folder import LOGS
 from eddyline.cli.local_cluster.ports import free_addresses
-from eddyline.cli.local_cluster.process import PartSpec
+from eddyline.cli.local_cluster.process import ProcessSpec
 from eddyline.cli.local_cluster.readiness import nats_is_ready, nats_name
 from eddyline.cli.local_cluster.supervisor import supervised
 from eddyline.cli.nats.cluster import SIZE, answers, server_config
@@ -52,7 +52,7 @@ async def nats_trio(folder: Path, context: Context) -> AsyncIterator[NatsTrio]:
         yield NatsTrio(supervisor)
 
 
-def _spec(data: Path, address: str, routes: Sequence[str], number: int) -> PartSpec:
+def _spec(data: Path, address: str, routes: Sequence[str], number: int) -> ProcessSpec:
     name = nats_name(data)
     data.mkdir()
     peers = [route for other, route in enumerate(routes) if other != number]
@@ -65,7 +65,7 @@ def _spec(data: Path, address: str, routes: Sequence[str], number: int) -> PartS
     async def is_ready(_pid: int) -> bool:
         return await nats_is_ready(address, name) and await answers(address)
 
-    return PartSpec(name, (nats_server_program(), "-c", str(config)), address, is_ready)
+    return ProcessSpec(name, (nats_server_program(), "-c", str(config)), address, is_ready)
 
 
 def _say_nothing(event: PartEvent) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class DrillTiming:
     """Of one drill. After `over_s` of the clock no further round begins; 0 = no such time."""
 
     rounds: int
@@ -23,11 +23,11 @@ class Pace:
         return bool(self.over_s) and clock.monotonic_s() >= self.over_s
 
 
-def short_pace(rounds: int, over_s: float) -> Pace:
+def short_pace(rounds: int, over_s: float) -> DrillTiming:
     """Seconds a drill."""
-    return Pace(rounds or 3, write_s=1.0, down_s=0.3, over_s=over_s)
+    return DrillTiming(rounds or 3, write_s=1.0, down_s=0.3, over_s=over_s)
 
 
-def long_pace(rounds: int) -> Pace:
+def long_pace(rounds: int) -> DrillTiming:
     """About a minute a drill."""
-    return Pace(rounds or 8, write_s=4.0, down_s=3.0)
+    return DrillTiming(rounds or 8, write_s=4.0, down_s=3.0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.commands.sources.source import comparison_text
 from eddyline.cli.drill.support import checks
-from eddyline.cli.drill.support.subscriber import Witness
+from eddyline.cli.drill.support.subscriber import RecordingSubscriber
 from eddyline.cli.drill.support.writers import AppendWriter, BucketWriter, StreamWriter
 from eddyline.cli.nats.bucket import nats_connection, open_bucket
 from eddyline.client.connect import connect
@@ -49,7 +49,7 @@ class Verdict:
     findings: list[str] = field(default_factory=list)
 
 
-class Scene:
+class DrillContext:
     """What one drill works with. `log_topic` has our records, `kv_topic` what ingest copies from `bucket`."""
 
     def __init__(
@@ -69,9 +69,9 @@ class Scene:
         )
         self.bucket_writer = self.new_writer()
         self.witnesses = (
-            Witness("from the start", [self.log_topic, self.kv_topic], "earliest"),
-            Witness("from a snapshot", [self.kv_topic], "snapshot"),
-            Witness("from the tail", [self.log_topic], "tail"),
+            RecordingSubscriber("from the start", [self.log_topic, self.kv_topic], "earliest"),
+            RecordingSubscriber("from a snapshot", [self.kv_topic], "snapshot"),
+            RecordingSubscriber("from the tail", [self.log_topic], "tail"),
         )
 
     def new_writer(self) -> BucketWriter:
@@ -186,7 +186,7 @@ class Scene:
 @asynccontextmanager
 async def opened_scene(
     name: str, cluster: LocalCluster, context: Context, random_source: random.Random, *, replicas: int = 1
-) -> AsyncIterator[Scene]:
+) -> AsyncIterator[DrillContext]:
     """Make topic, bucket and source, and start the witnesses; the writers are the drill's."""
     async with (
         connect(
@@ -199,7 +199,7 @@ async def opened_scene(
         nats_connection(cluster.nats_url) as connection,
     ):
         bucket = await open_bucket(connection, f"drill-{name}", replicas=replicas)
-        scene = Scene(name, client=client, bucket=bucket, clock=context.clock, random_source=random_source)
+        scene = DrillContext(name, client=client, bucket=bucket, clock=context.clock, random_source=random_source)
         await client.create_topic(scene.log_topic, Kind.LOG)
         await client.sources.create(name, bucket=bucket.name, topic=scene.kv_topic)
         async with asyncio.TaskGroup() as group:
@@ -213,6 +213,6 @@ async def opened_scene(
                 task.cancel()
 
 
-def _place_before(witness: Witness, topic: str) -> int:
+def _place_before(witness: RecordingSubscriber, topic: str) -> int:
     """The seq behind which a witness began: its snapshot's, else 0, since all topics were empty when it was level."""
     return witness.snapshot_seq.get(topic, 0) if witness.start == "snapshot" else 0

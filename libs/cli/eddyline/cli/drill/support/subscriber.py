@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eddyline.core.records.record import Gap, Record
 
 
-class Witness:
+class RecordingSubscriber:
     """What one watch brought. `items`: per topic, records and gaps behind the start, in the order they came."""
 
     def __init__(self, name: str, topics: Sequence[str], start: StartPoint) -> None:

@@ -4,7 +4,7 @@
 groups are large that costs more than the metadata it saves, so then a spare is a hole of the right length (`fills`).
 I1: a file gets its number only when all its bytes are zero and durable. I2: what a crash left as spare is never trusted:
 it is filled again.
-Failure: where the process is short of descriptors or memory `take` goes on as its caller has patience for (`Patience`).
+Failure: where the process is short of descriptors or memory `take` goes on as its caller has patience for (`RetryBudget`).
 Threading: `prepare` on a background thread, `take` on the writer thread; one lock, a leaf, is held while a file is filled:
 the writer would have to fill one anyway. `prepare` does not wait for it: what the writer takes then is not its own.
 """
@@ -29,7 +29,7 @@ T = TypeVar("T")
 _ZEROS: Final = memoryview(bytes(1 << 20))
 
 
-class Patience(Protocol):
+class RetryBudget(Protocol):
     """Does a job, again and again where the process is short of something, for as long as its owner likes."""
 
     def __call__(self, job: Callable[[], T], /) -> T:
@@ -71,7 +71,7 @@ class Spare:
             finally:
                 self._lock.release()
 
-    def take(self, number: int, size: int, patiently: Patience = at_once) -> File:
+    def take(self, number: int, size: int, patiently: RetryBudget = at_once) -> File:
         """Give it its number, durably; it is at least `size` long, and the caller's to close.
 
         Raises:

@@ -475,8 +475,7 @@ class SourceRun:
         return OVERSIZE_LOOK_S
 
     async def _wait_looking(self) -> None:
-        """Wait for other orders, or until the figures of a source that stands still were looked at once more. A question
-        that NATS leaves unanswered holds no order up."""
+        """Wait for other orders, or until the figures of a stopped source were read again; NATS may leave that unanswered."""
         await self._unless_ordered(self._look_and_rest())
 
     async def _look_and_rest(self) -> None:
@@ -493,10 +492,9 @@ class SourceRun:
 
     async def _sweep(self, stream_name: str, *, keep: str = "") -> None:
         """Remove consumers of before; bounded, and never in the way of a beginning or an end."""
+        jetstream = self._context.jetstream
         try:
             async with asyncio.timeout(SWEEP_S_MAX):
-                await delete_stale_consumers(
-                    self._context.jetstream, stream_name, self._prefix, fence=self._fence, keep=keep
-                )
+                await delete_stale_consumers(jetstream, stream_name, self._prefix, fence=self._fence, keep=keep)
         except (TimeoutError, NatsUnreachable):
             pass  # the server removes them after their threshold

@@ -238,7 +238,7 @@ async def bases(play: Play) -> None:
     """A fold gets a base, and again, and its log is trimmed past it."""
     kv = await play.make("kv", Kind.KV, config=TopicConfig(cap_records=3))
     safe = await play.make("safe", Kind.KV, Durability.FSYNC, TopicConfig(ttl_ms=2_000))
-    play.link._parts.maintenance._tidier._bases._freed_bytes_min = 1
+    play.link._parts.maintenance._planner._bases._freed_bytes_min = 1
     for i in range(3):
         await play.add(kv, kv_rows(("k", f"a{i}"), (f"l{i}", f"b{i}")), kv_rows(("m", f"c{i}"), (f"l{i - 1}",)))
         await play.add(safe, kv_rows(("k", f"a{i}"), (f"l{i}", f"b{i}")), kv_rows(("k", f"c{i}"), ("n", f"d{i}")))

@@ -47,7 +47,7 @@ async def sealed(link: Shard, name: str, batch: Batch) -> None:
 
 
 async def rounds(link: Shard, count: int = ROUNDS) -> None:
-    link._parts.maintenance._tidier._bases._freed_bytes_min = 1
+    link._parts.maintenance._planner._bases._freed_bytes_min = 1
     for _ in range(count):
         assert await link._parts.maintenance.round()
         await settle(5)
@@ -83,7 +83,7 @@ async def below_the_floors_of_a_fold(link: Shard) -> None:
 
 async def deleted_everywhere(link: Shard) -> None:
     await below_the_floors_of_a_fold(link)
-    link._parts.maintenance._tidier._bases._freed_bytes_min = 1
+    link._parts.maintenance._planner._bases._freed_bytes_min = 1
     await link._parts.maintenance.round()
     await sealed(link, "t", puts(("a", "new"), ("c", "1"), ("d", "1")))
     await append(link, "t", puts(("a", "newer"), ("e", "1")))

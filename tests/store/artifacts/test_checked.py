@@ -28,7 +28,7 @@ async def _work(link: Shard) -> None:
     topic = link._table.get("copy")
     await link._parts.maintenance._sealer.seal(topic, topic.head_seq)
     await link.delete_records("copy", before_seq=topic.head_seq)
-    await link._parts.maintenance._tidier._bases.make(topic)
+    await link._parts.maintenance._planner._bases.make(topic)
     await link._parts.checkpointer.run()
     await append(link, "copy", puts(("d", "4")))
 

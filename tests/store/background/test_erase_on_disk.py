@@ -78,7 +78,7 @@ async def fill(link: Shard, payloads: Payloads, name: str, *, kv: bool, secret: 
         if place == "segment":
             await sealed(link, name)
             if kv:
-                await link._parts.maintenance._tidier._bases.make(link._table.get(name))
+                await link._parts.maintenance._planner._bases.make(link._table.get(name))
 
 
 async def test_nothing_of_what_was_deleted_is_on_disk_after_an_erasure(tmp_path: Path) -> None:

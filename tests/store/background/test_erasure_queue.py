@@ -256,7 +256,7 @@ async def test_a_stop_waits_for_the_fold_that_is_being_erased(monkeypatch: pytes
         await two_rows(link)
         await link.delete_records("kv", match=A)
         erasures = link._parts.maintenance.erasures
-        erasures._eraser._reader = InlineWorker(turns=500)
+        erasures._erase_job._reader = InlineWorker(turns=500)
         steps = link.erase_topic("kv")
         await anext(steps)
         while not (erasures.stage is Stage.ERASE and erasures._steps is not None):

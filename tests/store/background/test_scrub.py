@@ -66,7 +66,7 @@ async def test_a_damaged_head_tail_or_base_is_found() -> None:
         await append(link, "kv", puts(("a", "1")))
         topic = link._table.get("kv")
         await link._parts.maintenance._sealer.seal(topic, 1)
-        await link._parts.maintenance._tidier._bases.make(topic)
+        await link._parts.maintenance._planner._bases.make(topic)
         assert topic.base is not None
         base = base_file(Layout(settings().directory).topic_dir(topic.id), topic.base.seq, topic.base.generation)
         damage(fs, head, 3)
@@ -81,11 +81,11 @@ async def test_a_base_without_segments_is_scrubbed() -> None:
     async with sim_store(fs, clock=clock) as link:
         await kv_topic(link)
         await append(link, "kv", puts(("a", "1")))
-        topic, tidier = link._table.get("kv"), link._parts.maintenance._tidier
+        topic, planner = link._table.get("kv"), link._parts.maintenance._planner
         await link._parts.maintenance._sealer.seal(topic, 1)
-        await tidier._bases.make(topic)
+        await planner._bases.make(topic)
         await link.delete_records("kv", before_seq=2)
-        await reclaim(tidier._swap, topic)
+        await reclaim(planner._swap, topic)
         directory = Layout(settings().directory).topic_dir(topic.id)
         (base,) = fs.listdir(directory)
         damage(fs, directory / base)

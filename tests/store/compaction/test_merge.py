@@ -7,7 +7,7 @@ from math import log2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddyline.store.compaction.merge import NEIGHBOURS_MIN, Run, merge_due, weight_of
+from eddyline.store.compaction.merge import NEIGHBOURS_MIN, MergeRun, merge_due, weight_of
 from eddyline.store.storage.segment.footer import SegmentSummary
 
 WHOLE = 1 << 16
@@ -17,21 +17,21 @@ def summary(size: int) -> SegmentSummary:
     return SegmentSummary(1, 1, 1, 0, 0, size, size, 0, 0, 0)
 
 
-def due(*sizes: int) -> Run | None:
+def due(*sizes: int) -> MergeRun | None:
     return merge_due([summary(size) for size in sizes], records_max=WHOLE, bytes_max=WHOLE)
 
 
 def test_four_small_neighbours_are_merged() -> None:
     assert due(10, 10, 10) is None
-    assert due(10, 10, 10, 10) == Run(0, 4)
+    assert due(10, 10, 10, 10) == MergeRun(0, 4)
 
 
 def test_all_neighbours_of_a_size_go_at_once() -> None:
-    assert due(10, 10, 10, 10, 10, 10) == Run(0, 6)
+    assert due(10, 10, 10, 10, 10, 10) == MergeRun(0, 6)
 
 
 def test_smallest_go_first() -> None:
-    assert due(100, 100, 100, 100, 10, 10, 10, 10) == Run(4, 8)
+    assert due(100, 100, 100, 100, 10, 10, 10, 10) == MergeRun(4, 8)
 
 
 def test_a_large_one_is_not_written_again_for_a_few_small_ones() -> None:
@@ -40,12 +40,12 @@ def test_a_large_one_is_not_written_again_for_a_few_small_ones() -> None:
 
 
 def test_small_ones_between_two_large_ones_do_not_stay() -> None:
-    assert due(1000, 10, 1000, 10) == Run(0, 4)
+    assert due(1000, 10, 1000, 10) == MergeRun(0, 4)
 
 
 def test_result_fits_into_one_segment() -> None:
     assert due(*[WHOLE // 2] * 8) is None
-    assert due(*[WHOLE // 4] * 8) == Run(0, 4)
+    assert due(*[WHOLE // 4] * 8) == MergeRun(0, 4)
 
 
 def test_records_count_as_bytes_do() -> None:

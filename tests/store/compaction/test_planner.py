@@ -52,7 +52,7 @@ async def segmented(link: Shard, count: int, name: str = "log") -> None:
 
 def small_bases(link: Shard) -> None:
     """A base is worth it for any bytes."""
-    link._parts.maintenance._tidier._bases._freed_bytes_min = 1
+    link._parts.maintenance._planner._bases._freed_bytes_min = 1
 
 
 def files_of(fs: Fs, topic_id: int) -> list[str]:
@@ -140,7 +140,7 @@ async def test_what_failed_rests_longer_each_time() -> None:
         await log_topic(link)
         await segmented(link, 4)
         fs.next_fault("fsync", error=errno.EIO, lasting=True)
-        resting = link._parts.maintenance._resting
+        resting = link._parts.maintenance._cooldown
         topic = topic_of(link, "log")
         for pause_s in (1, 2, 4, 8, 16, 32, 60, 60):
             assert not await link._parts.maintenance.round()
@@ -340,7 +340,7 @@ async def test_a_store_that_serves_only_reads_waits_though_work_was_left() -> No
         maintenance = link._parts.maintenance
         await log_topic(link)
         await segmented(link, 4)
-        maintenance._tidier._read_bytes = ROUND_BYTES
+        maintenance._planner._read_bytes = ROUND_BYTES
         link._engine.gate.failed_reason = "FOLD_FAILED"
         rounds = 0
         one_round = maintenance.round

@@ -69,7 +69,7 @@ async def test_fold_with_a_damaged_base_is_settled_with_all_that_the_log_still_h
         await append(link, "kv", puts(("kept", "1"), ("gone", "1"), ("erased", "2"), ("again", "1")))
         await append(link, "kv", puts(("again", "2"), ("gone", None)))
         await seal(link)
-        await link._parts.maintenance._tidier._bases.make(link._table.get("kv"))
+        await link._parts.maintenance._planner._bases.make(link._table.get("kv"))
         await link.delete_records("kv", match=Match(MatchField.KEY, MatchKind.EQ, b"erased"))
         await link.delete_records("kv", before_seq=3)
         await append(link, "kv", puts(("late", "1")))
@@ -93,11 +93,11 @@ async def _in_a_base_alone(link: Shard) -> None:
     await kv_topic(link)
     await append(link, "kv", puts(("a", "1"), ("b", "1")))
     await seal(link)
-    tidier = link._parts.maintenance._tidier
-    await tidier._bases.make(link._table.get("kv"))
+    planner = link._parts.maintenance._planner
+    await planner._bases.make(link._table.get("kv"))
     await link.delete_records("kv", before_seq=3)
     topic = link._table.get("kv")
-    await reclaim(tidier._swap, topic)
+    await reclaim(planner._swap, topic)
     assert not len(topic.segments)
 
 

@@ -267,7 +267,7 @@ async def test_fold_goes_on_from_a_base() -> None:
         await fill(link)
         await seal(link)
         topic = link._table.get("kv")
-        await link._parts.maintenance._tidier._bases.make(topic)
+        await link._parts.maintenance._planner._bases.make(topic)
         assert topic.base is not None
         await link.delete_records("kv", match=Match(MatchField.KEY, MatchKind.EQ, b"k3"))
         await append(link, "kv", puts(("k4", "new"), ("k5", None)))

@@ -67,7 +67,7 @@ async def test_right_fold_is_told_right() -> None:
         found = await verdict(link)
         assert (found.differing_count, found.entry_count, found.base_seq) == (0, 8, 0)
         assert found.fold_seq == (await link.get_topic("kv")).head_seq
-        base = link._parts.maintenance._tidier._bases
+        base = link._parts.maintenance._planner._bases
         await base.make(link._table.get("kv"))
         await link.delete_records("kv", match=Match(MatchField.KEY, MatchKind.EQ, b"k4"))
         await append(link, "kv", puts(("k5", "new")))
@@ -147,7 +147,7 @@ async def test_damaged_log_gives_no_verdict() -> None:
 async def test_base_that_is_replaced_meanwhile_ends_the_check_and_is_no_damage() -> None:
     async with sim_store() as link:
         await fill(link)
-        bases, topic = link._parts.maintenance._tidier._bases, link._table.get("kv")
+        bases, topic = link._parts.maintenance._planner._bases, link._table.get("kv")
         await bases.make(topic)
         steps = link.verify_fold("kv")
         await anext(steps)

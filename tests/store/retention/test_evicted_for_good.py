@@ -128,7 +128,7 @@ async def test_a_topic_deleted_while_its_floor_moves_stays_deleted() -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(link.delete_topic("log"))
             await asyncio.sleep(0)
-            tasks.create_task(link._parts.retention.settle(topic))
+            tasks.create_task(link._parts.retention.enforce(topic))
         assert topic.deleted
         await link._parts.checkpointer.run()
     async with sim_store(disk, SimFold(0)) as link:

@@ -45,7 +45,7 @@ async def test_job_that_failed_does_not_hold_the_loop_until_its_next_try() -> No
         await link.delete_records("log", before_seq=3)
         maintenance = link._parts.maintenance
         topic = link._table.get("log")
-        maintenance._resting.failed(topic)
+        maintenance._cooldown.record_failure(topic)
         await maintenance.round()
         assert len(topic.segments) == 1
 

@@ -185,7 +185,7 @@ async def test_cancelled_reads_leave_their_places(tmp_path: Path) -> None:
             call = store.segments.ReadSplit(request)
             assert await call.read() != grpc.aio.EOF
             call.cancel()
-        turns = store.link._parts.history.split_reads._turns
+        turns = store.link._parts.history.split_reads._slots
         await until(lambda: turns.served == 0)
         answers, reason = await answers_of(store.segments.ReadSplit(request))
         assert (answers[-1].end.row_count, reason) == (6, "")
@@ -198,7 +198,7 @@ async def test_who_takes_nothing_is_sent_away(tmp_path: Path) -> None:
             await store.log.AppendRecords(rows("t", keyed("k", "x" * (1 << 20))))
         split = pb.Split(kind=pb.SPLIT_KIND_LOG, first=1, last=40)
         call = store.segments.ReadSplit(pb.ReadSplitRequest(topic="t", epoch=epoch, split=split))
-        turns = store.link._parts.history.split_reads._turns
+        turns = store.link._parts.history.split_reads._slots
         await until(lambda: turns.served == 1)
         for _ in range(100):
             await settle()

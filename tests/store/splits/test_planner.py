@@ -31,7 +31,7 @@ from eddyline.store.splits.cutter import SplitCutter
 from eddyline.store.splits.model import (
     ALL,
     ArrowMessage,
-    PlanAsk,
+    PlanRequest,
     Split,
     SplitCounts,
     SplitFilter,
@@ -61,7 +61,7 @@ async def filled(store: PlacedStore, count: int = 10, config: TopicConfig | None
 
 async def cut(store: PlacedStore, **asked: object) -> list[tuple[int, int, int]]:
     """First and last of each split, and its records."""
-    _, splits = await planned(store.link, "t", PlanAsk(**asked))  # type: ignore[arg-type]
+    _, splits = await planned(store.link, "t", PlanRequest(**asked))  # type: ignore[arg-type]
     return [split[1:4] for split in splits]
 
 
@@ -86,7 +86,7 @@ def damage(store: PlacedStore, *, number: int) -> None:
 async def merge_all(store: PlacedStore) -> None:
     """Put one segment in the place of all of a topic's."""
     topic = store.topic("t")
-    await store.link._parts.maintenance._tidier._rewriter.rewrite(topic, list(topic.segments), stage="merge")
+    await store.link._parts.maintenance._planner._rewriter.rewrite(topic, list(topic.segments), stage="merge")
 
 
 # --- plans ----------------------------------------------------------------------------------------------------------
@@ -165,11 +165,11 @@ async def test_a_range_cuts_the_batches_at_its_ends() -> None:
 async def test_later_pages_have_the_head_of_the_first() -> None:
     async with placed_store(Place.FRAMES) as store:
         await filled(store)
-        plan = await store.link.plan_splits("t", PlanAsk(max_records=3, limit=2))
+        plan = await store.link.plan_splits("t", PlanRequest(max_records=3, limit=2))
         assert ([split.last for split in plan.splits], plan.head_seq) == ([3, 6], 30)
         assert plan.mark is not None
         await append(store.link, "t", rows("late"))
-        rest = await store.link.plan_splits("t", PlanAsk(max_records=3, limit=20, mark=plan.mark))
+        rest = await store.link.plan_splits("t", PlanRequest(max_records=3, limit=20, mark=plan.mark))
         assert ([split.last for split in rest.splits], rest.mark) == ([9, 12, 15, 18, 21, 24, 27, 30], None)
         assert (rest.first_seq, rest.end_seq, rest.head_seq) == (1, 31, 30)
 
@@ -177,11 +177,11 @@ async def test_later_pages_have_the_head_of_the_first() -> None:
 async def test_a_page_of_a_topic_made_anew_is_refused() -> None:
     async with placed_store(Place.FRAMES) as store:
         await filled(store)
-        plan = await store.link.plan_splits("t", PlanAsk(max_records=3, limit=1))
+        plan = await store.link.plan_splits("t", PlanRequest(max_records=3, limit=1))
         await store.link.delete_topic("t")
         await filled(store)
         with pytest.raises(EpochMismatch):
-            await store.link.plan_splits("t", PlanAsk(max_records=3, limit=1, mark=plan.mark))
+            await store.link.plan_splits("t", PlanRequest(max_records=3, limit=1, mark=plan.mark))
 
 
 async def test_what_segments_deny_is_in_no_split_and_never_read() -> None:
@@ -205,10 +205,10 @@ async def test_what_segments_deny_is_in_no_split_and_never_read() -> None:
 async def test_what_retention_took_is_a_gap_in_the_first_split() -> None:
     async with placed_store(Place.FRAMES) as store:
         await filled(store, config=TopicConfig(cap_records=4))
-        plan, splits = await planned(store.link, "t", PlanAsk(after_seq=2, max_records=2))
+        plan, splits = await planned(store.link, "t", PlanRequest(after_seq=2, max_records=2))
         assert (plan.first_seq, splits[0].first, splits[-1].last) == (3, 3, 30)
         assert await seqs(store, splits[0]) == [Gap(3, 26, GapReason.CAP), 27]
-        plan, splits = await planned(store.link, "t", PlanAsk())
+        plan, splits = await planned(store.link, "t", PlanRequest())
         assert (plan.first_seq, await seqs(store, splits[0])) == (27, [27, 28, 29, 30])
 
 
@@ -217,7 +217,7 @@ async def test_a_range_of_which_nothing_is_left_is_one_gap() -> None:
         await filled(store, config=TopicConfig(ttl_ms=1_000))
         store.clock.advance(2)
         for split_filter in (ALL, SplitFilter(RecordFilter(key_prefixes=(b"a",)))):
-            _, splits = await planned(store.link, "t", PlanAsk(after_seq=5, split_filter=split_filter))
+            _, splits = await planned(store.link, "t", PlanRequest(after_seq=5, split_filter=split_filter))
             assert [split[1:4] for split in splits] == [(6, 30, 0)]
             assert await seqs(store, splits[0]) == [Gap(6, 30, GapReason.TTL)]
         assert await cut(store) == []
@@ -238,7 +238,7 @@ async def test_whole_batches_are_passed_on_as_they_lie_on_disk() -> None:
                 ArrowMessage(read_message(file, segment.path, each), each.checksum, each.rows)
                 for each in footer.batches
             ]
-        _, (split,) = await planned(store.link, "t", PlanAsk())
+        _, (split,) = await planned(store.link, "t", PlanRequest())
         assert (await frames_of(store, split))[1:-1] == stored
         part = await frames_of(store, Split(SplitKind.LOG, 2, 30))
         assert (part[2:-1], part[-1]) == (stored[1:], SplitCounts(29, 0, 0, 0))
@@ -282,7 +282,7 @@ async def test_lost_seqs_are_counted_where_they_lie_and_told_where_their_record_
         await append(store.link, "t", rows("after"))
         if seals:
             await store.seal()
-        _, (split,) = await planned(store.link, "t", PlanAsk())
+        _, (split,) = await planned(store.link, "t", PlanRequest())
         found = await read_split(store.link, "t", split, epoch=1)
         *before, gap, after = found.items
         assert isinstance(gap, Gap)
@@ -409,7 +409,7 @@ async def test_a_footer_that_is_damaged_ends_the_plan_and_is_told_to_maintenance
         store.link._parts.log.files.forget(segment.path)
         store.fs.content(segment.path)[-20] ^= 1
         with pytest.raises(DataCorrupt):
-            await store.link.plan_splits("t", PlanAsk(max_records=9))
+            await store.link.plan_splits("t", PlanRequest(max_records=9))
         assert store.link.status().corrupt_count == 1
 
 
@@ -440,16 +440,16 @@ async def test_splits_that_no_plan_gave_are_refused(split: Split, error: type[Ed
 @pytest.mark.parametrize(
     ("asked", "error"),
     [
-        (PlanAsk(after_seq=31), CursorAhead),
-        (PlanAsk(end_seq=32), CursorAhead),
-        (PlanAsk(as_of_seq=1), NotKv),
-        (PlanAsk(as_of_seq=1, after_seq=1), InvalidArgument),
-        (PlanAsk(split_filter=SplitFilter(share=1)), InvalidArgument),
-        (PlanAsk(split_filter=SplitFilter(share_count=2, share=2)), InvalidArgument),
-        (PlanAsk(split_filter=SplitFilter(share_count=65_537)), InvalidArgument),
+        (PlanRequest(after_seq=31), CursorAhead),
+        (PlanRequest(end_seq=32), CursorAhead),
+        (PlanRequest(as_of_seq=1), NotKv),
+        (PlanRequest(as_of_seq=1, after_seq=1), InvalidArgument),
+        (PlanRequest(split_filter=SplitFilter(share=1)), InvalidArgument),
+        (PlanRequest(split_filter=SplitFilter(share_count=2, share=2)), InvalidArgument),
+        (PlanRequest(split_filter=SplitFilter(share_count=65_537)), InvalidArgument),
     ],
 )
-async def test_plans_that_cannot_be_are_refused(asked: PlanAsk, error: type[EddylineError]) -> None:
+async def test_plans_that_cannot_be_are_refused(asked: PlanRequest, error: type[EddylineError]) -> None:
     async with placed_store(Place.FRAMES) as store:
         await filled(store)
         with pytest.raises(error):
@@ -460,6 +460,6 @@ async def test_another_epoch_is_refused() -> None:
     async with placed_store(Place.FRAMES) as store:
         await filled(store)
         with pytest.raises(EpochMismatch):
-            await store.link.plan_splits("t", PlanAsk(), epoch=2)
+            await store.link.plan_splits("t", PlanRequest(), epoch=2)
         with pytest.raises(EpochMismatch):
             store.link.read_split("t", SplitRead(Split(SplitKind.LOG, 1, 3)), epoch=2)

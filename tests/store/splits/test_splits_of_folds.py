@@ -8,7 +8,7 @@ from eddyline.core.errors import CursorAhead, FoldLost, HistoryGone, InvalidArgu
 from eddyline.core.model.topic import Kind, TopicConfig
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.core.records.record import Op, Record
-from eddyline.store.splits.model import PlanAsk, Split, SplitKind
+from eddyline.store.splits.model import PlanRequest, Split, SplitKind
 from tests.support.store.placement import PLACES, Place, PlacedStore, placed_store
 from tests.support.store.simulated import append, puts
 from tests.support.store.split_reads import planned, read_split
@@ -26,7 +26,7 @@ async def filled(store: PlacedStore, config: TopicConfig = CAPPED) -> None:
 
 async def fold_at(store: PlacedStore, seq: int, *, max_records: int = 2) -> dict[bytes, bytes | None]:
     """The fold at a point, of its splits alone."""
-    plan, splits = await planned(store.link, "t", PlanAsk(as_of_seq=seq, max_records=max_records))
+    plan, splits = await planned(store.link, "t", PlanRequest(as_of_seq=seq, max_records=max_records))
     assert (plan.end_seq, plan.head_seq) == (seq + 1, store.topic("t").head_seq)
     return await folded(store, splits)
 
@@ -60,7 +60,7 @@ async def test_a_fold_is_made_of_its_base_and_what_came_after(place: Place) -> N
         await store.make_base("t")
         await append(store.link, "t", puts(("a", None), ("e", "1")))
         await store.put()
-        plan, splits = await planned(store.link, "t", PlanAsk(as_of_seq=7, max_records=2))
+        plan, splits = await planned(store.link, "t", PlanRequest(as_of_seq=7, max_records=2))
         assert plan.first_seq == 7
         kinds = [(split.kind, split.first, split.last, split.base_seq) for split in splits]
         assert kinds == [(SplitKind.BASE, 0, 2, 6), (SplitKind.HISTORY, 7, 7, 6)]
@@ -77,7 +77,7 @@ async def test_a_point_below_the_base_is_answered_while_the_log_is_whole(place: 
         await filled(store, TopicConfig())
         await store.make_base("t")
         assert await fold_at(store, 4) == {b"a": b"2", b"b": b"1", b"c": b"1"}
-        _, splits = await planned(store.link, "t", PlanAsk(as_of_seq=4))
+        _, splits = await planned(store.link, "t", PlanRequest(as_of_seq=4))
         await store.link.delete_records("t", before_seq=3)
         with pytest.raises(HistoryGone):
             await folded(store, splits)
@@ -100,7 +100,7 @@ async def test_a_base_made_again_at_the_same_seq_is_another_one() -> None:
     async with placed_store(Place.FRAMES) as store:
         await filled(store)
         await store.make_base("t")
-        _, splits = await planned(store.link, "t", PlanAsk(as_of_seq=6))
+        _, splits = await planned(store.link, "t", PlanRequest(as_of_seq=6))
         assert await folded(store, splits) == {b"a": b"2", b"c": b"1", b"d": b"1"}
         await store.link.delete_records("t", match=Match(MatchField.KEY, MatchKind.EQ, b"a"))
         await store.make_base("t")
@@ -115,14 +115,14 @@ async def test_a_base_made_again_at_the_same_seq_is_another_one() -> None:
 async def test_history_that_a_later_base_took_the_place_of_is_gone() -> None:
     async with placed_store(Place.FRAMES) as store:
         await filled(store)
-        _, splits = await planned(store.link, "t", PlanAsk(as_of_seq=6, max_records=1))
-        plan = await store.link.plan_splits("t", PlanAsk(as_of_seq=6, max_records=1, limit=1))
+        _, splits = await planned(store.link, "t", PlanRequest(as_of_seq=6, max_records=1))
+        plan = await store.link.plan_splits("t", PlanRequest(as_of_seq=6, max_records=1, limit=1))
         await store.make_base("t")
         with pytest.raises(HistoryGone) as gone:
             await folded(store, splits[-1:])
         assert gone.value.earliest_seq == 6
         with pytest.raises(HistoryGone):
-            await store.link.plan_splits("t", PlanAsk(as_of_seq=6, max_records=1, limit=1, mark=plan.mark))
+            await store.link.plan_splits("t", PlanRequest(as_of_seq=6, max_records=1, limit=1, mark=plan.mark))
 
 
 async def test_pages_go_on_from_the_base_into_the_history() -> None:
@@ -131,7 +131,7 @@ async def test_pages_go_on_from_the_base_into_the_history() -> None:
         await store.make_base("t")
         for number in range(4):
             await append(store.link, "t", puts(("a", str(number))))
-        _, splits = await planned(store.link, "t", PlanAsk(as_of_seq=9, max_records=1, limit=1))
+        _, splits = await planned(store.link, "t", PlanRequest(as_of_seq=9, max_records=1, limit=1))
         kinds = [(split.kind, split.first, split.last) for split in splits]
         assert kinds == [(SplitKind.BASE, 0, 2), *[(SplitKind.HISTORY, seq, seq) for seq in (7, 8, 9)]]
         assert await folded(store, splits) == {b"a": b"2", b"c": b"1", b"d": b"1"}
@@ -157,7 +157,7 @@ async def test_rows_that_a_base_has_not_are_refused() -> None:
     async with placed_store(Place.FRAMES) as store:
         await filled(store)
         await store.make_base("t")
-        _, (split, *_) = await planned(store.link, "t", PlanAsk(as_of_seq=6))
+        _, (split, *_) = await planned(store.link, "t", PlanRequest(as_of_seq=6))
         with pytest.raises(InvalidArgument):
             await read_split(store.link, "t", split._replace(last=3), epoch=1)
         found = await read_split(store.link, "t", split._replace(first=1, last=1), epoch=1)

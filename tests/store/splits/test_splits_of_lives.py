@@ -14,7 +14,7 @@ from eddyline.core.model.record_filter import matching
 from eddyline.core.model.topic import Kind
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Gap, Op, Record
-from eddyline.store.splits.model import ALL, PlanAsk, SplitFilter, SplitKind
+from eddyline.store.splits.model import ALL, PlanRequest, SplitFilter, SplitKind
 from tests.support.store.split_reads import joined, planned, read_split, within
 from tests.support.store.topic_life import KEYS, TopicLife
 
@@ -39,7 +39,7 @@ class Run(TopicLife):
 
     async def _judge_log(self, after_seq: int, end_seq: int, split_filter: SplitFilter) -> None:
         model, link = self.model, self.store.link
-        asked = PlanAsk(
+        asked = PlanRequest(
             after_seq, end_seq, None, split_filter, self.random.randint(1, 9), limit=self.random.randint(1, 3)
         )
         plan, splits = await planned(link, "t", asked)
@@ -69,7 +69,7 @@ class Run(TopicLife):
 
     async def _judge_fold(self, seq: int) -> None:
         link, topic = self.store.link, self.store.topic("t")
-        asked = PlanAsk(as_of_seq=seq, max_records=self.random.randint(1, 5), limit=self.random.randint(1, 3))
+        asked = PlanRequest(as_of_seq=seq, max_records=self.random.randint(1, 5), limit=self.random.randint(1, 3))
         try:
             plan, splits = await planned(link, "t", asked)
         except HistoryGone as gone:

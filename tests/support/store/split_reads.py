@@ -12,7 +12,7 @@ from xxhash import xxh3_64_intdigest
 from eddyline.core.records.arrow import arrow_schema, from_arrow
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Gap, GapReason, Record
-from eddyline.store.splits.model import ALL, ArrowMessage, PlanAsk, SchemaMessage, Split, SplitCounts, SplitRead
+from eddyline.store.splits.model import ALL, ArrowMessage, PlanRequest, SchemaMessage, Split, SplitCounts, SplitRead
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,14 +29,14 @@ class ReadSplit(NamedTuple):
     counts: SplitCounts
 
 
-async def planned(link: Shard, topic: str, asked: PlanAsk) -> tuple[SplitPlan, list[Split]]:
+async def planned(link: Shard, topic: str, asked: PlanRequest) -> tuple[SplitPlan, list[Split]]:
     """The last page of a plan, and the splits of all pages."""
     splits: list[Split] = []
     mark = asked.mark
     while True:
         plan = await link.plan_splits(
             topic,
-            PlanAsk(
+            PlanRequest(
                 asked.after_seq,
                 asked.end_seq,
                 asked.as_of_seq,

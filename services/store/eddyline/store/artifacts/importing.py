@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from eddyline.store.fold.fold import Tables
     from eddyline.store.log.sources import Sources
     from eddyline.store.log.topic import Topic
-    from eddyline.store.read.fold_reader import Entries
+    from eddyline.store.read.fold_reader import FoldReader
     from eddyline.store.runtime.workers import Worker
     from eddyline.store.storage.layout import Layout
     from eddyline.store.storage.segment.footer import Compression, SegmentSource
@@ -103,7 +103,7 @@ class FoldImport:
         fs: Fs,
         layout: Layout,
         sources: Sources,
-        entries: Entries,
+        entries: FoldReader,
         place: ArtifactSettings | None,
         turn: Turn,
         compression: Compression,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 PAUSE_S: Final = 1.0
 PAUSE_S_MAX: Final = 60.0
 """A full or sick disk gets better within minutes, if at all."""
-RESTING_MAX: Final = 100_000
+COOLDOWNS_MAX: Final = 100_000
 """Things that rest at once: as many as a store has topics, usually. Beyond it the one that rests longest is tried again."""
 
 
@@ -36,11 +36,11 @@ class Cooldown:
         rest = self._rests.get(thing)
         return rest is not None and self._clock.monotonic_s() < rest.until_s
 
-    def failed(self, thing: Hashable) -> None:
+    def record_failure(self, thing: Hashable) -> None:
         """It failed, again."""
         before = self._rests.pop(thing, None)
         pause_s = min(2 * before.pause_s, PAUSE_S_MAX) if before is not None else PAUSE_S
-        if len(self._rests) >= RESTING_MAX:
+        if len(self._rests) >= COOLDOWNS_MAX:
             del self._rests[next(iter(self._rests))]
         self._rests[thing] = _Rest(self._clock.monotonic_s() + pause_s, pause_s)
 

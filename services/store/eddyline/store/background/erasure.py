@@ -56,7 +56,7 @@ FOLD_PAUSE_S: Final = 1.0
 """Between two tries on a fold: each flushes it."""
 
 
-class Step(NamedTuple):
+class EraseStep(NamedTuple):
     """An erasure has come so far. `waits` = the next step is for somebody else to end what he does."""
 
     stage: Stage
@@ -105,7 +105,7 @@ class EraseJob:
         self._reader = reader
         self._erase_within_ms = erase_within_ms
 
-    async def erase(self, topics: Sequence[Topic], gone: Sequence[ErasingEntry]) -> AsyncGenerator[Step, None]:
+    async def erase(self, topics: Sequence[Topic], gone: Sequence[ErasingEntry]) -> AsyncGenerator[EraseStep, None]:
         """Erase what was deleted from `topics`, and all of the deleted topics `gone`. Whoever breaks off closes it.
 
         Raises:
@@ -147,7 +147,7 @@ class EraseJob:
     def _wal_bytes(self) -> int:
         return sum(committer.wal.bytes_total for committer in self._engine.committers)
 
-    async def _rewrite(self, topic: Topic, count: _Bytes) -> AsyncGenerator[Step, None]:
+    async def _rewrite(self, topic: Topic, count: _Bytes) -> AsyncGenerator[EraseStep, None]:
         """No file of the topic but the WAL's holds what was deleted."""
         if topic.folds and not topic.closing:
             yield count.step(Stage.BASE)
@@ -164,7 +164,7 @@ class EraseJob:
             await self._rewriter.rewrite(topic, [segment], stage="erase")
             count.done_bytes += segment.summary.file_bytes
 
-    async def _erase_fold(self, topic_id: int, count: _Bytes) -> AsyncGenerator[Step, None]:
+    async def _erase_fold(self, topic_id: int, count: _Bytes) -> AsyncGenerator[EraseStep, None]:
         """Not under way when this ends or is closed: the fold may be closed then."""
         end_s = self._engine.clock.monotonic_s() + WAIT_S_MAX
         while True:
@@ -184,7 +184,7 @@ class EraseJob:
             while self._engine.clock.monotonic_s() < now_s + FOLD_PAUSE_S:
                 yield count.step(Stage.ERASE, waits=True)
 
-    async def _purge_wal(self, topic_ids: Sequence[int], count: _Bytes) -> AsyncGenerator[Step, None]:
+    async def _purge_wal(self, topic_ids: Sequence[int], count: _Bytes) -> AsyncGenerator[EraseStep, None]:
         """No WAL file of now is left in the topics' WAL shards."""
         shards = {topic_id % len(self._engine.committers): topic_id for topic_id in topic_ids}
         newest = {shard: _newest_written(self._engine.committers[shard].wal.end) for shard in shards}
@@ -217,7 +217,7 @@ class EraseJob:
         if any(found <= number for found in wal_numbers(self._fs.listdir(directory))):
             raise OSError(errno.EBUSY, "WAL files that hold deleted records could not be removed", str(directory))
 
-    async def _purge_files(self, topic_ids: Sequence[int], count: _Bytes) -> AsyncGenerator[Step, None]:
+    async def _purge_files(self, topic_ids: Sequence[int], count: _Bytes) -> AsyncGenerator[EraseStep, None]:
         """No replaced file of these topics is left."""
         end_s = self._engine.clock.monotonic_s() + WAIT_S_MAX
         await self._garbage.sweep()
@@ -231,7 +231,7 @@ class EraseJob:
     async def _settle(self, begun: _Begun) -> None:
         """Say that it is done, in the log. No delete comes between the look and the frame."""
         topic = begun.topic
-        async with self._retention.holding(topic):
+        async with self._retention.hold(topic):
             due_ms = 0 if topic.delete_mark == begun.delete_mark else begun.ts_ms + self._erase_within_ms
             if topic.erase_due_ms != due_ms and not topic.closing:
                 change = SegmentChange("erased", topic.next_generation, erase_due_ms=due_ms)
@@ -245,10 +245,10 @@ class _Bytes:
         self.total_bytes = total_bytes
         self.done_bytes = 0
 
-    def step(self, stage: Stage, *, waits: bool = False) -> Step:
+    def step(self, stage: Stage, *, waits: bool = False) -> EraseStep:
         """As of now; the total grows where there turned out to be more."""
         self.total_bytes = max(self.total_bytes, self.done_bytes)
-        return Step(stage, self.done_bytes, self.total_bytes, waits)
+        return EraseStep(stage, self.done_bytes, self.total_bytes, waits)
 
 
 def _topic_bytes(topic: Topic) -> int:

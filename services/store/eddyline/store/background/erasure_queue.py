@@ -3,7 +3,7 @@
 A topic's deletes are due some hours after the first of them; the work begins at half of that time, for all topics whose half
 is over together: they share the checkpoints that free the WAL's files.
 I1: one erasure at a time. I2: who asks is told of each step, and of the end or the failure; if he goes away, it goes on.
-Failure: who asked is told, and may ask again; what is due is tried again at the next look.
+Failure: who request is told, and may ask again; what is due is tried again at the next look.
 Threading: event loop; `step` is called by maintenance alone.
 """
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
     from eddyline.core.runtime.clock import Clock
-    from eddyline.store.background.erasure import EraseJob, Step
+    from eddyline.store.background.erasure import EraseJob, EraseStep
     from eddyline.store.catalog.catalog import ErasingEntry
     from eddyline.store.log.table import TopicTable
     from eddyline.store.log.topic import Topic
     from eddyline.store.log_io.garbage import Garbage
 
-LOOK_S: Final = 60.0
+DUE_CHECK_S: Final = 60.0
 """How often due ones are looked for, among all topics: 10 ms for 100 000. The deadline is in hours."""
 DUE_MAX: Final = 1000
 """Topics erased together: enough that two checkpoints are nothing to each of them, few enough to be done within the hour."""
-ASKED_MAX: Final = 64
+REQUESTS_MAX: Final = 64
 """Who asks waits for those before him: more than so many would wait for hours."""
 RETRY_AFTER_MS: Final = 10_000
 
 
-class _Asked:
+class _ErasureRequest:
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
-        self.last: Step | None = None
+        self.last: EraseStep | None = None
         self.ended = False
         self.error: Exception | None = None
         self.changed = asyncio.Event()
@@ -55,57 +55,57 @@ class ErasureQueue:
     """The order of a store's erasures."""
 
     def __init__(
-        self, eraser: EraseJob, *, table: TopicTable, garbage: Garbage, clock: Clock, erase_within_ms: int
+        self, erase_job: EraseJob, *, table: TopicTable, garbage: Garbage, clock: Clock, erase_within_ms: int
     ) -> None:
-        self._eraser = eraser
+        self._erase_job = erase_job
         self._table = table
         self._garbage = garbage
         self._clock = clock
         self._half_ms = erase_within_ms // 2
-        self._look_s = clock.monotonic_s()
-        self._asked: list[_Asked] = []
+        self._next_check_s = clock.monotonic_s()
+        self._requests: list[_ErasureRequest] = []
         self._due_topics: Sequence[Topic] = ()
         self._due_gone: Sequence[ErasingEntry] = ()
-        self._steps: AsyncGenerator[Step, None] | None = None
-        self._asking: _Asked | None = None
-        self.on_asked: Callable[[], None] = _nothing
+        self._steps: AsyncGenerator[EraseStep, None] | None = None
+        self._current: _ErasureRequest | None = None
+        self.on_request: Callable[[], None] = _nothing
         """Called when somebody asks."""
         self.stage = Stage.ERASE
         """What the next step does."""
         self.has_more = False
         """True = the next step waits for nothing."""
 
-    async def ask(self, topic: Topic) -> AsyncGenerator[EraseProgress, None]:
+    async def erase(self, topic: Topic) -> AsyncGenerator[EraseProgress, None]:
         """Erase what was deleted from a topic before the call; the last progress, and only it, is `erased`.
 
         Raises:
             Throttled: too many wait. NotReady: the store stops. Whatever `EraseJob.erase` raises.
         """
-        if len(self._asked) >= ASKED_MAX:
-            raise Throttled(f"{ASKED_MAX} erasures wait already", retryAfterMs=RETRY_AFTER_MS)
-        asked = _Asked(topic)
-        self._asked.append(asked)
-        self.on_asked()
+        if len(self._requests) >= REQUESTS_MAX:
+            raise Throttled(f"{REQUESTS_MAX} erasures wait already", retryAfterMs=RETRY_AFTER_MS)
+        request = _ErasureRequest(topic)
+        self._requests.append(request)
+        self.on_request()
         try:
-            while not asked.ended:
-                await asked.changed.wait()
-                asked.changed.clear()
-                if asked.last is not None and not asked.ended:
-                    yield EraseProgress(asked.last.done_bytes, asked.last.total_bytes)
-            if asked.error is not None:
-                raise asked.error
-            done_bytes, total_bytes = (asked.last.done_bytes, asked.last.total_bytes) if asked.last else (0, 0)
+            while not request.ended:
+                await request.changed.wait()
+                request.changed.clear()
+                if request.last is not None and not request.ended:
+                    yield EraseProgress(request.last.done_bytes, request.last.total_bytes)
+            if request.error is not None:
+                raise request.error
+            done_bytes, total_bytes = (request.last.done_bytes, request.last.total_bytes) if request.last else (0, 0)
             yield EraseProgress(max(done_bytes, total_bytes), total_bytes, erased=True)
         finally:
-            if asked in self._asked:
-                self._asked.remove(asked)
+            if request in self._requests:
+                self._requests.remove(request)
 
-    def look(self) -> None:
+    def find_due(self) -> None:
         """See what has become due, now and then."""
         now_s = self._clock.monotonic_s()
-        if now_s < self._look_s or self._due_topics or self._due_gone:
+        if now_s < self._next_check_s or self._due_topics or self._due_gone:
             return
-        self._look_s = now_s + LOOK_S
+        self._next_check_s = now_s + DUE_CHECK_S
         half_over_ms = self._clock.now_ms() + self._half_ms
         due = [topic for topic in self._table.all() if 0 < topic.erase_due_ms <= half_over_ms]
         self._due_topics = sorted(due, key=_due_ms)[:DUE_MAX]
@@ -114,7 +114,7 @@ class ErasureQueue:
     @property
     def are_due(self) -> bool:
         """True = there is a step to do."""
-        return bool(self._steps is not None or self._asked or self._due_topics or self._due_gone)
+        return bool(self._steps is not None or self._requests or self._due_topics or self._due_gone)
 
     async def step(self) -> None:
         """Do the next step of the erasure under way, or of the next one.
@@ -132,38 +132,38 @@ class ErasureQueue:
             self._end(None)
             return
         self.stage, self.has_more = step.stage, not step.waits
-        if self._asking is not None:
-            self._asking.last = step
-            self._asking.changed.set()
+        if self._current is not None:
+            self._current.last = step
+            self._current.changed.set()
 
     async def refuse(self, reason: str) -> None:
         """The store serves only reads: `reason`."""
         await self._stop(read_only(reason))
 
     async def close(self) -> None:
-        """The store stops: end the step under way, and tell who asked."""
+        """The store stops: end the step under way, and tell who request."""
         await self._stop(NotReady("the store is stopping"))
 
-    def _begin(self) -> AsyncGenerator[Step, None]:
-        if self._asked:
-            self._asking = self._asked.pop(0)
-            return self._eraser.erase([self._asking.topic], ())
+    def _begin(self) -> AsyncGenerator[EraseStep, None]:
+        if self._requests:
+            self._current = self._requests.pop(0)
+            return self._erase_job.erase([self._current.topic], ())
         topics, gone, self._due_topics, self._due_gone = self._due_topics, self._due_gone, (), ()
-        return self._eraser.erase(topics, gone)
+        return self._erase_job.erase(topics, gone)
 
     def _end(self, error: Exception | None) -> None:
-        asking, self._asking, self._steps = self._asking, None, None
-        self.stage, self.has_more = Stage.ERASE, bool(self._asked)
-        if asking is not None:
-            asking.end(error)
+        current, self._current, self._steps = self._current, None, None
+        self.stage, self.has_more = Stage.ERASE, bool(self._requests)
+        if current is not None:
+            current.end(error)
 
     async def _stop(self, error: Exception) -> None:
         if self._steps is not None:
             await self._steps.aclose()
             self._end(error)
-        for asked in self._asked:
-            asked.end(error)
-        self._asked.clear()
+        for request in self._requests:
+            request.end(error)
+        self._requests.clear()
 
 
 def _due_ms(topic: Topic) -> int:

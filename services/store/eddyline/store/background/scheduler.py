@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 ROUND_S: Final = 0.25
 """How often due work is looked for: a quarter of what a fast producer takes to fill a segment."""
-CORRUPT_KNOWN_MAX: Final = 10_000
+CORRUPT_PIECES_MAX: Final = 10_000
 """Damaged pieces that are told apart; so many are one sick disk."""
 
 
@@ -53,10 +53,10 @@ class CorruptionLog:
         self._known: set[tuple[str, int]] = set()
         self.count = 0
 
-    def found(self, error: DataCorrupt) -> None:
+    def record(self, error: DataCorrupt) -> None:
         """A piece is damaged."""
         place = (str(error.metadata.get("file", "")), int(error.metadata.get("offset", 0)))
-        if place in self._known or len(self._known) >= CORRUPT_KNOWN_MAX:
+        if place in self._known or len(self._known) >= CORRUPT_PIECES_MAX:
             return
         self._known.add(place)
         self.count += 1
@@ -74,9 +74,9 @@ class Maintenance:
         sealer: Sealer,
         garbage: Garbage,
         erasures: ErasureQueue,
-        tidier: CompactionPlanner,
+        planner: CompactionPlanner,
         scrubber: Scrubber,
-        damage: CorruptionLog,
+        corruption_log: CorruptionLog,
         clock: Clock,
         settings: StoreSettings,
     ) -> None:
@@ -85,17 +85,17 @@ class Maintenance:
         self._sealer = sealer
         self._garbage = garbage
         self.erasures = erasures
-        self._tidier = tidier
+        self._planner = planner
         self._scrubber = scrubber
-        self.damage = damage
+        self.corruption_log = corruption_log
         self._clock = clock
         self._settings = settings
-        self._turns = SealSchedule(engine.table, sealer, clock, seal_age_ms=settings.seal_age_ms)
+        self._seal_schedule = SealSchedule(engine.table, sealer, clock, seal_age_ms=settings.seal_age_ms)
         self._burst = WriteBurst(engine, clock, unsegmented_bytes_max=settings.unsegmented_bytes_max)
         self._one_round = asyncio.Lock()
         self._wake = asyncio.Event()
-        erasures.on_asked = self._wake.set
-        self._resting = Cooldown(clock)
+        erasures.on_request = self._wake.set
+        self._cooldown = Cooldown(clock)
         self._checkpoint_s = clock.monotonic_s()
         self._has_more = False
         """The last round ended with work that waits for nothing; one that stepped aside has none."""
@@ -105,7 +105,7 @@ class Maintenance:
     @property
     def corrupt_count(self) -> int:
         """Pieces of files found damaged since the start."""
-        return self.damage.count
+        return self.corruption_log.count
 
     async def run(self) -> None:
         """Look and work, for ever."""
@@ -138,42 +138,42 @@ class Maintenance:
         if self._engine.read_only_reason:
             await self.erasures.refuse(self._engine.read_only_reason)
             return True
-        if self._burst.lasts():
+        if self._burst.is_active():
             return await self._attempt(Stage.IDLE, "garbage", self._garbage.sweep)
         good = True
-        for topic in self._turns.due():
+        for topic in self._seal_schedule.due():
             good &= await self._attempt(Stage.SEAL, topic, partial(self._sealer.seal, topic, topic.head_seq))
         if self._checkpoint_is_due():
             good &= await self._attempt(Stage.CHECKPOINT, "checkpoint", self._checkpoint)
-        self.erasures.look()
+        self.erasures.find_due()
         if self.erasures.are_due:
             good &= await self._attempt(self.erasures.stage, None, self.erasures.step)
-        good &= await self._tidier.round(self._attempt, self._resting.is_active)
+        good &= await self._planner.round(self._attempt, self._cooldown.is_active)
         good &= await self._attempt(Stage.IDLE, "garbage", self._garbage.sweep)
         if self._scrubber.is_due:
             good &= await self._attempt(Stage.SCRUB, "scrub", self._scrubber.round)
         self._engine.gate.unsegmented_bytes = sum(c.wal.bytes_total for c in self._engine.committers)
-        self._has_more = self._tidier.has_more or self.erasures.has_more
+        self._has_more = self._planner.has_more or self.erasures.has_more
         return good
 
     async def _attempt(self, stage: Stage, about: Hashable | None, job: Callable[[], Awaitable[None]]) -> bool:
         """Do a job, unless what it is about (None = each is another) failed a moment ago; False = it failed."""
-        if self._resting.is_active(about):
+        if self._cooldown.is_active(about):
             return True
         self.stage = stage
         try:
             await job()
         except DataCorrupt as error:
-            self.damage.found(error)
+            self.corruption_log.record(error)
         except (EddylineError, OSError, CatalogFailed, FoldFailed, FoldStalled) as error:
             logger.warning("maintenance_failed", extra=fields(stage=stage.name, error=str(error)))
         else:
-            self._resting.record_success(about)
+            self._cooldown.record_success(about)
             return True
         finally:
             self.stage = Stage.IDLE
         if about is not None:
-            self._resting.failed(about)
+            self._cooldown.record_failure(about)
         return False
 
     async def _checkpoint(self) -> None:

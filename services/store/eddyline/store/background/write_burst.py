@@ -32,7 +32,7 @@ class WriteBurst:
         self._seen_bytes = 0
         self._seen_s = clock.monotonic_s()
 
-    def lasts(self) -> bool:
+    def is_active(self) -> bool:
         """True = let the appends have it all. Each call looks at the time since the one before."""
         now_s = self._clock.monotonic_s()
         placed_bytes = sum(committer.wal.placed_bytes for committer in self._engine.committers)

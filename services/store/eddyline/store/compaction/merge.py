@@ -29,7 +29,7 @@ LOOKS_MAX: Final = 20_000
 """Ends of runs looked at, 5 ms of the loop, before the best so far is good enough."""
 
 
-class Run(NamedTuple):
+class MergeRun(NamedTuple):
     """Neighbours: from index `start` up to `stop`, exclusive."""
 
     start: int
@@ -41,10 +41,10 @@ def weight_of(summary: SegmentSummary, *, records_max: int, bytes_max: int) -> i
     return max(summary.record_bytes, summary.rows * bytes_max // records_max, 1)
 
 
-def merge_due(summaries: Sequence[SegmentSummary], *, records_max: int, bytes_max: int) -> Run | None:
+def merge_due(summaries: Sequence[SegmentSummary], *, records_max: int, bytes_max: int) -> MergeRun | None:
     """The run to merge first; None = there is none."""
     weights = [weight_of(summary, records_max=records_max, bytes_max=bytes_max) for summary in summaries]
-    best: Run | None = None
+    best: MergeRun | None = None
     best_largest, looks = bytes_max, 0
     for start in range(len(weights) - NEIGHBOURS_MIN + 1):
         if best is not None and looks > LOOKS_MAX:
@@ -59,5 +59,5 @@ def merge_due(summaries: Sequence[SegmentSummary], *, records_max: int, bytes_ma
             if stop - start >= NEIGHBOURS_MIN and total >= 2 * largest:
                 is_longer = best is None or stop - start > best.stop - best.start
                 if largest < best_largest or is_longer:
-                    best, best_largest = Run(start, stop), largest
+                    best, best_largest = MergeRun(start, stop), largest
     return best

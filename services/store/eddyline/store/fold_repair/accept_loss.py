@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from eddyline.store.log.topic import Topic
-    from eddyline.store.read.fold_reader import Entries
+    from eddyline.store.read.fold_reader import FoldReader
     from eddyline.store.storage.layout import Layout
     from eddyline.store.write.engine import Engine
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class SettleFold:
     """Settles lost folds of one store; `salvaged` says what each was made of."""
 
-    def __init__(self, engine: Engine, entries: Entries, layout: Layout, salvaged: Mapping[int, Salvage]) -> None:
+    def __init__(self, engine: Engine, entries: FoldReader, layout: Layout, salvaged: Mapping[int, Salvage]) -> None:
         self._engine = engine
         self._entries = entries
         self._layout = layout

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from eddyline.store.fold.fold import Fold, FoldView, Scratch
     from eddyline.store.log.topic import Topic
     from eddyline.store.log_io.files import LogFiles
-    from eddyline.store.read.fold_reader import Entries
+    from eddyline.store.read.fold_reader import FoldReader
     from eddyline.store.retention.retention import Retention
     from eddyline.store.runtime.workers import Worker
     from eddyline.store.storage.layout import Layout
@@ -63,7 +63,7 @@ class VerifyFold:
         files: LogFiles,
         layout: Layout,
         retention: Retention,
-        entries: Entries,
+        entries: FoldReader,
         scratch: Scratch | None,
     ) -> None:
         self._fold = fold
@@ -114,7 +114,7 @@ class VerifyFold:
     async def _begin(self, topic: Topic, opened: AsyncExitStack) -> FoldCheck:
         opening = PendingView(self._fold, topic.id)
         opened.callback(opening.close)
-        async with self._retention.holding(topic):
+        async with self._retention.hold(topic):
             view, fold_seq = await self._fold_worker.submit(partial(opening.run, b"", b""))
             await topic.wait_head(fold_seq, self._clock, WAIT_S_MAX)
             if topic.deleted or topic.head_seq < fold_seq:

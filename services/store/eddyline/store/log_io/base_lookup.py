@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from eddyline.store.storage.layout import Layout
 
 
-class BaseRows:
+class BaseLookup:
     """Reads the bases of any topic of a store."""
 
     def __init__(self, *, fs: Fs, layout: Layout, worker: Worker) -> None:

@@ -38,7 +38,7 @@ PIECES_AT_ONCE: Final = 64
 and a search through a million single appends is a million of them, some 10 us each."""
 
 
-class Piece(NamedTuple):
+class StoredPiece(NamedTuple):
     """A stored batch, whole; `last_seq` is the last seq that is looked at with it: a skipped segment has no batch.
 
     `ends` = no append lies on both sides of `last_seq`; False = one may: a record batch of a segment may end in a large one.
@@ -49,7 +49,7 @@ class Piece(NamedTuple):
     ends: bool = True
 
 
-class PieceBack(NamedTuple):
+class PreviousPiece(NamedTuple):
     """A stored batch, whole, on the way back; `first_seq` is the first seq that is looked at with it."""
 
     first_seq: int
@@ -100,7 +100,7 @@ class StoredLog:
         *,
         may_hold: Callable[[Footer], bool] | None = None,
         wanted: Callable[[SegmentSummary | BatchEntry], bool] | None = None,
-    ) -> Piece | None:
+    ) -> StoredPiece | None:
         """The first piece that holds a seq above `seq`; None = there is none. A segment whose footer `may_hold` denies is
         passed over, as a piece without batch; so is what `wanted` does not want by its numbers, a whole segment or one
         record batch.
@@ -112,14 +112,14 @@ class StoredLog:
         segment = topic.segments.after(seq)
         if segment is not None:
             if wanted is not None and not wanted(segment.summary):
-                return Piece(segment.summary.last_seq, None)
+                return StoredPiece(segment.summary.last_seq, None)
             with unless_deleted(topic):
                 return await self._of_segment(segment, seq, may_hold, wanted)
         if topic.memory is not None:
             batch = topic.memory.after(seq)
             if batch is None and topic.deleted:
                 raise _deleted(topic)  # its memory went with it: not that there was nothing
-            return Piece(batch.last_seq, batch) if batch is not None else None
+            return StoredPiece(batch.last_seq, batch) if batch is not None else None
         position = topic.index.position_after(seq)
         if position == len(topic.index):
             return None
@@ -128,11 +128,11 @@ class StoredLog:
             found = await self._frame(topic, entry)
         if found is None:
             return await self.after(topic, seq, may_hold=may_hold, wanted=wanted)
-        return Piece(entry.last_seq, found)
+        return StoredPiece(entry.last_seq, found)
 
     async def through(
         self, topic: Topic, seq: int, *, may_hold: Callable[[Footer], bool] | None = None
-    ) -> PieceBack | None:
+    ) -> PreviousPiece | None:
         """The last piece that holds a seq at or below `seq`: the way back of `after`, for topics that are on disk.
 
         Raises:
@@ -146,7 +146,7 @@ class StoredLog:
                 found = await self._frame(topic, entry)
             if found is None:
                 return await self.through(topic, seq, may_hold=may_hold)
-            return PieceBack(entry.first_seq, found)
+            return PreviousPiece(entry.first_seq, found)
         segment = topic.segments.through(seq)
         if segment is None:
             return None
@@ -155,9 +155,9 @@ class StoredLog:
             with unless_deleted(topic):
                 footer = await self.footer(segment)
                 if may_hold is not None and not may_hold(footer):
-                    return PieceBack(segment.summary.first_seq, None)
+                    return PreviousPiece(segment.summary.first_seq, None)
                 batch_entry = footer.batches[footer.batch_through(seq)]
-                return PieceBack(batch_entry.first_seq, await self.batch(segment, batch_entry))
+                return PreviousPiece(batch_entry.first_seq, await self.batch(segment, batch_entry))
         finally:
             segment.let_go()
 
@@ -190,21 +190,21 @@ class StoredLog:
         seq: int,
         may_hold: Callable[[Footer], bool] | None,
         wanted: Callable[[SegmentSummary | BatchEntry], bool] | None,
-    ) -> Piece:
+    ) -> StoredPiece:
         segment.hold()
         try:
             footer = await self.footer(segment)
             if may_hold is not None and not may_hold(footer):
-                return Piece(segment.summary.last_seq, None)
+                return StoredPiece(segment.summary.last_seq, None)
             position = footer.batch_after(seq)
             entry = footer.batches[position]
             ends = _ends_append(footer, position)
             if wanted is not None and not wanted(entry):
-                return Piece(entry.last_seq, None, ends)
+                return StoredPiece(entry.last_seq, None, ends)
             if seq < entry.first_seq:
                 for following in footer.batches[position + 1 : position + 1 + AHEAD]:
                     self._read_ahead(segment, following, wanted)
-            return Piece(entry.last_seq, await self.batch(segment, entry), ends)
+            return StoredPiece(entry.last_seq, await self.batch(segment, entry), ends)
         finally:
             segment.let_go()
 

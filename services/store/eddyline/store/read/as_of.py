@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from eddyline.core.records.record import Record
     from eddyline.core.runtime.clock import Clock
     from eddyline.store.log.topic import Topic
-    from eddyline.store.log_io.base_lookup import BaseRows
+    from eddyline.store.log_io.base_lookup import BaseLookup
     from eddyline.store.log_io.pieces import StoredLog
-    from eddyline.store.read.fold_reader import Entries
+    from eddyline.store.read.fold_reader import FoldReader
     from eddyline.store.retention.retention import Retention
     from eddyline.store.storage.segment.footer import BatchEntry, Footer, SegmentSummary
 
@@ -52,7 +52,7 @@ class AsOf:
     """Reads keys as they were, in any topic of a shard."""
 
     def __init__(
-        self, *, log: StoredLog, entries: Entries, bases: BaseRows, retention: Retention, clock: Clock
+        self, *, log: StoredLog, entries: FoldReader, bases: BaseLookup, retention: Retention, clock: Clock
     ) -> None:
         self._log = log
         self._entries = entries
@@ -74,7 +74,7 @@ class AsOf:
                 headSeq=topic.head_seq,
                 atSeq=seq,
             )
-        await self._retention.settle(topic)
+        await self._retention.enforce(topic)
         return await self._answer(topic, key, page, _Point(seq))
 
     async def at_time(self, topic: Topic, key: bytes, time_ms: int) -> EntryPage:
@@ -100,7 +100,7 @@ class AsOf:
                 foldSeq=topic.head_seq,
             )
         page = await self._entries.get(topic, [key])
-        await self._retention.settle(topic)
+        await self._retention.enforce(topic)
         point = await self._point_of(topic, time_ms)
         entry = page.entries[0]
         if not point.exact and not (entry is not None and entry.ts_ms <= time_ms):

@@ -40,7 +40,7 @@ class FindSeq:
         """The first live record committed at or after `time_ms`, in milliseconds since the Unix epoch.
 
         Raises:
-            DataCorrupt, and as `Retention.settle`.
+            DataCorrupt, and as `Retention.enforce`.
         """
 
         def wanted(part: SegmentSummary | BatchEntry) -> bool:
@@ -49,7 +49,7 @@ class FindSeq:
         def hits(batch: Batch) -> NDArray[np.bool_]:
             return commit_times(batch) >= time_ms
 
-        await self._retention.settle(topic)
+        await self._retention.enforce(topic)
         return await self._first(topic, wanted, hits, frames_after_ms=time_ms)
 
     async def by_source_time(self, topic: Topic, time_ns: int) -> SeqFound:
@@ -69,7 +69,7 @@ class FindSeq:
             late: NDArray[np.bool_] = (times != 0) & (times >= time_ns)
             return late
 
-        await self._retention.settle(topic)
+        await self._retention.enforce(topic)
         return await self._first(topic, wanted, hits)
 
     async def _first(

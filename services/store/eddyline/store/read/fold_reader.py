@@ -40,7 +40,7 @@ SCAN_S_MAX: Final = 300.0
 """A view pins the files it reads: after this time a slow reader starts again behind its last key."""
 
 
-class Entries:
+class FoldReader:
     """Reads of every fold of a shard."""
 
     def __init__(

@@ -59,7 +59,7 @@ class KeyHistory:
             )
         last_seq, cursor, left = topic.head_seq, after_seq, limit or 1 << 63
         may_hold = may_hold_revisions(key)
-        await self._retention.settle(topic, after_seq)
+        await self._retention.enforce(topic, after_seq)
         found: list[Batch] = []
         size = pieces = 0
         while True:

@@ -111,7 +111,7 @@ class LogReader:
             )
         if not items and after_seq == topic.head_seq and wait_ms:
             await topic.wait_head(after_seq + 1, self._clock, wait_ms / 1000)
-        await self._retention.settle(topic, after_seq)
+        await self._retention.enforce(topic, after_seq)
         gap = topic.floors.gap_after(after_seq)
         if gap is not None:
             after_seq = gap.last_seq

@@ -29,7 +29,7 @@ ANSWER_BYTES_MAX: Final = MESSAGE_BYTES_MAX - (64 << 10)
 """A message, less what is around the entries."""
 
 
-class Found(NamedTuple):
+class PointReadResult(NamedTuple):
     """Entries in the order asked (None = not live), and the seq up to which the fold was applied."""
 
     entries: tuple[Record | None, ...]
@@ -49,7 +49,7 @@ class PointRead:
         """Nobody waits any more: stop at the next chunk."""
         self._given_up = True
 
-    def run(self) -> Found:
+    def run(self) -> PointReadResult:
         """Read. After `give_up` the entries are as far as they were read.
 
         Raises:
@@ -74,7 +74,7 @@ class PointRead:
                         answerBytesMax=ANSWER_BYTES_MAX,
                     )
                 found[key] = entry
-        return Found(tuple(map(found.get, self._keys)), self._fold.applied(self._topic_id))
+        return PointReadResult(tuple(map(found.get, self._keys)), self._fold.applied(self._topic_id))
 
 
 def check_keys(keys: Sequence[bytes]) -> None:

@@ -97,7 +97,7 @@ class _Loss(NamedTuple):
     bodies: list[FrameBody]
 
 
-def settle_losses(*, table: TopicTable, fold: Fold, wals: Sequence[Wal], lost: Sequence[LostBytes], now_ms: int) -> int:
+def log_losses(*, table: TopicTable, fold: Fold, wals: Sequence[Wal], lost: Sequence[LostBytes], now_ms: int) -> int:
     """Log what may be gone, `lost` of each WAL shard; the number of gaps written."""
     losses: list[list[_Loss]] = [[] for _ in wals]
     writes = list[FoldWrite]()

@@ -21,7 +21,7 @@ from eddyline.store.log.sources import Sources
 from eddyline.store.log.table import TopicTable
 from eddyline.store.log_io.catalog_entries import encode_catalog_topic, restore_catalog_topic, source_entry, source_from
 from eddyline.store.log_io.files import LogFiles
-from eddyline.store.recovery.orphans import settle_orphans, with_garbage
+from eddyline.store.recovery.orphans import resolve_orphans, with_garbage
 from eddyline.store.recovery.recovered import Recovered
 from eddyline.store.recovery.replay import Replay
 from eddyline.store.recovery.reshard import name_files
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from eddyline.store.env import Env
     from eddyline.store.fold.fold import Fold
     from eddyline.store.log.sources import ReplayedSource
-    from eddyline.store.recovery.open_fold import FoldOpening
+    from eddyline.store.recovery.open_fold import FoldOpener
     from eddyline.store.storage.identity import Identity
     from eddyline.store.storage.layout import Layout
     from eddyline.store.storage.wal.frame import Frame
@@ -92,7 +92,7 @@ def positions_of(head: CatalogHead, fs: Fs, layout: Layout, *, wal_shards: int) 
     return tuple(WalPosition(shard, 1, 1, -1) for shard in range(max([wal_shards, *(shard + 1 for shard in found)])))
 
 
-class WalOpening:
+class WalOpener:
     """Recovers every WAL shard in turn, and takes the catalog along."""
 
     def __init__(
@@ -311,7 +311,7 @@ async def recover(
     layout: Layout,
     *,
     catalog: Catalog,
-    folds: FoldOpening,
+    folds: FoldOpener,
     before: Identity | None,
 ) -> Recovered:
     """Open everything of a locked directory; losses are not yet settled.
@@ -327,7 +327,7 @@ async def recover(
     # A start that was cut off before its first checkpoint has told its id to the fold alone.
     store_id = head.store_id or fold.store_id() or new_store_id(machine.clock, machine.host)
     replay.begin(fold)
-    opening = WalOpening(
+    opening = WalOpener(
         fs=fs,
         layout=layout,
         catalog=catalog,
@@ -344,7 +344,7 @@ async def recover(
     await workers.fold.submit(partial(replay.finish, sources))
     check_continuous(table)
     aside = partial(
-        settle_orphans,
+        resolve_orphans,
         fs,
         layout,
         table,

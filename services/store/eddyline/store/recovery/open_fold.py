@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class FoldOpening:
+class FoldOpener:
     """Opens one store's fold, and closes what it opened."""
 
     def __init__(self, machine: Env, layout: Layout) -> None:

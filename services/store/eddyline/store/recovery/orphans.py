@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TOLD_MAX: Final = 100
+LOGGED_FILES_MAX: Final = 100
 """Files told one by one in the log; of more their number."""
 _LEFT_ALONE: Final = re.compile(r"lost\+found|\..*")
 _SHARD_NAME: Final = re.compile(r"[0-9a-f]{2}")
@@ -105,7 +105,7 @@ def survey(fs: Fs, layout: Layout, table: TopicTable, *, wal_shards: int, garbag
     return look.found
 
 
-def settle_orphans(
+def resolve_orphans(
     fs: Fs, layout: Layout, table: TopicTable, *, wal_shards: int, garbage: Collection[str], now_ms: int
 ) -> int:
     """Bring names to what the catalog and the log say; how many files and directories were set aside. Blocking.
@@ -128,10 +128,12 @@ def settle_orphans(
     day = _day(now_ms)
     for number, path in enumerate(found.foreign):
         target = _set_aside(fs, layout, path, day)
-        if number < TOLD_MAX:
+        if number < LOGGED_FILES_MAX:
             logger.warning("set_aside", extra=fields(path=str(path), to=str(target)))
-    if len(found.foreign) > TOLD_MAX:
-        logger.warning("set_aside_more", extra=fields(count=len(found.foreign) - TOLD_MAX, to=str(layout.orphans)))
+    if len(found.foreign) > LOGGED_FILES_MAX:
+        logger.warning(
+            "set_aside_more", extra=fields(count=len(found.foreign) - LOGGED_FILES_MAX, to=str(layout.orphans))
+        )
     return len(found.foreign)
 
 

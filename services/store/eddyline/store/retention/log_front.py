@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from eddyline.store.storage.segment.footer import BatchEntry, SegmentSummary
 
 
-class Age(NamedTuple):
+class LogAge(NamedTuple):
     """Rows up to `through_seq` are too old (0 = none); what is left is no older than `oldest_ts_ms`."""
 
     through_seq: int
@@ -40,7 +40,7 @@ class LogStart:
     def __init__(self, log: StoredLog) -> None:
         self._log = log
 
-    async def expired(self, topic: Topic, *, now_ms: int, ttl_ms: int) -> Age:
+    async def expired(self, topic: Topic, *, now_ms: int, ttl_ms: int) -> LogAge:
         """How far the log is older than `ttl_ms`.
 
         Raises:
@@ -50,10 +50,10 @@ class LogStart:
         if found.boundary is None:
             after_seq = max(found.through_seq, topic.floors.trim)
             oldest_ms = next((s.first_ts_ms for s in _spans(topic) if s.last_seq > after_seq), topic.last_ts_ms)
-            return Age(found.through_seq, oldest_ms)
+            return LogAge(found.through_seq, oldest_ms)
         batch = await self._boundary(topic, found.boundary, now_ms=now_ms, ttl_ms=ttl_ms)
         through_seq = max(expired_rows(batch, now_ms=now_ms, ttl_ms=ttl_ms), found.through_seq)
-        return Age(through_seq, _ts_after(batch, max(through_seq, topic.floors.trim)))
+        return LogAge(through_seq, _ts_after(batch, max(through_seq, topic.floors.trim)))
 
     async def walk(self, topic: Topic, walk: LogStartWalk) -> None:
         """Take pieces from the front on until the walk is done.

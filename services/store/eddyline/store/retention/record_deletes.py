@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from eddyline.core.records.batch import Batch
     from eddyline.core.records.match import Match
     from eddyline.store.log.topic import Topic
-    from eddyline.store.log_io.base_lookup import BaseRows
+    from eddyline.store.log_io.base_lookup import BaseLookup
     from eddyline.store.log_io.pieces import StoredLog
     from eddyline.store.retention.log_front import LogStart
     from eddyline.store.retention.retention import Retention
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 FRAME_ROWS_MAX: Final = 4 << 20
 """Rows that one frame names: 2 bytes each where they are scattered, so 11 MB of text, and 64 MiB while they are gathered."""
-JUDGED_AT_ONCE: Final = 65_536
+CHECKED_AT_ONCE: Final = 65_536
 """Rows judged in one go: 7 ms of the loop's time."""
 SCANS_AT_ONCE: Final = 4
 """Deletes that look for rows at once: each holds what a frame names at most, and one piece of a log."""
@@ -85,7 +85,7 @@ class _Judged(NamedTuple):
     record_bytes: int
 
 
-class Deletes:
+class RecordDeleter:
     """Deletes records of any topic of a shard."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Deletes:
         log: StoredLog,
         front: LogStart,
         retention: Retention,
-        bases: BaseRows,
+        bases: BaseLookup,
         erase_within_ms: int,
         frame_rows_max: int = FRAME_ROWS_MAX,
     ) -> None:
@@ -114,7 +114,7 @@ class Deletes:
         Raises:
             TopicNotFound (deleted meanwhile), ReadOnly, CommitUnknown, FoldLost, DataCorrupt.
         """
-        await self._retention.settle(topic)
+        await self._retention.enforce(topic)
         deletion = Deletion(before_seq, topic.head_seq, match)
         if match is None:
             count = await self._delete_prefix(topic, deletion)
@@ -126,7 +126,7 @@ class Deletes:
         return DeleteResult(count, topic.earliest_seq, deletion.bound_seq, topic.id)
 
     async def _delete_prefix(self, topic: Topic, deletion: Deletion) -> int:
-        async with self._retention.holding_settled(topic):
+        async with self._retention.hold_enforced(topic):
             floors, through_seq = topic.floors, deletion.through_seq
             # Of a KV topic retention's floors leave what base and log on disk still tell of the past: a delete's do not.
             if through_seq <= (floors.delete if topic.folds else floors.trim):
@@ -174,7 +174,7 @@ class Deletes:
         async with AsyncExitStack() as held:
             if topic.folds:  # before the floors' lock: an append at the gate may wait for that
                 await held.enter_async_context(topic.gate)
-            await held.enter_async_context(self._retention.holding_settled(topic))
+            await held.enter_async_context(self._retention.hold_enforced(topic))
             judged = await _judge(topic, deletion, found, base_seqs)
             if len(judged.seqs) or (topic.folds and await self._folds(topic, match, deletion.through_seq)):
                 body = DeleteBody(deletion, judged.seqs, judged.record_count, judged.record_bytes)
@@ -233,16 +233,16 @@ async def _judge(topic: Topic, deletion: Deletion, found: _Found, base_seqs: NDA
     """What of the rows found is still there, and what of it counts as a live record. The caller holds the topic's floors."""
     named, count, size = SeqSet(), 0, 0
     seq_each, size_each = np.concatenate([_NO_SEQS, *found.seqs]), np.concatenate([_NO_SIZES, *found.sizes])
-    for start in range(0, found.count, JUDGED_AT_ONCE):
-        seqs, sizes = seq_each[start : start + JUDGED_AT_ONCE], size_each[start : start + JUDGED_AT_ONCE]
+    for start in range(0, found.count, CHECKED_AT_ONCE):
+        seqs, sizes = seq_each[start : start + CHECKED_AT_ONCE], size_each[start : start + CHECKED_AT_ONCE]
         there = ~topic.deleted_seqs.mask_each(seqs)
         live = there & (seqs > np.uint64(topic.floors.trim))
         named.add_array(seqs[there if topic.folds else live])
         count, size = count + int(live.sum()), size + int(sizes[live].sum())
         await asyncio.sleep(0)  # others have their turn
     in_base = base_seqs[base_seqs <= np.uint64(deletion.through_seq)]
-    for start in range(0, len(in_base), JUDGED_AT_ONCE):
-        seqs = np.sort(in_base[start : start + JUDGED_AT_ONCE])  # in key order they take half as long again
+    for start in range(0, len(in_base), CHECKED_AT_ONCE):
+        seqs = np.sort(in_base[start : start + CHECKED_AT_ONCE])  # in key order they take half as long again
         named.add_array(seqs[~topic.deleted_seqs.mask_each(seqs)])
         await asyncio.sleep(0)
     return _Judged(named, count, size)

@@ -64,53 +64,53 @@ class Retention:
         self._timed: dict[int, int] = {}
         """When a topic is looked at, by its id: its one entry of `_expiries` that counts."""
         self._wake = asyncio.Event()
-        engine.on_published = self.look
-        engine.settle_floors = self.settle
+        engine.on_published = self.on_topic_changed
+        engine.enforce_retention = self.enforce
 
-    def holding(self, topic: Topic) -> AbstractAsyncContextManager[None]:
+    def hold(self, topic: Topic) -> AbstractAsyncContextManager[None]:
         """Keep a topic's floors and deleted seqs as they are while this is open."""
         return self._locks.hold(str(topic.id))
 
     @asynccontextmanager
-    async def holding_settled(self, topic: Topic) -> AsyncIterator[None]:
-        """As `holding`, with nothing due of what there was when it began.
+    async def hold_enforced(self, topic: Topic) -> AsyncIterator[None]:
+        """As `hold`, with nothing due of what there was when it began.
 
         Raises:
-            ReadOnly, CommitUnknown: what is due cannot be moved any more. As `settle`.
+            ReadOnly, CommitUnknown: what is due cannot be moved any more. as `enforce`.
         """
-        async with self.holding(topic):
-            if self._owes(topic, 0) and not topic.deleted:
+        async with self.hold(topic):
+            if self._is_due(topic, 0) and not topic.deleted:
                 if self._engine.read_only_reason:
                     raise read_only(self._engine.read_only_reason)
                 await self._move(topic)
             yield
 
-    def look(self, topic: Topic) -> None:
+    def on_topic_changed(self, topic: Topic) -> None:
         """A topic has grown, is new to this process, or has other settings."""
         if topic.deleted:
             return  # it owes for ever
         config = topic.config
         if config.ttl_ms and topic.head_seq > topic.floors.trim:
-            self._look_at(topic, topic.oldest_ts_ms + config.ttl_ms)
+            self._schedule(topic, topic.oldest_ts_ms + config.ttl_ms)
         if (config.cap_records or config.cap_bytes) and self._is_over(topic, 0):
             self._due[topic] = None
             self._wake.set()
 
-    def _look_at(self, topic: Topic, time_ms: int) -> None:
+    def _schedule(self, topic: Topic, time_ms: int) -> None:
         """At that time, or before: a TTL may have got shorter."""
         if time_ms < self._timed.get(topic.id, time_ms + 1):
             self._timed[topic.id] = time_ms
             heapq.heappush(self._expiries, (time_ms, topic.id))
 
-    async def settle(self, topic: Topic, after_seq: int = 0) -> None:
+    async def enforce(self, topic: Topic, after_seq: int = 0) -> None:
         """Move what is due when this is called, as far as a reader of the seqs above `after_seq` could see it. What comes
         due meanwhile is the next one's: appends come faster than floors move, and a reader would wait for their end. Where
         the disk fails under it nothing moves: whoever reads sees what is there."""
-        if not self._owes(topic, after_seq) or topic.deleted:
+        if not self._is_due(topic, after_seq) or topic.deleted:
             return
-        async with self.holding(topic):
+        async with self.hold(topic):
             # Another one may have moved it meanwhile.
-            if self._owes(topic, after_seq) and not self._engine.read_only_reason and not topic.deleted:
+            if self._is_due(topic, after_seq) and not self._engine.read_only_reason and not topic.deleted:
                 with suppress(CommitUnknown, ReadOnly):
                     await self._move(topic)
 
@@ -124,17 +124,17 @@ class Retention:
                 async with asyncio.TaskGroup() as moves:
                     for topic in list(self._due)[:MOVES_AT_ONCE]:
                         del self._due[topic]
-                        moves.create_task(self._settle_quietly(topic))
+                        moves.create_task(self._enforce_quietly(topic))
                 self._pop_expired()  # topics at their caps may keep it here as long as they are appended to
 
-    async def _settle_quietly(self, topic: Topic) -> None:
+    async def _enforce_quietly(self, topic: Topic) -> None:
         try:
-            await self.settle(topic)
+            await self.enforce(topic)
         except EddylineError:  # a read of the topic gets it, and tells whoever asked
             if not topic.deleted:
-                self._look_at(topic, self._ages.now_ms() + FAILED_PAUSE_MS)
+                self._schedule(topic, self._ages.now_ms() + FAILED_PAUSE_MS)
         else:
-            self.look(topic)
+            self.on_topic_changed(topic)
 
     def _pop_expired(self) -> None:
         now_ms = self._ages.now_ms()
@@ -147,7 +147,7 @@ class Retention:
             if topic is not None:
                 self._due[topic] = None
 
-    def _owes(self, topic: Topic, after_seq: int) -> bool:
+    def _is_due(self, topic: Topic, after_seq: int) -> bool:
         config = topic.config
         if topic.head_seq <= topic.floors.trim:
             return False

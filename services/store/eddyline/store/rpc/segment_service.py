@@ -29,8 +29,8 @@ from eddyline.store.splits.model import (
     SPLITS_MAX,
     ArrowMessage,
     Packed,
-    PlanAsk,
     PlanMark,
+    PlanRequest,
     SchemaMessage,
     Split,
     SplitFilter,
@@ -77,7 +77,7 @@ class SegmentServicer(segment_pb2_grpc.SegmentServiceServicer):
             message = f"page_size is 0 or more, not {request.page_size}"
             raise InvalidArgument(message, field="page_size", pageSize=request.page_size)
         bound = _bound(request)
-        asked = PlanAsk(
+        asked = PlanRequest(
             after_seq=request.after_seq,
             end_seq=request.end_seq,
             as_of_seq=request.as_of_seq if request.HasField("as_of_seq") else None,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from eddyline.core.records.match import Match
     from eddyline.core.records.record import Gap
     from eddyline.store.log.append import Ack, AppendRequest
-    from eddyline.store.splits.model import PlanAsk, SplitFrame, SplitPlan, SplitRead
+    from eddyline.store.splits.model import PlanRequest, SplitFrame, SplitPlan, SplitRead
     from eddyline.store.stats import ShardStatus
 
 
@@ -86,7 +86,7 @@ class ShardApi(StoreLink, Protocol):
             InvalidName, TopicNotFound, NotKv, EpochMismatch, CursorAhead, DataCorrupt.
         """
 
-    async def plan_splits(self, topic: str, asked: PlanAsk, *, epoch: int = 0) -> SplitPlan:
+    async def plan_splits(self, topic: str, asked: PlanRequest, *, epoch: int = 0) -> SplitPlan:
         """Cut a topic's log, or what its fold at one point is made of, into splits; one page of them.
 
         Raises:

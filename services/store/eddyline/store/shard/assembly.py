@@ -25,22 +25,22 @@ from eddyline.store.limits.disk_guard import DiskGuard
 from eddyline.store.limits.memory_budget import memory_plan
 from eddyline.store.limits.memory_guard import MemoryGuard
 from eddyline.store.log.batch_cache import BatchCache
-from eddyline.store.log_io.base_lookup import BaseRows
+from eddyline.store.log_io.base_lookup import BaseLookup
 from eddyline.store.log_io.files import LogFiles
 from eddyline.store.log_io.garbage import Garbage
 from eddyline.store.log_io.pieces import StoredLog
 from eddyline.store.read.as_of import AsOf
 from eddyline.store.read.find_seq import FindSeq
-from eddyline.store.read.fold_reader import Entries
+from eddyline.store.read.fold_reader import FoldReader
 from eddyline.store.read.key_history import KeyHistory
 from eddyline.store.read.log_reader import LogReader
 from eddyline.store.retention.log_front import LogStart
-from eddyline.store.retention.record_deletes import Deletes
+from eddyline.store.retention.record_deletes import RecordDeleter
 from eddyline.store.retention.retention import Retention
 from eddyline.store.runtime.age_clock import AgeClock
 from eddyline.store.shard.parts import FoldParts, HistoryParts, StoreParts
 from eddyline.store.shard.shard import Shard
-from eddyline.store.splits.base_reader import SplitBase
+from eddyline.store.splits.base_reader import BaseSplitReader
 from eddyline.store.splits.hidden_values import HiddenValues
 from eddyline.store.splits.planner import SplitPlanner
 from eddyline.store.splits.reader import SplitReader
@@ -73,7 +73,7 @@ class Store:
 
     engine: Engine
     sources: Sources
-    entries: Entries
+    entries: FoldReader
     reader: LogReader
     log: StoredLog
     cache: BatchCache
@@ -131,8 +131,8 @@ def build_store(
         ages=ages,
     )
     for topic in recovered.table.all():
-        retention.look(topic)
-    found = maintenance.damage.found
+        retention.on_topic_changed(topic)
+    found = maintenance.corruption_log.record
     entries = _entries(machine, recovered, fold)
     return Store(
         engine=engine,
@@ -223,8 +223,8 @@ def _upkeep(
     )
 
 
-def _entries(machine: Env, recovered: Recovered, fold: Fold) -> Entries:
-    return Entries(
+def _entries(machine: Env, recovered: Recovered, fold: Fold) -> FoldReader:
+    return FoldReader(
         fold=fold,
         fold_worker=machine.workers.fold,
         reader_worker=machine.workers.reader,
@@ -252,7 +252,7 @@ def _fold_parts(
     *,
     engine: Engine,
     log: StoredLog,
-    entries: Entries,
+    entries: FoldReader,
     retention: Retention,
     artifacts: Artifacts,
 ) -> FoldParts:
@@ -280,7 +280,7 @@ def _artifacts(
     engine: Engine,
     log: StoredLog,
     garbage: Garbage,
-    entries: Entries,
+    entries: FoldReader,
     maintenance: Maintenance,
 ) -> Artifacts:
     turn, worker, place = Turn(), machine.workers.reader, machine.artifacts
@@ -323,17 +323,17 @@ def _history_parts(
     *,
     engine: Engine,
     log: StoredLog,
-    entries: Entries,
+    entries: FoldReader,
     retention: Retention,
     found: Callable[[DataCorrupt], None],
 ) -> HistoryParts:
-    bases = BaseRows(fs=machine.fs, layout=layout, worker=machine.workers.reader)
+    bases = BaseLookup(fs=machine.fs, layout=layout, worker=machine.workers.reader)
     as_of = AsOf(log=log, entries=entries, bases=bases, retention=retention, clock=machine.clock)
-    pieces, turns = ScanPieces(files=log.files, worker=machine.workers.reader), SplitSlots(machine.clock)
-    withheld = HiddenValues(fold=engine.fold, fold_worker=engine.fold_worker, as_of=as_of)
-    base = SplitBase(fs=machine.fs, layout=layout, pieces=pieces, withheld=withheld, turns=turns)
+    pieces, slots = ScanPieces(files=log.files, worker=machine.workers.reader), SplitSlots(machine.clock)
+    hidden_values = HiddenValues(fold=engine.fold, fold_worker=engine.fold_worker, as_of=as_of)
+    base = BaseSplitReader(fs=machine.fs, layout=layout, pieces=pieces, hidden_values=hidden_values, slots=slots)
     return HistoryParts(
-        deletes=Deletes(
+        deletes=RecordDeleter(
             engine=engine,
             log=log,
             front=LogStart(log),
@@ -346,7 +346,7 @@ def _history_parts(
         as_of=as_of,
         splits=SplitPlanner(pieces=pieces, base=base, retention=retention, on_corrupt=found),
         split_reads=SplitReader(
-            pieces=pieces, base=base, withheld=withheld, retention=retention, turns=turns, on_corrupt=found
+            pieces=pieces, base=base, hidden_values=hidden_values, retention=retention, slots=slots, on_corrupt=found
         ),
     )
 
@@ -377,10 +377,10 @@ def _maintenance(
     sealer: Sealer,
     checkpointer: Checkpointer,
 ) -> Maintenance:
-    clock, background, table, damage = machine.clock, machine.workers.background, engine.table, CorruptionLog()
+    clock, background, table, corruption_log = machine.clock, machine.workers.background, engine.table, CorruptionLog()
     erase_within_ms = settings.erase_within_h * _HOUR_MS
     bases, rewriter = BaseMaker(engine, swap), Rewriter(swap, files)
-    eraser = EraseJob(
+    erase_job = EraseJob(
         engine=engine,
         retention=retention,
         checkpointer=checkpointer,
@@ -400,8 +400,8 @@ def _maintenance(
         checkpointer=checkpointer,
         sealer=sealer,
         garbage=garbage,
-        erasures=ErasureQueue(eraser, table=table, garbage=garbage, clock=clock, erase_within_ms=erase_within_ms),
-        tidier=CompactionPlanner(
+        erasures=ErasureQueue(erase_job, table=table, garbage=garbage, clock=clock, erase_within_ms=erase_within_ms),
+        planner=CompactionPlanner(
             table=table,
             swap=swap,
             rewriter=rewriter,
@@ -416,9 +416,9 @@ def _maintenance(
             worker=background,
             clock=clock,
             bytes_per_s=settings.scrub_bytes_per_s,
-            on_corrupt=damage.found,
+            on_corrupt=corruption_log.record,
         ),
-        damage=damage,
+        corruption_log=corruption_log,
         clock=clock,
         settings=settings,
     )

@@ -19,9 +19,9 @@ from eddyline.store.artifacts.artifacts import clean as clean_artifacts
 from eddyline.store.background.periodic_sync import PeriodicSync
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.fold.fold import FoldFailed, FoldStalled
-from eddyline.store.recovery.losses import find_losses, settle_losses
+from eddyline.store.recovery.losses import find_losses, log_losses
 from eddyline.store.recovery.open import recover
-from eddyline.store.recovery.open_fold import FoldOpening
+from eddyline.store.recovery.open_fold import FoldOpener
 from eddyline.store.recovery.orphans import check_top
 from eddyline.store.recovery.reshard import reshard
 from eddyline.store.shard.assembly import build_store
@@ -110,7 +110,7 @@ async def _recovered(machine: Env, settings: StoreSettings, layout: Layout, ours
     with ExitStack() as opened:
         catalog = machine.open_catalog(before is not None and before.catalog)
         opened.callback(partial(close_quietly, catalog))
-        folds = FoldOpening(machine, layout)
+        folds = FoldOpener(machine, layout)
         opened.callback(folds.close)
         opened.callback(workers.close)  # first: jobs whose callers were cancelled read fold and catalog
         recovered = await recover(machine, settings, layout, catalog=catalog, folds=folds, before=before)
@@ -127,7 +127,7 @@ async def _recovered(machine: Env, settings: StoreSettings, layout: Layout, ours
         opened.callback(lambda: close_all(recovered.wals))
         opened.callback(partial(end_all, workers.wals))  # first: a job of theirs has its file
         lost = find_losses(before, boot_id, replay=recovered.replay, wals=recovered.wals, mark=machine.written_mark)
-        settle_losses(table=recovered.table, fold=fold, wals=recovered.wals, lost=lost, now_ms=clock.now_ms())
+        log_losses(table=recovered.table, fold=fold, wals=recovered.wals, lost=lost, now_ms=clock.now_ms())
         if len(recovered.wals) != settings.wal_shards:
             change = partial(
                 reshard,

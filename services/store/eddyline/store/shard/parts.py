@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from eddyline.store.log_io.pieces import StoredLog
     from eddyline.store.read.as_of import AsOf
     from eddyline.store.read.find_seq import FindSeq
-    from eddyline.store.read.fold_reader import Entries
+    from eddyline.store.read.fold_reader import FoldReader
     from eddyline.store.read.key_history import KeyHistory
-    from eddyline.store.retention.record_deletes import Deletes
+    from eddyline.store.retention.record_deletes import RecordDeleter
     from eddyline.store.retention.retention import Retention
     from eddyline.store.splits.planner import SplitPlanner
     from eddyline.store.splits.reader import SplitReader
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class HistoryParts:
     """What looks into a log's past, hands it out in splits, and takes things out of it."""
 
-    deletes: Deletes
+    deletes: RecordDeleter
     find_seq: FindSeq
     keys: KeyHistory
     as_of: AsOf
@@ -46,7 +46,7 @@ class HistoryParts:
 class FoldParts:
     """What reads folds, checks them, settles for what is left of them, and takes them out and in as artifacts."""
 
-    entries: Entries
+    entries: FoldReader
     verify: VerifyFold
     settle: SettleFold
     artifacts: Artifacts

@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from eddyline.store.log.append import Ack
     from eddyline.store.log.sources import Source, Sources
     from eddyline.store.log.table import TopicTable
-    from eddyline.store.read.fold_reader import Entries
+    from eddyline.store.read.fold_reader import FoldReader
     from eddyline.store.read.log_reader import LogReader
     from eddyline.store.shard.parts import StoreParts
-    from eddyline.store.splits.model import PlanAsk, SplitFrame, SplitPlan, SplitRead
+    from eddyline.store.splits.model import PlanRequest, SplitFrame, SplitPlan, SplitRead
     from eddyline.store.write.engine import Engine
 
 
@@ -62,7 +62,7 @@ class Shard:
         *,
         engine: Engine,
         reader: LogReader,
-        entries: Entries,
+        entries: FoldReader,
         sources: Sources,
         parts: StoreParts,
     ) -> None:
@@ -89,7 +89,7 @@ class Shard:
 
     async def get_topic(self, name: str) -> TopicInfo:
         topic = self._table.get(name)
-        await self._parts.retention.settle(topic)
+        await self._parts.retention.enforce(topic)
         return topic.info()
 
     def kind_of(self, name: str) -> Kind | None:
@@ -101,7 +101,7 @@ class Shard:
         """Up to `limit` topics in order of their names, above `after_name`."""
         topics = self._table.page(name_prefix, after_name, limit)
         for topic in topics:
-            await self._parts.retention.settle(topic)
+            await self._parts.retention.enforce(topic)
         return [topic.info() for topic in topics if not topic.deleted]
 
     async def delete_topic(
@@ -114,7 +114,7 @@ class Shard:
             if if_no_source and topic.source:
                 raise TopicHasSource(f"topic {name} has source {topic.source}", topic=name, source=topic.source)
             if if_empty:
-                await self._parts.retention.settle(topic)
+                await self._parts.retention.enforce(topic)
                 # A topic with a fold is empty only where it never had a record: what its log has lost the fold still holds.
                 if topic.has_records if topic.folds else topic.staged_count:
                     has = "is a KV topic that has had" if topic.folds else "has"
@@ -138,7 +138,7 @@ class Shard:
             check_epoch(name, topic.id, if_epoch)
             config = merged(topic.config, change, topic.kind, topic.source)
             if config != topic.config:
-                await self._parts.retention.settle(topic)  # what is due by the old settings goes first
+                await self._parts.retention.enforce(topic)  # what is due by the old settings goes first
                 body = {**config_body(config), "config_version": topic.config_version + 1}
                 frame = control_body(FrameType.CONFIG_UPDATE, topic.id, body, ts_ms=self._stamp(topic))
 
@@ -147,8 +147,8 @@ class Shard:
                     topic.moved()  # who follows it is told
 
                 await self._engine.control(frame, committed, topic)
-                self._parts.retention.look(topic)
-                await self._parts.retention.settle(topic)
+                self._parts.retention.on_topic_changed(topic)
+                await self._parts.retention.enforce(topic)
             return topic.info()
 
     async def _create(self, name: str, kind: Kind, config: TopicConfig) -> Topic:
@@ -318,7 +318,7 @@ class Shard:
         self._check_open()
         topic = self._table.get(name)
         check_epoch(name, topic.id, if_epoch)
-        return self._parts.maintenance.erasures.ask(topic)
+        return self._parts.maintenance.erasures.erase(topic)
 
     async def entry_at(
         self, topic: str, key: bytes, *, at_seq: int | None = None, at_time_ms: int | None = None
@@ -334,7 +334,7 @@ class Shard:
     ) -> AsyncGenerator[Batch | Gap, None]:
         return self._parts.history.keys.read(self._get(topic, epoch), key, after_seq=after_seq, limit=limit)
 
-    async def plan_splits(self, topic: str, asked: PlanAsk, *, epoch: int = 0) -> SplitPlan:
+    async def plan_splits(self, topic: str, asked: PlanRequest, *, epoch: int = 0) -> SplitPlan:
         return await self._parts.history.splits.plan(self._get(topic, epoch), asked)
 
     def read_split(self, topic: str, asked: SplitRead, *, epoch: int) -> AsyncGenerator[SplitFrame, None]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from eddyline.core.errors import DataCorrupt, HistoryGone, InvalidArgument
 from eddyline.store.log_io.pieces import unless_deleted
-from eddyline.store.splits.encoder import Shown, encoded
+from eddyline.store.splits.encoder import SplitRows, encoded
 from eddyline.store.splits.filter import may_hold, may_hold_of
 from eddyline.store.splits.model import ArrowMessage
 from eddyline.store.splits.scan import StoredMessage
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class SplitBase:
+class BaseSplitReader:
     """Reads the bases of any topic of a store."""
 
     def __init__(
-        self, *, fs: Fs, layout: Layout, pieces: ScanPieces, withheld: HiddenValues, turns: SplitSlots
+        self, *, fs: Fs, layout: Layout, pieces: ScanPieces, hidden_values: HiddenValues, slots: SplitSlots
     ) -> None:
         self._fs = fs
         self._layout = layout
         self._pieces = pieces
-        self._withheld = withheld
-        self._turns = turns
+        self._hidden_values = hidden_values
+        self._slots = slots
 
     async def footer(self, topic: Topic, base: BaseEntry) -> Footer:
         """The footer of the topic's base, which has rows.
@@ -86,7 +86,7 @@ class SplitBase:
             if denied or not may_hold_of(entry, split_filter):
                 scan.tally.hidden += stop - start
                 continue
-            async with self._turns.job():
+            async with self._slots.job():
                 items = await self._items(scan, _Rows(base, entry, start, stop))
             for item in items:
                 yield item
@@ -110,10 +110,10 @@ class SplitBase:
         batch = await self._run(topic, base, stored.batch)
         seqs = batch.slice(start, stop).seq_array()
         gone = topic.deleted_seqs.mask_each(seqs)
-        parts = [Shown(batch, start, stop, gone if gone.any() else None)]
-        parts, withheld_count = await self._withheld.without(topic, parts, as_of_seq=scan.split.as_of_seq)
+        parts = [SplitRows(batch, start, stop, gone if gone.any() else None)]
+        parts, hidden_count = await self._hidden_values.filter(topic, parts, as_of_seq=scan.split.as_of_seq)
         found = await self._run(topic, base, partial(encoded, parts, scan))
-        deleted_count = int(np.count_nonzero(gone)) + withheld_count
+        deleted_count = int(np.count_nonzero(gone)) + hidden_count
         tally.rows += found.row_count
         tally.deleted += deleted_count
         tally.hidden += stop - start - deleted_count - found.row_count

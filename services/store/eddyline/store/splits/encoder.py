@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from eddyline.store.splits.model import SplitItem, SplitScan
 
 
-class Shown(NamedTuple):
+class SplitRows(NamedTuple):
     """A stored batch, the part of it that lies in the split, and which rows of that part must not be seen (None = none)."""
 
     batch: Batch
@@ -54,7 +54,7 @@ def schema_message(columns: Sequence[str]) -> bytes:
     return bytes(wanted.serialize())
 
 
-def encoded(parts: Iterable[Shown], scan: SplitScan) -> Encoded:
+def encoded(parts: Iterable[SplitRows], scan: SplitScan) -> Encoded:
     """What of these batches is sent.
 
     Raises:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from eddyline.store.log.topic import Topic
     from eddyline.store.read.as_of import AsOf
     from eddyline.store.runtime.workers import Worker
-    from eddyline.store.splits.encoder import Shown
+    from eddyline.store.splits.encoder import SplitRows
 
 KEYS_AT_ONCE: Final = 64
 """Keys that are looked up in one job of the fold's thread, which applies appends: under 1 ms."""
@@ -41,13 +41,13 @@ class HiddenValues:
         self._fold_worker = fold_worker
         self._as_of = as_of
 
-    async def without(self, topic: Topic, parts: Sequence[Shown], *, as_of_seq: int) -> tuple[list[Shown], int]:
+    async def filter(self, topic: Topic, parts: Sequence[SplitRows], *, as_of_seq: int) -> tuple[list[SplitRows], int]:
         """The parts without what may not be shown, and how many rows that is.
 
         Raises:
             HistoryGone: a key is not answered for at `as_of_seq`. FoldLost, TopicNotFound, DataCorrupt.
         """
-        found: list[Shown] = []
+        found: list[SplitRows] = []
         count = 0
         for part in parts:
             gone = await self._gone(topic, part, as_of_seq)
@@ -58,7 +58,7 @@ class HiddenValues:
                 found.append(part._replace(gone=gone if part.gone is None else part.gone | gone))
         return found, count
 
-    async def _gone(self, topic: Topic, part: Shown, as_of_seq: int) -> NDArray[np.bool_] | None:
+    async def _gone(self, topic: Topic, part: SplitRows, as_of_seq: int) -> NDArray[np.bool_] | None:
         """Rows of the part that may not be shown, and were not hidden yet; None = none."""
         floor = topic.floors.delete
         batch = part.batch.slice(part.start, part.stop)

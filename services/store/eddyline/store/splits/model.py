@@ -94,7 +94,7 @@ class PlanMark(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PlanAsk:
+class PlanRequest:
     """What to cut. 0 = the default of each bound; `as_of_seq` None = the log; `mark` None = from the start."""
 
     after_seq: int = 0
@@ -162,7 +162,7 @@ class SplitCounts(NamedTuple):
     hidden_count: int
 
 
-class KeySums:
+class SplitTally:
     """What became of a split's range so far."""
 
     __slots__ = ("deleted", "gaps", "hidden", "rows")
@@ -183,7 +183,7 @@ class SplitScan(NamedTuple):
     split_filter: SplitFilter
     columns: tuple[str, ...]
     pack: Callable[[ArrowMessage], bytes] | None
-    tally: KeySums
+    tally: SplitTally
 
     @property
     def takes_all(self) -> bool:

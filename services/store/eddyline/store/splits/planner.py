@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from eddyline.store.log.segments import Segment
     from eddyline.store.log.topic import Topic
     from eddyline.store.retention.retention import Retention
-    from eddyline.store.splits.base_reader import SplitBase
-    from eddyline.store.splits.model import PlanAsk, SplitFilter
+    from eddyline.store.splits.base_reader import BaseSplitReader
+    from eddyline.store.splits.model import PlanRequest, SplitFilter
     from eddyline.store.splits.scan import ScanPieces
 
 PARTS_A_TURN: Final = 64
@@ -57,7 +57,7 @@ class SplitPlanner:
         self,
         *,
         pieces: ScanPieces,
-        base: SplitBase,
+        base: BaseSplitReader,
         retention: Retention,
         on_corrupt: Callable[[DataCorrupt], None],
     ) -> None:
@@ -67,7 +67,7 @@ class SplitPlanner:
         self._retention = retention
         self._on_corrupt = on_corrupt
 
-    async def plan(self, topic: Topic, asked: PlanAsk) -> SplitPlan:
+    async def plan(self, topic: Topic, asked: PlanRequest) -> SplitPlan:
         """One page of splits.
 
         Raises:
@@ -94,16 +94,16 @@ class SplitPlanner:
         splits = tuple(cutter.splits)
         return SplitPlan(splits, None if done else mark, topic.id, mark.first_seq, mark.end_seq, mark.head_seq)
 
-    async def _mark(self, topic: Topic, asked: PlanAsk) -> PlanMark:
+    async def _mark(self, topic: Topic, asked: PlanRequest) -> PlanMark:
         """Where the page begins, and the range of its plan."""
         if asked.mark is not None:
             check_epoch(topic.name, topic.id, asked.mark.epoch)
-            await self._retention.settle(topic)
+            await self._retention.enforce(topic)
             if asked.as_of_seq is not None and asked.mark.base_seq < topic.retained_after_seq:
                 raise history_gone(topic)
             return asked.mark
         if asked.as_of_seq is not None:
-            await self._retention.settle(topic)
+            await self._retention.enforce(topic)
             return _fold_range(topic, asked.as_of_seq, asked)
         head_seq = topic.head_seq
         for seq, name in ((asked.after_seq, "afterSeq"), (asked.end_seq - 1, "lastSeq")):
@@ -114,12 +114,12 @@ class SplitPlanner:
                     headSeq=head_seq,
                     **{name: seq},
                 )
-        await self._retention.settle(topic, asked.after_seq)
+        await self._retention.enforce(topic, asked.after_seq)
         first_seq = asked.after_seq + 1 if asked.after_seq else min(topic.earliest_seq, head_seq + 1)
         end_seq = max(asked.end_seq or head_seq + 1, first_seq)
         return PlanMark(topic.id, first_seq, end_seq, head_seq, 0, 0, SplitKind.LOG, first_seq)
 
-    async def _cut(self, topic: Topic, mark: PlanMark, asked: PlanAsk, cutter: SplitCutter) -> bool:
+    async def _cut(self, topic: Topic, mark: PlanMark, asked: PlanRequest, cutter: SplitCutter) -> bool:
         """True = to the end."""
         split_filter = of_topic(asked.split_filter, topic.config)
         if cutter.kind is SplitKind.BASE:
@@ -224,7 +224,7 @@ def _count(topic: Topic, cutter: SplitCutter, last_seq: int) -> int:
     return live_count(max(cutter.at, floors.trim), last_seq, topic.uncounted)
 
 
-def _template(mark: PlanMark, asked: PlanAsk) -> Split:
+def _template(mark: PlanMark, asked: PlanRequest) -> Split:
     return Split(
         SplitKind(mark.kind),
         mark.next_first,
@@ -235,7 +235,7 @@ def _template(mark: PlanMark, asked: PlanAsk) -> Split:
     )
 
 
-def _fold_range(topic: Topic, as_of_seq: int, asked: PlanAsk) -> PlanMark:
+def _fold_range(topic: Topic, as_of_seq: int, asked: PlanRequest) -> PlanMark:
     """What the fold at a point is made of.
 
     Raises:

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eddyline.core.errors import CursorAhead, DataCorrupt, NotKv, TopicNotFound
 from eddyline.store.splits.base_reader import history_gone
-from eddyline.store.splits.encoder import Shown, encoded, schema_message
+from eddyline.store.splits.encoder import SplitRows, encoded, schema_message
 from eddyline.store.splits.filter import of_topic
 from eddyline.store.splits.model import (
     ArrowMessage,
-    KeySums,
     SchemaMessage,
     SplitKind,
     SplitScan,
+    SplitTally,
     check_filter,
     check_split,
 )
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from eddyline.core.records.batch import Batch
     from eddyline.store.log.topic import Topic
     from eddyline.store.retention.retention import Retention
-    from eddyline.store.splits.base_reader import SplitBase
+    from eddyline.store.splits.base_reader import BaseSplitReader
     from eddyline.store.splits.hidden_values import HiddenValues
     from eddyline.store.splits.model import Split, SplitFrame, SplitItem, SplitRead
     from eddyline.store.splits.scan import ScanPiece, ScanPieces
@@ -59,7 +59,7 @@ class _ToEncode(NamedTuple):
     """Decoded batches that hold all live records of a range."""
 
     within: _Range
-    parts: tuple[Shown, ...]
+    parts: tuple[SplitRows, ...]
 
 
 class _Step(NamedTuple):
@@ -77,18 +77,18 @@ class SplitReader:
         self,
         *,
         pieces: ScanPieces,
-        base: SplitBase,
-        withheld: HiddenValues,
+        base: BaseSplitReader,
+        hidden_values: HiddenValues,
         retention: Retention,
-        turns: SplitSlots,
+        slots: SplitSlots,
         on_corrupt: Callable[[DataCorrupt], None],
     ) -> None:
         """`on_corrupt` is told every damaged piece that a read meets."""
         self._pieces = pieces
         self._base = base
-        self._withheld = withheld
+        self._hidden_values = hidden_values
         self._retention = retention
-        self._turns = turns
+        self._slots = slots
         self._on_corrupt = on_corrupt
 
     async def read(self, topic: Topic, asked: SplitRead) -> AsyncGenerator[SplitFrame, None]:
@@ -102,10 +102,10 @@ class SplitReader:
         check_split(split)
         check_filter(asked.split_filter)
         _check_topic(topic, split)
-        async with self._turns.place():
+        async with self._slots.place():
             yield SchemaMessage(schema_message(asked.columns))
             split_filter = of_topic(asked.split_filter, topic.config)
-            scan = SplitScan(topic, split, split_filter, asked.columns, asked.pack, KeySums())
+            scan = SplitScan(topic, split, split_filter, asked.columns, asked.pack, SplitTally())
             frames = self._base.read(scan) if split.kind is SplitKind.BASE else self._log(scan)
             async with aclosing(frames):
                 try:
@@ -122,7 +122,7 @@ class SplitReader:
     async def _log(self, scan: SplitScan) -> AsyncGenerator[SplitItem, None]:
         topic, split, tally = scan.topic, scan.split, scan.tally
         cursor = split.first - 1
-        await self._retention.settle(topic, cursor if split.kind is SplitKind.LOG else 0)
+        await self._retention.enforce(topic, cursor if split.kind is SplitKind.LOG else 0)
         while cursor < split.last:
             _check_there(topic, split)
             if split.kind is SplitKind.LOG:
@@ -138,7 +138,7 @@ class SplitReader:
                     tally.deleted += through_seq - cursor
                     cursor = through_seq
                     continue
-            async with self._turns.job():
+            async with self._slots.job():
                 step = await self._step(scan, cursor)
             cursor = step.cursor
             for item in step.items:
@@ -191,11 +191,11 @@ class SplitReader:
         """What is decoded, and what of it may be seen."""
         topic, split = scan.topic, scan.split
         shown = [_shown(topic, batch, within) for batch in piece.batches]
-        withheld_count = 0
+        hidden_count = 0
         if split.kind is SplitKind.HISTORY:
-            shown, withheld_count = await self._withheld.without(topic, shown, as_of_seq=split.as_of_seq)
-        scan.tally.deleted += withheld_count
-        left = within._replace(live_count=within.live_count - withheld_count)
+            shown, hidden_count = await self._hidden_values.filter(topic, shown, as_of_seq=split.as_of_seq)
+        scan.tally.deleted += hidden_count
+        left = within._replace(live_count=within.live_count - hidden_count)
         return _Step(within.through_seq, to_encode=_ToEncode(left, tuple(shown)))
 
     async def _made(self, scan: SplitScan, to_encode: _ToEncode) -> AsyncGenerator[SplitItem, None]:
@@ -203,7 +203,7 @@ class SplitReader:
         within, parts = to_encode
         live_count = 0
         for part in parts:
-            async with self._turns.job():
+            async with self._slots.job():
                 found = await self._pieces.run(partial(encoded, [part], scan))
             live_count += found.live_count
             scan.tally.rows += found.row_count
@@ -213,10 +213,10 @@ class SplitReader:
         _check_whole(live_count, within.live_count, within.after_seq, within.through_seq)
 
 
-def _shown(topic: Topic, batch: Batch, within: _Range) -> Shown:
+def _shown(topic: Topic, batch: Batch, within: _Range) -> SplitRows:
     start, stop = batch.index_after(within.after_seq), batch.index_after(within.through_seq)
     gone = topic.deleted_seqs.mask(batch.slice(start, stop)) if stop > start else None
-    return Shown(batch, start, stop, gone)
+    return SplitRows(batch, start, stop, gone)
 
 
 def _has_moved(topic: Topic, split: Split, cursor: int) -> bool:

@@ -91,7 +91,7 @@ class Engine:
         self.traces = CommitTraces(tracer, clock)
         self.on_published: Callable[[Topic], None] = _nothing
         """Called with each topic whose log has grown: retention looks whether something is due."""
-        self.settle_floors: Callable[[Topic], Awaitable[None]] = _settled
+        self.enforce_retention: Callable[[Topic], Awaitable[None]] = _settled
         """Awaited where room in a topic that refuses what is over its cap may come from what is too old."""
         self.applier = FoldApplier(
             fold, fold_worker, clock, publish=self._publish, on_failure=self._fold_failed, measures=self.measures
@@ -139,7 +139,7 @@ class Engine:
             return self._stage(topic, request)
         async with topic.gate:
             if settles:
-                await self.settle_floors(topic)
+                await self.enforce_retention(topic)
             if not request.expected_versions:
                 return self._stage(topic, request)
             return await self._stage_versioned(topic, request)

@@ -475,7 +475,7 @@ class SourceRun:
         return OVERSIZE_LOOK_S
 
     async def _wait_looking(self) -> None:
-        """Wait for other orders, or until the figures of a stopped source were read again; NATS may leave that unanswered."""
+        """Wait for other orders, or until the figures of a stopped source were read; NATS may leave that unanswered."""
         await self._unless_ordered(self._look_and_rest())
 
     async def _look_and_rest(self) -> None:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from eddyline.core.model.topic import Kind
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.storage.layout import Layout
 from tests.crash.disk import check_files
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.models.history import History, look
 from tests.support.models.recorded_store import Play, kv_rows, log_rows
 from tests.support.models.topic_model import Moment
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import SimFs
 from tests.support.store.simulated import settings, sim_store
 

@@ -19,10 +19,10 @@ from eddyline.store.artifacts.manifest import Manifest
 from eddyline.store.catalog.catalog import BaseEntry
 from eddyline.store.compaction.segment_swap import next_source
 from eddyline.store.fold.entries import entries_of
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.storage.layout import Layout, base_file, temporary
 from eddyline.store.storage.segment.writer import write_segment
 from tests.support.manual_clock import ManualClock, settle
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import SimFs
 from tests.support.store.simulated import append, kv_topic, puts, settings, sim_store
 

@@ -14,9 +14,9 @@ import pytest
 from eddyline.core.model.topic import Durability, Kind, TopicConfig
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.match import Match, MatchField, MatchKind
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.storage.layout import Layout, base_file
 from tests.support.manual_clock import ManualClock, settle
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import SimFs
 from tests.support.store.simulated import append, kv_topic, log_topic, puts, rows, settings, sim_store
 

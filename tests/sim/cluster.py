@@ -13,7 +13,6 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from eddyline.delivery.feed.tail import LINGER_S
-from eddyline.store.fold.memory import SimFold
 from tests.sim.cluster_writer import ClusterWriter
 from tests.sim.mortal_delivery import Delivery
 from tests.sim.subscriber import Cluster, Subscriber
@@ -24,6 +23,7 @@ from tests.support.models.recorded_store import Play
 from tests.support.models.subscriber_view import Head, Judge, Opened, Truth
 from tests.support.models.topic_model import Moment
 from tests.support.sim.faulty_fs import FaultyFs
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import Crashed, SimFs
 from tests.support.sim.weather import StormyWire
 from tests.support.store.simulated import sim_store

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.store.fold.memory import SimFold
 from tests.sim.seeds import naming, seeds
 from tests.sim.stops import stop_is_untold
 from tests.support.manual_clock import ManualClock, settle
@@ -22,6 +21,7 @@ from tests.support.models.random_walk import PASSING, Wanderer
 from tests.support.models.recorded_store import Play
 from tests.support.models.topic_model import Moment
 from tests.support.sim.faulty_fs import FaultyFs
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import Crashed, SimFs
 from tests.support.store.simulated import sim_store
 

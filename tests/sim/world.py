@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Protocol
 from eddyline.core.model.topic import Durability
 from eddyline.core.runtime.clock import sleep
 from eddyline.store.fold.fold import FoldFailed
-from eddyline.store.fold.memory import SimFold
 from tests.sim.book import Book
 from tests.sim.stops import stop_is_untold
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.sim.faulty_fs import FaultyFs
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import Crashed, SimFs
 from tests.support.store.simulated import LASTING, sim_store
 

@@ -11,12 +11,12 @@ from eddyline.core.errors import CommitUnknown, EddylineError, NotReady, ReadOnl
 from eddyline.core.model.topic import Durability, Kind, TopicConfig
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Gap, Op, Record, effective_version
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.log.append import AppendRequest, WriterPosition
-from eddyline.store.runtime.workers import SimulatedStop
 from tests.support.manual_clock import ManualClock
 from tests.support.models.oracle import Oracle, Seen, Staged, Topic
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import SimFs
+from tests.support.sim.worker import SimulatedStop
 from tests.support.store.simulated import sim_store
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from eddyline.core.model.topic import Durability
 from eddyline.core.records.size import counted_total
 from eddyline.core.telemetry import names as telemetry
 from eddyline.store.fold.fold import FoldStalled
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.log.append import AppendRequest
 from eddyline.store.metrics import StoreMetrics
 from eddyline.store.stats import RecoveryProgress, Stage
 from tests.support.manual_clock import ManualClock
 from tests.support.sim.faulty_fs import FaultyFs
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import SimFs
 from tests.support.store.simulated import append, kv_topic, log_topic, puts, rows, sim_store
 from tests.support.telemetry.scrape import Scrape, check_complete, in_place

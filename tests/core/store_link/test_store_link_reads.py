@@ -27,9 +27,9 @@ from eddyline.core.records.gap import encode_gap
 from eddyline.core.records.record import Gap, GapReason, MetaEntry, Op, Record
 from eddyline.core.store_link.protocol import FollowEnded, FollowItem, FollowLevel, FollowStarted
 from eddyline.store.fold.fold import VIEWS_MAX
-from eddyline.store.fold.memory import SimFold
 from tests.support.hang import HANG_S
 from tests.support.manual_clock import START_MS, settle
+from tests.support.sim.fold import SimFold
 from tests.support.store.both_links import FORMS, Form, LinkedStore, linked_store
 from tests.support.store.served import until
 from tests.support.store.simulated import append, puts, rows

@@ -12,14 +12,14 @@ import pytest
 from eddyline.core.errors import DataCorrupt, DiskFloor, EpochMismatch, NotReady, TooManyScans, TopicNotFound
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.store.background.erasure import WAIT_S_MAX
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.log_io.files import extent_of
-from eddyline.store.runtime.workers import InlineWorker
 from eddyline.store.stats import Stage
 from eddyline.store.storage.layout import Layout
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.sim.faulty_fs import FaultyFs
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import SimFs
+from tests.support.sim.worker import InlineWorker
 from tests.support.store.simulated import all_rows, append, kv_topic, log_topic, puts, rows, settings, sim_store, values
 
 if TYPE_CHECKING:

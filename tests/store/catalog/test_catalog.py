@@ -16,8 +16,8 @@ from rocksdict import Options, Rdict
 from eddyline.core.errors import CatalogLost, DataCorrupt
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.catalog.codec import topic_key
-from eddyline.store.catalog.memory import SimCatalog
 from eddyline.store.catalog.rocksdb import RocksCatalog
+from tests.support.sim.catalog import SimCatalog
 from tests.support.sim.fs import SimFs
 from tests.support.storage import catalog_entries as entries
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eddyline.store.catalog.catalog import CatalogFailed
-from eddyline.store.catalog.memory import SimCatalog
+from tests.support.sim.catalog import SimCatalog
 from tests.support.sim.fs import Crashed, CrashKind, SimFs
 from tests.support.storage import catalog_entries as entries
 

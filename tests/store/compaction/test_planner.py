@@ -11,11 +11,11 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.store.background.scheduler import ROUND_S
 from eddyline.store.compaction.planner import ROUND_BYTES
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.log_io.files import extent_of
 from eddyline.store.storage.layout import Layout
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.sim.faulty_fs import FaultyFs
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import SimFs
 from tests.support.store.simulated import all_rows, append, kv_topic, log_topic, puts, rows, settings, sim_store, values
 

@@ -15,8 +15,8 @@ from eddyline.core.records.record import MetaEntry, Op, Record
 from eddyline.store.fold.dump import DUMP_ENTRIES, LOAD_BYTES, LOAD_ENTRIES, dump_batches, load_batches
 from eddyline.store.fold.entries import entries_of
 from eddyline.store.fold.fold import FoldFailed, FoldStalled, FoldWrite, WriterState
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.fold.rocksdb import RocksFold
+from tests.support.sim.fold import SimFold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

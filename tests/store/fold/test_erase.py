@@ -11,8 +11,8 @@ from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.core.records.record import Op, Record
 from eddyline.store.fold.erase import PAGE_ENTRIES, erase_entries
 from eddyline.store.fold.fold import FoldStalled, FoldWrite, WriterState
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.fold.rocksdb import RocksFold
+from tests.support.sim.fold import SimFold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ from eddyline.core.records.fold_entry import encode_entry
 from eddyline.core.records.record import MetaEntry, Op, Record
 from eddyline.store.fold.entries import entries_of
 from eddyline.store.fold.fold import VIEWS_MAX, FoldFailed, FoldWrite, WriterState, sync_for
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.fold.rocksdb import RocksFold
+from tests.support.sim.fold import SimFold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from eddyline.core.records.fold_entry import encode_entry
 from eddyline.core.records.record import Op, Record
 from eddyline.store.fold.fold import FoldWrite, WriterState
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.fold.rocksdb import RocksFold
+from tests.support.sim.fold import SimFold
 
 if TYPE_CHECKING:
     from eddyline.store.fold.fold import Fold

@@ -7,7 +7,7 @@ import pytest
 from eddyline.core.records.fold_entry import encode_entry
 from eddyline.core.records.record import Op, Record
 from eddyline.store.fold.fold import FoldFailed, FoldStalled, FoldWrite, WriterState
-from eddyline.store.fold.memory import SimFold
+from tests.support.sim.fold import SimFold
 
 TOPIC = 1
 

@@ -9,7 +9,7 @@ import pytest
 from eddyline.core.model.fold_check import FoldVerdict
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.store.compaction.reclaim import reclaim
-from eddyline.store.fold.memory import SimFold
+from tests.support.sim.fold import SimFold
 from tests.support.store.fold_lives import LAYOUT, Lives, entries, entries_of, fill, first_segment, flip, nothing, seal
 from tests.support.store.simulated import append, kv_topic, puts
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from eddyline.core.records.fold_entry import encode_entry
 from eddyline.core.records.record import MetaEntry, Op, Record
 from eddyline.store.fold.fold import FoldWrite
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.fold_repair import compare as module
 from eddyline.store.fold_repair.compare import Comparison, Finding, FindingKind, compare
+from tests.support.sim.fold import SimFold
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,9 +7,9 @@ import pytest
 
 from eddyline.core.errors import FoldLost
 from eddyline.core.model.fold_check import FoldVerdict
-from eddyline.store.fold.memory import SimFold
 from tests.store.recovery.test_replay import move
 from tests.support.manual_clock import ManualClock
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import Crashed, SimFs
 from tests.support.store.simulated import append, kv_topic, puts, sim_store
 

@@ -12,9 +12,9 @@ from eddyline.core.errors import DataCorrupt, FoldLost
 from eddyline.core.model.topic import Kind, TopicConfig
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.store.fold.fold import FoldWrite
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.log.append import WriterPosition
 from tests.support.models.history import read_all
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import Crashed
 from tests.support.store.fold_lives import LAYOUT, Lives, entries, entries_of, fill, first_segment, flip, nothing, seal
 from tests.support.store.simulated import append, kv_topic, log_topic, puts, rows, sim_store

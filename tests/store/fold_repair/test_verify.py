@@ -13,10 +13,10 @@ from eddyline.core.records.fold_entry import encode_entry
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.core.records.record import Op, Record
 from eddyline.store.fold.fold import FoldWrite
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.fold_repair.check import check_fold_of
 from eddyline.store.fold_repair.source import FoldSource
 from eddyline.store.storage.layout import Layout
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import SimFs
 from tests.support.store.real import real_store, scratch_of, threaded
 from tests.support.store.simulated import append, kv_topic, log_topic, puts, settings, sim_store

@@ -29,13 +29,13 @@ from eddyline.store.fold.fold import FoldWrite
 from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.fsck.command import fsck
 from eddyline.store.limits.memory_budget import memory_plan
-from eddyline.store.runtime.workers import InlineWorker
 from eddyline.store.shard.lifecycle import open_store
 from eddyline.store.storage.identity import read_identity, write_identity
 from eddyline.store.storage.layout import Layout, base_file, wal_numbers
 from eddyline.store.storage.segment.footer import SegmentSource
 from eddyline.store.storage.segment.writer import write_segment
 from tests.support.manual_clock import ManualClock
+from tests.support.sim.worker import InlineWorker
 from tests.support.store.simulated import append, puts, rows
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import pytest
 
 from eddyline.core.errors import MemoryFull
 from eddyline.store.limits.memory_guard import PROCESS_BYTES, MemoryGuard
-from eddyline.store.runtime.workers import InlineWorker
 from eddyline.store.write.admission import AdmissionControl
 from tests.support.manual_clock import ManualClock
+from tests.support.sim.worker import InlineWorker
 from tests.support.store.simulated import append, log_topic, rows, sim_store
 
 BUDGET = 1 << 20

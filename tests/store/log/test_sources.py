@@ -20,8 +20,8 @@ from eddyline.core.errors import (
     TopicNotFound,
 )
 from eddyline.core.model.source import Renewal, SourceDefinition, SourceReport
-from eddyline.store.fold.memory import SimFold
 from tests.support.manual_clock import ManualClock, settle
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import SimFs
 from tests.support.store.simulated import append, kv_topic, log_topic, puts, sim_store
 

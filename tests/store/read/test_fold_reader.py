@@ -11,11 +11,11 @@ import pytest
 from eddyline.core.errors import FoldBehind, InvalidArgument, NotKv, ScanExpired, TooManyScans, TopicNotFound
 from eddyline.core.model.source import SourceDefinition, SourceReport
 from eddyline.store.fold.fold import VIEWS_MAX
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.log.append import AppendRequest
 from eddyline.store.read.fold_reader import PAGE_ENTRIES
 from eddyline.store.read.point_read import ANSWER_BYTES_MAX, CHUNK_KEYS, KEYS_MAX, PointRead
 from tests.support.manual_clock import ManualClock, settle
+from tests.support.sim.fold import SimFold
 from tests.support.store.simulated import append, kv_topic, log_topic, puts, sim_store
 
 if TYPE_CHECKING:

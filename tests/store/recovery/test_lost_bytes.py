@@ -9,12 +9,12 @@ import pytest
 
 from eddyline.core.model.topic import Durability
 from eddyline.core.records.record import GapReason
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.log.topic import RESERVATION_SEQS
 from eddyline.store.storage.identity import read_identity, write_identity
 from eddyline.store.storage.layout import Layout, wal_file
 from tests.support.manual_clock import ManualClock
 from tests.support.models.history import read_all
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import Crashed, SimFs
 from tests.support.store.simulated import LASTING, append, kv_topic, log_topic, puts, rows, settings, sim_store
 

@@ -10,8 +10,8 @@ import pytest
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.model.topic import Durability
 from eddyline.core.runtime.fs import write_all
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.recovery.orphans import ForeignFile
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import Crashed, SimFs
 from tests.support.store.simulated import all_rows, append, log_topic, rows, sim_store, values
 

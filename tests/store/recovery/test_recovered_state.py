@@ -15,9 +15,9 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.gap import encode_gap
 from eddyline.core.records.record import Gap, GapReason, Op, Record
 from eddyline.store.fold.fold import FoldWrite, WriterState
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.log.append import WriterPosition
 from tests.store.recovery.test_replay import GAP_SEQ, Machine, move, nothing
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import Crashed, SimFs
 from tests.support.store.simulated import LASTING, all_rows, append, kv_topic, log_topic, puts, rows, sim_store, values
 

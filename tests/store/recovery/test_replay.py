@@ -15,7 +15,6 @@ from eddyline.core.records.gap import encode_gap
 from eddyline.core.records.record import Gap, GapReason, Op, Record
 from eddyline.core.runtime.fs import Locked
 from eddyline.store.fold.fold import FoldWrite, WriterState
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.log.append import AppendRequest, WriterPosition
 from eddyline.store.log.control import topic_body, topic_of
 from eddyline.store.log.table import TopicTable
@@ -25,6 +24,7 @@ from eddyline.store.shard.lifecycle import IdentityMismatch
 from eddyline.store.storage.wal.wal import Location
 from tests.support.manual_clock import ManualClock
 from tests.support.models.history import read_all
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import Crashed, SimFs
 from tests.support.store.simulated import LASTING, all_rows, append, kv_topic, log_topic, puts, rows, sim_store, values
 

@@ -9,14 +9,14 @@ import pytest
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.model.source import SourceDefinition
 from eddyline.core.model.topic import ConfigChange, Durability
-from eddyline.store.catalog.memory import SimCatalog
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.log.append import AppendRequest, WriterPosition
 from eddyline.store.recovery import open as opening
 from eddyline.store.recovery.replay import Replay
 from eddyline.store.storage.layout import Layout, wal_file
 from tests.support.manual_clock import ManualClock
 from tests.support.models.history import look
+from tests.support.sim.catalog import SimCatalog
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import Crashed, SimFs
 from tests.support.store.simulated import CATALOG, append, kv_topic, log_topic, puts, rows, settings, sim_store
 

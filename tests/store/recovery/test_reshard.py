@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from eddyline.core.model.topic import Durability, Kind, TopicConfig
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.log.append import AppendRequest
 from eddyline.store.storage.layout import Layout, wal_numbers
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import Crashed, SimFs
 from tests.support.store.simulated import all_rows, append, puts, rows, settings, sim_store
 

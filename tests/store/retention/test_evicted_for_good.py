@@ -11,8 +11,8 @@ import pytest
 from eddyline.core.errors import CatalogLost
 from eddyline.core.model.topic import Durability, Kind, TopicConfig
 from eddyline.core.records.record import Gap, GapReason, Record
-from eddyline.store.fold.memory import SimFold
 from tests.support.manual_clock import ManualClock
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import Crashed, SimFs
 from tests.support.store.placement import items_after
 from tests.support.store.real import real_store

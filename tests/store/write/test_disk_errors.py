@@ -14,12 +14,12 @@ from eddyline.core.errors import CommitUnknown, DataCorrupt, EddylineError, Read
 from eddyline.core.model.topic import Durability
 from eddyline.core.records.record import Gap
 from eddyline.store.fold.fold import FoldFailed
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.log.append import AppendRequest
 from eddyline.store.storage.identity import read_identity
 from eddyline.store.storage.layout import Layout, wal_file, wal_numbers
 from tests.support.manual_clock import settle
 from tests.support.sim.faulty_fs import Fault, FaultyFs
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import SimFs
 from tests.support.store.placement import items_after
 from tests.support.store.simulated import LASTING, append, kv_topic, log_topic, puts, rows, settings, sim_store

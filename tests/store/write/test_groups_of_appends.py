@@ -14,11 +14,11 @@ import pytest
 from eddyline.core.errors import CommitUnknown, ReadOnly
 from eddyline.core.model.topic import Durability
 from eddyline.store.log.append import AppendRequest, WriterPosition
-from eddyline.store.runtime.workers import InlineWorker
 from eddyline.store.storage.wal.wal import Wal
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.sim.faulty_fs import FaultyFs
 from tests.support.sim.fs import SimFs
+from tests.support.sim.worker import InlineWorker
 from tests.support.store.simulated import all_rows, append, log_topic, rows, sim_store
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from random import Random
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from eddyline.core.runtime.fs import Locked
-from eddyline.store.runtime.workers import SimulatedStop
 from tests.support.sim.file_tree import Directory, Inode, Survival
+from tests.support.sim.worker import SimulatedStop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,10 +16,10 @@ from eddyline.core.store_link.grpc import GrpcLink
 from eddyline.core.store_link.sharded import ShardedLink
 from eddyline.core.transport.channel import open_channel
 from eddyline.store.__main__ import SERVICES, add_services
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.rpc.shard_handle import ShardHandle
 from tests.support.manual_clock import ManualClock
 from tests.support.sim.faulty_fs import FaultyFs
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import SimFs
 from tests.support.store.simulated import sim_store
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.storage.layout import Layout
 from tests.support.manual_clock import ManualClock
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import Crashed, SimFs
 from tests.support.store.simulated import append, kv_topic, puts, settings, sim_store
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from eddyline.core.records.batch import Batch
 from eddyline.store.fold.dump import dump_batches
-from eddyline.store.fold.memory import SimFold
 from tests.support.manual_clock import ManualClock
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import Crashed, SimFs
 from tests.support.store.simulated import sim_store
 

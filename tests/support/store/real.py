@@ -15,10 +15,11 @@ from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.fold.rocksdb_files import CHECKED_BYTES
 from eddyline.store.fold.temporary import RocksTemporaryFold
 from eddyline.store.limits.memory_budget import memory_plan
-from eddyline.store.runtime.workers import InlineWorker, ThreadWorker
+from eddyline.store.runtime.workers import ThreadWorker
 from eddyline.store.shard.lifecycle import open_store
 from eddyline.store.storage.layout import Layout
 from tests.support.manual_clock import ManualClock
+from tests.support.sim.worker import InlineWorker
 from tests.support.store.simulated import WAL_FILE_BYTES, SimHost
 
 if TYPE_CHECKING:

@@ -10,17 +10,17 @@ from eddyline.core.model.topic import Durability, Kind, TopicConfig
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Op, Record
 from eddyline.core.telemetry.tracing import NOOP_TRACER
-from eddyline.store.catalog.memory import SimCatalog
 from eddyline.store.config import StoreSettings
 from eddyline.store.env import Env, new_workers
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.limits.memory_budget import memory_plan
 from eddyline.store.log.append import AppendRequest
-from eddyline.store.runtime.workers import InlineWorker
 from eddyline.store.shard.lifecycle import open_store
 from tests.support.manual_clock import ManualClock
+from tests.support.sim.catalog import SimCatalog
 from tests.support.sim.faulty_fs import FaultyFs
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import SimFs
+from tests.support.sim.worker import InlineWorker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence

@@ -10,7 +10,6 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.core.records.record import Op, Record
 from eddyline.core.runtime.fs import write_all
-from eddyline.store.fold.memory import SimFold
 from eddyline.store.log.control import config_of, segment_change_of
 from eddyline.store.log.deletion import decode_delete, decode_evict
 from eddyline.store.storage import identity
@@ -23,6 +22,7 @@ from eddyline.store.storage.wal.scan import scan
 from eddyline.store.storage.wal.wal import Wal
 from tests.support.golden import golden
 from tests.support.manual_clock import ManualClock
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import SimFs
 from tests.support.storage.segments import BASE, PATH, all_batches, bytes_at, disk_with, written
 from tests.support.storage.wal_frames import DIRECTORY, SHARD

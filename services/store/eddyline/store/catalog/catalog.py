@@ -3,7 +3,7 @@
 Topics with their configurations, floors, bitmaps, segments, writers, sources and idempotency keys, and where each WAL shard
 is read from. It is part of the truth: what it says and the log after it says nothing of is nowhere else.
 
-Two implementations, held to one conformance suite: `eddyline.store.catalog.rocksdb` and `eddyline.store.catalog.memory`.
+Two implementations, held to one conformance suite: `eddyline.store.catalog.rocksdb` and the tests' catalog in memory.
 
 I1: one `write` is atomic and durable: one that returned survives every crash, one that was cut is there wholly or not at
 all.

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eddyline.core.records.match import Match
-    from eddyline.store.fold.fold import Fold
+    from eddyline.store.fold.fold import ReplayedFold
 
 PAGE_ENTRIES: Final = 4096
 PAGE_BYTES: Final = 1 << 20
 """Entries looked at, and at most deleted, in one write: as large as the applier's."""
 
 
-def erase_entries(fold: Fold, topic_id: int, match: Match, bound_seq: int) -> int:
+def erase_entries(fold: ReplayedFold, topic_id: int, match: Match, bound_seq: int) -> int:
     """Delete the topic's entries whose key matches and whose seq is at most `bound_seq`; its applied seq stays.
 
     Returns:
@@ -53,7 +53,7 @@ def erase_entries(fold: Fold, topic_id: int, match: Match, bound_seq: int) -> in
     return erased
 
 
-def _delete(fold: Fold, topic_id: int, keys: Sequence[bytes | None]) -> None:
+def _delete(fold: ReplayedFold, topic_id: int, keys: Sequence[bytes | None]) -> None:
     entries: list[tuple[bytes, bytes | None]] = [(key, None) for key in keys if key is not None]
     if entries:
         fold.apply([FoldWrite(topic_id, fold.applied(topic_id), entries, [])])

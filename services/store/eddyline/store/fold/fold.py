@@ -1,6 +1,6 @@
 """What a fold is to the store: the live value of every key, with the cursor and the writers' positions that go with it.
 
-Two implementations, held to one conformance suite: `eddyline.store.fold.rocksdb` and `eddyline.store.fold.memory`. One
+Two implementations, held to one conformance suite: `eddyline.store.fold.rocksdb` and the tests' fold in memory. One
 fold serves all KV topics of a store.
 
 I1: one `apply` is atomic: after any crash all of its writes are there or none, and with them the applied seq and the
@@ -120,8 +120,8 @@ class Tables(Protocol):
         """
 
 
-class Fold(Protocol):
-    """The folds of one store; see the module's invariants."""
+class ReplayedFold(Protocol):
+    """The part of `Fold` that a replay of the log uses; `fsck` replays into one that stores nothing."""
 
     def apply(self, writes: Sequence[FoldWrite]) -> None:
         """Apply `writes` in order, as one unit, unsynced. Of one topic's writes the last one's applied seq counts.
@@ -133,15 +133,42 @@ class Fold(Protocol):
     def applied(self, topic_id: int) -> int:
         """The last applied seq; 0 where nothing was."""
 
+    def topics(self) -> dict[int, int]:
+        """Every topic that anything was applied to, with its applied seq."""
+
+    def get(self, topic_id: int, keys: Sequence[bytes]) -> list[Record | None]:
+        """Live entries of `keys`, in their order; None where a key is not live.
+
+        Raises:
+            DataCorrupt, FoldFailed.
+        """
+
+    def view(self, topic_id: int, *, key_prefix: bytes = b"", after_key: bytes = b"", counted: bool = True) -> FoldView:
+        """Open a view of the keys under `key_prefix` and above `after_key` (exclusive; b"" = from the first on).
+
+        One that is not `counted` is the store's own, whose work clients' scans must not refuse.
+
+        Raises:
+            TooManyScans: 64 counted ones are open. FoldFailed.
+        """
+
+    def delete_topic(self, topic_id: int) -> None:
+        """Forget a topic: entries, writers and applied seq, as one unit, unsynced.
+
+        Raises:
+            FoldStalled, FoldFailed.
+        """
+
+
+class Fold(ReplayedFold, Protocol):
+    """The folds of one store; see the module's invariants."""
+
     def writers(self, topic_id: int) -> dict[str, WriterState]:
         """The topic's writers by id.
 
         Raises:
             DataCorrupt, FoldFailed.
         """
-
-    def topics(self) -> dict[int, int]:
-        """Every topic that anything was applied to, with its applied seq."""
 
     def store_id(self) -> str:
         """The id of the store that this fold belongs to; "" = it was told none."""
@@ -186,29 +213,6 @@ class Fold(Protocol):
 
         Raises:
             FoldStalled: it may be tried again, with the same tables only where nothing was taken. FoldFailed.
-        """
-
-    def get(self, topic_id: int, keys: Sequence[bytes]) -> list[Record | None]:
-        """Live entries of `keys`, in their order; None where a key is not live.
-
-        Raises:
-            DataCorrupt, FoldFailed.
-        """
-
-    def view(self, topic_id: int, *, key_prefix: bytes = b"", after_key: bytes = b"", counted: bool = True) -> FoldView:
-        """Open a view of the keys under `key_prefix` and above `after_key` (exclusive; b"" = from the first on).
-
-        One that is not `counted` is the store's own, whose work clients' scans must not refuse.
-
-        Raises:
-            TooManyScans: 64 counted ones are open. FoldFailed.
-        """
-
-    def delete_topic(self, topic_id: int) -> None:
-        """Forget a topic: entries, writers and applied seq, as one unit, unsynced.
-
-        Raises:
-            FoldStalled, FoldFailed.
         """
 
     def erase(self, topic_id: int) -> bool:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from eddyline.core.errors import CatalogLost, DataCorrupt
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.catalog.rocksdb import open_read_only
-from eddyline.store.fold.memory import SimFold
+from eddyline.store.fold.entries import batch_of
 from eddyline.store.fsck.findings import RESTORE, Findings, Severity
 from eddyline.store.fsck.folds import FoldsCheck
 from eddyline.store.fsck.read_only_fs import ReadOnlyFs
@@ -38,12 +38,14 @@ from eddyline.store.storage.layout import Layout, parse_topic_dir, temporary, wa
 from eddyline.store.storage.wal.scan import corrupt, scan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from eddyline.core.records.batch import Batch
+    from eddyline.core.records.record import Record
     from eddyline.core.runtime.clock import Clock
     from eddyline.store.catalog.catalog import CatalogHead, WalPosition
-    from eddyline.store.fold.fold import Fold
+    from eddyline.store.fold.fold import Fold, FoldWrite
     from eddyline.store.fsck.findings import Finding
     from eddyline.store.storage.identity import Identity
     from eddyline.store.storage.wal.frame import Frame
@@ -132,7 +134,7 @@ class DirectoryCheck:
         if head is None:
             self._files_alone()
             return
-        self._replay.begin(SimFold(0))
+        self._replay.begin(NullFold())
         positions = positions_of(head, self._fs, self._layout, wal_shards=1)
         whole = self._wal(head, positions, before)
         self._no_identity()
@@ -276,6 +278,41 @@ class DirectoryCheck:
 
     def _orphan_count(self, orphans: Path) -> int:
         return sum(1 for path in orphans.rglob("*") if path.is_file()) if orphans.is_dir() else 0
+
+
+class NullFold:
+    """A `ReplayedFold` that stores nothing: topics are checked without their folds, which `FoldsCheck` builds later."""
+
+    def apply(self, writes: Sequence[FoldWrite]) -> None:
+        pass
+
+    def applied(self, topic_id: int) -> int:
+        return 0
+
+    def topics(self) -> dict[int, int]:
+        return {}
+
+    def get(self, topic_id: int, keys: Sequence[bytes]) -> list[Record | None]:
+        return [None] * len(keys)
+
+    def view(
+        self, topic_id: int, *, key_prefix: bytes = b"", after_key: bytes = b"", counted: bool = True
+    ) -> _EmptyView:
+        return _EmptyView()
+
+    def delete_topic(self, topic_id: int) -> None:
+        pass
+
+
+class _EmptyView:
+    def next_page(self, entries_max: int, bytes_max: int) -> list[Record]:
+        return []
+
+    def next_batch(self, entries_max: int, bytes_max: int) -> Batch:
+        return batch_of([], [])
+
+    def close(self) -> None:
+        pass
 
 
 def _taking(take: Callable[[Frame, Location], None], directory: Path) -> Callable[[Frame, Location], None]:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eddyline.core.records.batch import Batch
-    from eddyline.store.fold.fold import Fold
+    from eddyline.store.fold.fold import ReplayedFold
     from eddyline.store.log.segments import Segment
     from eddyline.store.log.sources import Sources
     from eddyline.store.log.table import TopicTable
@@ -81,7 +81,7 @@ class Replay:
         """Where the frames of one shard go; the catalog knows those before `state_offset` of file `state_number`."""
         return partial(self._frame, (state_number, state_offset))
 
-    def begin(self, fold: Fold) -> None:
+    def begin(self, fold: ReplayedFold) -> None:
         """The catalog's topics are in the table: see which folds do not reach the catalog's moment."""
         self._fold, self._applied = fold, dict(fold.topics())
         for topic in self._table.all():
@@ -285,7 +285,7 @@ def check_follows(topic: Topic, batch: Batch, location: Location) -> None:
     )
 
 
-def _has_entries(fold: Fold, topic_id: int) -> bool:
+def _has_entries(fold: ReplayedFold, topic_id: int) -> bool:
     view = fold.view(topic_id)
     try:
         return bool(view.next_page(1, 1))

@@ -1,9 +1,9 @@
 """A fold in memory with RocksDB's crash contract, for seeded simulations and fault tests.
 
-It holds what `fold.py` promises and breaks, by its seed, what it leaves open: `power` keeps some prefix of the writes
-since the last flush, `kill` keeps all of them; each gives the fold that the next process opens, and the old one is of no
-more use. `stall` and `fail` are the two ways in which the real one refuses a write.
-Threading: as `fold.py` says, with one thread in practice.
+It keeps the promises of `eddyline.store.fold.fold`; its seed decides what that contract leaves open. `power` keeps some
+prefix of the writes since the last flush, `kill` keeps all of them; both return the fold that the next process opens, and
+the old object must not be used again. `stall` and `fail` make it refuse writes as RocksDB would.
+Threading: as the contract says; one thread in practice.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class _Writes(NamedTuple):
     writes: tuple[FoldWrite, ...]
 
 
-_Step = _Base | _Checkpoint | _Deletion | _Owner | _Writes
-"""What is atomic."""
+_Change = _Base | _Checkpoint | _Deletion | _Owner | _Writes
+"""One atomic change."""
 
 
 class SimFold:
@@ -71,7 +71,7 @@ class SimFold:
         self._random = Random(seed)
         self._durable = _State()
         self._state = _State()
-        self._unsynced: list[_Step] = []
+        self._unsynced: list[_Change] = []
         self._views: set[_SimView] = set()
         self._refusal = ""
         self._stalls_left = 0
@@ -79,7 +79,7 @@ class SimFold:
 
     def apply(self, writes: Sequence[FoldWrite]) -> None:
         if writes:
-            self._step(_Writes(tuple(writes)))
+            self._change(_Writes(tuple(writes)))
 
     def applied(self, topic_id: int) -> int:
         topic = self._state.topics.get(topic_id)
@@ -96,20 +96,20 @@ class SimFold:
         return self._state.store_id
 
     def set_store_id(self, store_id: str) -> None:
-        self._step(_Owner(store_id))
+        self._change(_Owner(store_id))
 
     def checkpoint(self) -> int:
         return self._state.checkpoint
 
     def set_checkpoint(self, number: int) -> None:
-        self._step(_Checkpoint(number))
+        self._change(_Checkpoint(number))
 
     def base_seq(self, topic_id: int) -> int:
         topic = self._state.topics.get(topic_id)
         return topic.base_seq if topic else 0
 
     def set_base(self, topic_id: int, seq: int) -> None:
-        self._step(_Base(topic_id, seq))
+        self._change(_Base(topic_id, seq))
 
     def new_tables(self, topic_id: int, directory: Path) -> SimTables:
         return SimTables()
@@ -117,9 +117,9 @@ class SimFold:
     def adopt(self, topic_id: int, tables: Tables, seq: int, writers: Sequence[tuple[str, WriterState]]) -> None:
         assert isinstance(tables, SimTables)
         self.delete_topic(topic_id)
-        self._step(_Writes((FoldWrite(topic_id, 0, tables.entries, []),)))
-        self._step(_Writes((FoldWrite(topic_id, seq, [], list(writers)),)))
-        self._step(_Base(topic_id, seq))
+        self._change(_Writes((FoldWrite(topic_id, 0, tables.entries, []),)))
+        self._change(_Writes((FoldWrite(topic_id, seq, [], list(writers)),)))
+        self._change(_Base(topic_id, seq))
 
     def get(self, topic_id: int, keys: Sequence[bytes]) -> list[Record | None]:
         self._check_open()
@@ -139,7 +139,7 @@ class SimFold:
     def delete_topic(self, topic_id: int) -> None:
         self._check_open()
         if topic_id in self._state.topics:
-            self._step(_Deletion(topic_id))
+            self._change(_Deletion(topic_id))
 
     def erase(self, topic_id: int) -> bool:
         self.flush()
@@ -150,8 +150,8 @@ class SimFold:
 
     def flush(self) -> None:
         self._check_writable()
-        for step in self._unsynced:
-            self._durable.take(step)
+        for change in self._unsynced:
+            self._durable.apply(change)
         self._unsynced.clear()
 
     def close(self) -> None:
@@ -166,31 +166,31 @@ class SimFold:
         self._stalls_left = count
 
     def fail(self) -> None:
-        """Fail the next write with `FoldFailed`, applied or not by the seed, and all behind it; reads go on."""
+        """Fail the next write and all later ones with `FoldFailed`; the seed decides whether it applies. Reads go on."""
         self._fail_next = True
 
     def kill(self) -> SimFold:
-        """The process dies, or closed the fold: the next one finds every write."""
+        """End the process, after a close or without one: the next process finds every write."""
         self.close()
         successor = SimFold(0)
         successor._random = self._random
         successor._durable = self._durable
         successor._unsynced = self._unsynced
         successor._state = deepcopy(self._durable)
-        for step in self._unsynced:
-            successor._state.take(step)
+        for change in self._unsynced:
+            successor._state.apply(change)
         return successor
 
     def power(self) -> SimFold:
-        """The power goes: the next process finds what was flushed, and some prefix, by the seed, of what was not."""
+        """Lose the power: the next process finds everything flushed and a prefix, by the seed, of the later writes."""
         kept = self._random.randint(0, len(self._unsynced))
         del self._unsynced[kept:]
         successor = self.kill()
-        # What the disk gave back was on it.
+        # The bytes that survived are on the disk.
         successor.flush()
         return successor
 
-    def _step(self, step: _Step) -> None:
+    def _change(self, change: _Change) -> None:
         self._check_writable()
         if self._stalls_left:
             self._stalls_left -= 1
@@ -198,10 +198,10 @@ class SimFold:
         if self._fail_next:
             self._refusal = _FAILED
             if self._random.getrandbits(1):
-                self._unsynced.append(step)
+                self._unsynced.append(change)
             raise FoldFailed(self._refusal)
-        self._unsynced.append(step)
-        self._state.take(step)
+        self._unsynced.append(change)
+        self._state.apply(change)
 
     def _entries(self, topic_id: int) -> dict[bytes, bytes]:
         topic = self._state.topics.get(topic_id)
@@ -230,7 +230,7 @@ class SimTables:
 
 
 class _SimView:
-    """A view: the entries themselves, taken when it was made."""
+    """A view: a copy of the entries, made when it was opened."""
 
     def __init__(
         self, entries: list[tuple[bytes, bytes]], *, counted: bool, on_close: Callable[[_SimView], None]
@@ -252,16 +252,16 @@ class _SimView:
         assert entries_max > 0
         if not self._open:
             raise FoldFailed("the view is closed")
-        taken: list[tuple[bytes, bytes]] = []
+        page: list[tuple[bytes, bytes]] = []
         bytes_left = bytes_max
-        while self._next < len(self._entries) and len(taken) < entries_max:
+        while self._next < len(self._entries) and len(page) < entries_max:
             key, value = self._entries[self._next]
             bytes_left -= len(key) + len(value)
-            if bytes_left < 0 and taken:
+            if bytes_left < 0 and page:
                 break
-            taken.append((key, value))
+            page.append((key, value))
             self._next += 1
-        return taken
+        return page
 
     def close(self) -> None:
         self._open = False
@@ -275,7 +275,7 @@ class _Topic:
     entries: dict[bytes, bytes] = field(default_factory=dict)
     writers: dict[str, WriterState] = field(default_factory=dict)
 
-    def take(self, write: FoldWrite) -> None:
+    def apply(self, write: FoldWrite) -> None:
         self.applied_seq = write.applied_seq
         self.writers.update(write.writers)
         for key, value in write.entries:
@@ -291,8 +291,8 @@ class _State:
     checkpoint: int = 0
     topics: dict[int, _Topic] = field(default_factory=dict)
 
-    def take(self, step: _Step) -> None:
-        match step:
+    def apply(self, change: _Change) -> None:
+        match change:
             case _Owner(store_id):
                 self.store_id = store_id
             case _Base(topic_id, seq):
@@ -303,6 +303,6 @@ class _State:
                 self.topics.pop(topic_id, None)
             case _Writes(writes):
                 for write in writes:
-                    self.topics.setdefault(write.topic_id, _Topic()).take(write)
+                    self.topics.setdefault(write.topic_id, _Topic()).apply(write)
             case _:
-                assert_never(step)
+                assert_never(change)

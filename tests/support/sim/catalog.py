@@ -1,16 +1,16 @@
 """A catalog in memory with RocksDB's crash contract, for crash sweeps and seeded simulations.
 
-What it holds lies on the simulated disk itself, as the state of an engine that is not made of our files: so it goes from one
-life to the next with the disk's own reboot, and each outcome of one crash has a copy of its own. Every write is synced: one
-that returned survives kill and power. Opening, loading and writing are one call of the disk each, at which the machine may
-stop: the write in hand is then there wholly or not at all.
-`fail` is the way in which the real one refuses a write. Bytes are those of the real one, through the same codec.
+Its content is stored in the simulated disk, in `SimFs.engines`: the disk's own reboot passes it on to the next process, and
+each outcome of a crash has its own copy. Every write is synced: a write that returned survives kill and power. Opening,
+loading and writing are one call of the disk each, at which the machine may stop: the write in progress is then stored
+completely or not at all.
+`fail` makes the next write fail as RocksDB would. Keys and values have the bytes of the real catalog: the codec is the same.
 Threading: one thread.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from eddyline.core.errors import CatalogLost
 from eddyline.store.catalog.catalog import CatalogFailed
@@ -22,31 +22,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.store.catalog.catalog import CatalogHead, TopicEntry
-
-
-class SimDisk(Protocol):
-    """What it needs of a simulated disk: calls that count, and room for an engine's content by its directory."""
-
-    engines: dict[Path, dict[bytes, bytes]]
-
-    def step(self) -> bool:
-        """Count a call; True = the machine stops in it."""
-
-    def takes_effect(self, stops: bool) -> bool:
-        """Whether a call that may be the last one still does its work."""
-
-    def stop(self, stops: bool) -> None:
-        """Stop the machine, if this is the call."""
+    from tests.support.sim.fs import SimFs
 
 
 class SimCatalog:
     """`eddyline.store.catalog.catalog.Catalog` in memory."""
 
-    def __init__(self, fs: SimDisk, path: Path, *, must_exist: bool = False) -> None:
-        """Open, or create, the catalog of this path on this disk.
+    def __init__(self, fs: SimFs, path: Path, *, must_exist: bool = False) -> None:
+        """Open the catalog at `path` of this disk, or create it.
 
         Raises:
-            CatalogLost: `must_exist`, and there is none, or one that was never written.
+            CatalogLost: `must_exist`, and the catalog is missing or was never written.
         """
         self._fs = fs
         self._file = str(path)
@@ -89,7 +75,7 @@ class SimCatalog:
         self._refusal = self._refusal or "the catalog is closed"
 
     def fail(self, *, stored: bool) -> None:
-        """Fail the next write with `CatalogFailed`, stored all the same or not, and everything behind it."""
+        """Fail the next write, stored or not, and every later one with `CatalogFailed`."""
         self._fails = stored
 
     def _check_open(self) -> None:

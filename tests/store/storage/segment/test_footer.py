@@ -99,7 +99,7 @@ def check_footer(footer: Footer, batches: list[Batch], rows: list[Record], file_
     assert (footer.key_count, footer.tag_count) == (len(set(keys)), len(set(tags)))
     assert all(footer.may_hold_key(key) for key in keys)
     assert all(footer.may_hold_key_prefix(key[:size]) for key in keys for size in range(len(key) + 1))
-    assert all(footer.may_hold_tag(tag) and footer.may_hold_tag_prefix(tag[:1]) for tag in tags)
+    assert all(footer.may_hold_tag(tag) for tag in tags)
 
 
 def check_numbers(numbers: tuple[int, ...], rows: list[Record]) -> None:
@@ -175,7 +175,6 @@ def test_absent_keys_prefixes_and_tags_are_denied() -> None:
     assert not without.may_hold_key(b"")
     assert not without.may_hold_key_prefix(b"")
     assert not without.may_hold_tag("")
-    assert not without.may_hold_tag_prefix("")
 
 
 def test_message_is_one_that_arrow_reads() -> None:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from eddyline.core.records.batch import Batch
     from eddyline.core.records.column import Column
 
-DIGEST_BYTES: Final = 16
 _VERSION: Final = 1
 _FINAL: Final = 1
 _LAYOUT: Final = Struct("<BBQQ16s")

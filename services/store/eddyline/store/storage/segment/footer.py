@@ -121,10 +121,6 @@ class Footer:
         """False = no row has this tag."""
         return self.tags.may_hold(tag.encode())
 
-    def may_hold_tag_prefix(self, prefix: str) -> bool:
-        """False = no row has a tag. A filter knows whole tags only."""
-        return self.tags.cell_count > 0
-
     def batch_after(self, seq: int) -> int:
         """Index of the first batch of a segment that has a seq greater than `seq`; their number where none has."""
         return bisect_right(self.batches, seq, key=_last_seq)

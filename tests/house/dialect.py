@@ -56,8 +56,8 @@ class Figures(NamedTuple):
 
 
 def sentences_of(text: str) -> list[str]:
-    """The sentences of a text; code blocks are left out."""
-    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    """The sentences of a text; code blocks and headings are left out."""
+    text = re.sub(r"```.*?```|^#+ [^\n]*$", "", text, flags=re.DOTALL | re.MULTILINE)
     parts = (part.strip(" \n|-*#>\t") for part in _SENTENCE_END.split(text))
     return [part for part in parts if re.search(r"[a-z]{2}", part)]
 

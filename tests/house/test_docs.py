@@ -45,6 +45,8 @@ DOCUMENTS = (
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "libs/core/ACCESS.md",
     "services/store/FORMAT.md",
     "libs/client/FORMAT.md",
     *(f"{member}/README.md" for member in MEMBERS),

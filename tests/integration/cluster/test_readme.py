@@ -1,5 +1,5 @@
-"""README.md followed as a newcomer follows it: its commands and its first clients, on a cluster they bring up; and
-its section on access, on one with keys.
+"""The documents followed as a newcomer follows them: the commands and first client of README.md and the first clients of
+proto/README.md, on one cluster; the lines of ACCESS.md, on a cluster with keys.
 
 Only what a shared machine needs is changed: `eddyline up` takes any free ports, and the programs get those addresses in
 the place of the default ones.
@@ -31,27 +31,29 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), pytest.mark.asy
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+CONTRACT = (ROOT / "proto" / "README.md").read_text(encoding="utf-8")
+ACCESS = (ROOT / "libs" / "core" / "ACCESS.md").read_text(encoding="utf-8")
 COMMAND = ".venv/bin/eddyline"
 START_SECONDS_MAX = 200
 STEP_SECONDS_MAX = 200
 PROGRAM_LINES_MAX = {"python": 12, "javascript": 12, "java": 24, "go": 36}
 
 
-def lines_of(section: str) -> list[list[str]]:
-    """What a section has to paste, in order, as words."""
-    _, _, text = README.partition(f"\n## {section}\n")
-    found = [line for line in text.partition("\n## ")[0].splitlines() if re.match(rf"    ({COMMAND}|export) ", line)]
-    return [shlex.split(line, comments=True) for line in found]
+def lines_of(document: str, section: str) -> list[list[str]]:
+    """The lines to paste of a section, in order, as words."""
+    _, _, text = document.partition(f"\n## {section}\n")
+    lines = [line for line in text.partition("\n## ")[0].splitlines() if re.match(rf"    ({COMMAND}|export) ", line)]
+    return [shlex.split(line, comments=True) for line in lines]
 
 
 def commands() -> list[list[str]]:
     """The commands of the first cluster, without the program's name."""
-    return [words[1:] for words in lines_of("Run it")]
+    return [words[1:] for words in lines_of(README, "Run it")]
 
 
 def program(language: str, addresses: dict[str, str]) -> str:
-    """The README's program in one language, at the cluster's addresses."""
-    (text,) = re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    """The program in one language, of README.md or proto/README.md, at the cluster's addresses."""
+    (text,) = re.findall(rf"```{language}\n(.*?)```", README + CONTRACT, re.DOTALL)
     assert len([line for line in text.splitlines() if line.strip()]) <= PROGRAM_LINES_MAX[language]
     return str(text).replace("127.0.0.1:7701", addresses["store"]).replace("127.0.0.1:7703", addresses["delivery"])
 
@@ -156,7 +158,10 @@ async def test_java_program_appends_and_watches(tmp_path: Path, addresses: dict[
 
 async def test_access_is_pasted_line_by_line(tmp_path: Path) -> None:
     eddyline = Path(sys.executable).parent / "eddyline"
-    lines = lines_of("Access")
+    lines = lines_of(ACCESS, "Set it up")
+    keys = lines_of(README, "Access")
+    assert keys == lines[: len(keys)]
+    assert [words[1:3] for words in keys] == [["key", "new"]] * 3
     at = lines.index([COMMAND, "up"])
     before, after = lines[:at], lines[at + 1 :]
     exported: dict[str, str] = {}

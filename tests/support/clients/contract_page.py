@@ -24,8 +24,8 @@ SECONDS_MAX: Final = 240.0
 
 
 def page_lines(section: str) -> list[str]:
-    """What a section of the page has to paste."""
-    _, there, text = PAGE.partition(f"\n## {section}\n")
+    """The lines of a section to paste; its programs are left out."""
+    _, there, text = re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL).partition(f"\n## {section}\n")
     assert there, section
     return re.findall(r"^    (\S.*)$", text.partition("\n## ")[0], re.MULTILINE)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pytest
 
     from eddyline.cli.terminal.output import OutputFormat
-    from tests.support.store.scripted_shard import ScriptedDoor
+    from tests.support.store.scripted_shard import ScriptedShard
 
 
 def main(words: list[str]) -> int:
@@ -73,7 +73,7 @@ async def command_on_a_store(data: Path, monkeypatch: pytest.MonkeyPatch) -> Asy
 
 
 @asynccontextmanager
-async def command_on_a_door(door: ScriptedDoor | None, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Command]:
+async def command_on_a_door(door: ScriptedShard | None, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Command]:
     """A store that is this door (None = one that recovers), and commands at its address; the other roles are away."""
     async with scripted_store(door) as store:
         yield command_at(store.address, monkeypatch)

@@ -18,7 +18,7 @@ from eddyline.core.records.record import Gap, GapReason, Op, Record
 from eddyline.core.transport.channel import open_channel
 from eddyline.store.stats import RecoveryProgress, ShardStatus, Stage
 from tests.support.clients.clients import client_of_a_door
-from tests.support.store.scripted_shard import ScriptedDoor, scripted_store
+from tests.support.store.scripted_shard import ScriptedShard, scripted_store
 
 INFO = TopicInfo(
     "t", 7, Kind.KV, TopicConfig(ttl_ms=5, cap_records=9, discard=Discard.REJECT), 9, 5, "", 1, 4, 5, 320, 2
@@ -30,7 +30,7 @@ LOST = Gap(1, 4, GapReason.TTL)
 
 
 async def test_an_update_changes_what_it_names() -> None:
-    door = ScriptedDoor({"update_topic": INFO})
+    door = ScriptedShard({"update_topic": INFO})
     change = ConfigChange(ttl_ms=5, discard=Discard.REJECT, clear_priority=True)
     async with client_of_a_door(door) as client:
         assert await client.update_topic("t", change, if_epoch=7) == INFO
@@ -39,9 +39,9 @@ async def test_an_update_changes_what_it_names() -> None:
 
 async def test_an_erasure_is_told_to_its_end() -> None:
     steps = [EraseProgress(0, 9), EraseProgress(9, 9, erased=True)]
-    async with client_of_a_door(ScriptedDoor({"erase_topic": steps})) as client:
+    async with client_of_a_door(ScriptedShard({"erase_topic": steps})) as client:
         assert [step async for step in client.erase_topic("t", if_epoch=7)] == steps
-    async with client_of_a_door(ScriptedDoor({"erase_topic": [steps[0], EpochMismatch("other")]})) as client:
+    async with client_of_a_door(ScriptedShard({"erase_topic": [steps[0], EpochMismatch("other")]})) as client:
         erasing = client.erase_topic("t")
         assert await anext(erasing) == steps[0]
         with pytest.raises(EpochMismatch):
@@ -50,7 +50,7 @@ async def test_an_erasure_is_told_to_its_end() -> None:
 
 async def test_a_delete_says_what_it_did_and_is_not_repeated() -> None:
     match = Match(MatchField.KEY, MatchKind.PREFIX, b"x")
-    door = ScriptedDoor({"delete_records": deque([DeleteResult(3, 5, 9, 7), NotReady("stopping")])}, kind=Kind.KV)
+    door = ScriptedShard({"delete_records": deque([DeleteResult(3, 5, 9, 7), NotReady("stopping")])}, kind=Kind.KV)
     async with client_of_a_door(door) as client:
         assert await client.delete_records("t", before_seq=8, match=match, epoch=7) == DeleteResult(3, 5, 9, 7)
         with pytest.raises(NotReady):
@@ -65,7 +65,7 @@ async def test_a_delete_says_what_it_did_and_is_not_repeated() -> None:
 
 async def test_a_time_is_found_though_the_store_was_away() -> None:
     found = SeqFound(10, False, 9, 5, 7)
-    door = ScriptedDoor({"find_seq": deque([NotReady("starting"), found, found])})
+    door = ScriptedShard({"find_seq": deque([NotReady("starting"), found, found])})
     async with client_of_a_door(door) as client:
         assert await client.find_seq("t", commit_time_ms=0) == found
         assert await client.find_seq("t", source_time_ns=-1, epoch=7) == found
@@ -79,7 +79,7 @@ async def test_a_time_is_found_though_the_store_was_away() -> None:
 
 async def test_a_key_as_it_was_may_be_none_at_a_point_that_is_named() -> None:
     pages = deque([EntryPage(STATE, (ENTRY,)), EntryPage(STATE, (None,)), HistoryGone("gone", earliestSeq=12)])
-    door = ScriptedDoor({"entry_at": pages})
+    door = ScriptedShard({"entry_at": pages})
     async with client_of_a_door(door) as client:
         assert await client.get_at("t", b"k", at_seq=4) == EntryPage(STATE, (ENTRY,))
         page = await client.get_at("t", b"k", at_time_ms=-5)
@@ -90,7 +90,7 @@ async def test_a_key_as_it_was_may_be_none_at_a_point_that_is_named() -> None:
 
 
 async def test_a_history_that_breaks_goes_on_in_the_same_topic() -> None:
-    door = ScriptedDoor(
+    door = ScriptedShard(
         {
             "get_topic": INFO,
             "key_history": deque([[LOST, REVISIONS.slice(0, 1), NotReady("x")], [REVISIONS.slice(1, 2)]]),
@@ -107,7 +107,7 @@ async def test_a_history_that_breaks_goes_on_in_the_same_topic() -> None:
 
 
 async def test_a_whole_history_that_breaks_is_still_asked_for_whole() -> None:
-    door = ScriptedDoor({"get_topic": INFO, "key_history": deque([[REVISIONS, NotReady("x")], []])})
+    door = ScriptedShard({"get_topic": INFO, "key_history": deque([[REVISIONS, NotReady("x")], []])})
     async with client_of_a_door(door) as client:
         assert len([item async for item in client.history("t", b"k")]) == 2
     assert door.asked[-1][2] == {"after_seq": 6, "limit": 0, "epoch": 7}
@@ -115,17 +115,17 @@ async def test_a_whole_history_that_breaks_is_still_asked_for_whole() -> None:
 
 async def test_a_check_tells_its_verdict_last_and_does_not_resume() -> None:
     steps = [VerifyProgress(3, 9), VerifyProgress(9, 9, 5), FoldVerdict(9, 2, 7, 1, ("key 6b differs",))]
-    async with client_of_a_door(ScriptedDoor({"verify_fold": steps})) as client:
+    async with client_of_a_door(ScriptedShard({"verify_fold": steps})) as client:
         assert [step async for step in client.verify_fold("t")] == steps
     for error in (ScanExpired("late"), FoldLost("lost", topic="t")):
-        async with client_of_a_door(ScriptedDoor({"verify_fold": [steps[0], error]})) as client:
+        async with client_of_a_door(ScriptedShard({"verify_fold": [steps[0], error]})) as client:
             with pytest.raises(type(error)):
                 assert [step async for step in client.verify_fold("t")]
 
 
 async def test_a_lost_fold_is_settled() -> None:
     settled = FoldSettled(True, 2, 5, STATE)
-    door = ScriptedDoor({"settle_fold": settled})
+    door = ScriptedShard({"settle_fold": settled})
     async with client_of_a_door(door) as client:
         assert await client.settle_fold("t", if_epoch=7) == settled
     assert door.asked == [("settle_fold", ("t",), {"if_epoch": 7})]
@@ -133,11 +133,11 @@ async def test_a_lost_fold_is_settled() -> None:
 
 async def test_status_has_the_stores_figures_or_how_far_its_recovery_is() -> None:
     figures = ShardStatus(1, 0, 2, 3, 4, 5, 6, "", Stage.MERGE, 7, 8, 9, 10, 11, 12, 13, 14)
-    async with scripted_store(ScriptedDoor({"status": figures})) as store, open_channel(store.address) as channel:
+    async with scripted_store(ScriptedShard({"status": figures})) as store, open_channel(store.address) as channel:
         told = dict((await role_status(channel, "store", store.address)).figures)
     assert (told["maintenance_stage"], told["checkpoint"], told["wal_shards"]) == ("MERGE", 7, 14)
     assert (told["segment_count"], told["segment_bytes"], told["unsegmented_bytes"]) == (8, 9, 10)
     async with scripted_store(None) as store, open_channel(store.address) as channel:
-        store.doorway.recovering(RecoveryProgress(3, 9))
+        store.handle.set_progress(RecoveryProgress(3, 9))
         status = await role_status(channel, "store", store.address)
     assert (status.ready, status.figures) == (False, (("replayed_bytes", 3), ("total_bytes", 9)))

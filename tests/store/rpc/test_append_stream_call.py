@@ -258,7 +258,7 @@ async def test_stopping_store_answers_what_is_staged_and_ends_the_stream(tmp_pat
         await call.write(start("log"))
         await call.write(append_step(keyless("x")))
         await until_staged(store, "log", 1)
-        store.doorway.close()
+        store.handle.close()
         disk.open()
         answers, reason = await answers_of(call)
         assert ([answer.first_seq for answer in answers], reason) == ([1], "NOT_READY")

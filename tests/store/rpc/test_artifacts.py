@@ -10,7 +10,7 @@ from eddyline.core.model.read import FoldState
 from eddyline.v1.fold_pb2 import ExportFoldRequest, ImportFoldRequest, ListArtifactsRequest
 from eddyline.v1.topic_pb2 import TOPIC_KIND_LOG
 from tests.store.rpc.requests import keyed, rows
-from tests.support.store.scripted_shard import ScriptedDoor, scripted_store
+from tests.support.store.scripted_shard import ScriptedShard, scripted_store
 from tests.support.store.served import answers_of, refused, served_store, until
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ async def test_refusals_have_their_reasons(tmp_path: Path) -> None:
 
 async def test_steps_travel_as_they_are() -> None:
     state = FoldState(9, 7, "LIVE", 12)
-    door = ScriptedDoor(
+    door = ScriptedShard(
         {
             "export_fold": [ArtifactProgress("dump", 1, 3), FoldExported(ARTIFACT, True, "newer")],
             "import_fold": [ArtifactProgress("load", 2), FoldImported(ARTIFACT, True, state)],
@@ -83,7 +83,7 @@ async def test_steps_travel_as_they_are() -> None:
 
 
 async def test_an_import_that_fails_midway_says_why_and_ends_when_its_caller_goes() -> None:
-    door = ScriptedDoor({"import_fold": [ArtifactProgress("load", 2), ArtifactInvalid("no", artifact="x")]})
+    door = ScriptedShard({"import_fold": [ArtifactProgress("load", 2), ArtifactInvalid("no", artifact="x")]})
     async with scripted_store(door) as store:
         answers, reason = await answers_of(store.fold.ImportFold(ImportFoldRequest(topic="t")))
         assert (len(answers), reason) == (1, "ARTIFACT_INVALID")

@@ -86,7 +86,7 @@ async def test_nothing_is_answered_before_recovery_but_health_and_status(tmp_pat
 async def test_nothing_is_answered_while_the_store_stops(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         await store.create("a")
-        store.doorway.close()
+        store.handle.close()
         assert "stopping" in await refuse_all(store)
 
 

@@ -19,7 +19,7 @@ from eddyline.v1 import topic_pb2
 from eddyline.v1.log_pb2 import RecordFilter
 from tests.store.rpc.requests import keyed, rows
 from tests.support.manual_clock import settle
-from tests.support.store.scripted_shard import ScriptedDoor, scripted_store
+from tests.support.store.scripted_shard import ScriptedShard, scripted_store
 from tests.support.store.served import ServedStore, answers_of, refused, served_store, until
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ async def test_plans_that_cannot_be_are_refused(tmp_path: Path) -> None:
 
 
 async def test_a_point_that_is_gone_says_which_one_is_answered() -> None:
-    async with scripted_store(ScriptedDoor({"plan_splits": HistoryGone("gone", earliestSeq=12)})) as store:
+    async with scripted_store(ScriptedShard({"plan_splits": HistoryGone("gone", earliestSeq=12)})) as store:
         request = pb.PlanSplitsRequest(topic="t", as_of_seq=4)
         error = await refused(store.segments.PlanSplits(request), "HISTORY_GONE")
         assert error.metadata["earliestSeq"] == "12"
@@ -156,7 +156,7 @@ async def test_a_point_that_is_gone_says_which_one_is_answered() -> None:
 async def test_answers_are_what_the_contract_says_byte_for_byte() -> None:
     """They are laid out by hand: protobuf reads them as its own."""
     message = ArrowMessage(bytes(range(256)) * 3, 1 << 63, 300)
-    door = ScriptedDoor({"read_split": [SchemaMessage(b"s"), message, SplitCounts(300, 1, 2, 3)]})
+    door = ScriptedShard({"read_split": [SchemaMessage(b"s"), message, SplitCounts(300, 1, 2, 3)]})
     async with scripted_store(door) as store:
         request = pb.ReadSplitRequest(topic="t", epoch=5, split=LOG)
         answers, _ = await answers_of(store.segments.ReadSplit(request))
@@ -170,7 +170,7 @@ async def test_answers_are_what_the_contract_says_byte_for_byte() -> None:
 
 
 async def test_too_many_reads_are_told_when_to_come_again() -> None:
-    door = ScriptedDoor({"read_split": [TooManyScans("many", scansMax=8, retryAfterMs=1_000)]})
+    door = ScriptedShard({"read_split": [TooManyScans("many", scansMax=8, retryAfterMs=1_000)]})
     async with scripted_store(door) as store:
         request = pb.ReadSplitRequest(topic="t", epoch=5, split=LOG)
         call = store.segments.ReadSplit(request)
@@ -211,7 +211,7 @@ async def test_who_takes_nothing_is_sent_away(tmp_path: Path) -> None:
 async def test_a_store_that_stops_ends_reads(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         epoch = await filled(store)
-        store.doorway.close()
+        store.handle.close()
         request = pb.ReadSplitRequest(topic="t", epoch=epoch, split=LOG)
         assert await answers_of(store.segments.ReadSplit(request)) == ([], "NOT_READY")
         await refused(store.segments.PlanSplits(pb.PlanSplitsRequest(topic="t")), "NOT_READY")

@@ -15,7 +15,7 @@ from eddyline.v1.apply_pb2 import AcquireLeaseRequest, ApplyBatchRequest, PutSou
 from eddyline.v1.log_pb2 import GAP_POLICY_HEAL, RecordFilter, StreamRecordsRequest
 from eddyline.v1.types_pb2 import BATCH_FORMAT_COLUMNS, GAP_REASON_RECREATED, OP_GAP, OP_PUT
 from tests.store.rpc.requests import column, columns, keyed, keyless, rows
-from tests.support.store.scripted_shard import ScriptedDoor, scripted_store
+from tests.support.store.scripted_shard import ScriptedShard, scripted_store
 from tests.support.store.served import answers_of, served_store, until
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ async def test_a_stream_that_follows_ends_when_the_store_stops_or_the_topic_goes
             if ending == "TOPIC_NOT_FOUND":
                 await store.topics.DeleteTopic(topic_pb2.DeleteTopicRequest(topic="t"))
             else:
-                store.doorway.close()
+                store.handle.close()
             assert await answers_of(call) == ([], ending)
 
 
@@ -197,7 +197,7 @@ async def test_a_floor_gap_is_cut_at_the_end_that_was_asked_for() -> None:
     batch = Batch.from_rows([Record(data=b"x")] * 3).with_place(8, 5)
     result = ReadResult((Gap(1, 7, GapReason.CAP), batch), 10, 10, 8, 7)
     for end, expected in ((5, [(1, 4)]), (9, [(1, 7)])):
-        async with scripted_store(ScriptedDoor({"read_records": result})) as store:
+        async with scripted_store(ScriptedShard({"read_records": result})) as store:
             frames, reason = await answers_of(store.log.StreamRecords(StreamRecordsRequest(topic="t", end_seq=end)))
         assert reason == ""
         assert [(frame.gap.first_seq, frame.gap.last_seq) for frame in frames if frame.HasField("gap")] == expected

@@ -273,5 +273,5 @@ async def test_nothing_is_applied_behind_a_write_that_the_fold_failed(
         found = await payloads(link, "kv")
         assert found
         topic = link._table.get("kv")
-        entries = (await link._parts.folds.entries.get(topic, [b"a", b"b", b"c"])).entries
+        entries = (await link._parts.entries.get(topic, [b"a", b"b", b"c"])).entries
         assert [entry.data for entry in entries if entry is not None] == found

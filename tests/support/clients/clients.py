@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from eddyline.core.runtime.clock import Clock
-    from tests.support.store.scripted_shard import ScriptedDoor
+    from tests.support.store.scripted_shard import ScriptedShard
 
 
 class NoJitter(random.Random):
@@ -43,7 +43,7 @@ async def client_of(
 
 
 @asynccontextmanager
-async def client_of_a_door(door: ScriptedDoor | None) -> AsyncIterator[Client]:
+async def client_of_a_door(door: ScriptedShard | None) -> AsyncIterator[Client]:
     """A client of a store that is this door; None = of one that recovers."""
     async with scripted_store(door) as store, client_of(store.address) as client:
         yield client

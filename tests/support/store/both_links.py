@@ -66,11 +66,11 @@ async def linked_store(
 
 @asynccontextmanager
 async def _served(door: Shard, clock: ManualClock) -> AsyncIterator[StoreLink]:
-    doorway = ShardHandle()
+    handle = ShardHandle()
     server = make_server("127.0.0.1:0")
-    add_services(server, doorway, common=CommonSettings(), clock=clock, host=SystemHost())
+    add_services(server, handle, common=CommonSettings(), clock=clock, host=SystemHost())
     address = await server.start(*SERVICES)
-    doorway.open(door)
+    handle.open(door)
     try:
         async with open_channel(address, own_connection=True) as channel:
             yield GrpcLink(channel)

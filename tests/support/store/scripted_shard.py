@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class ScriptedDoor:
+class ScriptedShard:
     """Answers each call by the script of its name: a value, a list of steps for a stream, or an error in either's place;
     a deque of these is one a call, in turn."""
 
@@ -65,7 +65,7 @@ class ScriptedStore:
     """The services, and a stub of each."""
 
     address: str
-    doorway: ShardHandle
+    handle: ShardHandle
     topics: topic_pb2_grpc.TopicServiceStub
     log: log_pb2_grpc.LogServiceStub
     fold: fold_pb2_grpc.FoldServiceStub
@@ -74,19 +74,19 @@ class ScriptedStore:
 
 
 @asynccontextmanager
-async def scripted_store(door: ScriptedDoor | None) -> AsyncIterator[ScriptedStore]:
+async def scripted_store(door: ScriptedShard | None) -> AsyncIterator[ScriptedStore]:
     """Serve a door on loopback; None = as while the store recovers."""
-    doorway = ShardHandle()
+    handle = ShardHandle()
     if door is not None:
-        doorway.open(cast("ShardApi", door))  # by name: a call that the test did not script is a KeyError
+        handle.open(cast("ShardApi", door))  # by name: a call that the test did not script is a KeyError
     server = make_server("127.0.0.1:0")
-    add_services(server, doorway, common=CommonSettings(), clock=ManualClock(), host=SystemHost())
+    add_services(server, handle, common=CommonSettings(), clock=ManualClock(), host=SystemHost())
     address = await server.start(*SERVICES)
     try:
         async with open_channel(address, own_connection=True) as channel:
             yield ScriptedStore(
                 address=address,
-                doorway=doorway,
+                handle=handle,
                 topics=topic_pb2_grpc.TopicServiceStub(channel),
                 log=log_pb2_grpc.LogServiceStub(channel),
                 fold=fold_pb2_grpc.FoldServiceStub(channel),

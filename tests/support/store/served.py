@@ -68,7 +68,7 @@ class ServedStore:
 
     address: str
     clock: ManualClock
-    doorway: ShardHandle
+    handle: ShardHandle
     link: Shard
     channel: grpc.aio.Channel
     topics: topic_pb2_grpc.TopicServiceStub
@@ -148,7 +148,7 @@ async def served_store(
     """Serve the store in `data_dir`, behind gates where they are given; `recovered` False = as while it recovers; `access`
     None = to everybody; `addresses` = of all shards, of which this is one."""
     gates = {"wal-0": disk, "fold": fold}
-    clock, host, doorway = ManualClock(), SystemHost(), ShardHandle()
+    clock, host, handle = ManualClock(), SystemHost(), ShardHandle()
     settings = StoreSettings(
         listen=addresses[shard_index] if addresses else "127.0.0.1:0",
         shard_index=str(shard_index),
@@ -161,10 +161,10 @@ async def served_store(
     shards = ShardForwarder(
         addresses, caller=access.caller if access is not None else CallerAccess(), cluster_id=CLUSTER_ID
     )
-    gates_before = gates_of(doorway, shards, shard_index)
+    gates_before = gates_of(handle, shards, shard_index)
     common = CommonSettings(store_addresses=tuple(addresses)) if addresses else CommonSettings()
     server = make_server(settings.listen, cluster_id=CLUSTER_ID, interceptors=gates_before, access=access)
-    add_services(server, doorway, common=common, clock=clock, host=host, shard_index=shard_index)
+    add_services(server, handle, common=common, clock=clock, host=host, shard_index=shard_index)
     address = await server.start(*SERVICES)
     try:
         async with (
@@ -174,11 +174,11 @@ async def served_store(
         ):
             try:
                 if recovered:
-                    doorway.open(link)
+                    handle.open(link)
                 yield ServedStore(
                     address=address,
                     clock=clock,
-                    doorway=doorway,
+                    handle=handle,
                     link=link,
                     channel=channel,
                     topics=topic_pb2_grpc.TopicServiceStub(channel),

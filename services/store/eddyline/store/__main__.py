@@ -278,7 +278,7 @@ def machine_of(settings: StoreSettings, clock: Clock, host: Host, doorway: Shard
         clock=clock,
         host=host,
         workers=new_workers(lambda name, threads: ThreadWorker(name, threads=threads), wal_shards=settings.wal_shards),
-        tell=doorway.recovering,
+        tell=doorway.set_progress,
         volume=volume_type,
         scratch=RocksTemporaryFold(temporary_path(settings, "scratch"), memory_bytes=SCRATCH_MEMORY_BYTES),
         artifacts=place_of(settings, host),

@@ -163,6 +163,16 @@ class StoreSettings:
         """Index of the shard, from 0."""
         return int(self.shard_index.rpartition("-")[2])
 
+    @property
+    def erase_within_ms(self) -> int:
+        """`erase_within_h` in milliseconds."""
+        return self.erase_within_h * 3_600_000
+
+    @property
+    def writer_keep_ms(self) -> int:
+        """`writer_keep_days` in milliseconds."""
+        return self.writer_keep_days * 86_400_000
+
     def _check_artifacts(self) -> None:
         """A place for artifacts outlives the data directory, so it is not below it."""
         if not self.artifacts:

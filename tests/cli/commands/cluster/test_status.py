@@ -19,7 +19,7 @@ from tests.support.cluster.processes import store_server
 from tests.support.command_line import command_at, command_on_a_door
 from tests.support.ingest.kv import served_ingest
 from tests.support.nats.server import NatsServer
-from tests.support.store.scripted_shard import ScriptedDoor
+from tests.support.store.scripted_shard import ScriptedShard
 
 if TYPE_CHECKING:
     from eddyline.client.admin.status import RoleName
@@ -226,7 +226,7 @@ def test_role_is_called_what_it_does(role: RoleName, reason: str, state: str, aw
 
 async def test_programs_are_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status_facts, "SOURCES_S", 0.2)  # nobody here answers for sources
-    async with command_on_a_door(ScriptedDoor({"status": FIGURES}), monkeypatch) as command:
+    async with command_on_a_door(ScriptedShard({"status": FIGURES}), monkeypatch) as command:
         code, said = await command.run("status")
         _, text = await command.text("status")
     assert code == 1

@@ -12,7 +12,7 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Gap, GapReason, Op, Record
 from tests.support.command_line import command_on_a_door
 from tests.support.manual_clock import ManualClock
-from tests.support.store.scripted_shard import ScriptedDoor
+from tests.support.store.scripted_shard import ScriptedShard
 
 if TYPE_CHECKING:
     import pytest
@@ -23,7 +23,7 @@ REVISIONS = Batch.from_rows([Record(op=Op.PUT, key=b"k", data=b"1"), Record(op=O
 
 
 async def test_a_history_is_oldest_first_with_gaps_in_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    door = ScriptedDoor({"get_topic": INFO, "key_history": [Gap(1, 4, GapReason.CAP), REVISIONS]})
+    door = ScriptedShard({"get_topic": INFO, "key_history": [Gap(1, 4, GapReason.CAP), REVISIONS]})
     async with command_on_a_door(door, monkeypatch) as command:
         code, said = await command.run("history", "t", "k", "--after", "0", "--limit", "9")
         _, text = await command.text("history", "t", "k")
@@ -39,7 +39,7 @@ async def test_values_are_shown_as_they_were(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     entry = Record(seq=3, ts_ms=9, op=Op.PUT, key=b"k", data=b"v")
-    door = ScriptedDoor({"entry_at": EntryPage(STATE, (entry,))})
+    door = ScriptedShard({"entry_at": EntryPage(STATE, (entry,))})
     async with command_on_a_door(door, monkeypatch) as command:
         code, said = await command.run("get", "t", "k", "l", "--at-seq", "0")
         assert (code, len(said), said[0]["data"], said[0]["fold_seq"]) == (0, 2, "v", 9)
@@ -56,7 +56,7 @@ async def test_values_are_shown_as_they_were(
 
 
 async def test_a_time_is_found_or_not_reached_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    door = ScriptedDoor({"find_seq": SeqFound(6, True, 9, 5, 7)})
+    door = ScriptedShard({"find_seq": SeqFound(6, True, 9, 5, 7)})
     async with command_on_a_door(door, monkeypatch) as command:
         assert await command.text("find", "t", "--time", "1970-01-01T00:00:01.0001Z") == (
             0,
@@ -73,14 +73,14 @@ async def test_a_time_is_found_or_not_reached_yet(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_check_that_finds_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    door = ScriptedDoor({"verify_fold": [VerifyProgress(3, 9), FoldVerdict(9, 0, 7)]})
+    door = ScriptedShard({"verify_fold": [VerifyProgress(3, 9), FoldVerdict(9, 0, 7)]})
     async with command_on_a_door(door, monkeypatch) as command:
         assert await command.text("verify-fold", "t") == (0, "t: 7 entries, equal (at 9, from the log)\n")
 
 
 async def test_a_check_that_finds_something_fails_with_a_line_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     verdict = FoldVerdict(9, 2, 7, 2, ("key 6b differs", "key 6c is missing"))
-    async with command_on_a_door(ScriptedDoor({"verify_fold": [verdict]}), monkeypatch) as command:
+    async with command_on_a_door(ScriptedShard({"verify_fold": [verdict]}), monkeypatch) as command:
         code, said = await command.run("verify-fold", "t")
         _, text = await command.text("verify-fold", "t")
     assert code == 1
@@ -90,7 +90,7 @@ async def test_a_check_that_finds_something_fails_with_a_line_a_finding(monkeypa
 
 
 async def test_a_settled_fold_says_what_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    door = ScriptedDoor({"get_topic": INFO, "settle_fold": FoldSettled(True, 2, 5, STATE)})
+    door = ScriptedShard({"get_topic": INFO, "settle_fold": FoldSettled(True, 2, 5, STATE)})
     async with command_on_a_door(door, monkeypatch) as command:
         _, text = await command.text("settle-fold", "t", "--yes")
         assert text == "t: settled at 9, from the base at 2 and the log from 5 on; missing is what only 3 to 4 wrote\n"

@@ -24,7 +24,7 @@ from eddyline.delivery.config import DeliverySettings
 from eddyline.delivery.role import SERVICES, DeliveryRole, add_services
 from tests.support.command_line import command_at
 from tests.support.hang import HANG_S
-from tests.support.store.scripted_shard import ScriptedDoor, scripted_store
+from tests.support.store.scripted_shard import ScriptedShard, scripted_store
 from tests.support.store.served import CLUSTER_ID, ServedStore, served_store
 from tests.support.store.simulated import append
 
@@ -197,7 +197,7 @@ async def test_store_that_is_away_at_the_start_is_said_once(
     watching: Watching, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], then: str
 ) -> None:
     topic = await watching.store.link.get_topic("t")
-    door = ScriptedDoor({"get_topic": deque([NotReady("away"), NotReady("away"), topic])}, kind=Kind.KV)
+    door = ScriptedShard({"get_topic": deque([NotReady("away"), NotReady("away"), topic])}, kind=Kind.KV)
     async with scripted_store(door) as store:
         watching.command = command_at(store.address, monkeypatch, delivery=watching.delivery)
         if "--explain" in words:

@@ -20,7 +20,7 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.core.records.record import Op, Record
 from tests.support.command_line import command_at, command_on_a_door
-from tests.support.store.scripted_shard import ScriptedDoor
+from tests.support.store.scripted_shard import ScriptedShard
 from tests.support.store.served import served_store
 from tests.support.store.simulated import append
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 INFO = TopicInfo("t", 7, Kind.LOG, TopicConfig(), 9, 5, "", 1, 4, 5, 320, 2)
 
 
-def door_of(result: DeleteResult) -> ScriptedDoor:
-    return ScriptedDoor({"get_topic": INFO, "delete_records": result}, kind=Kind.LOG)
+def door_of(result: DeleteResult) -> ScriptedShard:
+    return ScriptedShard({"get_topic": INFO, "delete_records": result}, kind=Kind.LOG)
 
 
 @contextmanager

@@ -9,14 +9,14 @@ from eddyline.core.model.artifact import Artifact, ArtifactProgress, FoldExporte
 from eddyline.core.model.read import FoldState
 from eddyline.core.model.topic import Kind, TopicConfig, TopicInfo
 from tests.support.command_line import command_on_a_door
-from tests.support.store.scripted_shard import ScriptedDoor
+from tests.support.store.scripted_shard import ScriptedShard
 
 ARTIFACT = Artifact("one", "t", 7, 9, 3, 100, 5, "store", "nats", b"p1", True)
 
 
 async def test_export_says_what_is_there_and_what_is_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = [ArtifactProgress("dump", 1), FoldExported(ARTIFACT, False, "one")]
-    door = ScriptedDoor({"export_fold": steps})
+    door = ScriptedShard({"export_fold": steps})
     async with command_on_a_door(door, monkeypatch) as command:
         assert await command.text("fold", "export", "t") == (0, "t: exported 3 entries at 9 as one\n")
         door.scripts["export_fold"] = [FoldExported(ARTIFACT, True, "two")]
@@ -29,7 +29,7 @@ async def test_export_says_what_is_there_and_what_is_the_latest(monkeypatch: pyt
 
 async def test_import_says_where_the_topic_is(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = [ArtifactProgress("load", 1, 3), FoldImported(ARTIFACT, True, FoldState(9, 8, "", 0))]
-    door = ScriptedDoor({"import_fold": steps})
+    door = ScriptedShard({"import_fold": steps})
     async with command_on_a_door(door, monkeypatch) as command:
         code, text = await command.text("fold", "import", "new", "--from", "t", "--artifact", "one")
         _, said = await command.run("fold", "import", "new")
@@ -40,7 +40,7 @@ async def test_import_says_where_the_topic_is(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_list_shows_all_and_says_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    door = ScriptedDoor({"list_artifacts": (ARTIFACT,)})
+    door = ScriptedShard({"list_artifacts": (ARTIFACT,)})
     async with command_on_a_door(door, monkeypatch) as command:
         _, said = await command.run("fold", "list", "t")
         assert [(one["name"], one["latest"]) for one in said] == [("one", True)]

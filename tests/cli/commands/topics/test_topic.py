@@ -13,7 +13,7 @@ from eddyline.core.errors import TopicFull
 from eddyline.core.model.deletion import EraseProgress
 from eddyline.core.model.topic import ConfigChange, Discard, Durability, Kind, TopicConfig, TopicInfo
 from tests.support.command_line import command_on_a_door, command_on_a_store
-from tests.support.store.scripted_shard import ScriptedDoor
+from tests.support.store.scripted_shard import ScriptedShard
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +39,7 @@ def test_a_flag_that_is_left_out_keeps_its_value() -> None:
 
 
 async def test_settings_are_made_with_the_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    door = ScriptedDoor({"create_topic": INFO})
+    door = ScriptedShard({"create_topic": INFO})
     async with command_on_a_door(door, monkeypatch) as command:
         words = [
             "--ttl",
@@ -59,7 +59,7 @@ async def test_settings_are_made_with_the_topic(tmp_path: Path, monkeypatch: pyt
 
 
 async def test_an_update_asks_for_its_flags_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    door = ScriptedDoor({"update_topic": INFO})
+    door = ScriptedShard({"update_topic": INFO})
     async with command_on_a_door(door, monkeypatch) as command:
         assert await command.text("topic", "update", "t", "--ttl", "24h", "--if-epoch", "7") == (
             0,
@@ -69,7 +69,7 @@ async def test_an_update_asks_for_its_flags_alone(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_topic_is_shown_with_floors_counts_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with command_on_a_door(ScriptedDoor({"get_topic": INFO, "list_topics": [INFO]}), monkeypatch) as command:
+    async with command_on_a_door(ScriptedShard({"get_topic": INFO, "list_topics": [INFO]}), monkeypatch) as command:
         _, (said,) = await command.run("topic", "get", "t")
         _, text = await command.text("topic", "get", "t")
     assert said == {
@@ -111,7 +111,7 @@ async def test_a_list_says_what_each_topic_keeps(tmp_path: Path, monkeypatch: py
 async def test_an_erasure_ends_with_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    door = ScriptedDoor({"erase_topic": [EraseProgress(0, 9), EraseProgress(9, 9, erased=True)]})
+    door = ScriptedShard({"erase_topic": [EraseProgress(0, 9), EraseProgress(9, 9, erased=True)]})
     async with command_on_a_door(door, monkeypatch) as command:
         assert await command.run("topic", "erase", "t", "--if-epoch", "7") == (
             0,
@@ -126,7 +126,7 @@ async def test_an_erasure_ends_with_one_line(
 
 
 async def test_an_erasure_that_ends_before_all_is_erased_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    door = ScriptedDoor({"erase_topic": [EraseProgress(0, 9)]})
+    door = ScriptedShard({"erase_topic": [EraseProgress(0, 9)]})
     async with command_on_a_door(door, monkeypatch) as command:
         with pytest.raises(CommandError, match="before all was erased"):
             await command.run("topic", "erase", "t")

@@ -176,7 +176,7 @@ async def test_follows_end_when_the_store_stops(tmp_path: Path) -> None:
         call = store.apply.FollowTopics()
         await call.write(add(1, "a"))
         assert kinds(await take(aiter(call), 2)) == ["started", "level"]
-        store.doorway.close()
+        store.handle.close()
         assert await answers_of(call) == ([], "NOT_READY")
 
 

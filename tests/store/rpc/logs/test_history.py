@@ -9,7 +9,7 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Gap, GapReason, Op, Record
 from eddyline.v1.fold_pb2 import GetEntryRequest, KeyHistoryRequest, SettleFoldRequest, VerifyFoldRequest
 from eddyline.v1.types_pb2 import BATCH_FORMAT_COLUMNS, GAP_REASON_TTL
-from tests.support.store.scripted_shard import ScriptedDoor, scripted_store
+from tests.support.store.scripted_shard import ScriptedShard, scripted_store
 from tests.support.store.served import answers_of, refused, until
 
 STATE = FoldState(4, 7)
@@ -18,7 +18,7 @@ REVISIONS = Batch.from_rows([Record(op=Op.PUT, key=b"k", data=b"1"), Record(op=O
 
 
 async def test_a_key_is_read_as_it_was_at_a_seq_or_a_time() -> None:
-    door = ScriptedDoor({"entry_at": EntryPage(STATE, (ENTRY,))})
+    door = ScriptedShard({"entry_at": EntryPage(STATE, (ENTRY,))})
     async with scripted_store(door) as store:
         answer = await store.fold.GetEntry(GetEntryRequest(topic="t", key=b"k", at_seq=0))
         await store.fold.GetEntry(GetEntryRequest(topic="t", key=b"k", at_time_ms=-5))
@@ -27,17 +27,17 @@ async def test_a_key_is_read_as_it_was_at_a_seq_or_a_time() -> None:
 
 
 async def test_a_key_that_was_not_live_then_is_not_found() -> None:
-    async with scripted_store(ScriptedDoor({"entry_at": EntryPage(STATE, (None,))})) as store:
+    async with scripted_store(ScriptedShard({"entry_at": EntryPage(STATE, (None,))})) as store:
         error = await refused(store.fold.GetEntry(GetEntryRequest(topic="t", key=b"k", at_seq=4)), "KEY_NOT_FOUND")
     assert error.metadata["foldSeq"] == "4"
 
 
 async def test_a_point_that_is_not_answered_says_which_one_is() -> None:
-    async with scripted_store(ScriptedDoor({"entry_at": HistoryGone("gone", earliestSeq=12)})) as store:
+    async with scripted_store(ScriptedShard({"entry_at": HistoryGone("gone", earliestSeq=12)})) as store:
         error = await refused(store.fold.GetEntry(GetEntryRequest(topic="t", key=b"k", at_seq=4)), "HISTORY_GONE")
         assert isinstance(error, HistoryGone)
         assert error.earliest_seq == 12
-    async with scripted_store(ScriptedDoor({"entry_at": TimeNotReached("later", nowMs=8)})) as store:
+    async with scripted_store(ScriptedShard({"entry_at": TimeNotReached("later", nowMs=8)})) as store:
         request = GetEntryRequest(topic="t", key=b"k", at_time_ms=9)
         error = await refused(store.fold.GetEntry(request), "TIME_NOT_REACHED")
         assert isinstance(error, TimeNotReached)
@@ -45,7 +45,7 @@ async def test_a_point_that_is_not_answered_says_which_one_is() -> None:
 
 
 async def test_a_key_as_it_was_waits_for_no_version() -> None:
-    async with scripted_store(ScriptedDoor({})) as store:
+    async with scripted_store(ScriptedShard({})) as store:
         request = GetEntryRequest(topic="t", key=b"k", at_seq=4, min_version=b"\1")
         error = await refused(store.fold.GetEntry(request), "INVALID_ARGUMENT")
     assert error.metadata["field"] == "min_version"
@@ -53,7 +53,7 @@ async def test_a_key_as_it_was_waits_for_no_version() -> None:
 
 async def test_a_history_comes_in_order_with_its_losses() -> None:
     lost = Gap(1, 4, GapReason.TTL)
-    door = ScriptedDoor({"key_history": [lost, REVISIONS]})
+    door = ScriptedShard({"key_history": [lost, REVISIONS]})
     async with scripted_store(door) as store:
         request = KeyHistoryRequest(topic="t", key=b"k", after_seq=0, limit=9, epoch=7)
         answers, reason = await answers_of(store.fold.KeyHistory(request))
@@ -69,19 +69,19 @@ async def test_a_history_comes_in_order_with_its_losses() -> None:
 
 
 async def test_a_history_is_of_one_key() -> None:
-    async with scripted_store(ScriptedDoor({})) as store:
+    async with scripted_store(ScriptedShard({})) as store:
         for key in (b"", bytes(1_025)):
             assert await answers_of(store.fold.KeyHistory(KeyHistoryRequest(topic="t", key=key))) == (
                 [],
                 "INVALID_ARGUMENT",
             )
-    async with scripted_store(ScriptedDoor({"key_history": [NotKv("a log", topic="t")]})) as store:
+    async with scripted_store(ScriptedShard({"key_history": [NotKv("a log", topic="t")]})) as store:
         assert await answers_of(store.fold.KeyHistory(KeyHistoryRequest(topic="t", key=b"k"))) == ([], "NOT_KV")
 
 
 async def test_a_check_tells_how_far_it_is_then_what_it_found() -> None:
     steps = [VerifyProgress(3, 9), VerifyProgress(9, 9, 5), FoldVerdict(9, 2, 7, 1, ("key 6b differs",))]
-    async with scripted_store(ScriptedDoor({"verify_fold": steps})) as store:
+    async with scripted_store(ScriptedShard({"verify_fold": steps})) as store:
         answers, reason = await answers_of(store.fold.VerifyFold(VerifyFoldRequest(topic="t")))
     assert reason == ""
     assert [answer.WhichOneof("step") for answer in answers] == ["progress", "progress", "verdict"]
@@ -90,14 +90,14 @@ async def test_a_check_tells_how_far_it_is_then_what_it_found() -> None:
 
 
 async def test_a_check_that_fails_midway_says_why() -> None:
-    door = ScriptedDoor({"verify_fold": [VerifyProgress(3, 9), FoldLost("lost", topic="t")]})
+    door = ScriptedShard({"verify_fold": [VerifyProgress(3, 9), FoldLost("lost", topic="t")]})
     async with scripted_store(door) as store:
         answers, reason = await answers_of(store.fold.VerifyFold(VerifyFoldRequest(topic="t")))
     assert (len(answers), reason) == (1, "FOLD_LOST")
 
 
 async def test_a_lost_fold_is_settled() -> None:
-    door = ScriptedDoor({"settle_fold": FoldSettled(True, 2, 5, STATE)})
+    door = ScriptedShard({"settle_fold": FoldSettled(True, 2, 5, STATE)})
     async with scripted_store(door) as store:
         answer = await store.fold.SettleFold(SettleFoldRequest(topic="t", if_epoch=7))
     assert (answer.settled, answer.base_seq, answer.log_first_seq, answer.state.fold_seq) == (True, 2, 5, 4)
@@ -106,12 +106,12 @@ async def test_a_lost_fold_is_settled() -> None:
 
 async def test_a_check_ends_when_the_store_stops_or_its_caller_goes() -> None:
     for stops in (True, False):
-        door = ScriptedDoor({"verify_fold": [VerifyProgress(1, 9), *[VerifyProgress(2, 9)] * 100_000]})
+        door = ScriptedShard({"verify_fold": [VerifyProgress(1, 9), *[VerifyProgress(2, 9)] * 100_000]})
         async with scripted_store(door) as store:
             call = store.fold.VerifyFold(VerifyFoldRequest(topic="t"))
             assert (await anext(aiter(call))).progress.replayed_seq == 1
             if stops:
-                store.doorway.close()
+                store.handle.close()
                 assert (await answers_of(call))[1] == "NOT_READY"
             else:
                 call.cancel()

@@ -176,5 +176,5 @@ async def test_waiting_read_ends_when_the_store_stops(tmp_path: Path) -> None:
         call = store.log.ReadRecords(ReadRecordsRequest(topic="log", wait_ms=30_000))
         reading = tasks.create_task(refused(call, "NOT_READY"))
         await until(lambda: store.clock.pending > timers)
-        store.doorway.close()
+        store.handle.close()
         await reading

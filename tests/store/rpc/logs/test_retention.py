@@ -27,14 +27,14 @@ from eddyline.v1.topic_pb2 import (
     UpdateTopicRequest,
 )
 from eddyline.v1.topic_pb2 import TopicConfig as ConfigMessage
-from tests.support.store.scripted_shard import ScriptedDoor, scripted_store
+from tests.support.store.scripted_shard import ScriptedShard, scripted_store
 from tests.support.store.served import answers_of, refused
 
 INFO = TopicInfo("t", 7, Kind.LOG, TopicConfig(cap_records=5, discard=Discard.REJECT), 9, 5, "", 1, 4, 5, 320, 2)
 
 
 async def test_an_update_asks_for_what_is_set_and_answers_the_topic_as_it_is() -> None:
-    door = ScriptedDoor({"update_topic": INFO})
+    door = ScriptedShard({"update_topic": INFO})
     config = ConfigMessage(durability=DURABILITY_FSYNC, ttl_ms=0, cap_records=5, discard=DISCARD_REJECT)
     async with scripted_store(door) as store:
         request = UpdateTopicRequest(topic="t", config=config, if_epoch=7, clear_priority=True)
@@ -50,14 +50,14 @@ async def test_an_update_asks_for_what_is_set_and_answers_the_topic_as_it_is() -
 
 
 async def test_an_update_that_may_not_be_is_refused() -> None:
-    async with scripted_store(ScriptedDoor({"update_topic": InvalidConfig("no", field="config.ttl_ms")})) as store:
+    async with scripted_store(ScriptedShard({"update_topic": InvalidConfig("no", field="config.ttl_ms")})) as store:
         await refused(store.topics.UpdateTopic(UpdateTopicRequest(topic="t")), "INVALID_CONFIG")
         compact = UpdateTopicRequest(topic="t", config=ConfigMessage(compact=True))
         assert (await refused(store.topics.UpdateTopic(compact), "NOT_YET")).metadata["field"] == "config.compact"
 
 
 async def test_erasure_tells_how_far_it_is() -> None:
-    door = ScriptedDoor({"erase_topic": [EraseProgress(0, 9), EraseProgress(9, 9, erased=True)]})
+    door = ScriptedShard({"erase_topic": [EraseProgress(0, 9), EraseProgress(9, 9, erased=True)]})
     async with scripted_store(door) as store:
         answers, reason = await answers_of(store.topics.EraseTopic(EraseTopicRequest(topic="t", if_epoch=7)))
     assert reason == ""
@@ -67,13 +67,13 @@ async def test_erasure_tells_how_far_it_is() -> None:
 
 
 async def test_a_disk_at_its_floor_says_when_to_come_again() -> None:
-    door = ScriptedDoor({"erase_topic": [DiskFloor("full", retryAfterMs=500)]})
+    door = ScriptedShard({"erase_topic": [DiskFloor("full", retryAfterMs=500)]})
     async with scripted_store(door) as store:
         assert await answers_of(store.topics.EraseTopic(EraseTopicRequest(topic="t"))) == ([], "DISK_FLOOR")
 
 
 async def test_a_time_is_looked_up_by_commit_or_by_source() -> None:
-    door = ScriptedDoor({"find_seq": SeqFound(10, False, 9, 5, 7)})
+    door = ScriptedShard({"find_seq": SeqFound(10, False, 9, 5, 7)})
     async with scripted_store(door) as store:
         found = await store.log.FindSeq(FindSeqRequest(topic="t", epoch=7, commit_time_ms=0))
         await store.log.FindSeq(FindSeqRequest(topic="t", source_time_ns=-1))
@@ -87,7 +87,7 @@ async def test_a_time_is_looked_up_by_commit_or_by_source() -> None:
 
 
 async def test_a_delete_is_asked_for_as_it_was_and_counted() -> None:
-    door = ScriptedDoor({"delete_records": DeleteResult(3, 5, 9, 7)}, kind=Kind.LOG)
+    door = ScriptedShard({"delete_records": DeleteResult(3, 5, 9, 7)}, kind=Kind.LOG)
     match = RecordMatch(field=MATCH_FIELD_TAG, kind=MATCH_KIND_PREFIX, value=b"x")
     async with scripted_store(door) as store:
         answer = await store.log.DeleteRecords(DeleteRecordsRequest(topic="t", epoch=7, before_seq=8, match=match))
@@ -121,7 +121,7 @@ async def test_a_delete_is_asked_for_as_it_was_and_counted() -> None:
     ],
 )
 async def test_a_delete_that_means_nothing_or_too_much_is_refused(request_: DeleteRecordsRequest, field: str) -> None:
-    door = ScriptedDoor({}, kind=Kind.KV)
+    door = ScriptedShard({}, kind=Kind.KV)
     async with scripted_store(door) as store:
         error = await refused(store.log.DeleteRecords(request_), "INVALID_ARGUMENT")
     assert error.metadata["field"] == field
@@ -129,7 +129,7 @@ async def test_a_delete_that_means_nothing_or_too_much_is_refused(request_: Dele
 
 
 async def test_a_delete_in_no_topic_is_not_found() -> None:
-    door = ScriptedDoor({"delete_records": TopicNotFound("none", topic="t")})
+    door = ScriptedShard({"delete_records": TopicNotFound("none", topic="t")})
     async with scripted_store(door) as store:
         await refused(store.log.DeleteRecords(DeleteRecordsRequest(topic="t", before_seq=2)), "TOPIC_NOT_FOUND")
 
@@ -138,7 +138,7 @@ async def test_status_tells_what_upkeep_is_at() -> None:
     figures = ShardStatus(
         1, 0, 2, 3, 4, 5, 6, "", Stage.MERGE, 7, 8, 9, 10, 11, 12, 13, 14, fold_count=15, lost_fold_count=16
     )
-    async with scripted_store(ScriptedDoor({"status": figures})) as store:
+    async with scripted_store(ScriptedShard({"status": figures})) as store:
         detail = (await store.cluster.GetStatus(GetStatusRequest())).store
     assert (detail.maintenance_stage, detail.checkpoint, detail.segment_count) == (MAINTENANCE_STAGE_MERGE, 7, 8)
     assert (detail.segment_bytes, detail.unsegmented_bytes, detail.disk_free_bytes) == (9, 10, 11)
@@ -149,7 +149,7 @@ async def test_status_tells_what_upkeep_is_at() -> None:
 
 async def test_status_tells_how_far_recovery_is() -> None:
     async with scripted_store(None) as store:
-        store.doorway.recovering(RecoveryProgress(3, 9))
+        store.handle.set_progress(RecoveryProgress(3, 9))
         status = await store.cluster.GetStatus(GetStatusRequest())
     assert (status.ready, status.reason) == (False, "NOT_READY")
     assert (status.store.recovery.replayed_bytes, status.store.recovery.total_bytes) == (3, 9)

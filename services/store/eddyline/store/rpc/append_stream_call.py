@@ -48,16 +48,16 @@ class AppendStreamCall:
 
     def __init__(
         self,
-        doorway: ShardHandle,
+        handle: ShardHandle,
         *,
         steps: AsyncIterator[SplitRequest[log_pb2.AppendStreamRequest]],
         context: StreamContext[log_pb2.AppendStreamResponse],
         traceparent: str = "",
     ) -> None:
         """`traceparent` = what the call says of the trace that its appends are part of."""
-        self._doorway = doorway
+        self._handle = handle
         self._traceparent = traceparent
-        self._door: ShardApi = doorway.enter()
+        self._shard: ShardApi = handle.get()
         self._steps = steps
         self._context = context
         self._staged: deque[_Staged] = deque()
@@ -78,7 +78,7 @@ class AppendStreamCall:
 
     async def _read(self) -> None:
         try:
-            await self._doorway.cancel_on_shed(self._take_steps())
+            await self._handle.cancel_on_shed(self._take_steps())
         except EddylineError as error:
             self._failure = error
         finally:
@@ -107,23 +107,23 @@ class AppendStreamCall:
 
     async def _find_or_create(self, start: log_pb2.AppendStart) -> TopicInfo:
         if not start.HasField("create"):
-            return await self._door.get_topic(start.topic)
+            return await self._shard.get_topic(start.topic)
         asked = new_topic(start.create)
         try:
-            return await self._door.get_topic(start.topic)
+            return await self._shard.get_topic(start.topic)
         except TopicNotFound:
             check_epoch(start.topic, 0, start.epoch)
         try:
-            return await self._door.create_topic(start.topic, asked.kind, asked.config)
+            return await self._shard.create_topic(start.topic, asked.kind, asked.config)
         except TopicExists:
             # Made by somebody else in between; deleted again, it is the caller's to know.
-            return await self._door.get_topic(start.topic)
+            return await self._shard.get_topic(start.topic)
 
     async def _stage(self, topic: TopicInfo, append: log_pb2.AppendBatch, rows: bytes | None) -> None:
         request = append_request(append, rows, topic=topic.name, kind=topic.kind, epoch=topic.epoch)
         if self._traceparent:
             request = request._replace(traceparent=self._traceparent)
-        ack = await self._door.stage(request)
+        ack = await self._shard.stage(request)
         ack.add_done_callback(self._told)
         size_bytes = request.batch.nbytes
         self._staged.append(_Staged(ack, size_bytes))

@@ -32,21 +32,21 @@ _LIST: Final = "ApplyService.ListSources"
 
 
 class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
-    """Serves the roles, from the shard behind the doorway."""
+    """Serves the roles, from the shard behind the handle."""
 
-    def __init__(self, doorway: ShardHandle, tracer: Tracer = NOOP_TRACER) -> None:
-        self._doorway = doorway
+    def __init__(self, handle: ShardHandle, tracer: Tracer = NOOP_TRACER) -> None:
+        self._handle = handle
         self._tracer = tracer
 
     async def ApplyBatch(
         self, request: apply_pb2.ApplyBatchRequest, context: CalledContext
     ) -> apply_pb2.ApplyBatchResponse:
-        door = self._doorway.enter()
+        shard = self._handle.get()
         _check_fence(request.fence)
         _check_position(request.previous, "previous")
         _check_position(request.new, "new", bytes_min=1)
-        batch = await _batch(door, request)
-        result = await door.apply_batch(
+        batch = await _batch(shard, request)
+        result = await shard.apply_batch(
             request.source,
             fence=request.fence,
             previous=request.previous,
@@ -63,25 +63,25 @@ class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
         )
 
     async def PutSource(self, request: apply_pb2.PutSourceRequest, context: object) -> apply_pb2.PutSourceResponse:
-        door = self._doorway.enter()
+        shard = self._handle.get()
         if not request.HasField("definition"):
             raise InvalidArgument("the source's definition is missing", field="definition")
-        source, created = await door.put_source(wire_state.source_definition_from_pb(request.definition))
+        source, created = await shard.put_source(wire_state.source_definition_from_pb(request.definition))
         return apply_pb2.PutSourceResponse(source=wire_state.source_info_to_pb(source), created=created)
 
     async def GetSource(
         self, request: apply_pb2.ApplyServiceGetSourceRequest, context: object
     ) -> apply_pb2.ApplyServiceGetSourceResponse:
-        source = await self._doorway.enter().get_source(request.source)
+        source = await self._handle.get().get_source(request.source)
         return apply_pb2.ApplyServiceGetSourceResponse(source=wire_state.source_info_to_pb(source))
 
     async def ListSources(
         self, request: apply_pb2.ApplyServiceListSourcesRequest, context: object
     ) -> apply_pb2.ApplyServiceListSourcesResponse:
-        door = self._doorway.enter()
+        shard = self._handle.get()
         limit = page_limit(request.page_size)
         # One more than the page tells whether there is another page, so that the last one never is an empty one.
-        found = await door.list_sources_page(name_after(request.page_token, call=_LIST), limit + 1)
+        found = await shard.list_sources_page(name_after(request.page_token, call=_LIST), limit + 1)
         page = found[:limit]
         return apply_pb2.ApplyServiceListSourcesResponse(
             sources=[wire_state.source_info_to_pb(source) for source in page],
@@ -91,40 +91,40 @@ class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
     async def ControlSource(
         self, request: apply_pb2.ControlSourceRequest, context: object
     ) -> apply_pb2.ControlSourceResponse:
-        door = self._doorway.enter()
+        shard = self._handle.get()
         paused = request.paused if request.HasField("paused") else None
         if paused is None and not request.resync:
             raise InvalidArgument("nothing is asked of the source: paused or resync", field="paused")
-        source = await door.control_source(request.source, paused=paused, resync=request.resync)
+        source = await shard.control_source(request.source, paused=paused, resync=request.resync)
         return apply_pb2.ControlSourceResponse(source=wire_state.source_info_to_pb(source))
 
     async def UpdateSource(
         self, request: apply_pb2.ApplyServiceUpdateSourceRequest, context: object
     ) -> apply_pb2.ApplyServiceUpdateSourceResponse:
-        door = self._doorway.enter()
+        shard = self._handle.get()
         change = SourceChange(
             wire_state.policy_from_pb(request.on_expired, "on_expired"),
             wire_state.policy_from_pb(request.on_recreated, "on_recreated"),
             request.dead_letter_topic if request.HasField("dead_letter_topic") else None,
         )
-        source = await door.update_source(request.source, change)
+        source = await shard.update_source(request.source, change)
         return apply_pb2.ApplyServiceUpdateSourceResponse(source=wire_state.source_info_to_pb(source))
 
     async def DeleteSource(
         self, request: apply_pb2.ApplyServiceDeleteSourceRequest, context: object
     ) -> apply_pb2.ApplyServiceDeleteSourceResponse:
-        await self._doorway.enter().delete_source(request.source)
+        await self._handle.get().delete_source(request.source)
         return apply_pb2.ApplyServiceDeleteSourceResponse()
 
     async def AcquireLease(
         self, request: apply_pb2.AcquireLeaseRequest, context: object
     ) -> apply_pb2.AcquireLeaseResponse:
-        door = self._doorway.enter()
-        lease = await door.acquire_lease(request.source, holder=request.holder, lease_ms=request.lease_ms)
+        shard = self._handle.get()
+        lease = await shard.acquire_lease(request.source, holder=request.holder, lease_ms=request.lease_ms)
         return apply_pb2.AcquireLeaseResponse(fence=lease.fence, source=wire_state.source_info_to_pb(lease.source))
 
     async def RenewLease(self, request: apply_pb2.RenewLeaseRequest, context: object) -> apply_pb2.RenewLeaseResponse:
-        door = self._doorway.enter()
+        shard = self._handle.get()
         _check_fence(request.fence)
         _check_text(request.state, "state", STATE_BYTES_MAX)
         _check_text(request.state_reason, "state_reason", TEXT_BYTES_MAX)
@@ -136,7 +136,7 @@ class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
             lag=request.lag,
             detail=wire_state.source_detail_from_pb(request.detail) if request.HasField("detail") else None,
         )
-        renewal = await door.renew_lease(request.source, fence=request.fence, report=report)
+        renewal = await shard.renew_lease(request.source, fence=request.fence, report=report)
         changeable = renewal.changeable
         return apply_pb2.RenewLeaseResponse(
             lease_remaining_ms=renewal.remaining_ms,
@@ -149,9 +149,9 @@ class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
     async def ReleaseLease(
         self, request: apply_pb2.ReleaseLeaseRequest, context: object
     ) -> apply_pb2.ReleaseLeaseResponse:
-        door = self._doorway.enter()
+        shard = self._handle.get()
         _check_fence(request.fence)
-        await door.release_lease(request.source, fence=request.fence)
+        await shard.release_lease(request.source, fence=request.fence)
         return apply_pb2.ReleaseLeaseResponse()
 
     async def FollowTopics(  # type: ignore[override]  # gRPC takes coroutines that write, its types only generators
@@ -159,18 +159,18 @@ class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
         request_iterator: AsyncIterator[apply_pb2.FollowTopicsRequest],
         context: StreamContext[apply_pb2.FollowTopicsResponse],
     ) -> None:
-        await FollowCall(self._doorway, steps=request_iterator, context=context).run()
+        await FollowCall(self._handle, steps=request_iterator, context=context).run()
 
 
-async def _batch(door: ShardApi, request: apply_pb2.ApplyBatchRequest) -> Batch | None:
+async def _batch(shard: ShardApi, request: apply_pb2.ApplyBatchRequest) -> Batch | None:
     """The batch to apply; None where only the position moves."""
     check_name(request.source, "source")
     if not request.batch.count:
         if request.batch.ByteSize():
             raise MalformedColumns("a batch of count 0 has columns", field="batch.count")
         return None
-    topic = (await door.get_source(request.source)).definition.topic
-    return wire.batch_from_columns(request.batch, source=True, default_op=default_op(door.kind_of(topic)))
+    topic = (await shard.get_source(request.source)).definition.topic
+    return wire.batch_from_columns(request.batch, source=True, default_op=default_op(shard.kind_of(topic)))
 
 
 def _check_fence(fence: int) -> None:

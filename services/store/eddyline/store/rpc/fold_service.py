@@ -41,15 +41,15 @@ WAIT_S_MAX: Final = 30.0
 
 
 class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
-    """Serves the folds of the shard behind the doorway."""
+    """Serves the folds of the shard behind the handle."""
 
-    def __init__(self, doorway: ShardHandle, room: ScanLimit, *, clock: Clock) -> None:
-        self._doorway = doorway
+    def __init__(self, handle: ShardHandle, room: ScanLimit, *, clock: Clock) -> None:
+        self._handle = handle
         self._room = room
         self._clock = clock
 
     async def GetEntry(self, request: fold_pb2.GetEntryRequest, context: CallContext) -> fold_pb2.GetEntryResponse:
-        door = self._doorway.enter()
+        shard = self._handle.get()
         _check_key(request.key, "key", bytes_min=1)
         if len(request.min_version) > VERSION_BYTES_MAX:
             raise InvalidArgument(
@@ -59,11 +59,11 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
                 versionBytesMax=VERSION_BYTES_MAX,
             )
         if request.WhichOneof("at") is not None:
-            page = await self._get_as_of(door, request, context)
+            page = await self._get_as_of(shard, request, context)
         elif request.min_seq or request.min_version:
-            page = await self._doorway.cancel_on_stop(self._get_at(door, request, wait_timeout_s(context, WAIT_S_MAX)))
+            page = await self._handle.cancel_on_stop(self._get_at(shard, request, wait_timeout_s(context, WAIT_S_MAX)))
         else:
-            page = await door.batch_get_entries(request.topic, [request.key])
+            page = await shard.batch_get_entries(request.topic, [request.key])
         entry = page.entries[0]
         if entry is None:
             raise KeyNotFound(
@@ -77,10 +77,10 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
     async def BatchGetEntries(
         self, request: fold_pb2.BatchGetEntriesRequest, context: CallContext
     ) -> fold_pb2.BatchGetEntriesResponse:
-        door = self._doorway.enter()
+        shard = self._handle.get()
         check_keys(request.keys)
-        await self._reach(door, request.topic, request.min_seq, context)
-        page = await door.batch_get_entries(request.topic, list(request.keys))
+        await self._reach(shard, request.topic, request.min_seq, context)
+        page = await shard.batch_get_entries(request.topic, list(request.keys))
         answers = [
             fold_pb2.MaybeEntry(entry=wire.record_to_pb(entry)) if entry is not None else fold_pb2.MaybeEntry()
             for entry in page.entries
@@ -90,12 +90,12 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
     async def RangeEntries(
         self, request: fold_pb2.RangeEntriesRequest, context: CallContext
     ) -> AsyncGenerator[fold_pb2.RangeEntriesResponse, None]:
-        door = self._doorway.enter()
+        shard = self._handle.get()
         as_columns = wire.wants_columns(request.format)
         _check_key(request.key_prefix, "key_prefix")
         _check_key(request.after_key, "after_key")
-        await self._reach(door, request.topic, request.min_seq, context)
-        pages = door.range_entries(
+        await self._reach(shard, request.topic, request.min_seq, context)
+        pages = shard.range_entries(
             request.topic, key_prefix=request.key_prefix, after_key=request.after_key, limit=request.limit
         )
         # Closed here, not when it is collected: a view of a call that was cancelled pins files until then.
@@ -107,77 +107,77 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
     async def KeyHistory(
         self, request: fold_pb2.KeyHistoryRequest, context: CallContext
     ) -> AsyncGenerator[fold_pb2.KeyHistoryResponse, None]:
-        door = self._doorway.enter()
+        shard = self._handle.get()
         as_columns = wire.wants_columns(request.format)
         _check_key(request.key, "key", bytes_min=1)
-        revisions = door.key_history(
+        revisions = shard.key_history(
             request.topic, request.key, after_seq=request.after_seq, limit=request.limit, epoch=request.epoch
         )
-        async with aclosing(self._doorway.each_until_closing(revisions)) as items:
+        async with aclosing(self._handle.each_until_stop(revisions)) as items:
             async for item in items:
                 yield _history_answer(item, as_columns=as_columns)
 
     async def VerifyFold(
         self, request: fold_pb2.VerifyFoldRequest, context: CallContext
     ) -> AsyncGenerator[fold_pb2.VerifyFoldResponse, None]:
-        door = self._doorway.enter()
+        shard = self._handle.get()
         with self._room.of(context):
-            async with aclosing(self._doorway.each_until_closing(door.verify_fold(request.topic))) as steps:
+            async with aclosing(self._handle.each_until_stop(shard.verify_fold(request.topic))) as steps:
                 async for step in steps:
                     yield wire_calls.verify_step_to_pb(step)
 
     async def SettleFold(self, request: fold_pb2.SettleFoldRequest, context: object) -> fold_pb2.SettleFoldResponse:
-        settled = await self._doorway.enter().settle_fold(request.topic, if_epoch=request.if_epoch)
+        settled = await self._handle.get().settle_fold(request.topic, if_epoch=request.if_epoch)
         return wire_calls.settled_to_pb(settled)
 
     async def ExportFold(
         self, request: fold_pb2.ExportFoldRequest, context: CallContext
     ) -> AsyncGenerator[fold_pb2.ExportFoldResponse, None]:
-        steps = self._doorway.enter().export_fold(request.topic, if_epoch=request.if_epoch)
+        steps = self._handle.get().export_fold(request.topic, if_epoch=request.if_epoch)
         with self._room.of(context):
-            async with aclosing(self._doorway.each_until_closing(steps)) as answers:
+            async with aclosing(self._handle.each_until_stop(steps)) as answers:
                 async for step in answers:
                     yield wire_calls.export_step_to_pb(step)
 
     async def ImportFold(
         self, request: fold_pb2.ImportFoldRequest, context: CallContext
     ) -> AsyncGenerator[fold_pb2.ImportFoldResponse, None]:
-        steps = self._doorway.enter().import_fold(
+        steps = self._handle.get().import_fold(
             request.topic, from_topic=request.from_topic, artifact=request.artifact, if_epoch=request.if_epoch
         )
         with self._room.of(context):
-            async with aclosing(self._doorway.each_until_closing(steps)) as answers:
+            async with aclosing(self._handle.each_until_stop(steps)) as answers:
                 async for step in answers:
                     yield wire_calls.import_step_to_pb(step)
 
     async def ListArtifacts(
         self, request: fold_pb2.ListArtifactsRequest, context: object
     ) -> fold_pb2.ListArtifactsResponse:
-        found = await self._doorway.enter().list_artifacts(request.topic)
+        found = await self._handle.get().list_artifacts(request.topic)
         return fold_pb2.ListArtifactsResponse(artifacts=map(wire_calls.artifact_to_pb, found))
 
-    async def _reach(self, door: ShardApi, topic: str, min_seq: int, context: CallContext) -> None:
+    async def _reach(self, shard: ShardApi, topic: str, min_seq: int, context: CallContext) -> None:
         """Wait until the fold has `min_seq`; 0 = nothing to wait for."""
         if min_seq:
-            await self._doorway.cancel_on_stop(_wait_seq(door, topic, min_seq, wait_timeout_s(context, WAIT_S_MAX)))
+            await self._handle.cancel_on_stop(_wait_seq(shard, topic, min_seq, wait_timeout_s(context, WAIT_S_MAX)))
 
-    async def _get_as_of(self, door: ShardApi, request: fold_pb2.GetEntryRequest, context: CallContext) -> EntryPage:
+    async def _get_as_of(self, shard: ShardApi, request: fold_pb2.GetEntryRequest, context: CallContext) -> EntryPage:
         """Read a key as it was."""
         if request.min_version:
             message = "min_version asks for the key as it will be, at_seq and at_time_ms as it was: leave one out"
             raise InvalidArgument(message, field="min_version")
-        await self._reach(door, request.topic, request.min_seq, context)
+        await self._reach(shard, request.topic, request.min_seq, context)
         if request.HasField("at_seq"):
-            return await door.entry_at(request.topic, request.key, at_seq=request.at_seq)
-        return await door.entry_at(request.topic, request.key, at_time_ms=request.at_time_ms)
+            return await shard.entry_at(request.topic, request.key, at_seq=request.at_seq)
+        return await shard.entry_at(request.topic, request.key, at_time_ms=request.at_time_ms)
 
-    async def _get_at(self, door: ShardApi, request: fold_pb2.GetEntryRequest, wait_s: float) -> EntryPage:
+    async def _get_at(self, shard: ShardApi, request: fold_pb2.GetEntryRequest, wait_s: float) -> EntryPage:
         """Read a key once the fold has `min_seq` and the key `min_version`."""
         end_s = self._clock.monotonic_s() + wait_s
         if request.min_seq:
-            await _wait_seq(door, request.topic, request.min_seq, wait_s)
+            await _wait_seq(shard, request.topic, request.min_seq, wait_s)
         while True:
-            page = await door.batch_get_entries(request.topic, [request.key])
+            page = await shard.batch_get_entries(request.topic, [request.key])
             if not request.min_version:
                 return page
             # Versions of a stream that was copied say nothing of one that has taken its place.
@@ -185,14 +185,14 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
             if not is_of_another and _has_version(page.entries[0], request.min_version):
                 return page
             # Any append to the topic wakes this, not only one of the key: a read a commit, for 30 s at most.
-            await _wait_seq(door, request.topic, page.state.fold_seq + 1, end_s - self._clock.monotonic_s())
+            await _wait_seq(shard, request.topic, page.state.fold_seq + 1, end_s - self._clock.monotonic_s())
 
 
-async def _wait_seq(door: ShardApi, topic: str, seq: int, wait_s: float) -> None:
-    info = await door.get_topic(topic)
+async def _wait_seq(shard: ShardApi, topic: str, seq: int, wait_s: float) -> None:
+    info = await shard.get_topic(topic)
     if info.kind is not Kind.KV:
         raise NotKv(f"topic {topic} has no fold", topic=topic)
-    fold_seq = await door.wait_seq(topic, seq, wait_s=wait_s)
+    fold_seq = await shard.wait_seq(topic, seq, wait_s=wait_s)
     if fold_seq < seq:
         raise FoldBehind(
             f"the fold of topic {topic} is at {fold_seq}, below what was asked for", topic=topic, foldSeq=fold_seq

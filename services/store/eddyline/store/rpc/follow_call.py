@@ -30,12 +30,12 @@ class FollowCall:
 
     def __init__(
         self,
-        doorway: ShardHandle,
+        handle: ShardHandle,
         *,
         steps: AsyncIterator[apply_pb2.FollowTopicsRequest],
         context: StreamContext[apply_pb2.FollowTopicsResponse],
     ) -> None:
-        self._doorway = doorway
+        self._handle = handle
         self._steps = steps
         self._context = context
 
@@ -45,9 +45,9 @@ class FollowCall:
         Raises:
             InvalidArgument: a step is none, or grants too much. NotReady: the store stops.
         """
-        async with self._doorway.enter().follow() as follow:
+        async with self._handle.get().follow() as follow:
             await open_stream(self._context)
-            await self._doorway.cancel_on_stop(run_with(self._send_events(follow), background=self._take_steps(follow)))
+            await self._handle.cancel_on_stop(run_with(self._send_events(follow), background=self._take_steps(follow)))
 
     async def _take_steps(self, follow: Follow) -> None:
         async for step in self._steps:

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 class LogServicer(log_pb2_grpc.LogServiceServicer):
-    """Serves the logs of the shard behind the doorway."""
+    """Serves the logs of the shard behind the handle."""
 
-    def __init__(self, doorway: ShardHandle, room: ScanLimit, tracer: Tracer = NOOP_TRACER) -> None:
-        self._doorway = doorway
+    def __init__(self, handle: ShardHandle, room: ScanLimit, tracer: Tracer = NOOP_TRACER) -> None:
+        self._handle = handle
         self._room = room
         self._tracer = tracer
 
@@ -60,16 +60,16 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
     async def AppendRecords(  # type: ignore[override]  # see `row_methods`
         self, apart: SplitRequest[log_pb2.AppendRecordsRequest], context: CalledContext
     ) -> log_pb2.AppendRecordsResponse:
-        door = self._doorway.enter()
+        shard = self._handle.get()
         request = apart.message
         create = new_topic(request.create) if request.HasField("create") else None
-        kind = door.kind_of(request.topic)
+        kind = shard.kind_of(request.topic)
         if kind is None and create is not None:
             kind = create.kind
         append = append_request(request, apart.rows, topic=request.topic, kind=kind, epoch=request.epoch, create=create)
         if self._tracer.is_on and (traceparent := traceparent_of(context)):
             append = append._replace(traceparent=traceparent)
-        result = await (await door.stage(append))
+        result = await (await shard.stage(append))
         return log_pb2.AppendRecordsResponse(
             first_seq=result.first_seq,
             last_seq=result.last_seq,
@@ -84,13 +84,13 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: CalledStream[log_pb2.AppendStreamResponse],
     ) -> None:
         traceparent = traceparent_of(context) if self._tracer.is_on else ""
-        call = AppendStreamCall(self._doorway, steps=request_iterator, context=context, traceparent=traceparent)
+        call = AppendStreamCall(self._handle, steps=request_iterator, context=context, traceparent=traceparent)
         await call.run()
 
     async def ReadRecords(
         self, request: log_pb2.ReadRecordsRequest, context: CallContext
     ) -> log_pb2.ReadRecordsResponse:
-        door = self._doorway.enter()
+        shard = self._handle.get()
         as_columns = wire.wants_columns(request.format)
         record_filter = parse_filter(request.filter)
         if request.wait_ms > READ_WAIT_MS_MAX:
@@ -100,7 +100,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
                 value=request.wait_ms,
                 valueMax=READ_WAIT_MS_MAX,
             )
-        reading = door.read_records(
+        reading = shard.read_records(
             request.topic,
             after_seq=request.after_seq,
             epoch=request.epoch,
@@ -109,7 +109,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
             wait_ms=int(wait_timeout_s(context, request.wait_ms / 1000) * 1000) if request.wait_ms else 0,
             record_filter=record_filter,
         )
-        result = await (self._doorway.cancel_on_stop(reading) if request.wait_ms else reading)
+        result = await (self._handle.cancel_on_stop(reading) if request.wait_ms else reading)
         answer = log_pb2.ReadRecordsResponse(
             next_after_seq=result.next_after_seq,
             head_seq=result.head_seq,
@@ -126,19 +126,19 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
     async def StreamRecords(
         self, request: log_pb2.StreamRecordsRequest, context: CallContext
     ) -> AsyncGenerator[log_pb2.StreamRecordsResponse, None]:
-        self._doorway.enter()
-        call = StreamRecordsCall(self._doorway, self._room, parse_stream(request), context)
+        self._handle.get()
+        call = StreamRecordsCall(self._handle, self._room, parse_stream(request), context)
         async with aclosing(call.run()) as frames:
             async for frame in frames:
                 yield frame
 
     async def FindSeq(self, request: log_pb2.FindSeqRequest, context: object) -> log_pb2.FindSeqResponse:
-        door = self._doorway.enter()
+        shard = self._handle.get()
         which = request.WhichOneof("time")
         if which is None:
             message = "a point in time is missing: commit_time_ms or source_time_ns"
             raise InvalidArgument(message, field="time")
-        found = await door.find_seq(
+        found = await shard.find_seq(
             request.topic,
             epoch=request.epoch,
             commit_time_ms=request.commit_time_ms if which == "commit_time_ms" else None,
@@ -149,8 +149,8 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
     async def DeleteRecords(
         self, request: log_pb2.DeleteRecordsRequest, context: object
     ) -> log_pb2.DeleteRecordsResponse:
-        door = self._doorway.enter()
+        shard = self._handle.get()
         match = wire_calls.match_from_pb(request.match) if request.HasField("match") else None
-        check_delete(request.before_seq, match, door.kind_of(request.topic))
-        deleting = door.delete_records(request.topic, epoch=request.epoch, before_seq=request.before_seq, match=match)
+        check_delete(request.before_seq, match, shard.kind_of(request.topic))
+        deleting = shard.delete_records(request.topic, epoch=request.epoch, before_seq=request.before_seq, match=match)
         return wire_calls.delete_result_to_pb(await deleting)

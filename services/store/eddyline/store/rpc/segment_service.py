@@ -57,10 +57,10 @@ _UNSET: Final = segment_pb2.SPLIT_KIND_UNSPECIFIED
 
 
 class SegmentServicer(segment_pb2_grpc.SegmentServiceServicer):
-    """Serves splits of the topics of the shard behind the doorway."""
+    """Serves splits of the topics of the shard behind the handle."""
 
-    def __init__(self, doorway: ShardHandle, *, clock: Clock) -> None:
-        self._doorway = doorway
+    def __init__(self, handle: ShardHandle, *, clock: Clock) -> None:
+        self._handle = handle
         self._clock = clock
         self._share = LoopThrottle(clock)
 
@@ -72,7 +72,7 @@ class SegmentServicer(segment_pb2_grpc.SegmentServiceServicer):
     async def PlanSplits(
         self, request: segment_pb2.PlanSplitsRequest, context: object
     ) -> segment_pb2.PlanSplitsResponse:
-        door = self._doorway.enter()
+        shard = self._handle.get()
         if request.page_size < 0:
             message = f"page_size is 0 or more, not {request.page_size}"
             raise InvalidArgument(message, field="page_size", pageSize=request.page_size)
@@ -87,7 +87,7 @@ class SegmentServicer(segment_pb2_grpc.SegmentServiceServicer):
             limit=min(request.page_size, SPLITS_MAX),
             mark=_mark(name_after(request.page_token, call=_PLAN, argument=bound)),
         )
-        plan = await door.plan_splits(request.topic, asked, epoch=request.epoch)
+        plan = await shard.plan_splits(request.topic, asked, epoch=request.epoch)
         token = ".".join(map(str, map(int, plan.mark))) if plan.mark is not None else ""
         return segment_pb2.PlanSplitsResponse(
             splits=map(_split_to_pb, plan.splits),
@@ -101,11 +101,11 @@ class SegmentServicer(segment_pb2_grpc.SegmentServiceServicer):
     async def ReadSplit(  # type: ignore[override]  # see `raw_methods`
         self, request: segment_pb2.ReadSplitRequest, context: StreamContext[bytes]
     ) -> None:
-        door = self._doorway.enter()
+        shard = self._handle.get()
         if not request.epoch:
             raise InvalidArgument("the epoch that the split was planned in is missing", field="epoch")
         asked = SplitRead(_split(request), _filter(request.filter), _columns(request.columns), batch_answer)
-        frames = self._doorway.each_until_closing(door.read_split(request.topic, asked, epoch=request.epoch))
+        frames = self._handle.each_until_stop(shard.read_split(request.topic, asked, epoch=request.epoch))
         await open_stream(context)
         async with aclosing(frames):
             async for frame in frames:

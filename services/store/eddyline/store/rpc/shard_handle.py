@@ -1,11 +1,9 @@
-"""Whether the shard may be called: not before it is recovered, not when it stops.
+"""Handle to the shard: gives it to servicers only between recovery and stop.
 
-The server listens before recovery, so that health answers at once and a caller is told NOT_READY rather than nothing. When
-the store stops, new calls are refused, short ones under way end by themselves, and those that would go on for ever or
-wait long are ended by `until_closing`.
+The server listens before recovery, so that health answers at once and a caller gets NOT_READY instead of a refused
+connection. When the store stops, the handle refuses new calls; short calls in flight complete, and those without an end or
+with a long wait are cancelled by `cancel_on_stop`. `LocalShard` is the same shard as the forwarding interceptor uses it.
 Threading: event loop.
-
-The shard behind the doorway, as the gate that forwards calls sees it.
 """
 
 from __future__ import annotations
@@ -29,86 +27,86 @@ T = TypeVar("T")
 
 
 class ShardHandle:
-    """Gives servicers the door while it is open."""
+    """Access to the shard for servicers, from the end of recovery to the stop."""
 
     def __init__(self) -> None:
-        self._door: ShardApi | None = None
+        self._shard: ShardApi | None = None
         self._recovery = RecoveryProgress()
-        self._closing = asyncio.Event()
-        self._appends_end = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._shed = asyncio.Event()
 
     @property
     def recovery(self) -> RecoveryProgress:
-        """How far recovery was when it last said so."""
+        """Recovery's latest progress report."""
         return self._recovery
 
-    def recovering(self, progress: RecoveryProgress) -> None:
-        """Recovery is so far."""
+    def set_progress(self, progress: RecoveryProgress) -> None:
+        """Store recovery's progress for status and metrics."""
         self._recovery = progress
 
-    def open(self, door: ShardApi) -> None:
-        """The shard is recovered."""
-        self._door = door
+    def open(self, shard: ShardApi) -> None:
+        """Let servicers call the shard: it is recovered."""
+        self._shard = shard
 
     def close(self) -> None:
-        """The shard stops: refuse new calls, end the long ones."""
-        self._closing.set()
-        self._appends_end.set()
+        """Refuse new calls and cancel long ones: the store stops."""
+        self._stopping.set()
+        self._shed.set()
 
     def shed_appends(self) -> None:
-        """Memory is full: end the streams of appends that there are."""
-        if not self._closing.is_set():
-            ended, self._appends_end = self._appends_end, asyncio.Event()
+        """End all open append streams with MemoryFull: memory is full."""
+        if not self._stopping.is_set():
+            ended, self._shed = self._shed, asyncio.Event()
             ended.set()
 
-    def enter(self) -> ShardApi:
-        """The door.
+    def get(self) -> ShardApi:
+        """Return the shard.
 
         Raises:
             NotReady: the store is recovering or stopping.
         """
-        if self._closing.is_set():
+        if self._stopping.is_set():
             raise NotReady("the store is stopping")
-        if self._door is None:
+        if self._shard is None:
             raise NotReady("the store is recovering")
-        return self._door
+        return self._shard
 
     async def cancel_on_stop(self, work: Coroutine[object, object, T]) -> T:
-        """Do `work`, cut off when the store stops.
+        """Await `work`; cancel it when the store stops.
 
         Raises:
             NotReady: the store stops; `work` was cancelled. And what `work` raises.
         """
-        return await run_with(work, background=self._refuse_when_closing())
+        return await run_with(work, background=self._raise_on_stop())
 
     async def cancel_on_shed(self, work: Coroutine[object, object, T]) -> T:
-        """Do `work`, cut off when the store stops or has no memory for appends.
+        """Await `work`; cancel it when the store stops or has no memory for appends.
 
         Raises:
             NotReady, MemoryFull: `work` was cancelled. And what `work` raises.
         """
-        return await run_with(work, background=self._refuse_when_shed(self._appends_end))
+        return await run_with(work, background=self._raise_on_shed(self._shed))
 
-    async def each_until_closing(self, steps: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        """What `steps` gives, cut off when the store stops. Whoever breaks off closes it, and `steps` with it.
+    async def each_until_stop(self, steps: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+        """Yield the items of `steps` until the store stops. A caller that breaks off must close it; that closes `steps`.
 
         Raises:
             NotReady: the store stops. And what `steps` raises.
         """
         async with aclosing(steps):
             while (step := await self.cancel_on_stop(_next(steps))) is not None:
-                if self._closing.is_set():  # steps that never wait leave no moment to be cut off in
+                if self._stopping.is_set():  # steps that never wait leave no moment in which to cancel them
                     raise NotReady("the store is stopping")
                 yield step
 
-    async def _refuse_when_shed(self, appends_end: asyncio.Event) -> None:
-        await appends_end.wait()
-        if self._closing.is_set():
+    async def _raise_on_shed(self, shed: asyncio.Event) -> None:
+        await shed.wait()
+        if self._stopping.is_set():
             raise NotReady("the store is stopping")
         raise memory_full()
 
-    async def _refuse_when_closing(self) -> None:
-        await self._closing.wait()
+    async def _raise_on_stop(self) -> None:
+        await self._stopping.wait()
         raise NotReady("the store is stopping")
 
 
@@ -117,20 +115,20 @@ async def _next(steps: AsyncGenerator[T, None]) -> T | None:
 
 
 class LocalShard:
-    """Its index, and which sources it has."""
+    """This process's shard for the forwarding interceptor: its index, and which sources it has."""
 
-    def __init__(self, doorway: ShardHandle, index: int) -> None:
-        self._doorway = doorway
+    def __init__(self, handle: ShardHandle, index: int) -> None:
+        self._handle = handle
         self.index = index
 
     async def has_source(self, name: str) -> bool:
-        """True = it keeps a source of this name.
+        """True = the shard has a source of this name.
 
         Raises:
-            NotReady: not known yet, or any more. InvalidName.
+            NotReady: the store is recovering or stopping. InvalidName.
         """
         try:
-            await self._doorway.enter().get_source(name)
+            await self._handle.get().get_source(name)
         except SourceNotFound:
             return False
         return True

@@ -26,9 +26,9 @@ SERVICE: Final = "eddyline.v1.SourceService"
 _LIST: Final = "SourceService.ListSources"
 
 
-def add_source_service(server: RoleServer, doorway: ShardHandle) -> None:
+def add_source_service(server: RoleServer, handle: ShardHandle) -> None:
     """Put the service on `server`."""
-    reads = SourceReads(doorway)
+    reads = SourceReads(handle)
     get, listing = source_pb2.GetSourceResponse, source_pb2.ListSourcesResponse
     served = {
         "GetSource": RawMethod(reads.get, source_pb2.GetSourceRequest.FromString, get.SerializeToString),
@@ -40,21 +40,21 @@ def add_source_service(server: RoleServer, doorway: ShardHandle) -> None:
 
 
 class SourceReads:
-    """GetSource and ListSources, from the shard behind the doorway."""
+    """GetSource and ListSources, from the shard behind the handle."""
 
-    def __init__(self, doorway: ShardHandle) -> None:
-        self._doorway = doorway
+    def __init__(self, handle: ShardHandle) -> None:
+        self._handle = handle
 
     async def get(self, request: source_pb2.GetSourceRequest, context: object) -> source_pb2.GetSourceResponse:
-        info = await self._doorway.enter().get_source(request.source)
+        info = await self._handle.get().get_source(request.source)
         caller().check(*info.definition.touched)
         return source_pb2.GetSourceResponse(source=source_to_pb(info))
 
     async def list(self, request: source_pb2.ListSourcesRequest, context: object) -> source_pb2.ListSourcesResponse:
-        door = self._doorway.enter()
+        shard = self._handle.get()
         limit = page_limit(request.page_size)
         # One more than the page tells whether there is another page, so that the last one never is an empty one.
-        found = await _covered(door, name_after(request.page_token, call=_LIST), limit + 1)
+        found = await _covered(shard, name_after(request.page_token, call=_LIST), limit + 1)
         page = found[:limit]
         return source_pb2.ListSourcesResponse(
             sources=[source_to_pb(info) for info in page],
@@ -62,11 +62,11 @@ class SourceReads:
         )
 
 
-async def _covered(door: ShardApi, after: str, limit: int) -> Sequence[SourceInfo]:
+async def _covered(shard: ShardApi, after: str, limit: int) -> Sequence[SourceInfo]:
     """Up to `limit` sources above `after` that the caller may see."""
     found: list[SourceInfo] = []
     while len(found) < limit:
-        page = await door.list_sources_page(after, limit)
+        page = await shard.list_sources_page(after, limit)
         found += [info for info in page if all(map(caller().covers, info.definition.touched))]
         if len(page) < limit:
             break

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from eddyline.store.rpc.shard_handle import ShardHandle
 
 
-def store_status(doorway: ShardHandle, *, shard_index: int, shard_count: int) -> RoleStatus:
+def store_status(handle: ShardHandle, *, shard_index: int, shard_count: int) -> RoleStatus:
     """The store's status: not ready while it recovers or stops, and where it serves only reads."""
     detail = cluster_pb2.StoreStatus(shard_index=shard_index, shard_count=shard_count)
     try:
-        figures = doorway.enter().status()
+        figures = handle.get().status()
     except NotReady as error:
-        detail.recovery.replayed_bytes = doorway.recovery.replayed_bytes
-        detail.recovery.total_bytes = doorway.recovery.total_bytes
+        detail.recovery.replayed_bytes = handle.recovery.replayed_bytes
+        detail.recovery.total_bytes = handle.recovery.total_bytes
         return RoleStatus(ready=False, reason=error.reason, detail=detail)
     detail.topic_count = figures.topic_count
     detail.source_count = figures.source_count

@@ -55,8 +55,8 @@ class Asked:
 class StreamRecordsCall:
     """One call."""
 
-    def __init__(self, doorway: ShardHandle, room: ScanLimit, asked: Asked, context: CallContext) -> None:
-        self._doorway = doorway
+    def __init__(self, handle: ShardHandle, room: ScanLimit, asked: Asked, context: CallContext) -> None:
+        self._handle = handle
         self._room = room
         self._asked = asked
         self._context = context
@@ -94,13 +94,13 @@ class StreamRecordsCall:
             result = await self._read(wait=self._asked.follow)
 
     async def _check_heals(self) -> None:
-        info = await self._doorway.enter().get_topic(self._asked.topic)
+        info = await self._handle.get().get_topic(self._asked.topic)
         if info.kind is not Kind.KV:
             raise NotKv(f"topic {info.name} has no fold to heal a gap by", topic=info.name)
 
     async def _read(self, *, wait: bool) -> ReadResult:
         """What comes after the cursor; `wait` = for as long as a read may, where there is nothing yet."""
-        reading = self._doorway.enter().read_records(
+        reading = self._handle.get().read_records(
             self._asked.topic,
             after_seq=self._cursor,
             epoch=self._epoch,
@@ -109,7 +109,7 @@ class StreamRecordsCall:
             wait_ms=READ_WAIT_MS_MAX if wait else 0,
             record_filter=self._asked.record_filter,
         )
-        return await (self._doorway.cancel_on_stop(reading) if wait else reading)
+        return await (self._handle.cancel_on_stop(reading) if wait else reading)
 
     def _last_seq(self, head_seq: int) -> int:
         """The last seq that the stream is to bring, inclusive."""
@@ -142,12 +142,12 @@ class StreamRecordsCall:
 
     async def _snapshot(self) -> Frames:
         """The fold at one point; the cursor is at that point then."""
-        asked, door = self._asked, self._doorway.enter()
+        asked, shard = self._asked, self._handle.get()
         record_filter = asked.record_filter
-        if record_filter.exclude_nodes and not (await door.get_topic(asked.topic)).config.dedupe_node:
+        if record_filter.exclude_nodes and not (await shard.get_topic(asked.topic)).config.dedupe_node:
             record_filter = replace(record_filter, exclude_nodes=())
         prefixes = record_filter.key_prefixes
-        pages = door.range_entries(asked.topic, key_prefix=prefixes[0] if len(prefixes) == 1 else b"")
+        pages = shard.range_entries(asked.topic, key_prefix=prefixes[0] if len(prefixes) == 1 else b"")
         count, state = 0, None
         with self._room.of(self._context):
             async with aclosing(pages):

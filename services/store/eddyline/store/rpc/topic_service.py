@@ -36,15 +36,15 @@ _OUTPUT_ONLY: Final = (
 
 
 class TopicServicer(topic_pb2_grpc.TopicServiceServicer):
-    """Serves topics of the shard behind the doorway."""
+    """Serves topics of the shard behind the handle."""
 
-    def __init__(self, doorway: ShardHandle) -> None:
-        self._doorway = doorway
+    def __init__(self, handle: ShardHandle) -> None:
+        self._handle = handle
 
     async def CreateTopic(
         self, request: topic_pb2.CreateTopicRequest, context: object
     ) -> topic_pb2.CreateTopicResponse:
-        door = self._doorway.enter()
+        shard = self._handle.get()
         if not request.HasField("topic"):
             raise InvalidArgument("the topic to make is missing", field="topic")
         check_name(request.topic.name, "topic")
@@ -52,30 +52,30 @@ class TopicServicer(topic_pb2_grpc.TopicServiceServicer):
             if getattr(request.topic, field):
                 raise InvalidArgument(f"{field} is output only and must be unset", field=f"topic.{field}")
         asked = new_topic(request.topic)
-        info = await door.create_topic(request.topic.name, asked.kind, asked.config)
+        info = await shard.create_topic(request.topic.name, asked.kind, asked.config)
         return topic_pb2.CreateTopicResponse(topic=wire_state.topic_info_to_pb(info))
 
     async def UpdateTopic(
         self, request: topic_pb2.UpdateTopicRequest, context: object
     ) -> topic_pb2.UpdateTopicResponse:
-        door = self._doorway.enter()
+        shard = self._handle.get()
         change = wire_state.config_change_from_pb(request.config, clear_priority=request.clear_priority)
-        info = await door.update_topic(request.topic, change, if_epoch=request.if_epoch)
+        info = await shard.update_topic(request.topic, change, if_epoch=request.if_epoch)
         return topic_pb2.UpdateTopicResponse(topic=wire_state.topic_info_to_pb(info))
 
     async def GetTopic(self, request: topic_pb2.GetTopicRequest, context: object) -> topic_pb2.GetTopicResponse:
-        info = await self._doorway.enter().get_topic(request.topic)
+        info = await self._handle.get().get_topic(request.topic)
         return topic_pb2.GetTopicResponse(topic=wire_state.topic_info_to_pb(info))
 
     async def ListTopics(self, request: topic_pb2.ListTopicsRequest, context: object) -> topic_pb2.ListTopicsResponse:
-        door = self._doorway.enter()
+        shard = self._handle.get()
         prefix = request.name_prefix
         limit = page_limit(request.page_size)
         after = name_after(request.page_token, call=LIST, argument=prefix)
         # One more than the page tells whether there is another page, so that the last one never is an empty one.
         found: list[TopicInfo] = []
         for seen in caller().narrowed(prefix):
-            found += await door.list_topics(seen, after, limit + 1 - len(found))
+            found += await shard.list_topics(seen, after, limit + 1 - len(found))
             if len(found) > limit:
                 break
         page = found[:limit]
@@ -87,8 +87,8 @@ class TopicServicer(topic_pb2_grpc.TopicServiceServicer):
     async def DeleteTopic(
         self, request: topic_pb2.DeleteTopicRequest, context: object
     ) -> topic_pb2.DeleteTopicResponse:
-        door = self._doorway.enter()
-        epoch = await door.delete_topic(
+        shard = self._handle.get()
+        epoch = await shard.delete_topic(
             request.topic,
             if_epoch=request.if_epoch,
             if_empty=request.if_empty,
@@ -99,7 +99,7 @@ class TopicServicer(topic_pb2_grpc.TopicServiceServicer):
     async def EraseTopic(
         self, request: topic_pb2.EraseTopicRequest, context: object
     ) -> AsyncGenerator[topic_pb2.EraseTopicResponse, None]:
-        erasing = self._doorway.enter().erase_topic(request.topic, if_epoch=request.if_epoch)
-        async with aclosing(self._doorway.each_until_closing(erasing)) as steps:
+        erasing = self._handle.get().erase_topic(request.topic, if_epoch=request.if_epoch)
+        async with aclosing(self._handle.each_until_stop(erasing)) as steps:
             async for progress in steps:
                 yield wire_calls.erase_progress_to_pb(progress)

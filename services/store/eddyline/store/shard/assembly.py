@@ -1,9 +1,8 @@
-"""Putting a store's parts together, once it is recovered. The only place where they meet."""
+"""Composition of a shard: builds every part of a recovered store. The only module that knows all of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from eddyline.store.artifacts.artifacts import Artifacts
 from eddyline.store.artifacts.exporting import FoldExport, Turn
@@ -38,8 +37,7 @@ from eddyline.store.retention.log_front import LogStart
 from eddyline.store.retention.record_deletes import RecordDeleter
 from eddyline.store.retention.retention import Retention
 from eddyline.store.runtime.age_clock import AgeClock
-from eddyline.store.shard.parts import FoldParts, HistoryParts, StoreParts
-from eddyline.store.shard.shard import Shard
+from eddyline.store.shard.parts import FoldParts, HistoryParts, ShardParts
 from eddyline.store.splits.base_reader import BaseSplitReader
 from eddyline.store.splits.hidden_values import HiddenValues
 from eddyline.store.splits.planner import SplitPlanner
@@ -50,410 +48,264 @@ from eddyline.store.write.admission import AdmissionControl
 from eddyline.store.write.engine import Engine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from eddyline.core.errors import DataCorrupt
     from eddyline.store.catalog.catalog import Catalog
     from eddyline.store.config import StoreSettings
     from eddyline.store.env import Env
     from eddyline.store.fold.fold import Fold
-    from eddyline.store.limits.memory_budget import MemoryPlan
-    from eddyline.store.log.sources import Sources
     from eddyline.store.recovery.recovered import Recovered
     from eddyline.store.storage.layout import Layout
     from eddyline.store.storage.segment.footer import Compression
 
-_HOUR_MS = 3_600_000
-_DAY_MS = 24 * _HOUR_MS
+
+def build_parts(
+    env: Env, settings: StoreSettings, layout: Layout, recovered: Recovered, *, catalog: Catalog, fold: Fold
+) -> ShardParts:
+    """Build all parts of a recovered store; none of them runs yet."""
+    return _Assembly(env, settings, layout, recovered, fold).parts(catalog)
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
-    """A store's parts."""
+class _Assembly:
+    """The parts that others are built from, and a method for each group of those others."""
 
-    engine: Engine
-    sources: Sources
-    entries: FoldReader
-    reader: LogReader
-    log: StoredLog
-    cache: BatchCache
-    retention: Retention
-    garbage: Garbage
-    checkpointer: Checkpointer
-    maintenance: Maintenance
-    disk_guard: DiskGuard
-    memory_guard: MemoryGuard | None
-    history: HistoryParts
-    folds: FoldParts
+    def __init__(self, env: Env, settings: StoreSettings, layout: Layout, recovered: Recovered, fold: Fold) -> None:
+        self.env, self.settings, self.layout, self.recovered = env, settings, layout, recovered
+        self.compression = cast("Compression", settings.compression)  # the settings check the choice
+        plan = env.plan or memory_plan(settings.memory_bytes)
+        self.ages = AgeClock(env.clock)
+        self.cache = BatchCache(plan.cache_bytes)
+        self.files = LogFiles(env.fs, recovered.wals, footer_bytes_max=plan.footer_bytes)
+        self.log = StoredLog(files=self.files, cache=self.cache, worker=env.workers.reader)
+        self.engine = Engine(
+            table=recovered.table,
+            wals=recovered.wals,
+            fold=fold,
+            clock=env.clock,
+            ages=self.ages,
+            cache=self.cache,
+            wal_workers=env.workers.wals,
+            fold_worker=env.workers.fold,
+            gate=AdmissionControl(
+                topics_max=settings.topics_max,
+                unsegmented_bytes_max=settings.unsegmented_bytes_max,
+                memory_bytes_max=plan.ephemeral_bytes,
+            ),
+            retained_bytes_max=settings.retained_bytes_max,
+            tracer=env.tracer,
+        )
+        self.retention = Retention(engine=self.engine, front=LogStart(self.log), clock=env.clock, ages=self.ages)
+        self.garbage = Garbage(
+            layout=layout,
+            files=self.files,
+            worker=env.workers.background,
+            erase_within_ms=settings.erase_within_ms,
+        )
+        self.garbage.replayed(recovered.head, recovered.replay.replaced, recovered.replay.gone.values())
+        self.entries = FoldReader(
+            fold=fold,
+            fold_worker=env.workers.fold,
+            reader_worker=env.workers.reader,
+            clock=env.clock,
+            sources=recovered.sources,
+        )
+        self.corruption_log = CorruptionLog()
 
-    def link(self, instance: int) -> Shard:
-        """The door to it."""
-        parts = StoreParts(
-            instance=instance,
+    def parts(self, catalog: Catalog) -> ShardParts:
+        """Every part of the shard."""
+        swap = SegmentSwap(
+            engine=self.engine,
+            files=self.files,
+            layout=self.layout,
+            garbage=self.garbage,
+            worker=self.env.workers.background,
+            compression=self.compression,
+        )
+        sealer = Sealer(swap, self.files, records_max=self.settings.seal_records, bytes_max=self.settings.seal_bytes)
+        checkpointer = Checkpointer(
+            engine=self.engine,
+            catalog=catalog,
+            sources=self.recovered.sources,
+            sealer=sealer,
+            files=self.files,
+            garbage=self.garbage,
+            worker=self.env.workers.background,
+            store_id=self.recovered.store_id,
+            checkpoint=self.recovered.head.checkpoint,
+            ages=self.ages,
+            writer_keep_ms=self.settings.writer_keep_ms,
+        )
+        maintenance = self._maintenance(swap, sealer, checkpointer)
+        for topic in self.recovered.table.all():
+            self.retention.on_topic_changed(topic)
+        return ShardParts(
+            engine=self.engine,
+            sources=self.recovered.sources,
+            entries=self.entries,
+            reader=LogReader(
+                log=self.log, retention=self.retention, clock=self.env.clock, on_corrupt=self.corruption_log.record
+            ),
             log=self.log,
             cache=self.cache,
             retention=self.retention,
             garbage=self.garbage,
-            checkpointer=self.checkpointer,
-            maintenance=self.maintenance,
-            history=self.history,
-            folds=self.folds,
+            checkpointer=checkpointer,
+            maintenance=maintenance,
+            disk_guard=self._disk_guard(),
+            memory_guard=self._memory_guard(),
+            history=self._history(),
+            folds=self._folds(maintenance),
         )
-        return Shard(engine=self.engine, reader=self.reader, entries=self.entries, sources=self.sources, parts=parts)
 
-
-def build_store(
-    machine: Env, settings: StoreSettings, layout: Layout, recovered: Recovered, *, catalog: Catalog, fold: Fold
-) -> Store:
-    """All parts of a recovered store; nothing runs yet."""
-    clock, workers = machine.clock, machine.workers
-    plan = machine.plan or memory_plan(settings.memory_bytes)
-    cache = BatchCache(plan.cache_bytes)
-    ages = AgeClock(clock)
-    files = LogFiles(machine.fs, recovered.wals, footer_bytes_max=plan.footer_bytes)
-    engine = _engine(machine, settings, recovered, fold=fold, cache=cache, ages=ages, plan=plan)
-    log = StoredLog(files=files, cache=cache, worker=workers.reader)
-    retention = Retention(engine=engine, front=LogStart(log), clock=clock, ages=ages)
-    garbage = Garbage(
-        layout=layout, files=files, worker=workers.background, erase_within_ms=settings.erase_within_h * _HOUR_MS
-    )
-    garbage.replayed(recovered.head, recovered.replay.replaced, recovered.replay.gone.values())
-    checkpointer, maintenance = _upkeep(
-        machine,
-        settings,
-        layout,
-        recovered,
-        catalog=catalog,
-        engine=engine,
-        log=log,
-        retention=retention,
-        garbage=garbage,
-        ages=ages,
-    )
-    for topic in recovered.table.all():
-        retention.on_topic_changed(topic)
-    found = maintenance.corruption_log.record
-    entries = _entries(machine, recovered, fold)
-    return Store(
-        engine=engine,
-        sources=recovered.sources,
-        entries=entries,
-        reader=LogReader(log=log, retention=retention, clock=clock, on_corrupt=found),
-        log=log,
-        cache=cache,
-        retention=retention,
-        garbage=garbage,
-        checkpointer=checkpointer,
-        maintenance=maintenance,
-        disk_guard=_disk_guard(machine, settings, layout, engine),
-        memory_guard=_memory_guard(machine, settings, engine),
-        history=_history_parts(
-            machine, settings, layout, engine=engine, log=log, entries=entries, retention=retention, found=found
-        ),
-        folds=_fold_parts(
-            machine,
-            layout,
-            recovered,
-            engine=engine,
-            log=log,
-            entries=entries,
-            retention=retention,
-            artifacts=_artifacts(
-                machine,
-                settings,
-                layout,
-                recovered,
-                engine=engine,
-                log=log,
-                garbage=garbage,
-                entries=entries,
-                maintenance=maintenance,
-            ),
-        ),
-    )
-
-
-def _upkeep(
-    machine: Env,
-    settings: StoreSettings,
-    layout: Layout,
-    recovered: Recovered,
-    *,
-    catalog: Catalog,
-    engine: Engine,
-    log: StoredLog,
-    retention: Retention,
-    garbage: Garbage,
-    ages: AgeClock,
-) -> tuple[Checkpointer, Maintenance]:
-    files, background = log.files, machine.workers.background
-    swap = SegmentSwap(
-        engine=engine,
-        files=files,
-        layout=layout,
-        garbage=garbage,
-        worker=background,
-        compression=_compression(settings),
-    )
-    sealer = Sealer(swap, files, records_max=settings.seal_records, bytes_max=settings.seal_bytes)
-    checkpointer = Checkpointer(
-        engine=engine,
-        catalog=catalog,
-        sources=recovered.sources,
-        sealer=sealer,
-        files=files,
-        garbage=garbage,
-        worker=background,
-        store_id=recovered.store_id,
-        checkpoint=recovered.head.checkpoint,
-        ages=ages,
-        writer_keep_ms=settings.writer_keep_days * _DAY_MS,
-    )
-    return checkpointer, _maintenance(
-        machine,
-        settings,
-        layout,
-        files=files,
-        engine=engine,
-        retention=retention,
-        garbage=garbage,
-        swap=swap,
-        sealer=sealer,
-        checkpointer=checkpointer,
-    )
-
-
-def _entries(machine: Env, recovered: Recovered, fold: Fold) -> FoldReader:
-    return FoldReader(
-        fold=fold,
-        fold_worker=machine.workers.fold,
-        reader_worker=machine.workers.reader,
-        clock=machine.clock,
-        sources=recovered.sources,
-    )
-
-
-def _disk_guard(machine: Env, settings: StoreSettings, layout: Layout, engine: Engine) -> DiskGuard:
-    return DiskGuard(
-        fs=machine.fs,
-        directory=layout.data_dir,
-        wal_directories=[layout.wal_shard(shard) for shard in range(settings.wal_shards)],
-        worker=machine.workers.reader,
-        gate=engine.gate,
-        clock=machine.clock,
-        floor_bytes=settings.disk_floor_bytes,
-    )
-
-
-def _fold_parts(
-    machine: Env,
-    layout: Layout,
-    recovered: Recovered,
-    *,
-    engine: Engine,
-    log: StoredLog,
-    entries: FoldReader,
-    retention: Retention,
-    artifacts: Artifacts,
-) -> FoldParts:
-    verify = VerifyFold(
-        fold=engine.fold,
-        fold_worker=engine.fold_worker,
-        worker=machine.workers.reader,
-        clock=machine.clock,
-        files=log.files,
-        layout=layout,
-        retention=retention,
-        entries=entries,
-        scratch=machine.scratch,
-    )
-    settle = SettleFold(engine, entries, layout, recovered.salvaged)
-    return FoldParts(entries, verify, settle, artifacts)
-
-
-def _artifacts(
-    machine: Env,
-    settings: StoreSettings,
-    layout: Layout,
-    recovered: Recovered,
-    *,
-    engine: Engine,
-    log: StoredLog,
-    garbage: Garbage,
-    entries: FoldReader,
-    maintenance: Maintenance,
-) -> Artifacts:
-    turn, worker, place = Turn(), machine.workers.reader, machine.artifacts
-    restore = FoldRestore(
-        engine=engine, worker=worker, files=log.files, layout=layout, garbage=garbage, store_id=recovered.store_id
-    )
-    exports = FoldExport(
-        fold=engine.fold,
-        fold_worker=engine.fold_worker,
-        worker=worker,
-        clock=machine.clock,
-        fs=machine.fs,
-        sources=recovered.sources,
-        store_id=recovered.store_id,
-        place=place,
-        turn=turn,
-        gate=engine.gate,
-    )
-    imports = FoldImport(
-        engine=engine,
-        worker=worker,
-        clock=machine.clock,
-        fs=machine.fs,
-        layout=layout,
-        sources=recovered.sources,
-        entries=entries,
-        place=place,
-        turn=turn,
-        compression=_compression(settings),
-        between_rounds=maintenance.between_rounds,
-        restore=restore,
-    )
-    return Artifacts(exports=exports, imports=imports, place=place, worker=worker)
-
-
-def _history_parts(
-    machine: Env,
-    settings: StoreSettings,
-    layout: Layout,
-    *,
-    engine: Engine,
-    log: StoredLog,
-    entries: FoldReader,
-    retention: Retention,
-    found: Callable[[DataCorrupt], None],
-) -> HistoryParts:
-    bases = BaseLookup(fs=machine.fs, layout=layout, worker=machine.workers.reader)
-    as_of = AsOf(log=log, entries=entries, bases=bases, retention=retention, clock=machine.clock)
-    pieces, slots = ScanPieces(files=log.files, worker=machine.workers.reader), SplitSlots(machine.clock)
-    hidden_values = HiddenValues(fold=engine.fold, fold_worker=engine.fold_worker, as_of=as_of)
-    base = BaseSplitReader(fs=machine.fs, layout=layout, pieces=pieces, hidden_values=hidden_values, slots=slots)
-    return HistoryParts(
-        deletes=RecordDeleter(
-            engine=engine,
-            log=log,
-            front=LogStart(log),
-            retention=retention,
+    def _maintenance(self, swap: SegmentSwap, sealer: Sealer, checkpointer: Checkpointer) -> Maintenance:
+        env, settings, table = self.env, self.settings, self.engine.table
+        bases, rewriter = BaseMaker(self.engine, swap), Rewriter(swap, self.files)
+        erase_job = EraseJob(
+            engine=self.engine,
+            retention=self.retention,
+            checkpointer=checkpointer,
+            sealer=sealer,
             bases=bases,
-            erase_within_ms=settings.erase_within_h * _HOUR_MS,
-        ),
-        find_seq=FindSeq(log=log, retention=retention),
-        keys=KeyHistory(log=log, retention=retention),
-        as_of=as_of,
-        splits=SplitPlanner(pieces=pieces, base=base, retention=retention, on_corrupt=found),
-        split_reads=SplitReader(
-            pieces=pieces, base=base, hidden_values=hidden_values, retention=retention, slots=slots, on_corrupt=found
-        ),
-    )
-
-
-def _memory_guard(machine: Env, settings: StoreSettings, engine: Engine) -> MemoryGuard | None:
-    if machine.memory is None:
-        return None
-    return MemoryGuard(
-        memory=machine.memory,
-        worker=machine.workers.reader,
-        gate=engine.gate,
-        clock=machine.clock,
-        memory_bytes=settings.memory_bytes,
-        shed=machine.shed,
-    )
-
-
-def _maintenance(
-    machine: Env,
-    settings: StoreSettings,
-    layout: Layout,
-    *,
-    files: LogFiles,
-    engine: Engine,
-    retention: Retention,
-    garbage: Garbage,
-    swap: SegmentSwap,
-    sealer: Sealer,
-    checkpointer: Checkpointer,
-) -> Maintenance:
-    clock, background, table, corruption_log = machine.clock, machine.workers.background, engine.table, CorruptionLog()
-    erase_within_ms = settings.erase_within_h * _HOUR_MS
-    bases, rewriter = BaseMaker(engine, swap), Rewriter(swap, files)
-    erase_job = EraseJob(
-        engine=engine,
-        retention=retention,
-        checkpointer=checkpointer,
-        sealer=sealer,
-        bases=bases,
-        rewriter=rewriter,
-        swap=swap,
-        garbage=garbage,
-        fs=machine.fs,
-        layout=layout,
-        background=background,
-        reader=machine.workers.reader,
-        erase_within_ms=erase_within_ms,
-    )
-    return Maintenance(
-        engine=engine,
-        checkpointer=checkpointer,
-        sealer=sealer,
-        garbage=garbage,
-        erasures=ErasureQueue(erase_job, table=table, garbage=garbage, clock=clock, erase_within_ms=erase_within_ms),
-        planner=CompactionPlanner(
-            table=table,
-            swap=swap,
             rewriter=rewriter,
-            bases=bases,
-            records_max=settings.seal_records,
-            bytes_max=settings.seal_bytes,
-        ),
-        scrubber=Scrubber(
-            fs=machine.fs,
-            layout=layout,
-            table=table,
-            worker=background,
-            clock=clock,
-            bytes_per_s=settings.scrub_bytes_per_s,
-            on_corrupt=corruption_log.record,
-        ),
-        corruption_log=corruption_log,
-        clock=clock,
-        settings=settings,
-    )
+            swap=swap,
+            garbage=self.garbage,
+            fs=env.fs,
+            layout=self.layout,
+            background=env.workers.background,
+            reader=env.workers.reader,
+            erase_within_ms=settings.erase_within_ms,
+        )
+        return Maintenance(
+            engine=self.engine,
+            checkpointer=checkpointer,
+            sealer=sealer,
+            garbage=self.garbage,
+            erasures=ErasureQueue(
+                erase_job,
+                table=table,
+                garbage=self.garbage,
+                clock=env.clock,
+                erase_within_ms=settings.erase_within_ms,
+            ),
+            planner=CompactionPlanner(
+                table=table,
+                swap=swap,
+                rewriter=rewriter,
+                bases=bases,
+                records_max=settings.seal_records,
+                bytes_max=settings.seal_bytes,
+            ),
+            scrubber=Scrubber(
+                fs=env.fs,
+                layout=self.layout,
+                table=table,
+                worker=env.workers.background,
+                clock=env.clock,
+                bytes_per_s=settings.scrub_bytes_per_s,
+                on_corrupt=self.corruption_log.record,
+            ),
+            corruption_log=self.corruption_log,
+            clock=env.clock,
+            settings=settings,
+        )
 
+    def _disk_guard(self) -> DiskGuard:
+        return DiskGuard(
+            fs=self.env.fs,
+            directory=self.layout.data_dir,
+            wal_directories=[self.layout.wal_shard(shard) for shard in range(self.settings.wal_shards)],
+            worker=self.env.workers.reader,
+            gate=self.engine.gate,
+            clock=self.env.clock,
+            floor_bytes=self.settings.disk_floor_bytes,
+        )
 
-def _engine(
-    machine: Env,
-    settings: StoreSettings,
-    recovered: Recovered,
-    *,
-    fold: Fold,
-    cache: BatchCache,
-    ages: AgeClock,
-    plan: MemoryPlan,
-) -> Engine:
-    return Engine(
-        table=recovered.table,
-        wals=recovered.wals,
-        fold=fold,
-        clock=machine.clock,
-        ages=ages,
-        cache=cache,
-        wal_workers=machine.workers.wals,
-        fold_worker=machine.workers.fold,
-        gate=AdmissionControl(
-            topics_max=settings.topics_max,
-            unsegmented_bytes_max=settings.unsegmented_bytes_max,
-            memory_bytes_max=plan.ephemeral_bytes,
-        ),
-        retained_bytes_max=settings.retained_bytes_max,
-        tracer=machine.tracer,
-    )
+    def _memory_guard(self) -> MemoryGuard | None:
+        if self.env.memory is None:
+            return None
+        return MemoryGuard(
+            memory=self.env.memory,
+            worker=self.env.workers.reader,
+            gate=self.engine.gate,
+            clock=self.env.clock,
+            memory_bytes=self.settings.memory_bytes,
+            shed=self.env.shed,
+        )
 
+    def _history(self) -> HistoryParts:
+        env, log, retention, on_corrupt = self.env, self.log, self.retention, self.corruption_log.record
+        bases = BaseLookup(fs=env.fs, layout=self.layout, worker=env.workers.reader)
+        as_of = AsOf(log=log, entries=self.entries, bases=bases, retention=retention, clock=env.clock)
+        pieces, slots = ScanPieces(files=self.files, worker=env.workers.reader), SplitSlots(env.clock)
+        hidden = HiddenValues(fold=self.engine.fold, fold_worker=self.engine.fold_worker, as_of=as_of)
+        base = BaseSplitReader(fs=env.fs, layout=self.layout, pieces=pieces, hidden_values=hidden, slots=slots)
+        return HistoryParts(
+            deletes=RecordDeleter(
+                engine=self.engine,
+                log=log,
+                front=LogStart(log),
+                retention=retention,
+                bases=bases,
+                erase_within_ms=self.settings.erase_within_ms,
+            ),
+            find_seq=FindSeq(log=log, retention=retention),
+            keys=KeyHistory(log=log, retention=retention),
+            as_of=as_of,
+            splits=SplitPlanner(pieces=pieces, base=base, retention=retention, on_corrupt=on_corrupt),
+            split_reads=SplitReader(
+                pieces=pieces, base=base, hidden_values=hidden, retention=retention, slots=slots, on_corrupt=on_corrupt
+            ),
+        )
 
-def _compression(settings: StoreSettings) -> Compression:
-    if settings.compression == "none":
-        return "none"
-    return "zstd" if settings.compression == "zstd" else "lz4"
+    def _folds(self, maintenance: Maintenance) -> FoldParts:
+        return FoldParts(
+            verify=VerifyFold(
+                fold=self.engine.fold,
+                fold_worker=self.engine.fold_worker,
+                worker=self.env.workers.reader,
+                clock=self.env.clock,
+                files=self.files,
+                layout=self.layout,
+                retention=self.retention,
+                entries=self.entries,
+                scratch=self.env.scratch,
+            ),
+            settle=SettleFold(self.engine, self.entries, self.layout, self.recovered.salvaged),
+            artifacts=self._artifacts(maintenance),
+        )
+
+    def _artifacts(self, maintenance: Maintenance) -> Artifacts:
+        env, recovered = self.env, self.recovered
+        turn, worker, place = Turn(), env.workers.reader, env.artifacts
+        exports = FoldExport(
+            fold=self.engine.fold,
+            fold_worker=self.engine.fold_worker,
+            worker=worker,
+            clock=env.clock,
+            fs=env.fs,
+            sources=recovered.sources,
+            store_id=recovered.store_id,
+            place=place,
+            turn=turn,
+            gate=self.engine.gate,
+        )
+        imports = FoldImport(
+            engine=self.engine,
+            worker=worker,
+            clock=env.clock,
+            fs=env.fs,
+            layout=self.layout,
+            sources=recovered.sources,
+            entries=self.entries,
+            place=place,
+            turn=turn,
+            compression=self.compression,
+            between_rounds=maintenance.between_rounds,
+            restore=FoldRestore(
+                engine=self.engine,
+                worker=worker,
+                files=self.files,
+                layout=self.layout,
+                garbage=self.garbage,
+                store_id=recovered.store_id,
+            ),
+        )
+        return Artifacts(exports=exports, imports=imports, place=place, worker=worker)

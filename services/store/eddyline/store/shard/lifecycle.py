@@ -24,8 +24,9 @@ from eddyline.store.recovery.open import recover
 from eddyline.store.recovery.open_fold import FoldOpener
 from eddyline.store.recovery.orphans import check_top
 from eddyline.store.recovery.reshard import reshard
-from eddyline.store.shard.assembly import build_store
+from eddyline.store.shard.assembly import build_parts
 from eddyline.store.shard.instance_fence import InstanceFence, Superseded
+from eddyline.store.shard.shard import Shard
 from eddyline.store.storage.identity import Identity, next_start, read_identity, write_identity
 from eddyline.store.storage.layout import Layout
 from eddyline.store.storage.volume import unsuitable_volume
@@ -41,8 +42,7 @@ if TYPE_CHECKING:
     from eddyline.store.config import StoreSettings
     from eddyline.store.env import Env, Workers
     from eddyline.store.runtime.workers import Worker
-    from eddyline.store.shard.assembly import Store
-    from eddyline.store.shard.shard import Shard
+    from eddyline.store.shard.parts import ShardParts
     from eddyline.store.storage.wal.wal import Wal
     from eddyline.store.storage.wal.written_mark import WrittenMark
     from eddyline.store.write.engine import Engine
@@ -70,7 +70,7 @@ class IdentityMismatch(Exception):
 
 @asynccontextmanager
 async def open_store(
-    machine: Env, settings: StoreSettings, *, cluster_id: str, shard_count: int = 1
+    env: Env, settings: StoreSettings, *, cluster_id: str, shard_count: int = 1
 ) -> AsyncIterator[Shard]:
     """Recover a data directory and serve it as the shard `settings.shard` of `shard_count`; on leaving drain, sync,
     checkpoint, and say that the stop was clean.
@@ -82,38 +82,38 @@ async def open_store(
             was changed.
     """
     layout = Layout(settings.directory)
-    if trouble := unsuitable_volume(machine.volume(settings.directory)):
+    if trouble := unsuitable_volume(env.volume(settings.directory)):
         logger.warning("a bad place for data", extra=fields(directory=str(settings.directory), trouble=trouble))
-    check_top(machine.fs, layout)
-    layout.make_directories(machine.fs)
-    holder = f"pid {machine.host.pid()} on {machine.host.name()}, listening at {settings.listen}"
-    lock = machine.fs.lock(layout.lock, holder.encode())
+    check_top(env.fs, layout)
+    layout.make_directories(env.fs)
+    holder = f"pid {env.host.pid()} on {env.host.name()}, listening at {settings.listen}"
+    lock = env.fs.lock(layout.lock, holder.encode())
     try:
         ours = ShardOf(cluster_id, settings.shard, shard_count)
-        async with _recovered(machine, settings, layout, ours) as link:
-            yield link
+        async with _recovered(env, settings, layout, ours) as shard:
+            yield shard
     finally:
-        machine.workers.close()
+        env.workers.close()
         lock.release()
 
 
 @asynccontextmanager
-async def _recovered(machine: Env, settings: StoreSettings, layout: Layout, ours: ShardOf) -> AsyncIterator[Shard]:
-    fs, clock, workers = machine.fs, machine.clock, machine.workers
+async def _recovered(env: Env, settings: StoreSettings, layout: Layout, ours: ShardOf) -> AsyncIterator[Shard]:
+    fs, clock, workers = env.fs, env.clock, env.workers
     before = read_identity(fs, layout)
     check_identity(before, ours)
-    boot_id = machine.host.boot_id()
-    if machine.scratch is not None:
-        await workers.reader.submit(machine.scratch.close)  # what a process that died in a check has left
-    if machine.artifacts is not None:
-        await workers.reader.submit(partial(clean_artifacts, machine.artifacts))  # or in an import
+    boot_id = env.host.boot_id()
+    if env.scratch is not None:
+        await workers.reader.submit(env.scratch.close)  # what a process that died in a check has left
+    if env.artifacts is not None:
+        await workers.reader.submit(partial(clean_artifacts, env.artifacts))  # or in an import
     with ExitStack() as opened:
-        catalog = machine.open_catalog(before is not None and before.catalog)
+        catalog = env.open_catalog(before is not None and before.catalog)
         opened.callback(partial(close_quietly, catalog))
-        folds = FoldOpener(machine, layout)
+        folds = FoldOpener(env, layout)
         opened.callback(folds.close)
         opened.callback(workers.close)  # first: jobs whose callers were cancelled read fold and catalog
-        recovered = await recover(machine, settings, layout, catalog=catalog, folds=folds, before=before)
+        recovered = await recover(env, settings, layout, catalog=catalog, folds=folds, before=before)
         if before is None and len(recovered.table):
             raise DataCorrupt(
                 f"{layout.identity} is missing, and this directory has topics: put it back, or restore the directory from "
@@ -122,11 +122,11 @@ async def _recovered(machine: Env, settings: StoreSettings, layout: Layout, ours
                 offset=0,
             )
         fold = recovered.fold
-        if machine.written_mark is not None:
-            opened.callback(machine.written_mark.close)
+        if env.written_mark is not None:
+            opened.callback(env.written_mark.close)
         opened.callback(lambda: close_all(recovered.wals))
         opened.callback(partial(end_all, workers.wals))  # first: a job of theirs has its file
-        lost = find_losses(before, boot_id, replay=recovered.replay, wals=recovered.wals, mark=machine.written_mark)
+        lost = find_losses(before, boot_id, replay=recovered.replay, wals=recovered.wals, mark=env.written_mark)
         log_losses(table=recovered.table, fold=fold, wals=recovered.wals, lost=lost, now_ms=clock.now_ms())
         if len(recovered.wals) != settings.wal_shards:
             change = partial(
@@ -140,9 +140,9 @@ async def _recovered(machine: Env, settings: StoreSettings, layout: Layout, ours
                 file_bytes=settings.wal_file_bytes,
             )
             recovered = await workers.wals[0].submit(change)
-        store = build_store(machine, settings, layout, recovered, catalog=catalog, fold=fold)
-        await store.disk_guard.look()
-        await store.checkpointer.run(light=True)
+        parts = build_parts(env, settings, layout, recovered, catalog=catalog, fold=fold)
+        await parts.disk_guard.look()
+        await parts.checkpointer.run(light=True)
         instance = next_start(before)
         identity = Identity(
             **ours._asdict(),
@@ -151,21 +151,21 @@ async def _recovered(machine: Env, settings: StoreSettings, layout: Layout, ours
             clean=False,
             wal_number=recovered.wals[0].end.file_number,
             catalog=True,
-            marked=keep_mark(machine.written_mark, run_name(boot_id, instance), recovered.wals),
+            marked=keep_mark(env.written_mark, run_name(boot_id, instance), recovered.wals),
         )
         write_identity(fs, layout, identity)
         fence = InstanceFence(fs, layout, clock, identity.instance)
         for wal in recovered.wals:
             wal.guard = fence.check
-        link = store.link(identity.instance)
-        async with _serving(store, link, workers, settings):
-            yield link
+        shard = Shard(parts, instance=identity.instance)
+        async with _serving(parts, shard, workers, settings):
+            yield shard
         with suppress(FoldFailed):  # a broken fold is brought up from the log again
             await workers.fold.submit(fold.flush)
-        if store.engine.read_only_reason in ("", STOPPED) and all(wal.all_synced for wal in recovered.wals):
+        if parts.engine.read_only_reason in ("", STOPPED) and all(wal.all_synced for wal in recovered.wals):
             end = recovered.wals[0].end
             clean = replace(identity, clean=True, wal_number=end.file_number, wal_bytes=end.file_bytes)
-            _tell_clean_stop(fs, layout, clean, fence, machine.written_mark)
+            _tell_clean_stop(fs, layout, clean, fence, env.written_mark)
 
 
 def _tell_clean_stop(fs: Fs, layout: Layout, clean: Identity, fence: InstanceFence, mark: WrittenMark | None) -> None:
@@ -179,16 +179,16 @@ def _tell_clean_stop(fs: Fs, layout: Layout, clean: Identity, fence: InstanceFen
 
 
 @asynccontextmanager
-async def _serving(store: Store, link: Shard, workers: Workers, settings: StoreSettings) -> AsyncIterator[None]:
+async def _serving(parts: ShardParts, shard: Shard, workers: Workers, settings: StoreSettings) -> AsyncIterator[None]:
     """Run the shard's tasks; on leaving drain, sync and checkpoint."""
     failure: Exception | None = None
-    engine = store.engine
+    engine = parts.engine
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(committer.run()) for committer in engine.committers]
         running += [
             tasks.create_task(engine.applier.run()),
-            tasks.create_task(store.disk_guard.run()),
-            *([tasks.create_task(store.memory_guard.run())] if store.memory_guard is not None else []),
+            tasks.create_task(parts.disk_guard.run()),
+            *([tasks.create_task(parts.memory_guard.run())] if parts.memory_guard is not None else []),
         ]
         running += [
             tasks.create_task(spare_files(committer.wal, committer.spare_wanted, workers.background))
@@ -196,12 +196,12 @@ async def _serving(store: Store, link: Shard, workers: Workers, settings: StoreS
         ]
         writing = [  # of its own accord
             tasks.create_task(PeriodicSync(engine, sync_interval_ms=settings.sync_interval_ms).run()),
-            tasks.create_task(store.retention.run()),
-            tasks.create_task(store.maintenance.run()),
+            tasks.create_task(parts.retention.run()),
+            tasks.create_task(parts.maintenance.run()),
         ]
         try:
             yield
-            link.stop_writes()
+            shard.stop_writes()
             give_up(engine)
             for task in writing:
                 await ended(task)
@@ -209,7 +209,7 @@ async def _serving(store: Store, link: Shard, workers: Workers, settings: StoreS
             for committer in engine.committers:
                 await committer.sync()
             if not engine.read_only_reason:
-                await _last_checkpoint(store.checkpointer)
+                await _last_checkpoint(parts.checkpointer)
         except Exception as error:
             failure = error  # the user's own: raised as it is once our tasks have ended, not wrapped in their group
         finally:

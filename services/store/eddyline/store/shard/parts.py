@@ -1,4 +1,4 @@
-"""The parts of an open store that its door delegates to, and the figures that they make together."""
+"""Parts of an open shard, and the status that they add up to."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ if TYPE_CHECKING:
     from eddyline.store.background.scheduler import Maintenance
     from eddyline.store.fold_repair.accept_loss import SettleFold
     from eddyline.store.fold_repair.verify import VerifyFold
+    from eddyline.store.limits.disk_guard import DiskGuard
+    from eddyline.store.limits.memory_guard import MemoryGuard
     from eddyline.store.log.batch_cache import BatchCache
     from eddyline.store.log.sources import Sources
-    from eddyline.store.log.table import TopicTable
     from eddyline.store.log_io.garbage import Garbage
     from eddyline.store.log_io.pieces import StoredLog
     from eddyline.store.read.as_of import AsOf
     from eddyline.store.read.find_seq import FindSeq
     from eddyline.store.read.fold_reader import FoldReader
     from eddyline.store.read.key_history import KeyHistory
+    from eddyline.store.read.log_reader import LogReader
     from eddyline.store.retention.record_deletes import RecordDeleter
     from eddyline.store.retention.retention import Retention
     from eddyline.store.splits.planner import SplitPlanner
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HistoryParts:
-    """What looks into a log's past, hands it out in splits, and takes things out of it."""
+    """Parts that read a log's past, cut it into splits, or delete from it."""
 
     deletes: RecordDeleter
     find_seq: FindSeq
@@ -44,38 +46,45 @@ class HistoryParts:
 
 @dataclass(frozen=True, slots=True)
 class FoldParts:
-    """What reads folds, checks them, settles for what is left of them, and takes them out and in as artifacts."""
+    """Parts that verify folds, accept the loss of one, and export or import it as an artifact."""
 
-    entries: FoldReader
     verify: VerifyFold
     settle: SettleFold
     artifacts: Artifacts
 
 
 @dataclass(frozen=True, slots=True)
-class StoreParts:
-    """What was put together when the store was opened; `instance` counts its starts."""
+class ShardParts:
+    """Every part of an open shard, built by `eddyline.store.shard.assembly`."""
 
-    instance: int
+    engine: Engine
+    sources: Sources
+    entries: FoldReader
+    reader: LogReader
     log: StoredLog
     cache: BatchCache
     retention: Retention
     garbage: Garbage
     checkpointer: Checkpointer
     maintenance: Maintenance
+    disk_guard: DiskGuard
+    memory_guard: MemoryGuard | None
     history: HistoryParts
     folds: FoldParts
 
-    def figures(self, table: TopicTable, sources: Sources, engine: Engine) -> ShardStatus:
-        """The shard's own figures. All are counts that are kept: it costs the same however many topics there are."""
-        totals = table.totals
+    def status(self, instance: int) -> ShardStatus:
+        """Return the shard's status after start number `instance`. All figures are running counts: the cost does not grow
+        with the number of topics."""
+        engine, table = self.engine, self.engine.table
+        gate, applier, committers, totals = engine.gate, engine.applier, engine.committers, table.totals
+        staged_bytes = sum(committer.staged_bytes for committer in committers)
         return ShardStatus(
             topic_count=len(table),
-            source_count=len(sources),
-            wal_bytes=engine.gate.wal_bytes,
+            source_count=len(self.sources),
+            wal_bytes=gate.wal_bytes,
             appended_count=engine.appended_count,
-            apply_lag_bytes=engine.applier.lag_bytes,
-            instance=self.instance,
+            apply_lag_bytes=applier.lag_bytes,
+            instance=instance,
             dropped_key_count=table.key_budget.dropped_count,
             read_only_reason=unserved_reason(engine),
             stage=self.maintenance.stage,
@@ -83,23 +92,23 @@ class StoreParts:
             segment_count=totals.segment_count,
             segment_bytes=totals.segment_bytes,
             unsegmented_bytes=totals.unsegmented_bytes,
-            disk_free_bytes=engine.gate.disk_free_bytes,
-            memory_bytes=self.cache.bytes + engine.gate.memory_bytes + sum(c.staged_bytes for c in engine.committers),
-            corrupt_count=self.maintenance.corrupt_count + self.folds.entries.corrupt_count,
-            wal_shards=len(engine.committers),
-            staged_bytes=sum(committer.staged_bytes for committer in engine.committers),
-            unsynced_bytes=sum(committer.wal.unsynced_bytes for committer in engine.committers),
-            apply_lag_count=engine.applier.lag_records,
-            apply_lag_s=engine.applier.lag_s,
-            disk_is_low=engine.gate.disk_is_low,
-            memory_is_full=engine.gate.memory_is_full,
-            resident_bytes=engine.gate.resident_bytes,
+            disk_free_bytes=gate.disk_free_bytes,
+            memory_bytes=self.cache.bytes + gate.memory_bytes + staged_bytes,
+            corrupt_count=self.maintenance.corrupt_count + self.entries.corrupt_count,
+            wal_shards=len(committers),
+            staged_bytes=staged_bytes,
+            unsynced_bytes=sum(committer.wal.unsynced_bytes for committer in committers),
+            apply_lag_count=applier.lag_records,
+            apply_lag_s=applier.lag_s,
+            disk_is_low=gate.disk_is_low,
+            memory_is_full=gate.memory_is_full,
+            resident_bytes=gate.resident_bytes,
             fold_count=totals.fold_count,
             lost_fold_count=totals.lost_fold_count,
         )
 
 
 def unserved_reason(engine: Engine) -> str:
-    """Why not all is served; empty = it is."""
+    """Return why the shard does not take all appends; empty = it does."""
     waits = any(committer.wal.short_of for committer in engine.committers)
     return engine.read_only_reason or (SHORTAGE if waits else DISK_FLOOR if engine.gate.disk_is_low else "")

@@ -42,13 +42,9 @@ if TYPE_CHECKING:
     from eddyline.core.records.record import Gap
     from eddyline.core.store_link.protocol import AppendResult
     from eddyline.store.log.append import Ack
-    from eddyline.store.log.sources import Source, Sources
-    from eddyline.store.log.table import TopicTable
-    from eddyline.store.read.fold_reader import FoldReader
-    from eddyline.store.read.log_reader import LogReader
-    from eddyline.store.shard.parts import StoreParts
+    from eddyline.store.log.sources import Source
+    from eddyline.store.shard.parts import ShardParts
     from eddyline.store.splits.model import PlanRequest, SplitFrame, SplitPlan, SplitRead
-    from eddyline.store.write.engine import Engine
 
 
 T = TypeVar("T")
@@ -57,21 +53,14 @@ T = TypeVar("T")
 class Shard:
     """One store shard; see the module."""
 
-    def __init__(
-        self,
-        *,
-        engine: Engine,
-        reader: LogReader,
-        entries: FoldReader,
-        sources: Sources,
-        parts: StoreParts,
-    ) -> None:
-        self._engine = engine
-        self._table: TopicTable = engine.table
-        self._reader = reader
-        self._entries = entries
-        self._sources = sources
+    def __init__(self, parts: ShardParts, *, instance: int) -> None:
         self._parts = parts
+        self._instance = instance
+        self._engine = parts.engine
+        self._table = parts.engine.table
+        self._reader = parts.reader
+        self._entries = parts.entries
+        self._sources = parts.sources
         self._locks = KeyedLocks()
         self._follows: set[LocalFollow] = set()
         self._closing = False
@@ -439,7 +428,7 @@ class Shard:
 
     def status(self) -> ShardStatus:
         """The shard's own figures."""
-        return self._parts.figures(self._table, self._sources, self._engine)
+        return self._parts.status(self._instance)
 
     def measured(self) -> Measured:
         """What metrics tell."""

@@ -30,6 +30,7 @@ from tests.bench.rows.p1_append import (
     unary_round,
 )
 from tests.support.cluster.processes import store_server
+from tests.support.models.batches import batch_to_columns
 
 TARGET = 0.7
 READ_RECORDS = 300_000
@@ -88,7 +89,7 @@ async def measure() -> list[Figure]:
                 lambda: unary_round(stub, row_request), lambda: unary_round(stub, column_request), prepare=idle
             )
             varied = log_pb2.AppendBatch(rows=varied_rows())
-            varied_columns = wire.batch_to_columns(wire.batch_from_rows(varied.rows))
+            varied_columns = batch_to_columns(wire.batch_from_rows(varied.rows))
             mixed = await alternate(
                 lambda: stream_round(stub, TOPIC, varied),
                 lambda: stream_round(stub, TOPIC, log_pb2.AppendBatch(columns=varied_columns)),

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from eddyline.core.codec.records import batch_to_columns
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc, log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc
 from tests.bench.harness import Figure, until_idle
 from tests.bench.spark.spark_rows import device_batch
 from tests.support.cluster.processes import store_process
+from tests.support.models.batches import batch_to_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,14 +14,11 @@ from eddyline.core.codec.records import (
     answer_from_rows,
     batch_from_columns,
     batch_from_rows,
-    batch_to_columns,
-    batch_to_rows,
     filter_from_pb,
     filter_to_pb,
     gap_from_pb,
     gap_to_pb,
     items_from_pb,
-    items_to_pb,
     record_from_pb,
     record_to_pb,
 )
@@ -39,7 +36,7 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.gap import encode_gap, gap_of
 from eddyline.core.records.record import META_ENTRIES_MAX, Gap, GapReason, Op, Record, effective_version
 from eddyline.v1 import log_pb2, types_pb2
-from tests.support.models.batches import appends, buffers_of, placed
+from tests.support.models.batches import appends, batch_to_columns, batch_to_rows, buffers_of, items_to_pb, placed
 
 
 def as_seen(row: Record) -> Record:

@@ -14,7 +14,6 @@ from eddyline.core.codec.records import (
     answer_from_rows,
     batch_from_row_bytes,
     batch_from_rows,
-    batch_to_rows,
     packed_by_objects,
     record_to_pb,
 )
@@ -26,7 +25,7 @@ from eddyline.core.model.read import EXAMINED_RECORDS_MAX
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import META_ENTRIES_MAX, MetaEntry, Op, Record
 from eddyline.v1 import types_pb2
-from tests.support.models.batches import appends, buffers_of, placed
+from tests.support.models.batches import appends, batch_to_rows, buffers_of, placed
 
 DEFAULT_OP = int(Op.PUT)
 LONG = 3 * INDEX_BYTES_MAX

@@ -9,10 +9,10 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eddyline.core.codec.row_split import APART_BYTES_MIN, FIELDS_MAX, append_records_request, append_stream_request
+from eddyline.core.codec.row_split import FIELDS_MAX, SPLIT_BYTES_MIN, append_records_request, append_stream_request
 from eddyline.v1 import log_pb2, types_pb2
 
-LONG = types_pb2.RecordBatch(records=[types_pb2.Record(data=bytes(APART_BYTES_MIN))])
+LONG = types_pb2.RecordBatch(records=[types_pb2.Record(data=bytes(SPLIT_BYTES_MIN))])
 ROWS = [LONG, types_pb2.RecordBatch(records=[types_pb2.Record(key=b"k")] * 3), types_pb2.RecordBatch()]
 COLUMNS = types_pb2.ColumnarBatch(count=1)
 EXPECTED = [log_pb2.ExpectedVersion(key=b"k")]
@@ -84,7 +84,7 @@ def mutated(data: bytes, rnd: random.Random) -> bytes:
 def test_a_request_in_parts_is_the_whole(parts: list[log_pb2.AppendRecordsRequest], rnd: random.Random) -> None:
     data = b"".join(part.SerializeToString() for part in parts)
     check_records(data)
-    if len(data) > APART_BYTES_MIN:
+    if len(data) > SPLIT_BYTES_MIN:
         check_records(mutated(data, rnd))
 
 
@@ -94,7 +94,7 @@ def test_a_step_in_parts_is_the_whole(parts: list[log_pb2.AppendBatch], rnd: ran
     append = b"".join(part.SerializeToString() for part in parts)
     step = log_pb2.AppendStreamRequest(append=log_pb2.AppendBatch.FromString(append)).SerializeToString()
     check_stream(step)
-    if len(step) > APART_BYTES_MIN:
+    if len(step) > SPLIT_BYTES_MIN:
         check_stream(mutated(step, rnd))
         check_stream(step + log_pb2.AppendStreamRequest(start=log_pb2.AppendStart(topic="t")).SerializeToString())
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eddyline.core.codec.source import Place, place_of, source_to_pb, status_to_pb
+from eddyline.core.codec.source import SourceProgress, progress_of, source_to_pb, status_to_pb
 from eddyline.core.model.source import ControlState, SourceDefinition, SourceDetail, SourceInfo, SourceReport
 from eddyline.ingest.copy.position import Position
 from eddyline.v1 import source_pb2
@@ -16,13 +16,13 @@ INFO = SourceInfo(SourceDefinition("s", "t", "b"), AT_7, 3, "h", 400, SourceRepo
 
 
 def test_places_are_those_of_ingests_positions() -> None:
-    assert place_of(b"") is None
+    assert progress_of(b"") is None
     timed = Position(5, 7, resync_serial=3, time_ns=9)
     plain, asked = Position(5, 7), Position(5, 7, resync_serial=3)
     for position in (plain, asked, timed, Position(-1, (1 << 64) - 1).after_changes()):
-        assert place_of(position.encode()) == Place(position.revision, position.resync_serial)
+        assert progress_of(position.encode()) == SourceProgress(position.revision, position.resync_serial)
     for unreadable in (b"\x09" + AT_7[1:], AT_7[:-1], b"\x01"):
-        assert place_of(unreadable) is None
+        assert progress_of(unreadable) is None
 
 
 def test_lag_is_of_the_position_and_of_the_other_stream_where_that_is_not_its_own() -> None:

@@ -129,14 +129,6 @@ def test_index_after_is_the_first_greater_seq(rows: list[Record], seq: int) -> N
     assert [batch.seq_at(index) for index in range(len(rows))] == [row.seq for row in rows]
 
 
-def test_ops_can_be_replaced_for_all_or_one_by_one() -> None:
-    batch = Batch.from_rows([Record(key=b"a"), Record(key=b"b")])
-    assert [row.op for row in batch.with_ops(Op.PUT).to_rows()] == [Op.PUT, Op.PUT]
-    assert [row.op for row in batch.with_ops(b"\x02\x03").to_rows()] == [Op.PUT, Op.DELETE]
-    assert batch.with_ops(Op.PUT).with_ops(Op.APPEND) == batch
-    assert batch.ops_array().tolist() == [Op.APPEND, Op.APPEND]
-
-
 def test_seqs_that_wrap_are_not_consecutive() -> None:
     seqs = ((1 << 64) - 1).to_bytes(8, "little") + bytes(8)
     assert Batch(2, first_seq=(1 << 64) - 1, seqs=seqs).canonical().seqs == seqs

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.core.codec.records import batch_to_columns, gap_to_pb, record_to_pb
+from eddyline.core.codec.records import gap_to_pb, record_to_pb
 from eddyline.core.codec.state import topic_config_to_pb
 from eddyline.core.errors import Deadline, EddylineError, NotReady, StalePosition, StoreUnreachable, TooManyScans
 from eddyline.core.model.read import RecordFilter
@@ -21,6 +21,7 @@ from eddyline.core.server.server import RawMethod, make_server
 from eddyline.core.store_link.grpc import GrpcLink
 from eddyline.core.transport.channel import open_channel
 from eddyline.v1 import apply_pb2, fold_pb2, log_pb2, topic_pb2, types_pb2
+from tests.support.models.batches import batch_to_columns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

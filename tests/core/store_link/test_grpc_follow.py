@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.core.codec.records import batch_to_columns, gap_to_pb
+from eddyline.core.codec.records import gap_to_pb
 from eddyline.core.errors import InvalidArgument, StoreUnreachable
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Gap, GapReason, Record
@@ -19,6 +19,7 @@ from eddyline.core.store_link.protocol import FollowEnded, FollowItem, FollowLev
 from eddyline.core.transport.channel import open_channel
 from eddyline.v1 import apply_pb2, log_pb2, topic_pb2
 from tests.support.manual_clock import settle
+from tests.support.models.batches import batch_to_columns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from eddyline.core.codec.records import fill_columns, fill_item, fill_rows, wants_columns
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.gap import encode_gap
 from eddyline.core.records.record import Gap, GapReason, MetaEntry, Op, Record
+from eddyline.v1 import log_pb2, types_pb2
 
 CLIENT_OPS = [Op.APPEND, Op.PUT, Op.DELETE, Op.PURGE]
 cells = st.none() | st.binary(max_size=5)
@@ -73,3 +75,30 @@ def buffers_of(batch: Batch) -> list[bytes]:
     for column in batch.columns():
         fixed += [None, None, None] if column is None else [column.offsets, column.values, column.validity]
     return [b"absent" if buffer is None else bytes(buffer) for buffer in fixed]
+
+
+def batch_to_columns(batch: Batch) -> types_pb2.ColumnarBatch:
+    """Encode the batch as a message of columns."""
+    columns = types_pb2.ColumnarBatch()
+    fill_columns(columns, batch)
+    return columns
+
+
+def batch_to_rows(batch: Batch) -> types_pb2.RecordBatch:
+    """Encode the batch as a message of rows, versions as readers get them."""
+    rows = types_pb2.RecordBatch()
+    fill_rows(rows, batch)
+    return rows
+
+
+def items_to_pb(items: list[Batch | Gap], batch_format: int) -> list[log_pb2.BatchItem]:
+    """Encode items of a log in the format of a request.
+
+    Raises:
+        InvalidArgument: an unknown format.
+    """
+    as_columns = wants_columns(batch_format)
+    messages = [log_pb2.BatchItem() for _ in items]
+    for message, item in zip(messages, items, strict=True):
+        fill_item(message, item, as_columns=as_columns)
+    return messages

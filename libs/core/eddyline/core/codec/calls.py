@@ -1,9 +1,7 @@
-"""Deletes, erasure, look-ups by time, and checks of folds to and from protobuf.
+"""Protobuf of deletes, erasure, look-ups by time, checks of folds and fold artifacts.
 
-Requests are checked here where a field alone tells that it is wrong; what they mean together is judged by
-`eddyline.core.model.deletion`. Only the `rpc`, link and client modules import this: protobuf stays at the edge.
-
-Artifacts of folds to and from protobuf. Only the `rpc`, link and client modules import this.
+A request is checked here if one field alone is wrong; `eddyline.core.model.deletion` checks combinations of fields.
+Only the `rpc`, link and client modules import this: protobuf stays at the edge.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from eddyline.v1 import fold_pb2, log_pb2, topic_pb2
 
 
 def match_to_pb(match: Match) -> log_pb2.RecordMatch:
-    """Which records a delete means."""
+    """Encode the match of a delete."""
     return log_pb2.RecordMatch(
         field=match.field.value,  # type: ignore[arg-type]  # the stub asks for its own enum, the class takes numbers
         kind=match.kind.value,  # type: ignore[arg-type]  # as above
@@ -28,7 +26,7 @@ def match_to_pb(match: Match) -> log_pb2.RecordMatch:
 
 
 def match_from_pb(match: log_pb2.RecordMatch) -> Match:
-    """Which records a delete means.
+    """Decode the match of a delete.
 
     Raises:
         InvalidArgument: the field or the kind is unset, or none of the contract's.
@@ -47,7 +45,7 @@ def match_from_pb(match: log_pb2.RecordMatch) -> Match:
 
 
 def delete_result_to_pb(result: DeleteResult) -> log_pb2.DeleteRecordsResponse:
-    """What a delete did."""
+    """Encode the result of a delete."""
     return log_pb2.DeleteRecordsResponse(
         deleted_count=result.deleted_count,
         earliest_seq=result.earliest_seq,
@@ -57,40 +55,40 @@ def delete_result_to_pb(result: DeleteResult) -> log_pb2.DeleteRecordsResponse:
 
 
 def delete_result_from_pb(answer: log_pb2.DeleteRecordsResponse) -> DeleteResult:
-    """What a delete did."""
+    """Decode the result of a delete."""
     return DeleteResult(answer.deleted_count, answer.earliest_seq, answer.head_seq, answer.epoch)
 
 
 def erase_progress_to_pb(progress: EraseProgress) -> topic_pb2.EraseTopicResponse:
-    """How far an erasure is."""
+    """Encode the progress of an erasure."""
     return topic_pb2.EraseTopicResponse(
         done_bytes=progress.done_bytes, total_bytes=progress.total_bytes, erased=progress.erased
     )
 
 
 def erase_progress_from_pb(answer: topic_pb2.EraseTopicResponse) -> EraseProgress:
-    """How far an erasure is."""
+    """Decode the progress of an erasure."""
     return EraseProgress(answer.done_bytes, answer.total_bytes, answer.erased)
 
 
-def seq_found_to_pb(found: SeqFound) -> log_pb2.FindSeqResponse:
-    """Where a time lies."""
+def seq_found_to_pb(result: SeqFound) -> log_pb2.FindSeqResponse:
+    """Encode the answer of FindSeq."""
     return log_pb2.FindSeqResponse(
-        seq=found.seq,
-        found=found.found,
-        head_seq=found.head_seq,
-        earliest_seq=found.earliest_seq,
-        epoch=found.epoch,
+        seq=result.seq,
+        found=result.found,
+        head_seq=result.head_seq,
+        earliest_seq=result.earliest_seq,
+        epoch=result.epoch,
     )
 
 
 def seq_found_from_pb(answer: log_pb2.FindSeqResponse) -> SeqFound:
-    """Where a time lies."""
+    """Decode the answer of FindSeq."""
     return SeqFound(answer.seq, answer.found, answer.head_seq, answer.earliest_seq, answer.epoch)
 
 
 def verify_step_to_pb(step: VerifyProgress | FoldVerdict) -> fold_pb2.VerifyFoldResponse:
-    """How far a check of a fold is, or what it found."""
+    """Encode a step of a fold check: its progress, or its verdict."""
     if isinstance(step, VerifyProgress):
         progress = fold_pb2.VerifyProgress(
             replayed_seq=step.replayed_seq, target_seq=step.target_seq, compared_count=step.compared_count
@@ -107,7 +105,7 @@ def verify_step_to_pb(step: VerifyProgress | FoldVerdict) -> fold_pb2.VerifyFold
 
 
 def verify_step_from_pb(answer: fold_pb2.VerifyFoldResponse) -> VerifyProgress | FoldVerdict | None:
-    """How far a check of a fold is, or what it found; None = a step that this version does not know."""
+    """Decode a step of a fold check; None = a step that this version does not know."""
     match answer.WhichOneof("step"):
         case "progress":
             progress = answer.progress
@@ -126,7 +124,7 @@ def verify_step_from_pb(answer: fold_pb2.VerifyFoldResponse) -> VerifyProgress |
 
 
 def settled_to_pb(settled: FoldSettled) -> fold_pb2.SettleFoldResponse:
-    """What became of a lost fold."""
+    """Encode the result of SettleFold."""
     return fold_pb2.SettleFoldResponse(
         settled=settled.settled,
         base_seq=settled.base_seq,
@@ -136,12 +134,12 @@ def settled_to_pb(settled: FoldSettled) -> fold_pb2.SettleFoldResponse:
 
 
 def settled_from_pb(answer: fold_pb2.SettleFoldResponse) -> FoldSettled:
-    """What became of a lost fold."""
+    """Decode the result of SettleFold."""
     return FoldSettled(answer.settled, answer.base_seq, answer.log_first_seq, fold_state_from_pb(answer.state))
 
 
 def artifact_to_pb(artifact: Artifact) -> fold_pb2.Artifact:
-    """An artifact."""
+    """Encode an artifact."""
     return fold_pb2.Artifact(
         name=artifact.name,
         topic=artifact.topic,
@@ -158,7 +156,7 @@ def artifact_to_pb(artifact: Artifact) -> fold_pb2.Artifact:
 
 
 def artifact_from_pb(artifact: fold_pb2.Artifact) -> Artifact:
-    """An artifact."""
+    """Decode an artifact."""
     return Artifact(
         name=artifact.name,
         topic=artifact.topic,
@@ -175,7 +173,7 @@ def artifact_from_pb(artifact: fold_pb2.Artifact) -> Artifact:
 
 
 def export_step_to_pb(step: ArtifactProgress | FoldExported) -> fold_pb2.ExportFoldResponse:
-    """How far an export is, or what it wrote."""
+    """Encode a step of an export: its progress, or the artifact that it wrote."""
     if isinstance(step, ArtifactProgress):
         return fold_pb2.ExportFoldResponse(progress=_progress_to_pb(step))
     result = fold_pb2.FoldExport(artifact=artifact_to_pb(step.artifact), superseded=step.superseded, latest=step.latest)
@@ -183,7 +181,7 @@ def export_step_to_pb(step: ArtifactProgress | FoldExported) -> fold_pb2.ExportF
 
 
 def export_step_from_pb(answer: fold_pb2.ExportFoldResponse) -> ArtifactProgress | FoldExported | None:
-    """How far an export is, or what it wrote; None = a step that this version does not know."""
+    """Decode a step of an export; None = a step that this version does not know."""
     match answer.WhichOneof("step"):
         case "progress":
             return _progress_from_pb(answer.progress)
@@ -195,7 +193,7 @@ def export_step_from_pb(answer: fold_pb2.ExportFoldResponse) -> ArtifactProgress
 
 
 def import_step_to_pb(step: ArtifactProgress | FoldImported) -> fold_pb2.ImportFoldResponse:
-    """How far an import is, or what it became."""
+    """Encode a step of an import: its progress, or its result."""
     if isinstance(step, ArtifactProgress):
         return fold_pb2.ImportFoldResponse(progress=_progress_to_pb(step))
     result = fold_pb2.FoldImport(
@@ -205,7 +203,7 @@ def import_step_to_pb(step: ArtifactProgress | FoldImported) -> fold_pb2.ImportF
 
 
 def import_step_from_pb(answer: fold_pb2.ImportFoldResponse) -> ArtifactProgress | FoldImported | None:
-    """How far an import is, or what it became; None = a step that this version does not know."""
+    """Decode a step of an import; None = a step that this version does not know."""
     match answer.WhichOneof("step"):
         case "progress":
             return _progress_from_pb(answer.progress)

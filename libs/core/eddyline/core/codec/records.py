@@ -1,9 +1,9 @@
-"""Records, batches, gaps and filters to and from protobuf. What a request brings is checked here, once, at the edge.
+"""Protobuf of records, batches, gaps and filters. Requests are checked here, once, at the edge.
 
-Columns pass as buffers, without a look at their records. Rows of many records are packed and unpacked as bytes, all at
-once (`eddyline.core.codec.row_decode`, `row_encode`): an object of a record costs 2 to 5 us. Messages stay the generated
-ones; an append's rows may come apart from its (`eddyline.core.codec.row_split`). A version travels as
-readers see it in rows (the seq in 8 bytes where none was set, `effective_version`), and as it is stored in columns.
+Columns pass as buffers, without access to their records. Many rows are packed and unpacked as bytes, all at once
+(`eddyline.core.codec.row_decode`, `row_encode`): one object per record costs 2 to 5 us. Messages are the generated
+classes; an append's rows may be split off its message (`eddyline.core.codec.row_split`). In rows a version travels as
+readers get it (the seq in 8 bytes if none was set, `effective_version`), in columns as it is stored.
 Only the `rpc` and link modules import this: protobuf stays at the edge.
 """
 
@@ -31,9 +31,13 @@ if TYPE_CHECKING:
     from eddyline.core.records.batch import Buffer
 
 ROWS_AT_ONCE_MIN: Final = 128
-"""Below this number the bytes' way has no gain: it costs 50 us at least, and 500 us where rows have all ten fields."""
+"""Below this number of rows the byte codec gains nothing: it costs at least 50 us, and 500 us if rows have all ten
+fields.
+"""
 ROWS_BY_FIELD_MIN: Final = 8
-"""Rows are packed field by field, at half the time of making a `Record` of each; below this number it takes longer."""
+"""From this number on rows are packed field by field, in half the time of making a `Record` of each; below, it takes
+longer.
+"""
 
 _COLUMNS: Final = ("key", "data", "tag", "node", "meta", "version")
 """In the order of `Batch.columns`."""
@@ -51,15 +55,11 @@ _OptionalName = Literal["key", "data", "tag", "node"]
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
-def batch_to_columns(batch: Batch) -> types_pb2.ColumnarBatch:
-    """The batch as columns."""
-    columns = types_pb2.ColumnarBatch()
-    fill_columns(columns, batch)
-    return columns
-
-
 def fill_columns(columns: types_pb2.ColumnarBatch, batch: Batch) -> None:
-    """The batch as columns, in a message that is empty. In place: a message given to another's constructor is copied."""
+    """Write the batch as columns into an empty message.
+
+    In place, because a message that is passed to another's constructor is copied.
+    """
     columns.SetInParent()
     columns.count = batch.count
     columns.first_seq = batch.first_seq
@@ -70,21 +70,14 @@ def fill_columns(columns: types_pb2.ColumnarBatch, batch: Batch) -> None:
     columns.source_ts_ns = _bytes(batch.source_ts_ns)
     for name, column in zip(_COLUMNS, batch.columns(), strict=True):
         if column is not None:
-            filled: types_pb2.BinaryColumn = getattr(columns, name)
-            filled.offsets = _bytes(column.offsets)
-            filled.values = _bytes(column.values)
-            filled.validity = _bytes(column.validity)
-
-
-def batch_to_rows(batch: Batch) -> types_pb2.RecordBatch:
-    """The batch as rows, versions as readers see them."""
-    rows = types_pb2.RecordBatch()
-    fill_rows(rows, batch)
-    return rows
+            target: types_pb2.BinaryColumn = getattr(columns, name)
+            target.offsets = _bytes(column.offsets)
+            target.values = _bytes(column.values)
+            target.validity = _bytes(column.validity)
 
 
 def fill_rows(rows: types_pb2.RecordBatch, batch: Batch) -> None:
-    """The batch as rows, in a message that is empty."""
+    """Write the batch as rows into an empty message, versions as readers get them."""
     rows.SetInParent()
     if batch.count >= ROWS_AT_ONCE_MIN:
         rows.MergeFromString(encode_rows(batch))
@@ -93,7 +86,7 @@ def fill_rows(rows: types_pb2.RecordBatch, batch: Batch) -> None:
 
 
 def batch_from_columns(columns: types_pb2.ColumnarBatch, *, source: bool = False, default_op: int = Op.APPEND) -> Batch:
-    """An append's columns, checked; `default_op` is what an unset op means on the topic.
+    """Decode and check an append's columns; `default_op` is the meaning of an unset op on the topic.
 
     Raises:
         MalformedColumns, RecordTooLarge, BatchTooLarge: as `validated`.
@@ -102,7 +95,7 @@ def batch_from_columns(columns: types_pb2.ColumnarBatch, *, source: bool = False
 
 
 def batch_from_rows(rows: types_pb2.RecordBatch, *, source: bool = False, default_op: int = Op.APPEND) -> Batch:
-    """An append's rows, checked; `default_op` is what an unset op means on the topic.
+    """Decode and check an append's rows; `default_op` is the meaning of an unset op on the topic.
 
     Raises:
         RecordTooLarge, BatchTooLarge, InvalidOp: as `check_limits`.
@@ -113,7 +106,11 @@ def batch_from_rows(rows: types_pb2.RecordBatch, *, source: bool = False, defaul
 
 
 def batch_from_row_bytes(data: bytes, *, default_op: int = Op.APPEND) -> Batch:
-    """The same of a serialized RecordBatch. Raises: the same; InvalidArgument too where it is none."""
+    """Decode and check a serialized RecordBatch.
+
+    Raises:
+        The errors of `batch_from_rows`. InvalidArgument: also if the bytes are not a RecordBatch.
+    """
     batch = decode_rows(data, default_op=default_op, walked_min=ROWS_AT_ONCE_MIN)
     if batch is None:
         try:
@@ -134,7 +131,7 @@ def _checked_append(batch: Batch, *, source: bool) -> Batch:
 
 
 def answer_from_columns(columns: types_pb2.ColumnarBatch) -> Batch:
-    """The columns of a store's answer, with their seqs and commit times.
+    """Decode the columns of a store's answer, with their seqs and commit times.
 
     Raises:
         MalformedColumns, RecordTooLarge: as `validated_answer`.
@@ -144,7 +141,7 @@ def answer_from_columns(columns: types_pb2.ColumnarBatch) -> Batch:
 
 
 def answer_from_rows(rows: types_pb2.RecordBatch) -> Batch:
-    """The rows of a store's answer, with their seqs and commit times.
+    """Decode the rows of a store's answer, with their seqs and commit times.
 
     Raises:
         MalformedColumns: more rows than a read examines. RecordTooLarge: as `check_entry_counts`.
@@ -156,35 +153,18 @@ def answer_from_rows(rows: types_pb2.RecordBatch) -> Batch:
     return batch
 
 
-def items_to_pb(items: Iterable[Batch | Gap], batch_format: int) -> list[log_pb2.BatchItem]:
-    """Pieces of a log in the format that a request names; UNSPECIFIED = rows.
-
-    Raises:
-        InvalidArgument: an unknown format.
-    """
-    as_columns = wants_columns(batch_format)
-    return [item_to_pb(item, as_columns=as_columns) for item in items]
-
-
-def item_to_pb(item: Batch | Gap, *, as_columns: bool) -> log_pb2.BatchItem:
-    """One piece of a log."""
-    filled = log_pb2.BatchItem()
-    fill_item(filled, item, as_columns=as_columns)
-    return filled
-
-
-def fill_item(filled: log_pb2.BatchItem, item: Batch | Gap, *, as_columns: bool) -> None:
-    """One piece of a log, in a message that is empty."""
+def fill_item(message: log_pb2.BatchItem, item: Batch | Gap, *, as_columns: bool) -> None:
+    """Write one item of a log into an empty message."""
     if isinstance(item, Gap):
-        filled.gap.CopyFrom(gap_to_pb(item))
+        message.gap.CopyFrom(gap_to_pb(item))
     elif as_columns:
-        fill_columns(filled.columns, item)
+        fill_columns(message.columns, item)
     else:
-        fill_rows(filled.rows, item)
+        fill_rows(message.rows, item)
 
 
 def items_from_pb(items: Iterable[log_pb2.BatchItem]) -> list[Batch | Gap]:
-    """The pieces of a log in a store's answer.
+    """Decode the items of a log in a store's answer.
 
     Raises:
         MalformedColumns: columns do not fit together, or an item holds nothing that this version knows.
@@ -194,7 +174,7 @@ def items_from_pb(items: Iterable[log_pb2.BatchItem]) -> list[Batch | Gap]:
 
 
 def item_from_pb(item: log_pb2.BatchItem) -> Batch | Gap:
-    """One piece of a log in a store's answer. Raises: as `items_from_pb`."""
+    """Decode one item of a log in a store's answer. Raises: as `items_from_pb`."""
     match item.WhichOneof("item"):
         case "columns":
             return answer_from_columns(item.columns)
@@ -207,7 +187,7 @@ def item_from_pb(item: log_pb2.BatchItem) -> Batch | Gap:
 
 
 def wants_columns(batch_format: int) -> bool:
-    """Whether a request's format means columns; UNSPECIFIED = rows.
+    """Return True if a request's format means columns; UNSPECIFIED = rows.
 
     Raises:
         InvalidArgument: an unknown format.
@@ -223,7 +203,7 @@ def wants_columns(batch_format: int) -> bool:
 
 
 def record_to_pb(record: Record) -> types_pb2.Record:
-    """A row; once it has a seq its version is the one that readers see."""
+    """Encode a row; once it has a seq its version is the one that readers get."""
     seq, ts_ms, source_ts_ns, op, key, data, tag, node, meta, version = record
     row = types_pb2.Record(
         seq=seq,
@@ -242,7 +222,7 @@ def record_to_pb(record: Record) -> types_pb2.Record:
 
 
 def record_from_pb(row: types_pb2.Record) -> Record:
-    """A row as it is, in a store's answer; its op is 0 where it is unset."""
+    """Decode a row of a store's answer unchecked; its op is 0 if it is unset."""
     has = row.HasField
     return Record(
         row.seq,
@@ -259,7 +239,7 @@ def record_from_pb(row: types_pb2.Record) -> Record:
 
 
 def gap_to_pb(gap: Gap) -> types_pb2.Gap:
-    """A gap."""
+    """Encode a gap."""
     return types_pb2.Gap(
         first_seq=gap.first_seq,
         last_seq=gap.last_seq,
@@ -274,7 +254,7 @@ def gap_to_pb(gap: Gap) -> types_pb2.Gap:
 
 
 def gap_from_pb(gap: types_pb2.Gap) -> Gap:
-    """A gap; its reason may be one that this version does not know."""
+    """Decode a gap; its reason may be one that this version does not know."""
     return Gap(
         gap.first_seq,
         gap.last_seq,
@@ -289,7 +269,7 @@ def gap_from_pb(gap: types_pb2.Gap) -> Gap:
 
 
 def filter_to_pb(record_filter: RecordFilter) -> log_pb2.RecordFilter:
-    """A reader's filter."""
+    """Encode a reader's filter."""
     return log_pb2.RecordFilter(
         key_prefixes=record_filter.key_prefixes,
         tags=record_filter.tags,
@@ -299,7 +279,7 @@ def filter_to_pb(record_filter: RecordFilter) -> log_pb2.RecordFilter:
 
 
 def filter_from_pb(record_filter: log_pb2.RecordFilter) -> RecordFilter:
-    """A reader's filter.
+    """Decode a reader's filter.
 
     Raises:
         InvalidArgument: an op is none of the contract's.
@@ -308,10 +288,10 @@ def filter_from_pb(record_filter: log_pb2.RecordFilter) -> RecordFilter:
     unknown = set(ops).difference(Op)
     if unknown:
         raise InvalidArgument(f"op {min(unknown)} is none of the contract's", field="filter.ops", op=min(unknown))
-    found = RecordFilter(
+    decoded = RecordFilter(
         tuple(record_filter.key_prefixes), tuple(record_filter.tags), tuple(record_filter.exclude_nodes), ops
     )
-    return ALL_RECORDS if found.passes_all() else found
+    return ALL_RECORDS if decoded.passes_all() else decoded
 
 
 def _seq_version(seq: int) -> bytes:
@@ -327,7 +307,11 @@ def _packed(batch: types_pb2.RecordBatch, default_op: int) -> Batch:
 
 
 def packed_by_objects(records: Sequence[types_pb2.Record], default_op: int) -> Batch:
-    """Rows as they are, unchecked but for what cannot be packed: for few of them, and for what `decode_rows` leaves."""
+    """Pack rows unchecked, through objects: for few rows, and for rows that `decode_rows` does not decode.
+
+    Raises:
+        RecordTooLarge, InvalidOp, MalformedColumns: a row cannot be packed.
+    """
     rows = list(records)
     # The counts first: an entry on the wire may take 2 bytes, and as an object 100 times that.
     check_entry_counts(map(len, map(_META, rows)))
@@ -379,7 +363,7 @@ def _optional(
 
 
 def _batch_of(columns: types_pb2.ColumnarBatch) -> Batch:
-    """The columns as they came, unchecked."""
+    """Return the columns as received, unchecked."""
     has = columns.HasField
     return Batch(
         columns.count,

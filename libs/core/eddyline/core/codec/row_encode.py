@@ -1,8 +1,9 @@
-"""A `Batch` to rows on the wire, a field of all records at a time: no object is made of any record.
+"""A `Batch` to rows on the wire, one field of all records at a time; no object is made per record.
 
 The bytes are those that protobuf makes of the same rows: fields in the order of their numbers, numbers of 0 and absent
-cells left out. Versions are as readers see them (`effective_version`). First every field's length in every record is
-known, with it every place, then each field is written to its places at once. Threads: pure functions.
+cells left out. Versions are as readers get them (`effective_version`). The length of every field in every record is
+computed first, which gives every position; then each field is written to its positions at once. Threading: pure
+functions.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class _Numbers(NamedTuple):
 
 
 class _Cells(NamedTuple):
-    """Bytes of each message, spans of `source`. `present` None = left out where empty."""
+    """Bytes of each message, spans of `source`. `present` None = left out if empty."""
 
     tag: int
     source: Bytes
@@ -58,7 +59,7 @@ _Field = _Numbers | _Cells | _Fields
 
 
 def encode_rows(batch: Batch) -> bytes:
-    """The batch as a serialized RecordBatch."""
+    """Encode the batch as a serialized RecordBatch."""
     count = batch.count
     if count == 0:
         return b""
@@ -87,7 +88,7 @@ def _spans(column: Column) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _versions(column: Column | None, seqs: NDArray[np.uint64]) -> _Cells:
-    """What readers see: the seq in 8 bytes where no version is stored and the record is placed."""
+    """Return versions as readers get them: the seq in 8 bytes if no version is stored and the record has a seq."""
     source: Bytes = seqs.astype(">u8").tobytes()
     starts = 8 * np.arange(len(seqs), dtype=np.int64)
     sizes = np.where(seqs == 0, 0, 8)
@@ -100,7 +101,7 @@ def _versions(column: Column | None, seqs: NDArray[np.uint64]) -> _Cells:
 
 
 def _meta(column: Column) -> _Fields:
-    """The entries of each record, as the fields they are."""
+    """Encode the entries of each record as fields."""
     entries = entries_of_cells(column)
     values_at = entries.name_ends + 4
     fields = (
@@ -108,14 +109,14 @@ def _meta(column: Column) -> _Fields:
         _Cells(_ENTRY_VALUE, column.values, values_at, entries.ends - values_at),
     )
     encoded = _messages(_META, fields, len(entries.cells))
-    # Entries are in the order of their records: those of one lie together.
+    # Entries are in the order of their records, so those of one record are adjacent.
     bounds = np.concatenate((encoded.starts, [len(encoded.source)]))
     firsts = np.searchsorted(entries.cells, np.arange(len(column.offsets) // 4))
     return _Fields(encoded.source, bounds[firsts[:-1]], np.diff(bounds[firsts]))
 
 
 def _messages(tag: int, fields: Sequence[_Field], count: int) -> _Fields:
-    """`count` messages of the given fields, each as a field of number `tag`."""
+    """Encode `count` messages of the given fields, each as a field of number `tag`."""
     sizes = np.zeros((len(fields), count), dtype=np.int64)
     for size, field in zip(sizes, fields, strict=True):
         size[:] = _sizes(field)
@@ -136,7 +137,7 @@ def _messages(tag: int, fields: Sequence[_Field], count: int) -> _Fields:
 
 
 def _sizes(field: _Field) -> NDArray[np.int64]:
-    """What the field takes in each message, its tag included."""
+    """Return the field's size in each message, its tag included; 0 = left out."""
     match field:
         case _Numbers(_, values):
             return np.where(values == 0, 0, 1 + varint_sizes(values))
@@ -150,17 +151,17 @@ def _sizes(field: _Field) -> NDArray[np.int64]:
 def _write(
     target: bytearray, out: NDArray[np.uint8], at: NDArray[np.int64], whole: NDArray[np.int64], field: _Field
 ) -> None:
-    """Put the field at its places, where it takes any."""
+    """Write the field at its positions, into the messages that have it."""
     if isinstance(field, _Fields):
         scatter(target, at, field.source, field.starts, field.sizes)
         return
-    there = whole > 0
-    rows = slice(None) if there.all() else there
-    places = at[rows]
-    out[places] = field.tag
+    has_field = whole > 0
+    rows = slice(None) if has_field.all() else has_field
+    positions = at[rows]
+    out[positions] = field.tag
     if isinstance(field, _Numbers):
-        write_varints(target, places + 1, field.values[rows])
+        write_varints(target, positions + 1, field.values[rows])
         return
     sizes = field.sizes[rows]
-    write_varints(target, places + 1, sizes.astype(np.uint64))
-    scatter(target, places + whole[rows] - sizes, field.source, field.starts[rows], sizes)
+    write_varints(target, positions + 1, sizes.astype(np.uint64))
+    scatter(target, positions + whole[rows] - sizes, field.source, field.starts[rows], sizes)

@@ -1,13 +1,13 @@
-"""Requests with their rows left as bytes: parsed by protobuf without the `RecordBatch` in them, which is cut out before.
+"""Requests with their rows left as bytes: the `RecordBatch` is cut out of the message before protobuf parses the rest.
 
-Protobuf parses rows of a request whether anybody looks at its objects or not, and what packs them
-(`eddyline.core.codec.row_decode`) wants bytes: parsing and serializing again was a third of what an append of rows cost the
-store. So the field is cut out of the message's own bytes by protobuf's rules: where it comes twice its parts are one
-after the other, which is what merging them means. All else stays with the generated class, so the contract's messages
-are the only ones there are, and reflection and interceptors see nothing of it.
+Protobuf parses the rows of a request even if no code uses its objects, and the packing of rows
+(`eddyline.core.codec.row_decode`) needs bytes: parsing and serializing again was a third of the store's cost of an
+append of rows. Therefore the field is cut out of the message's bytes by protobuf's rules; if it occurs twice its parts
+are concatenated, which is what merging them means. Everything else is parsed by the generated class, so the contract's
+messages stay the only ones, and reflection and interceptors are not affected.
 
-What is not cut is parsed whole: short messages, which gain nothing; those that hold the other form too, of which the later
-one counts; many fields in one message; and anything malformed, of which protobuf tells. Threads: pure functions.
+Messages parsed whole: short ones, which gain nothing; those that hold the other form too, of which the later one
+counts; those with many fields; and malformed ones, for which protobuf raises the error. Threading: pure functions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MessageT = TypeVar("MessageT")
 
-APART_BYTES_MIN: Final = 4096
+SPLIT_BYTES_MIN: Final = 4096
 """40 rows of 100 bytes, which take 0.1 ms as objects."""
 FIELDS_MAX: Final = 64
 """Each is walked in Python, at 0.5 us; an append has ten, and one for every version it expects."""
@@ -35,21 +35,21 @@ _ROWS_TAG: Final = log_pb2.AppendBatch.ROWS_FIELD_NUMBER << 3 | _BYTES
 
 
 class SplitRequest(NamedTuple, Generic[MessageT]):
-    """A message, and its rows as a serialized RecordBatch; None = they are in the message, if there are any."""
+    """A message, and its rows as a serialized RecordBatch; None = the rows, if any, are in the message."""
 
     message: MessageT
     rows: bytes | None = None
 
 
 class _Cut(NamedTuple):
-    """A message's bytes without its rows, and those."""
+    """A message's bytes without its rows, and the rows."""
 
     rest: bytes
     rows: bytes
 
 
 def append_records_request(data: bytes) -> SplitRequest[log_pb2.AppendRecordsRequest]:
-    """A request of AppendRecords. Raises DecodeError."""
+    """Parse a request of AppendRecords. Raises DecodeError."""
     message = log_pb2.AppendRecordsRequest
     if _begins_with_columns(data):
         return SplitRequest(message.FromString(data))
@@ -60,38 +60,41 @@ def append_records_request(data: bytes) -> SplitRequest[log_pb2.AppendRecordsReq
 
 
 def append_stream_request(data: bytes) -> SplitRequest[log_pb2.AppendStreamRequest]:
-    """A step of AppendStream; the rows are those of its append. Raises DecodeError."""
+    """Parse a step of AppendStream; the rows are those of its append. Raises DecodeError."""
     cut = _cut_append(data)
     parse: Callable[[bytes], log_pb2.AppendStreamRequest] = log_pb2.AppendStreamRequest.FromString
     return SplitRequest(parse(data)) if cut is None else SplitRequest(parse(cut.rest), cut.rows)
 
 
 def _begins_with_columns(data: bytes) -> bool:
-    """Whether columns come behind the topic, as serializers write it: a walk would cost as much as parsing."""
-    at = 2 + data[1] if len(data) >= APART_BYTES_MIN and data[0] == _TOPIC_TAG and data[1] < 0x80 else 0
-    return at > 0 and data[at] == _COLUMNS_TAG
+    """Return True if columns follow the topic, as serializers write it: walking them would cost as much as parsing."""
+    columns_offset = 2 + data[1] if len(data) >= SPLIT_BYTES_MIN and data[0] == _TOPIC_TAG and data[1] < 0x80 else 0
+    return columns_offset > 0 and data[columns_offset] == _COLUMNS_TAG
 
 
 def _cut_append(data: bytes) -> _Cut | None:
-    """The same of a step that is an append and nothing else."""
-    if len(data) < APART_BYTES_MIN or data[0] != _APPEND_TAG:
+    """Cut the rows out of a step that is an append and nothing else."""
+    if len(data) < SPLIT_BYTES_MIN or data[0] != _APPEND_TAG:
         return None
     end = _varint_end(data, 1)
-    # Rows come first where serializers write them; a step of columns is told from them at once.
+    # Serializers write rows first, so one byte tells a step of columns from one of rows.
     if end is None or data[end] != _ROWS_TAG or _number(data, 1, end) != len(data) - end:
         return None
     inner = _cut(data, log_pb2.AppendBatch.ROWS_FIELD_NUMBER, log_pb2.AppendBatch.COLUMNS_FIELD_NUMBER, at=end)
     if inner is None:
         return None
-    # The rest is at most as long as it was, and is told its length in as many bytes.
+    # The rest is not longer than before, and its length is written in as many bytes.
     length = len(inner.rest)
     head = bytes([length >> 7 * byte & 0x7F | 0x80 for byte in range(end - 2)]) + bytes([length >> 7 * (end - 2)])
     return _Cut(data[:1] + head + inner.rest, inner.rows)
 
 
 def _cut(data: bytes, rows_number: int, other_number: int, *, at: int = 0) -> _Cut | None:
-    """The bytes of the message that begins at `at` without the field of `rows_number`, if it has that and not the other."""
-    if len(data) < APART_BYTES_MIN:
+    """Cut the field of `rows_number` out of the message that begins at `at`.
+
+    Returns None if the message does not have it, or has the field of `other_number` too.
+    """
+    if len(data) < SPLIT_BYTES_MIN:
         return None
     rest: list[bytes] = []
     rows: list[bytes] = []
@@ -119,7 +122,7 @@ def _cut(data: bytes, rows_number: int, other_number: int, *, at: int = 0) -> _C
 
 
 def _varint_end(data: bytes, at: int) -> int | None:
-    """Where the varint at `at` stops; None = it is cut off, or longer than five bytes, as no tag and no length is."""
+    """Return the offset after the varint at `at`; None = it is cut off, or longer than the five bytes of a tag or length."""
     for end in range(at, min(at + 5, len(data))):
         if data[end] < 0x80:
             return end + 1

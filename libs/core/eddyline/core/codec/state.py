@@ -1,7 +1,7 @@
-"""States to and from protobuf: topics and their configuration, sources, folds.
+"""Protobuf of states: topics and their configuration, sources, folds.
 
-Requests and answers share these; what a request must not say (an unknown kind, a class that is not built) is refused
-with the contract's error, whoever sent it.
+Requests and answers share these functions. Values that a request may not have (an unknown kind, a class that is not
+built) are refused with the contract's error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _POLICY_NUMBERS: Final[dict[Policy, apply_pb2.SourcePolicy.ValueType]] = {
 
 
 def kind_from_pb(kind: int) -> Kind:
-    """A topic's kind.
+    """Decode a topic's kind.
 
     Raises:
         InvalidArgument: it is unset.
@@ -46,7 +46,7 @@ def kind_from_pb(kind: int) -> Kind:
 
 
 def topic_config_to_pb(config: TopicConfig) -> topic_pb2.TopicConfig:
-    """A topic's settings, each of them set; no priority stays unset."""
+    """Encode a topic's settings, each of them set; no priority stays unset."""
     return topic_pb2.TopicConfig(
         durability=config.durability.value,  # type: ignore[arg-type]  # the stub asks for its own enum
         idempotency_window_ms=config.idempotency_window_ms,
@@ -60,7 +60,7 @@ def topic_config_to_pb(config: TopicConfig) -> topic_pb2.TopicConfig:
 
 
 def topic_config_from_pb(config: topic_pb2.TopicConfig) -> TopicConfig:
-    """The settings that a request asks for, not judged yet (`check_config`); what is unset has its default.
+    """Decode the settings of a new topic, not checked yet (`check_config`); an unset field has its default.
 
     Raises:
         NotYet: as `config_change_from_pb`.
@@ -70,7 +70,7 @@ def topic_config_from_pb(config: topic_pb2.TopicConfig) -> TopicConfig:
 
 
 def config_change_to_pb(change: ConfigChange) -> topic_pb2.TopicConfig:
-    """The settings that an update changes, and only those; `clear_priority` travels beside them."""
+    """Encode the settings that an update changes, and only those; `clear_priority` is a field of the request itself."""
     return topic_pb2.TopicConfig(
         durability=change.durability,  # type: ignore[arg-type]  # the stub asks for its own enum
         idempotency_window_ms=change.idempotency_window_ms,
@@ -84,10 +84,10 @@ def config_change_to_pb(change: ConfigChange) -> topic_pb2.TopicConfig:
 
 
 def config_change_from_pb(config: topic_pb2.TopicConfig, *, clear_priority: bool = False) -> ConfigChange:
-    """The settings that an update changes, not judged yet (`merged`); what is unset keeps its value.
+    """Decode the settings that an update changes, not checked yet (`merged`); an unset field keeps its value.
 
-    A setting that this version does not know arrives as an unknown field, since a newer contract has it: passing it over
-    would make a topic that does not do what its owner was told.
+    A setting of a newer contract arrives as an unknown field. It is refused: ignoring it would make a topic that does
+    not do what its owner requested.
 
     Raises:
         NotYet: a setting, class or discard that this version does not know.
@@ -97,7 +97,7 @@ def config_change_from_pb(config: topic_pb2.TopicConfig, *, clear_priority: bool
 
 
 def topic_info_to_pb(info: TopicInfo) -> topic_pb2.Topic:
-    """A topic."""
+    """Encode a topic."""
     return topic_pb2.Topic(
         name=info.name,
         epoch=info.epoch,
@@ -116,7 +116,7 @@ def topic_info_to_pb(info: TopicInfo) -> topic_pb2.Topic:
 
 
 def topic_info_from_pb(topic: topic_pb2.Topic) -> TopicInfo:
-    """A topic of a store's answer. Settings of a newer contract are passed over: they are the store's to keep.
+    """Decode a topic of a store's answer. Settings of a newer contract are ignored: the store keeps them.
 
     Raises:
         InvalidArgument, NotYet: a kind, class or discard that this version does not know.
@@ -139,7 +139,7 @@ def topic_info_from_pb(topic: topic_pb2.Topic) -> TopicInfo:
 
 
 def source_definition_to_pb(definition: SourceDefinition) -> apply_pb2.SourceDefinition:
-    """A source's definition."""
+    """Encode a source's definition."""
     return apply_pb2.SourceDefinition(
         name=definition.name,
         topic=definition.topic,
@@ -154,7 +154,7 @@ def source_definition_to_pb(definition: SourceDefinition) -> apply_pb2.SourceDef
 
 
 def source_definition_from_pb(definition: apply_pb2.SourceDefinition) -> SourceDefinition:
-    """A source's definition, its names unchecked.
+    """Decode a source's definition, its names unchecked.
 
     Raises:
         NotYet: a policy or a setting that this version does not know.
@@ -177,26 +177,26 @@ def source_definition_from_pb(definition: apply_pb2.SourceDefinition) -> SourceD
 
 
 def policy_to_pb(policy: Policy | None) -> apply_pb2.SourcePolicy.ValueType:
-    """A policy; None = UNSPECIFIED."""
+    """Encode a policy; None = UNSPECIFIED."""
     return _POLICY_NUMBERS[policy] if policy is not None else apply_pb2.SOURCE_POLICY_UNSPECIFIED
 
 
 def policy_from_pb(number: int, field: str) -> Policy | None:
-    """A policy; None where it is UNSPECIFIED. `field` is what an error names.
+    """Decode a policy; UNSPECIFIED = None. Errors name `field`.
 
     Raises:
         NotYet: one that this version does not know.
     """
     if number == apply_pb2.SOURCE_POLICY_UNSPECIFIED:
         return None
-    for policy, known in _POLICY_NUMBERS.items():
-        if known == number:
+    for policy, value in _POLICY_NUMBERS.items():
+        if value == number:
             return policy
     raise NotYet(f"policy {number} of a source is not built yet", field=field, policy=number)
 
 
 def source_info_to_pb(info: SourceInfo) -> apply_pb2.SourceState:
-    """A source."""
+    """Encode a source as the store keeps it."""
     return apply_pb2.SourceState(
         definition=source_definition_to_pb(info.definition),
         position=info.position,
@@ -221,7 +221,7 @@ def source_info_to_pb(info: SourceInfo) -> apply_pb2.SourceState:
 
 
 def source_info_from_pb(source: apply_pb2.SourceState) -> SourceInfo:
-    """A source."""
+    """Decode a source of a store's answer."""
     return SourceInfo(
         definition=source_definition_from_pb(source.definition),
         position=source.position,
@@ -249,7 +249,7 @@ def source_info_from_pb(source: apply_pb2.SourceState) -> SourceInfo:
 
 
 def source_detail_to_pb(detail: SourceDetail | None) -> apply_pb2.SourceDetail | None:
-    """What a holder reports beside state and position; None where it reports nothing."""
+    """Encode a holder's report beyond state and position; None if it has none."""
     if detail is None:
         return None
     return apply_pb2.SourceDetail(
@@ -266,7 +266,7 @@ def source_detail_to_pb(detail: SourceDetail | None) -> apply_pb2.SourceDetail |
 
 
 def source_detail_from_pb(detail: apply_pb2.SourceDetail) -> SourceDetail:
-    """The same, as it came."""
+    """Decode a holder's report beyond state and position, unchecked."""
     return SourceDetail(
         state_ms=detail.state_ms,
         decision=detail.decision,
@@ -281,7 +281,7 @@ def source_detail_from_pb(detail: apply_pb2.SourceDetail) -> SourceDetail:
 
 
 def fold_state_to_pb(state: FoldState) -> fold_pb2.FoldState:
-    """Where a fold stands."""
+    """Encode the state of a fold."""
     return fold_pb2.FoldState(
         fold_seq=state.fold_seq,
         epoch=state.epoch,
@@ -291,12 +291,12 @@ def fold_state_to_pb(state: FoldState) -> fold_pb2.FoldState:
 
 
 def fold_state_from_pb(state: fold_pb2.FoldState) -> FoldState:
-    """Where a fold stands."""
+    """Decode the state of a fold."""
     return FoldState(state.fold_seq, state.epoch, state.source_state, state.staleness_ms)
 
 
 def _settings(config: topic_pb2.TopicConfig) -> TopicConfig:
-    """The settings as they are set; what is unset has its default."""
+    """Return the settings; an unset field has its default."""
     return changed(TopicConfig(), _change(config, clear_priority=False))
 
 

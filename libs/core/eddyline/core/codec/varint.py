@@ -1,7 +1,7 @@
-"""Spans of bytes copied many at a time, and varints read and written many at a time: the ground of the row codec.
+"""Bulk operations of the row codec: copying many spans of bytes, reading and writing many varints.
 
-Three ways to copy, by what is cheapest (1 000 spans): evenly spaced spans of one length as a grid, 0.02 us each; small ones
-byte by byte through an index, 3 ns a byte; the rest one by one, 0.1 us each. Threads: pure functions.
+Three ways to copy, the cheapest is chosen (1 000 spans): evenly spaced spans of one length as a grid, 0.02 us each;
+small ones byte by byte through an index, 3 ns a byte; the rest one by one, 0.1 us each. Threading: pure functions.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 Bytes = bytes | bytearray | memoryview
 
 INDEX_BYTES_MAX: Final = 16
-"""Spans up to this long on average go through an index: above it a slice of each takes less."""
+"""Spans up to this average length go through an index; for longer ones a slice of each takes less time."""
 _VARINT_BITS_MAX: Final = 64
 _VARINT_BYTES_MAX: Final = 10
 
 
-class NotTaken(Exception):
+class Undecodable(Exception):
     """The bytes are malformed, or of a shape that is left to protobuf."""
 
 
 def gather(source: bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> bytes:
-    """The spans of `source`, one after the other."""
+    """Concatenate the spans of `source`."""
     total = int(sizes.sum())
     if total == 0:
         return b""
@@ -43,7 +43,7 @@ def gather(source: bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -
 def scatter(
     target: bytearray, at: NDArray[np.int64], source: Bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> None:
-    """Copy each span of `source` to its place in `target`."""
+    """Copy each span of `source` to its offset in `target`."""
     total = int(sizes.sum())
     if total == 0:
         return
@@ -57,13 +57,13 @@ def scatter(
         out[_index(at, sizes, total)] = raw[_index(starts, sizes, total)]
     else:
         to, cells = memoryview(target), memoryview(source)
-        places = zip(at.tolist(), starts.tolist(), sizes.tolist(), strict=True)
-        for place, start, size in places:
-            to[place : place + size] = cells[start : start + size]
+        offsets = zip(at.tolist(), starts.tolist(), sizes.tolist(), strict=True)
+        for offset, start, size in offsets:
+            to[offset : offset + size] = cells[start : start + size]
 
 
 def _stride(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> int:
-    """Distance of spans of one length that are evenly spaced and do not overlap; 0 = they are not."""
+    """Return the distance of spans of one length that are evenly spaced and do not overlap; 0 = they are not."""
     if len(starts) < 2:
         return int(sizes[0])
     steps = np.diff(starts)
@@ -72,7 +72,7 @@ def _stride(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> int:
 
 
 def _index(starts: NDArray[np.int64], sizes: NDArray[np.int64], total: int) -> NDArray[np.int64]:
-    """Where each byte of the spans is."""
+    """Return the offset of each byte of the spans."""
     index = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
     index += np.arange(total)
     return index
@@ -82,22 +82,24 @@ def _index(starts: NDArray[np.int64], sizes: NDArray[np.int64], total: int) -> N
 
 
 def padded(data: bytes) -> NDArray[np.uint8]:
-    """The bytes, and so many zeros behind them that a varint that begins within them or at their end can be read."""
+    """Return the bytes with ten zeros appended, so that a varint that begins within them or at their end can be read."""
     return np.frombuffer(data + bytes(_VARINT_BYTES_MAX), dtype=np.uint8)
 
 
 def read_varints(
     raw: NDArray[np.uint8], at: NDArray[np.int64], *, bytes_max: int = _VARINT_BYTES_MAX
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """The varints at `at` in `padded` bytes, and where they stop, which may be past what they belong to.
+    """Read the varints at `at` in `padded` bytes.
+
+    Returns the numbers and the offsets after them, which may be past the message that the varint belongs to.
 
     Raises:
-        NotTaken: one runs past 64 bits.
+        Undecodable: one runs past 64 bits.
     """
     byte, at = raw[at], at + 1
     largest = byte.max()
     if bytes_max == 1 and largest > 1:
-        raise NotTaken  # 9 bytes of 7 bits are read: one bit is left
+        raise Undecodable  # 9 bytes of 7 bits are read: one bit is left
     if largest < 0x80:
         return byte.astype(np.uint64), at
     values = (byte & np.uint8(0x7F)).astype(np.uint64)
@@ -111,7 +113,7 @@ def read_varints(
 
 
 def varint_sizes(values: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """How many bytes each takes, 1 to 10."""
+    """Return the size of each varint, 1 to 10 bytes."""
     sizes = np.ones(len(values), dtype=np.int64)
     largest = int(values.max(initial=0))
     for shift in range(7, _VARINT_BITS_MAX, 7):
@@ -122,7 +124,7 @@ def varint_sizes(values: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 
 def write_varints(target: bytearray, at: NDArray[np.int64], values: NDArray[np.uint64]) -> None:
-    """Put each value at its place."""
+    """Write each value as a varint at its offset."""
     out = np.frombuffer(target, dtype=np.uint8)
     while len(at):
         more = values >= 0x80

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from google.protobuf import message_factory
 
-from eddyline.core.codec import row_split as rows_apart
+from eddyline.core.codec import row_split
 from eddyline.core.errors import ServedElsewhere
 from eddyline.core.forwarding.routes import APPEND_CALLS, LOG_SERVICE
 from eddyline.core.server.server import RawMethod
@@ -29,7 +29,7 @@ _SERVICES: Final = {
     for service in file.services_by_name.values()
 }
 _WITH_ROWS: Final[dict[str, Callable[[bytes], object]]] = dict(
-    zip(APPEND_CALLS, (rows_apart.append_records_request, rows_apart.append_stream_request), strict=True)
+    zip(APPEND_CALLS, (row_split.append_records_request, row_split.append_stream_request), strict=True)
 )
 """As stores parse them, which is what access looks into."""
 

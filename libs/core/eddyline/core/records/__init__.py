@@ -1,1 +1,1 @@
-"""Record, batch, column: the data model in memory."""
+"""Records in memory: row, batch, column, limits."""

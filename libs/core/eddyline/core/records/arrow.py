@@ -1,16 +1,16 @@
-"""A batch as a `pyarrow.RecordBatch`: the contract's schema, over the batch's own bytes.
+"""A batch as a `pyarrow.RecordBatch` with the contract's schema, over the batch's own bytes.
 
-    seq uint64, ts timestamp[ms, UTC], source_ts_ns int64, op uint8, key binary, tag utf8, node utf8, meta binary,
-    data binary, version binary
+    seq uint64, ts timestamp[ms, UTC], source_ts_ns int64, op uint8, key binary, tag utf8, node utf8, meta binary, data
+    binary, version binary
 
-Columns of cells are wrapped, never copied, both ways; what the batch leaves out is filled in (ordinals, nulls, empty
-cells), and left out again on the way back. `meta` is the cell of `eddyline.core.records.meta`; an empty `version` stands for
-the seq in 8 bytes, as it does on the wire. Whichever is made keeps the buffers of the other alive.
+Columns of cells are wrapped in both directions, never copied. `to_arrow` fills in the columns that a batch leaves out
+(ordinals, nulls, empty cells); `from_arrow` leaves them out again. `meta` is the cell of `eddyline.core.records.meta`;
+an empty `version` stands for the seq in 8 bytes, as on the wire. Each result keeps the buffers of its source alive.
 
 I1: `from_arrow(to_arrow(batch)) == batch`, also through Arrow's IPC, for canonical batches.
 
-pyarrow is imported at the first call: it is an optional dependency of 100 MB that only Arrow's readers need, and it takes
-0.3 s to import.
+pyarrow is imported at the first call: it is an optional dependency of 100 MB that only Arrow's readers need, and it
+takes 0.3 s to import.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def to_arrow(batch: Batch) -> pa.RecordBatch:
-    """The batch in Arrow. About 30 us, whatever is in the cells."""
+    """Return the batch as an Arrow batch. Takes about 30 us, whatever the size of the cells."""
     import pyarrow as pa
 
     count = batch.count
@@ -56,8 +56,9 @@ def to_arrow(batch: Batch) -> pa.RecordBatch:
 
 
 def from_arrow(batch: pa.RecordBatch) -> Batch:
-    """The batch over Arrow's own buffers, canonical. A null cell must have no bytes, as ours have; nothing is checked but
-    the schema.
+    """Return a canonical batch over Arrow's own buffers.
+
+    A null cell must have no bytes, as in our columns; only the schema is checked.
 
     Raises:
         MalformedColumns: another schema.
@@ -89,7 +90,7 @@ def from_arrow(batch: pa.RecordBatch) -> Batch:
 
 @cache
 def arrow_schema() -> pa.Schema:
-    """The schema of every batch and segment."""
+    """Return the schema of every batch and segment."""
     import pyarrow as pa
 
     return pa.schema(

@@ -1,18 +1,19 @@
 """`Batch`: records as columns, the unit that crosses every boundary of the cluster.
 
 A producer packs a batch once; the log writes its buffers as they are, the index keeps one entry for it, readers get it
-whole. Rows are made at the edge only: `from_rows` and `to_rows` are the two places that touch records one by one, about
-0.5 us each; all else costs by the batch.
+whole. Rows are made at the edge only: `from_rows` and `to_rows` are the two places that touch records one by one, at
+about 0.5 us each; every other operation costs per batch.
 
 Invariants:
-    I1 a batch is never changed after it is made; its buffers may be shared with other batches and with read-only memory
-       of a frame or a message.
-    I2 what this module makes of canonical batches is canonical (`eddyline.core.records.column`), in `ops` (None = all
-       APPEND) and `source_ts_ns` (None = all 0) too: batches of equal content have equal buffers.
-    I3 `seqs` is None where seqs are consecutive from `first_seq`, else it has all of them and `first_seq` is its first;
-       `ts_ms_each` likewise with `ts_ms`. A batch that the store has not placed has first_seq 0 and no seqs.
+    I1 a batch never changes after its construction; it may share its buffers with other batches and with the read-only
+       memory of a frame or message.
+    I2 this module makes canonical batches from canonical batches (`eddyline.core.records.column`), also in `ops` (None
+       = all APPEND) and `source_ts_ns` (None = all 0): batches of equal content have equal buffers.
+    I3 `seqs` is None if seqs are consecutive from `first_seq`; otherwise it holds all of them and `first_seq` is the
+       first. `ts_ms_each` and `ts_ms` follow the same rule. Until a store assigns seqs, first_seq is 0 and `seqs` None.
 
-The constructor takes buffers as they are; foreign ones go through `eddyline.core.records.validation`. Threads: immutable.
+The constructor takes buffers as they are; foreign ones go through `eddyline.core.records.validation`. Immutable, so any
+thread may read it.
 """
 
 from __future__ import annotations
@@ -69,11 +70,11 @@ __all__ = ["Batch", "Buffer", "Column", "RowFields"]
 _OP_OF: Final = tuple(map(op_of, range(256)))
 _NO_TIME: Final = bytes(8)
 _new_record: Final = partial(tuple.__new__, Record)
-"""A record from its ten fields in order, without the length check of `Record._make`: half the time."""
+"""Makes a record from its ten fields in order, without the length check of `Record._make`: half the time."""
 
 
 class RowFields(NamedTuple):
-    """Rows turned on their side: each field of `Record`, in its order, as a sequence over the rows."""
+    """Rows transposed: each field of `Record`, in its order, as a sequence over the rows."""
 
     seqs: Sequence[int]
     times: Sequence[int]
@@ -88,7 +89,7 @@ class RowFields(NamedTuple):
 
 
 class Batch:
-    """Records of one topic as columns. See the module for what holds."""
+    """Records of one topic as columns. The module's docstring has the invariants."""
 
     __slots__ = (
         "_content_bytes",
@@ -143,7 +144,7 @@ class Batch:
 
     @staticmethod
     def from_rows(records: Sequence[Record]) -> Batch:
-        """Pack rows, with their seqs and commit times; a `seq` of 0 in all of them = not placed.
+        """Pack rows with their seqs and commit times; if every `seq` is 0, seqs are not assigned yet.
 
         Raises:
             MalformedColumns, RecordTooLarge: a text or a meta cannot be encoded.
@@ -155,7 +156,7 @@ class Batch:
 
     @staticmethod
     def from_fields(fields: RowFields) -> Batch:
-        """Pack rows, at least one, given field by field. Raises: as `from_rows`."""
+        """Pack at least one row, field by field. Raises: as `from_rows`."""
         seqs, times, source_times, ops, keys, data, tags, nodes, metas, versions = fields
         first_seq, seq_each = pack_seqs(seqs)
         ts_ms, ts_ms_each = pack_times(times)
@@ -176,7 +177,7 @@ class Batch:
         )
 
     def to_rows(self) -> list[Record]:
-        """The records as rows; `version` is the stored one, empty where none was set."""
+        """Return the records as rows; `version` is the stored one, empty if none was set."""
         count = self.count
         if count == 0:
             return []
@@ -191,14 +192,14 @@ class Batch:
             repeat(None) if self.node is None else texts_of(self.node, count),
             repeat(()) if self.meta is None else metas_of(self.meta, count),
             repeat(b"") if self.version is None else cells_of(self.version, count),
-            strict=False,  # what repeats has no end
+            strict=False,  # repeat() has no end
         )
         return list(map(_new_record, fields))
 
-    # --- place ------------------------------------------------------------------------------------------------
+    # --- seqs, times --------------------------------------------------------------------------------------------
 
     def with_place(self, first_seq: int, ts_ms: int) -> Batch:
-        """The same records at consecutive seqs from `first_seq`, all committed at `ts_ms`. Shares the columns."""
+        """Return the same records at consecutive seqs from `first_seq`, all committed at `ts_ms`. Shares the columns."""
         return Batch(
             self.count,
             first_seq=first_seq,
@@ -214,39 +215,42 @@ class Batch:
         )
 
     def seq_at(self, index: int) -> int:
-        """Seq of one record; 0 where the batch is not placed."""
+        """Return the seq of one record; 0 if seqs are not assigned yet."""
         if self.seqs is not None:
             return int.from_bytes(self.seqs[8 * index : 8 * index + 8], "little")
         return self.first_seq + index if self.first_seq else 0
 
     @property
     def last_seq(self) -> int:
-        """Seq of the last record, inclusive; 0 where the batch is empty or not placed."""
+        """Seq of the last record, inclusive; 0 if the batch is empty or seqs are not assigned yet."""
         return self.seq_at(self.count - 1) if self.count else 0
 
     @property
     def last_ts_ms(self) -> int:
-        """Commit time of the last record."""
+        """Commit time of the last record, in milliseconds since the Unix epoch."""
         if self.ts_ms_each is None:
             return self.ts_ms
         return int.from_bytes(memoryview(self.ts_ms_each)[-8:], "little", signed=True)
 
     def ends_append(self, index: int) -> bool:
-        """True = the row before `index` is of another append than the one at it: an append has one commit time. False = of
-        the same, or nobody knows. `index` is above 0 and below `count`."""
+        """Return True if the row before `index` belongs to another append than the row at `index`.
+
+        All records of one append have one commit time; False also means that the batch cannot tell. `index` is above 0
+        and below `count`.
+        """
         if self.ts_ms_each is None:
             return False
         times = memoryview(self.ts_ms_each)
         return times[index * 8 - 8 : index * 8] != times[index * 8 : index * 8 + 8]
 
     def index_after(self, seq: int) -> int:
-        """First index whose seq is greater than `seq`; `count` where none is. Seqs must be ascending."""
+        """Return the first index whose seq is greater than `seq`, `count` if none is. Seqs must be ascending."""
         if self.seqs is None:
             return min(max(seq + 1 - self.first_seq, 0), self.count)
         return int(np.searchsorted(np.frombuffer(self.seqs, dtype="<u8"), np.uint64(seq), side="right"))
 
     def seq_list(self) -> list[int]:
-        """Seq of each record."""
+        """Return the seq of each record; zeros if seqs are not assigned yet."""
         if self.seqs is not None:
             return numbers_of("Q", self.seqs)
         return list(range(self.first_seq, self.first_seq + self.count)) if self.first_seq else [0] * self.count
@@ -255,7 +259,7 @@ class Batch:
 
     @property
     def content_bytes(self) -> int:
-        """Bytes by the semantics: the cells and 32 a record. Limits of reads and frames, and credit, count these. Kept."""
+        """Size by the contract: the cells and 32 bytes a record, cached. Limits of reads and frames, and credit, use it."""
         size = self._content_bytes
         if size is None:
             size = self._content_bytes = RECORD_OVERHEAD_BYTES * self.count + sum(
@@ -265,7 +269,7 @@ class Batch:
 
     @property
     def nbytes(self) -> int:
-        """Length of all buffers together."""
+        """Total length of all buffers."""
         size = 0
         for buffer in (self.seqs, self.ts_ms_each, self.ops, self.source_ts_ns):
             if buffer is not None:
@@ -276,41 +280,21 @@ class Batch:
         return size
 
     def columns(self) -> tuple[Column | None, ...]:
-        """Key, data, tag, node, meta, version: the order of the log's format."""
+        """Return key, data, tag, node, meta, version: the order of the log's format."""
         return self.key, self.data, self.tag, self.node, self.meta, self.version
 
     def keys(self) -> list[bytes | None]:
-        """Key of each record; None = absent."""
+        """Return the key of each record; None = absent."""
         return [None] * self.count if self.key is None else cells_of(self.key, self.count)
 
     def ops_array(self) -> NDArray[np.uint8]:
-        """Op of each record."""
+        """Return the op of each record, one byte each."""
         if self.ops is None:
             return np.full(self.count, Op.APPEND, dtype=np.uint8)
         return np.frombuffer(self.ops, dtype=np.uint8)
 
-    def with_ops(self, ops: int | bytes) -> Batch:
-        """The same records with another op for all, or with one byte each."""
-        op_bytes = bytes([ops]) * self.count if isinstance(ops, int) else ops
-        assert len(op_bytes) == self.count, "one op a record"
-        return Batch(
-            self.count,
-            first_seq=self.first_seq,
-            seqs=self.seqs,
-            ts_ms=self.ts_ms,
-            ts_ms_each=self.ts_ms_each,
-            ops=canonical_ops(op_bytes),
-            source_ts_ns=self.source_ts_ns,
-            key=self.key,
-            data=self.data,
-            tag=self.tag,
-            node=self.node,
-            meta=self.meta,
-            version=self.version,
-        )
-
     def canonical(self) -> Batch:
-        """The same content in canonical form (I2, I3); columns must be valid."""
+        """Return the same content in canonical form (I2, I3); columns must be valid."""
         count = self.count
         if count == 0:
             return Batch(0)
@@ -335,7 +319,7 @@ class Batch:
     # --- parts and joins --------------------------------------------------------------------------------------
 
     def slice(self, start: int, stop: int) -> Batch:
-        """Records `start` to `stop`, half-open, cut to what there is. Shares the cells' bytes."""
+        """Return records `start` to `stop`, half-open, clamped to the batch. Shares the cells' bytes."""
         start, stop = max(start, 0), min(stop, self.count)
         if start == 0 and stop == self.count:
             return self
@@ -365,7 +349,7 @@ class Batch:
 
     @staticmethod
     def concat(batches: Sequence[Batch]) -> Batch:
-        """All records of `batches` in order, with their seqs and commit times.
+        """Join all records of `batches` in order, with their seqs and commit times.
 
         Raises:
             MalformedColumns: a column would reach 2^31 bytes.
@@ -393,7 +377,7 @@ class Batch:
         )
 
     def select(self, indices: NDArray[np.int64]) -> Batch:
-        """The records at `indices`, in that order, each with its seq and commit time."""
+        """Return the records at `indices`, in that order, each with its seq and commit time."""
         if len(indices) == 0:
             return Batch(0)
         runs = runs_of(indices)

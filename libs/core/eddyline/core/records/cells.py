@@ -1,7 +1,7 @@
 """Python values to and from the cells of a column: bytes, text, meta, and fixed-width numbers.
 
-The only code, with `eddyline.core.records.batch.Batch.from_rows` and `to_rows`, that works cell by cell; each loop is one
-comprehension or one call into C. What is packed is canonical (`eddyline.core.records.column`).
+Besides `eddyline.core.records.batch.Batch.from_rows` and `to_rows` this is the only code that works cell by cell; each
+loop is one comprehension or one call into C. Packed columns are canonical (`eddyline.core.records.column`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from eddyline.core.records.record import MetaEntry
 
 NumberKind = Literal["Q", "q"]
-"""Unsigned or signed, 64 bits, as `array` names them."""
+"""Unsigned or signed 64 bits, as `array` names them."""
 
 
 def pack_cells(cells: Sequence[bytes | None], *, absence: bool) -> Column | None:
-    """Lay cells out as a canonical column; None stands for absent, or for empty where the column knows no absence.
+    """Pack cells into a canonical column; None means absent, or empty in a column without absence.
 
     Raises:
         MalformedColumns: the cells reach 2^31 bytes.
@@ -54,7 +54,7 @@ def pack_cells(cells: Sequence[bytes | None], *, absence: bool) -> Column | None
 
 
 def cells_of(column: Column, count: int) -> list[bytes | None]:
-    """The cells; None = absent."""
+    """Return the cells; None = absent."""
     values = bytes(column.values)
     if count == 1:
         return [values if column.validity is None or column.validity[0] & 1 else None]
@@ -66,7 +66,7 @@ def cells_of(column: Column, count: int) -> list[bytes | None]:
 
 
 def pack_texts(cells: Sequence[str | None]) -> Column | None:
-    """Lay texts out as a canonical column that knows absence.
+    """Pack texts into a canonical column with absence.
 
     Raises:
         MalformedColumns: a text is not UTF-8 (a lone surrogate).
@@ -80,12 +80,12 @@ def pack_texts(cells: Sequence[str | None]) -> Column | None:
 
 
 def texts_of(column: Column, count: int) -> list[str | None]:
-    """The texts of a valid column; None = absent."""
+    """Return the texts of a valid column; None = absent."""
     return [cell if cell is None else cell.decode() for cell in cells_of(column, count)]
 
 
 def pack_metas(metas: Sequence[tuple[MetaEntry, ...]]) -> Column | None:
-    """Lay metas out as a canonical column.
+    """Pack metas into a canonical column.
 
     Raises:
         RecordTooLarge, MalformedColumns: as `encode_meta`.
@@ -101,12 +101,12 @@ def pack_metas(metas: Sequence[tuple[MetaEntry, ...]]) -> Column | None:
 
 
 def metas_of(column: Column, count: int) -> list[tuple[MetaEntry, ...]]:
-    """The metas of a valid column."""
+    """Return the metas of a valid column."""
     return [decode_meta(cell) if cell else () for cell in cells_of(column, count)]
 
 
 def pack_numbers(kind: NumberKind, numbers: Sequence[int], field: str) -> bytes:
-    """Lay numbers out, 8 bytes each.
+    """Pack numbers, 8 bytes each.
 
     Raises:
         InvalidArgument: one does not fit, naming `field`.
@@ -118,5 +118,5 @@ def pack_numbers(kind: NumberKind, numbers: Sequence[int], field: str) -> bytes:
 
 
 def numbers_of(kind: NumberKind, buffer: Buffer) -> list[int]:
-    """The numbers."""
+    """Return the numbers of a buffer, 8 bytes each."""
     return array(kind, bytes(buffer)).tolist()

@@ -1,20 +1,20 @@
-"""One column of variable-length cells, and what is done to one whole: slice, concat, select, canonical form.
+"""One column of variable-length cells, and the operations on a whole column: slice, concat, select, canonical form.
 
 Layout (Arrow's binary, and that of the write-ahead log): `offsets` u32 little-endian, count + 1 of them; `values` the
-cells' bytes, one after the other; `validity` one bit a cell, least significant first, 1 = present, None = all present.
-Columns of the first kind (key, data, tag, node) know absence: there no column at all means that all cells are absent.
-Those of the second kind (meta, version) do not: no column means that all cells are empty.
+cells' bytes, concatenated; `validity` one bit a cell, least significant first, 1 = present, None = all present. Columns
+of the first kind (key, data, tag, node) have absence: no column at all means that all cells are absent. Columns of the
+second kind (meta, version) have none: no column means that all cells are empty.
 
 Invariants of a canonical column:
-    I1 the first offset is 0, none is smaller than the one before, the last is the length of `values`, below 2^31.
+    I1 the first offset is 0, offsets never decrease, the last is the length of `values`, below 2^31.
     I2 an absent cell has length 0; bits of `validity` beyond the count are 0.
-    I3 what says nothing is left out: a bitmap of all ones, a column all absent (first kind) or all empty (second kind).
+    I3 redundant parts are left out: a bitmap of all ones, a column all absent (first kind) or all empty (second kind).
 
-Every function here takes canonical columns and gives canonical ones, so columns of equal content are equal bytes.
-Nothing here checks foreign bytes: that is `eddyline.core.records.validation`. Threads: pure functions.
+Every function here takes canonical columns and returns canonical ones, so columns of equal content are equal bytes.
+Foreign bytes are checked by `eddyline.core.records.validation`, not here. Threading: pure functions.
 
-Bitmaps are handled as whole Python integers: 1 000 bits are compared, cut or joined in about 0.1 us, numpy takes 1 us a
-call. For the same reason a column of one cell, the lone append, never reaches numpy.
+Bitmaps are handled as whole Python integers: comparing, slicing or joining 1 000 bits takes about 0.1 us, a call of
+numpy 1 us. For the same reason a column of one cell, the single-record append, never reaches numpy.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ assert sys.byteorder == "little", "columns are little-endian and are never swapp
 
 
 class Column(NamedTuple):
-    """Cells as buffers. See the module for the layout."""
+    """Cells as buffers. The module's docstring has the layout."""
 
     offsets: Buffer
     values: Buffer
@@ -51,7 +51,7 @@ class Column(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Length of the buffers together."""
+        """Total length of the buffers."""
         offsets, values, validity = self
         return len(offsets) + len(values) + (len(validity) if validity is not None else 0)
 
@@ -65,22 +65,22 @@ class Runs(NamedTuple):
 
 
 def offset_array(offsets: Buffer) -> NDArray[np.uint32]:
-    """The offsets as an array over the same bytes."""
+    """Return the offsets as an array over the same bytes."""
     return np.frombuffer(offsets, _OFFSET)
 
 
 def offset_list(offsets: Buffer) -> list[int]:
-    """The offsets as numbers."""
+    """Return the offsets as numbers."""
     return array("I", bytes(offsets)).tolist()
 
 
 def size_array(column: Column) -> NDArray[np.int64]:
-    """Length of each cell."""
+    """Return the length of each cell."""
     return np.diff(offset_array(column.offsets)).astype(np.int64)
 
 
 def presence(column: Column, count: int) -> NDArray[np.bool_]:
-    """Which cells are present."""
+    """Return one flag a cell: True = present."""
     if column.validity is None:
         return np.ones(count, dtype=np.bool_)
     bits = np.frombuffer(column.validity, dtype=np.uint8)
@@ -88,7 +88,7 @@ def presence(column: Column, count: int) -> NDArray[np.bool_]:
 
 
 def canonical_column(column: Column | None, count: int, *, absence: bool) -> Column | None:
-    """Leave out what says nothing. Takes a column of I1 and I2 and gives one of I3."""
+    """Drop the redundant parts: takes a column of I1 and I2, returns one of I3."""
     if column is None or count == 0 or not (absence or column.values):
         return None
     if column.validity is None:
@@ -98,7 +98,7 @@ def canonical_column(column: Column | None, count: int, *, absence: bool) -> Col
 
 
 def slice_column(column: Column, start: int, stop: int, *, absence: bool) -> Column | None:
-    """Cells `start` to `stop` (half-open, not empty), over the same values."""
+    """Return cells `start` to `stop` (half-open, not empty), over the same values."""
     offsets = memoryview(column.offsets)[4 * start : 4 * stop + 4]
     first, last = int.from_bytes(offsets[:4], "little"), int.from_bytes(offsets[-4:], "little")
     if not absence and first == last:
@@ -106,15 +106,16 @@ def slice_column(column: Column, start: int, stop: int, *, absence: bool) -> Col
     values: Buffer = column.values
     if first != 0 or last != len(values):
         values = memoryview(values)[first:last]
-    moved: Buffer = offsets if first == 0 else (offset_array(offsets) - np.uint32(first)).tobytes()
+    rebased: Buffer = offsets if first == 0 else (offset_array(offsets) - np.uint32(first)).tobytes()
     if column.validity is None:
-        return Column(moved, values, None)
+        return Column(rebased, values, None)
     bits = (int.from_bytes(column.validity, "little") >> start) & _ones(stop - start)
-    return _with_bits(moved, values, bits, stop - start)
+    return _with_bits(rebased, values, bits, stop - start)
 
 
 def concat_columns(columns: Sequence[Column | None], counts: Sequence[int], *, absence: bool) -> Column | None:
-    """One column after the other. No work is done a cell, and little a column: frames join thousands of lone appends.
+    """Join columns in order. The cost is low per column and none per cell: a frame joins thousands of single-record
+    appends.
 
     Raises:
         MalformedColumns: the cells reach 2^31 bytes.
@@ -129,7 +130,7 @@ def concat_columns(columns: Sequence[Column | None], counts: Sequence[int], *, a
     ]
     ends = np.cumsum(np.asarray(counts, dtype=np.int64) + 1)[:-1]
     sizes = np.diff(offset_array(b"".join(parts)))
-    # Where one column's offsets end and the next one's begin there is no cell.
+    # Between one column's offsets and the next one's there is no cell.
     offsets = sizes_to_offsets(np.delete(sizes, ends - 1))
     if not absence or all(column is not None and column.validity is None for column in columns):
         return Column(offsets, values, None)
@@ -151,7 +152,7 @@ def runs_of(indices: NDArray[np.int64]) -> Runs:
 
 
 def select_column(column: Column, count: int, runs: Runs, *, absence: bool) -> Column | None:
-    """The cells of the selected rows, copied run by run."""
+    """Return the cells of the selected rows, copied run by run."""
     bounds = offset_array(column.offsets)
     view = memoryview(column.values)
     pieces = zip(bounds[runs.starts].tolist(), bounds[runs.ends].tolist(), strict=True)
@@ -167,7 +168,7 @@ def select_column(column: Column, count: int, runs: Runs, *, absence: bool) -> C
 
 
 def sizes_to_offsets(sizes: NDArray[np.uint32]) -> bytes:
-    """Offsets of cells of these lengths."""
+    """Return the offsets of cells of these lengths."""
     offsets = np.zeros(len(sizes) + 1, dtype="<u4")
     np.cumsum(sizes, out=offsets[1:])
     return offsets.tobytes()
@@ -186,6 +187,10 @@ def _ones(count: int) -> int:
 
 
 def check_length(length: int) -> None:
-    """Raises: MalformedColumns: a column's cells reach 2^31 bytes."""
+    """Check the total length of a column's cells.
+
+    Raises:
+        MalformedColumns: it reaches 2^31 bytes.
+    """
     if length >= COLUMN_BYTES_END:
         raise MalformedColumns(f"a column of {length} bytes; its end is {COLUMN_BYTES_END}", lengthBytes=length)

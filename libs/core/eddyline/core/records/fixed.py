@@ -1,6 +1,6 @@
-"""Columns of fixed width: seqs, commit times, source times (8 bytes each) and ops (1 byte), packed, cut and joined.
+"""Columns of fixed width: seqs, commit times, source times (8 bytes each) and ops (1 byte), packed, sliced and joined.
 
-What says nothing is left out, as invariants I2 and I3 of `eddyline.core.records.batch` have it. Threads: pure functions.
+Redundant columns are left out, by invariants I2 and I3 of `eddyline.core.records.batch`. Threading: pure functions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ APPEND_BYTE: Final = bytes([Op.APPEND])
 
 
 def pack_seqs(seqs: Sequence[int]) -> tuple[int, bytes | None]:
-    """First seq, and all of them where they are not consecutive. Raises: InvalidArgument: one does not fit."""
+    """Return the first seq, and all of them if they are not consecutive. Raises: InvalidArgument: one does not fit."""
     first_seq, count = seqs[0], len(seqs)
     if first_seq == 0 and not any(seqs):
         return 0, None
@@ -34,14 +34,14 @@ def pack_seqs(seqs: Sequence[int]) -> tuple[int, bytes | None]:
 
 
 def pack_times(times: Sequence[int]) -> tuple[int, bytes | None]:
-    """First commit time, and all of them where they differ. Raises: InvalidArgument: one does not fit."""
+    """Return the first commit time, and all of them if they differ. Raises: InvalidArgument: one does not fit."""
     if times.count(times[0]) == len(times):
         return times[0], None
     return times[0], pack_numbers("q", times, "ts_ms")
 
 
 def pack_ops(ops: Sequence[int]) -> Buffer | None:
-    """Ops, None where all are APPEND. Raises: InvalidOp: one does not fit."""
+    """Return the ops, None if all are APPEND. Raises: InvalidOp: one does not fit."""
     try:
         return canonical_ops(bytes(ops))
     except ValueError as error:
@@ -49,7 +49,7 @@ def pack_ops(ops: Sequence[int]) -> Buffer | None:
 
 
 def canonical_seqs(first_seq: int, seqs: Buffer | None) -> tuple[int, Buffer | None]:
-    """First seq, and all of them where they are not consecutive."""
+    """Return the first seq, and all of them if they are not consecutive."""
     if seqs is None:
         return first_seq, None
     array = np.frombuffer(seqs, dtype="<u8")
@@ -63,7 +63,7 @@ def canonical_seqs(first_seq: int, seqs: Buffer | None) -> tuple[int, Buffer | N
 
 
 def canonical_each(ts_ms: int, ts_ms_each: Buffer | None) -> tuple[int, Buffer | None]:
-    """First commit time, and all of them where they differ."""
+    """Return the first commit time, and all of them if they differ."""
     if ts_ms_each is None:
         return ts_ms, None
     array = np.frombuffer(ts_ms_each, dtype="<i8")
@@ -72,27 +72,27 @@ def canonical_each(ts_ms: int, ts_ms_each: Buffer | None) -> tuple[int, Buffer |
 
 
 def canonical_ops(ops: Buffer | None) -> Buffer | None:
-    """Ops, None where all are APPEND."""
+    """Return the ops, None if all are APPEND."""
     return None if ops is None or bytes(ops).count(APPEND_BYTE) == len(ops) else ops
 
 
 def canonical_times(times: Buffer | None) -> Buffer | None:
-    """Source times, None where all are 0."""
+    """Return the source times, None if all are 0."""
     return None if times is None or bytes(times).count(0) == len(times) else times
 
 
 def numbers_cut(numbers: Buffer | None, start: int, stop: int) -> Buffer | None:
-    """Numbers `start` to `stop`, half-open, over the same bytes."""
+    """Return numbers `start` to `stop`, half-open, over the same bytes."""
     return None if numbers is None else memoryview(numbers)[8 * start : 8 * stop]
 
 
 def numbers_at(numbers: Buffer | None, indices: NDArray[np.int64]) -> Buffer | None:
-    """The numbers at `indices`."""
+    """Return the numbers at `indices`."""
     return None if numbers is None else np.frombuffer(numbers, dtype="<i8")[indices].tobytes()
 
 
 def join_fixed(buffers: Sequence[Buffer | None], counts: Sequence[int], default: bytes) -> bytes | None:
-    """Fixed-width columns one after the other, `default` a record where one is left out."""
+    """Join fixed-width columns, with `default` for each record of a column that is left out."""
     if buffers.count(None) == len(buffers):
         return None
     return b"".join([default * count if part is None else part for part, count in zip(buffers, counts, strict=True)])

@@ -1,10 +1,10 @@
-"""Gap records: the payload of a record of op GAP, and a batch split where gap records lie.
+"""Gap records: the payload of a record of op GAP, and the split of a batch at its gap records.
 
     payload = u8 1 (format), u8 reason, u16 identity length, u32 0, u64 first, u64 last, identity     little-endian
 
-With SOURCE_GAP and SUPERSEDED `first` and `last` are revisions of the source's stream, `last` 0 where nobody knows how many
-there were, and the `Gap` that readers see covers the one seq that its record takes: nothing that had a seq was lost. With
-UNSYNCED they are the lost seqs.
+With SOURCE_GAP and SUPERSEDED `first` and `last` are revisions of the source's stream; `last` is 0 if their number is
+unknown. No seq was lost then, so the `Gap` that readers get covers only the seq of the gap record itself. With UNSYNCED
+they are the lost seqs.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 _HEAD: Final = Struct("<BBHIQQ")
 _FORMAT: Final = 1
 OF_SOURCE: Final = (GapReason.SOURCE_GAP, GapReason.SUPERSEDED)
-"""What a source may tell: its own stream's revisions. The other reasons are the store's."""
+"""Reasons that a source may report, in revisions of its own stream. Only the store reports the others."""
 
 
 def encode_gap(gap: Gap) -> bytes:
-    """The data of the gap record that tells `gap`; its `seq`, and the range where the source lost it, are not in it.
+    """Return the data of the gap record for `gap`; its `seq`, and its range if the source lost it, are not part of it.
 
     Raises:
         MalformedColumns: the identity has more than 65 535 bytes.
@@ -40,7 +40,7 @@ def encode_gap(gap: Gap) -> bytes:
 
 
 def gap_of(record_seq: int, data: bytes) -> Gap:
-    """The gap that a gap record tells.
+    """Return the gap of a gap record.
 
     Raises:
         MalformedColumns: `data` does not follow the grammar.
@@ -52,18 +52,24 @@ def gap_of(record_seq: int, data: bytes) -> Gap:
     if version != _FORMAT or zero != 0 or len(data) != _HEAD.size + identity_length:
         raise MalformedColumns("a gap payload does not follow its grammar", field="data")
     identity = data[_HEAD.size :]
-    known = reason_of(reason)
-    if last < first and (last or known not in OF_SOURCE):
+    gap_reason = reason_of(reason)
+    if last < first and (last or gap_reason not in OF_SOURCE):
         raise MalformedColumns("a gap payload ends before it begins", field="data")
-    if known in OF_SOURCE:
+    if gap_reason in OF_SOURCE:
         return Gap(
-            record_seq, record_seq, known, record_seq, source_identity=identity, source_first=first, source_last=last
+            record_seq,
+            record_seq,
+            gap_reason,
+            record_seq,
+            source_identity=identity,
+            source_first=first,
+            source_last=last,
         )
-    return Gap(first, last, known, record_seq, source_identity=identity)
+    return Gap(first, last, gap_reason, record_seq, source_identity=identity)
 
 
 def split_gaps(batch: Batch) -> list[Batch | Gap]:
-    """The batch as readers see it: batches without gap records, and gaps in their places.
+    """Split the batch as readers get it: batches without gap records, and gaps at their positions.
 
     Raises:
         MalformedColumns: a gap record's data does not follow the grammar.
@@ -73,12 +79,12 @@ def split_gaps(batch: Batch) -> list[Batch | Gap]:
         return [batch] if batch.count else []
     items: list[Batch | Gap] = []
     start = 0
-    for at in (batch.ops_array() == Op.GAP).nonzero()[0].tolist():
-        if start < at:
-            items.append(batch.slice(start, at))
-        record = batch.slice(at, at + 1).to_rows()[0]
+    for index in (batch.ops_array() == Op.GAP).nonzero()[0].tolist():
+        if start < index:
+            items.append(batch.slice(start, index))
+        record = batch.slice(index, index + 1).to_rows()[0]
         items.append(gap_of(record.seq, record.data or b""))
-        start = at + 1
+        start = index + 1
     if start < batch.count:
         items.append(batch.slice(start, batch.count))
     return items

@@ -1,7 +1,7 @@
-"""A match on key or tag, as record deletes have it: which cells equal a value or start with it.
+"""Match on key or tag, as in record deletes: selects the cells that equal a value or start with it.
 
-An absent cell never matches; an empty PREFIX matches every present one. Records of op GAP are matched like others: who
-must not touch them leaves them out. Threads: pure functions.
+An absent cell never matches; an empty PREFIX matches every present one. Records of op GAP match like others; a caller
+that must keep them excludes them itself. Threading: pure functions.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ BYTES_AT_ONCE: Final = 16
 
 
 class MatchField(IntEnum):
-    """Whose cells are compared. The numbers are on the wire; on disk the names."""
+    """Column that a match compares. The numbers are on the wire, the names on disk."""
 
     KEY = 1
     TAG = 2
 
 
 class MatchKind(IntEnum):
-    """How they are compared. The numbers are on the wire; on disk the names."""
+    """Comparison of a match. The numbers are on the wire, the names on disk."""
 
     EQ = 1
     PREFIX = 2
@@ -44,14 +44,14 @@ class Match(NamedTuple):
     value: bytes
 
     def covers(self, cell: bytes | None) -> bool:
-        """True = this cell matches; None = absent."""
+        """Return True if this cell matches; None = absent."""
         if cell is None:
             return False
         return cell == self.value if self.kind is MatchKind.EQ else cell.startswith(self.value)
 
 
 def matched(batch: Batch, match: Match) -> NDArray[np.int64]:
-    """Indices of the records that match, ascending."""
+    """Return the indices of the records that match, ascending."""
     column = batch.key if match.field is MatchField.KEY else batch.tag
     if column is None:
         return np.zeros(0, dtype=np.int64)
@@ -65,6 +65,6 @@ def matched(batch: Batch, match: Match) -> NDArray[np.int64]:
         if len(candidates) == 0:
             break
         part = np.frombuffer(match.value[start : start + BYTES_AT_ONCE], dtype=np.uint8)
-        at = (bounds[candidates] + start)[:, None] + np.arange(len(part))
-        candidates = candidates[(raw[at] == part).all(axis=1)]
+        positions = (bounds[candidates] + start)[:, None] + np.arange(len(part))
+        candidates = candidates[(raw[positions] == part).all(axis=1)]
     return candidates

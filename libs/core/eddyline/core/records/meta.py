@@ -1,10 +1,11 @@
-"""The codec of a record's meta: named values in order, repeats kept.
+"""Codec of a record's meta: named values in order, repeats kept.
 
     cell  = entry*
     entry = u16 name length, name (UTF-8), u32 value length, value        little-endian, no padding
 
 No entries = the empty cell. The same bytes are on the wire (columns) and on disk. Cells of foreign columns are checked
-all at once, an entry of every cell a round; where there are few entries, by decoding them.
+together, in one round for the first entry of every cell, then one for the second; if there are few bytes, by decoding
+them.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _NAME_LENGTH = Struct("<H")
 _VALUE_LENGTH = Struct("<I")
 
 FEW_BYTES: Final = 256
-"""Up to here cells are decoded: about 20 of the smallest entries at 1 us each, where one round of numpy takes 25 us."""
+"""Up to this length cells are decoded: about 20 of the smallest entries at 1 us each; one round of numpy takes 25 us."""
 
 
-class Entries(NamedTuple):
-    """Entries of a column: the cell of each, where its name is, where it ends; its value is 4 bytes past the name."""
+class EntrySpans(NamedTuple):
+    """EntrySpans of a column: cell, name's start, name's end and end of each; its value begins 4 bytes past the name."""
 
     cells: NDArray[np.int64]
     name_starts: NDArray[np.int64]
@@ -67,17 +68,17 @@ def decode_meta(cell: bytes) -> tuple[MetaEntry, ...]:
         MalformedColumns: it does not follow the grammar.
     """
     entries: list[MetaEntry] = []
-    at, end = 0, len(cell)
+    offset, end = 0, len(cell)
     try:
-        while at < end:
-            name_at = at + 2
-            name_end = name_at + _NAME_LENGTH.unpack_from(cell, at)[0]
-            value_at = name_end + 4
-            at = value_at + _VALUE_LENGTH.unpack_from(cell, name_end)[0]
-            entries.append(MetaEntry(cell[name_at:name_end].decode(), cell[value_at:at]))
+        while offset < end:
+            name_start = offset + 2
+            name_end = name_start + _NAME_LENGTH.unpack_from(cell, offset)[0]
+            value_start = name_end + 4
+            offset = value_start + _VALUE_LENGTH.unpack_from(cell, name_end)[0]
+            entries.append(MetaEntry(cell[name_start:name_end].decode(), cell[value_start:offset]))
     except (StructError, UnicodeDecodeError) as error:
         raise MalformedColumns("a meta cell does not follow its grammar", field="meta") from error
-    if at != end:
+    if offset != end:
         raise MalformedColumns("a meta cell ends within a value", field="meta")
     return tuple(entries)
 
@@ -102,7 +103,7 @@ def check_meta_cells(column: Column) -> None:
 
 
 def check_entry_counts(counts: Iterable[int]) -> None:
-    """Check the numbers of entries of the metas of rows, before anything is made of them.
+    """Check the numbers of entries of rows' metas, before any object is made of them.
 
     Raises:
         RecordTooLarge: a record has too many.
@@ -113,8 +114,8 @@ def check_entry_counts(counts: Iterable[int]) -> None:
             raise RecordTooLarge(message, field="meta", index=index, sizeEntries=count, limitEntries=META_ENTRIES_MAX)
 
 
-def entries_of_cells(column: Column) -> Entries:
-    """Where the entries of a valid column are.
+def entries_of_cells(column: Column) -> EntrySpans:
+    """Locate the entries of a valid column.
 
     Raises:
         MalformedColumns, RecordTooLarge: as `check_meta_cells`, names aside.
@@ -122,7 +123,7 @@ def entries_of_cells(column: Column) -> Entries:
     rounds = list(_rounds(np.frombuffer(column.values, dtype=np.uint8), offset_array(column.offsets).astype(np.int64)))
     cells, name_starts, name_ends, ends = map(np.concatenate, zip(*rounds, strict=True))
     order = np.argsort(cells, kind="stable")
-    return Entries(cells[order], name_starts[order], name_ends[order], ends[order])
+    return EntrySpans(cells[order], name_starts[order], name_ends[order], ends[order])
 
 
 def _check_in_rounds(values: Buffer, bounds: NDArray[np.int64]) -> None:
@@ -136,39 +137,39 @@ def _check_in_rounds(values: Buffer, bounds: NDArray[np.int64]) -> None:
         )
 
 
-def _rounds(raw: NDArray[np.uint8], bounds: NDArray[np.int64]) -> Iterator[Entries]:
-    """The first entry of every cell that has one, then the second ones, and so on."""
+def _rounds(raw: NDArray[np.uint8], bounds: NDArray[np.int64]) -> Iterator[EntrySpans]:
+    """Yield the first entry of every cell that has one, then the second ones, and so on."""
     cells = np.flatnonzero(bounds[1:] > bounds[:-1])
-    at, end = bounds[cells], bounds[cells + 1]
+    offsets, end = bounds[cells], bounds[cells + 1]
     for _ in range(META_ENTRIES_MAX):
-        _check_within(at + 2, end)
-        name_at = at + 2
-        name_end = name_at + _little_endian(raw, at, 2)
-        _check_within(name_end + 4, end)
-        at = name_end + 4 + _little_endian(raw, name_end, 4)
-        _check_within(at, end)
-        yield Entries(cells, name_at, name_end, at)
-        going_on = at < end
-        if not going_on.any():
+        _check_within(offsets + 2, end)
+        name_starts = offsets + 2
+        name_ends = name_starts + _little_endian(raw, offsets, 2)
+        _check_within(name_ends + 4, end)
+        offsets = name_ends + 4 + _little_endian(raw, name_ends, 4)
+        _check_within(offsets, end)
+        yield EntrySpans(cells, name_starts, name_ends, offsets)
+        unfinished = offsets < end
+        if not unfinished.any():
             return
-        cells, at, end = cells[going_on], at[going_on], end[going_on]
+        cells, offsets, end = cells[unfinished], offsets[unfinished], end[unfinished]
     raise _too_many_entries(int(cells[0]))
 
 
-def _check_within(at: NDArray[np.int64], end: NDArray[np.int64]) -> None:
-    if (at > end).any():
+def _check_within(offsets: NDArray[np.int64], end: NDArray[np.int64]) -> None:
+    if (offsets > end).any():
         raise MalformedColumns("a meta cell ends within an entry", field="meta")
 
 
-def _little_endian(raw: NDArray[np.uint8], at: NDArray[np.int64], width: int) -> NDArray[np.int64]:
-    number = raw[at].astype(np.int64)
+def _little_endian(raw: NDArray[np.uint8], offsets: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+    number = raw[offsets].astype(np.int64)
     for byte in range(1, width):
-        number += raw[at + byte].astype(np.int64) << (8 * byte)
+        number += raw[offsets + byte].astype(np.int64) << (8 * byte)
     return number
 
 
 def _check_names(raw: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
-    """All names together are UTF-8 and none begins within a character, so each is."""
+    """Check names all at once: together they are UTF-8 and none begins within a character, so each is."""
     named = starts < ends
     starts, ends = starts[named], ends[named]
     # Between a name and the next one lie at least 6 bytes of lengths, so no edge is marked twice.

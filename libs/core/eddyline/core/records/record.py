@@ -1,7 +1,7 @@
-"""The record and its words: op, gap, limits.
+"""Record, gap, op and their limits.
 
-A `Record` is a row: made at the edge only, once a frame; what crosses boundaries is `eddyline.core.records.batch.Batch`.
-Semantics: records, gaps and limits are those of the contract's `types.proto`.
+A `Record` is a row, made at the edge only, once a frame; boundaries are crossed by `eddyline.core.records.batch.Batch`.
+Records, gaps and limits are those of the contract's `types.proto`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
 
 RECORD_OVERHEAD_BYTES: Final = 32
-"""Bytes that a record counts beside its cells, by the semantics."""
+"""Bytes counted for each record in addition to its cells, by the contract."""
 DATA_META_BYTES_MAX: Final = 1 << 20
-"""Data and meta of one record together. JetStream's default message limit; a source may bring more."""
+"""Data and meta of one record together. JetStream's default message limit; a source may write more."""
 SOURCE_DATA_META_BYTES_MAX: Final = 8 << 20
-"""The same where a source brings the record: NATS's hard message limit is 64 MiB, its advice 8."""
+"""The same limit for records of a source: NATS's hard message limit is 64 MiB, its recommended limit 8."""
 KEY_BYTES_MAX: Final = 1024
 TAG_BYTES_MAX: Final = 256
 NODE_BYTES_MAX: Final = 128
@@ -25,19 +25,21 @@ META_BYTES_MAX: Final = 16 << 10
 META_ENTRIES_MAX: Final = 64
 VERSION_BYTES_MAX: Final = 10
 MARKER_REASON: Final = "Nats-Marker-Reason"
-"""Name of the entry of meta by which NATS says why it removed a key by itself: MaxAge (it expired), Purge or Remove (by its
-API). It is on DELETE and PURGE records of sources alone; a client's own delete or purge has none."""
+"""Name of the meta entry with NATS's reason for removing a key: MaxAge (it expired), Purge or Remove (through its API).
+
+Only DELETE and PURGE records of sources have it; a client's own delete or purge has none.
+"""
 IDEMPOTENCY_KEY_BYTES_MAX: Final = 128
 APPEND_RECORDS_MAX: Final = 10_000
 POSITION_BYTES_MAX: Final = 256
 MESSAGE_BYTES_MAX: Final = 64 << 20
 MESSAGE_BYTES_DEFAULT: Final = 4 << 20
-"""What gRPC takes in every language where nothing is said."""
+"""gRPC's default limit of a received message, in every language."""
 EXPECTED_VERSIONS_MAX: Final = 10_000
 
 
 class Op(IntEnum):
-    """What a record does. The numbers are on disk and on the wire."""
+    """Operation of a record. The numbers are on disk and on the wire."""
 
     APPEND = 1
     PUT = 2
@@ -47,7 +49,7 @@ class Op(IntEnum):
 
 
 class _OpOfTopic(int):
-    """The type of `OP_OF_TOPIC`, whose identity no other number has."""
+    """Type of `OP_OF_TOPIC`, which makes it distinguishable from the number 1."""
 
     def __repr__(self) -> str:
         return "OP_OF_TOPIC"
@@ -57,12 +59,13 @@ class _OpOfTopic(int):
 
 
 OP_OF_TOPIC: Final = _OpOfTopic(Op.APPEND)
-"""The op of a record to whom none was given: APPEND, but that an append of a client leaves it to the store, which takes
-APPEND on a LOG topic and PUT on a KV topic."""
+"""Default op of a record: APPEND, except that in a client's append the store chooses APPEND on a LOG topic and PUT on a
+KV topic.
+"""
 
 
 class GapReason(IntEnum):
-    """Why records are missing. The numbers are on disk and on the wire."""
+    """Reason for missing records. The numbers are on disk and on the wire."""
 
     RECREATED = 1
     SOURCE_GAP = 2
@@ -74,7 +77,7 @@ class GapReason(IntEnum):
     COMPACTED = 8
     SOURCE_TRIM = 9
     OVERSIZE = 10
-    """Of a watch alone, never on disk."""
+    """In watches only, never on disk."""
 
 
 _OPS: Final[dict[int, Op]] = {op.value: op for op in Op}
@@ -82,12 +85,12 @@ _REASONS: Final[dict[int, GapReason]] = {reason.value: reason for reason in GapR
 
 
 def op_of(number: int) -> int:
-    """The op of this number; a number that this version does not know stays one."""
+    """Return the op of this number; a number that this version does not know stays a number."""
     return _OPS.get(number, number)
 
 
 def reason_of(number: int) -> int:
-    """The reason of this number; a number that this version does not know stays one."""
+    """Return the reason of this number; a number that this version does not know stays a number."""
     return _REASONS.get(number, number)
 
 
@@ -101,9 +104,9 @@ class MetaEntry(NamedTuple):
 class Record(NamedTuple):
     """One record as a row. `seq` and `ts_ms` are 0 until the store assigns them; None = absent, b"" = empty.
 
-    `op` is a member of `Op`, or the number where it is unset (0) or of a later version. Not given, it is the topic's:
+    `op` is a member of `Op`, or the number if it is unset (0) or from a later version. By default it is the topic's:
     APPEND, or PUT on a KV topic (`OP_OF_TOPIC`).
-    `version` empty means: the seq in 8 bytes, big-endian (`effective_version`).
+    An empty `version` means the seq in 8 bytes, big-endian (`effective_version`).
     """
 
     seq: int = 0
@@ -121,9 +124,9 @@ class Record(NamedTuple):
 class Gap(NamedTuple):
     """A lost range: `first_seq` to `last_seq`, both inclusive; 0 to 0 with RECREATED, which has no range.
 
-    `seq` is the one that a gap record itself takes, 0 where none does. `source_*` only with SOURCE_GAP and SUPERSEDED;
-    `source_last` 0 beside a `source_first` = nobody knows how many were lost.
-    `reason` is a member of `GapReason`, or the number of a later version's.
+    `seq` is that of the gap record, 0 if there is none. `source_*` only with SOURCE_GAP and SUPERSEDED; `source_last` 0
+    with a `source_first` = the number of lost revisions is unknown.
+    `reason` is a member of `GapReason`, or the number of one of a later version.
     """
 
     first_seq: int
@@ -138,22 +141,22 @@ class Gap(NamedTuple):
 
     @property
     def own_seq(self) -> int:
-        """Seq a reader stands at after it: its record's, whatever range it tells; without a record the range's last."""
+        """Cursor of a reader after this gap: the seq of the gap record, else the last seq of the range."""
         return self.seq or self.last_seq
 
 
 def has_gaps(ops: bytes | bytearray | memoryview | None) -> bool:
-    """True = one of a batch's ops, a byte each, is GAP; None = all are APPEND."""
+    """Return True if one of a batch's ops, a byte each, is GAP; None = all are APPEND."""
     # Bytes are searched at once; a view would make a number of each of them.
     return ops is not None and Op.GAP in bytes(ops)
 
 
 def effective_version(version: bytes, seq: int) -> bytes:
-    """The version readers see: the stored one, or the seq in 8 bytes where none was set."""
+    """Return the version that readers get: the stored one, or the seq in 8 bytes if none was set."""
     return version or seq.to_bytes(8, "big")
 
 
 def compare_versions(left: bytes, right: bytes) -> int:
-    """Below, equal or above 0 as `left` is the smaller, equal or larger unsigned big-endian number."""
+    """Return a number below, equal to or above 0 as `left` is the smaller, equal or larger unsigned big-endian number."""
     left_number, right_number = int.from_bytes(left, "big"), int.from_bytes(right, "big")
     return (left_number > right_number) - (left_number < right_number)

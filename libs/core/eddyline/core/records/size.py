@@ -1,7 +1,8 @@
-"""Sizes of records by the semantics: their cells and a fixed overhead.
+"""Sizes of records by the contract: their cells and a fixed overhead.
 
-Limits of reads and frames, and the credit of FollowTopics, count every row, and 64 for a gap; both ends of a stream must
-count alike, or it would stop. `cap_bytes` and a topic's `record_bytes` count nothing for a record of op GAP.
+Limits of reads and frames, and the credit of FollowTopics, count every row, and 64 bytes for a gap; both ends of a
+stream must compute the same sizes, otherwise the stream stalls. `cap_bytes` and a topic's `record_bytes` count 0 for a
+record of op GAP.
 Threading: pure functions.
 """
 
@@ -26,12 +27,12 @@ GAP_BYTES: Final = 64
 
 
 def item_bytes(item: Batch | Gap) -> int:
-    """Bytes of credit that an item takes."""
+    """Return the bytes of credit that an item takes."""
     return GAP_BYTES if isinstance(item, Gap) else item.content_bytes
 
 
 def row_bytes(batch: Batch) -> NDArray[np.int64]:
-    """Bytes of each row: data + key + tag + node + meta + version + 32. Their sum: `Batch.content_bytes`."""
+    """Return the bytes of each row: data + key + tag + node + meta + version + 32. Their sum: `Batch.content_bytes`."""
     sizes = np.full(batch.count, RECORD_OVERHEAD_BYTES, dtype=np.int64)
     for column in batch.columns():
         if column is not None:
@@ -40,7 +41,7 @@ def row_bytes(batch: Batch) -> NDArray[np.int64]:
 
 
 def counted_bytes(batch: Batch) -> NDArray[np.int64]:
-    """Bytes of each record; 0 for records of op GAP."""
+    """Return the bytes of each record; 0 for records of op GAP."""
     sizes = row_bytes(batch)
     if has_gaps(batch.ops):
         sizes[batch.ops_array() == Op.GAP] = 0
@@ -48,5 +49,5 @@ def counted_bytes(batch: Batch) -> NDArray[np.int64]:
 
 
 def counted_total(batch: Batch) -> int:
-    """Bytes of all records: without a look at the rows where none is a gap."""
+    """Return the bytes of all records; rows are examined only if the batch has gap records."""
     return int(counted_bytes(batch).sum()) if has_gaps(batch.ops) else batch.content_bytes

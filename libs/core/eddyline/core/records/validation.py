@@ -1,11 +1,11 @@
-"""Foreign batches made ours: columns from the network checked and put into canonical form, limits of records.
+"""Validation of foreign batches: checks columns from the network, puts them into canonical form, applies record limits.
 
-A check costs by the column, never by the record: 1 000 records of 100 bytes take about 10 us. The cheap question comes
-first: where all cells of a column together are within a cell's bound, no cell is looked at.
+A check costs per column, never per record: 1 000 records of 100 bytes take about 10 us. The cheap test comes first: if
+all cells of a column together are within one cell's bound, the cells are not examined.
 
-Whatever the buffers hold, the outcome is a batch that keeps every invariant of `eddyline.core.records.batch`, or an error of
-the contract: MalformedColumns for what does not fit together, RecordTooLarge with `index`, `field`, size and limit,
-BatchTooLarge. Not judged here: whether a topic or caller may use an op, and whether a key is required.
+For any content of the buffers the result is a batch that keeps every invariant of `eddyline.core.records.batch`, or an
+error of the contract: MalformedColumns if buffers do not fit together, RecordTooLarge with `index`, `field`, size and
+limit, BatchTooLarge. Not checked here: whether a topic or caller may use an op, and whether a key is required.
 """
 
 from __future__ import annotations
@@ -42,12 +42,14 @@ _KNOWN_OPS: Final = bytes(Op)
 _NO_BYTES: Final = bytes(4)
 _TRUE: Final = b"\1"
 UNRELEASED_CELLS: Final = 500
-"""numpy's own threshold, up to which an operation keeps the lock."""
+"""numpy's own threshold: up to this length an operation keeps the interpreter's lock."""
 
 
 def validated(batch: Batch, *, source: bool = False, default_op: int = 0) -> Batch:
-    """An append's columns, checked whole; `source` = by the bounds of what a source brings, `default_op` = what an unset op
-    means (0 = it is refused where others are set). 0 records are let through.
+    """Check an append's columns; return them in canonical form. A batch of 0 records is accepted.
+
+    `source` = with the limits of records from a source; `default_op` = the meaning of an unset op (0 = an unset op is
+    refused if others are set).
 
     Raises:
         MalformedColumns: columns do not fit together, or seqs or commit times are set.
@@ -68,7 +70,7 @@ def validated(batch: Batch, *, source: bool = False, default_op: int = 0) -> Bat
 
 
 def validated_answer(batch: Batch) -> Batch:
-    """Columns of a store's answer: seqs and commit times are set, and only the bounds of the widest writer hold.
+    """Check columns of a store's answer: seqs and commit times are set, and the largest limits of any writer apply.
 
     Raises:
         MalformedColumns: columns do not fit together.
@@ -85,12 +87,12 @@ def validated_answer(batch: Batch) -> Batch:
 
 
 def check_limits(batch: Batch, *, source: bool = False) -> None:
-    """Bounds of an append that was packed from rows, and so fits together.
+    """Check the limits of an append that was packed from rows, whose columns therefore fit together.
 
     Raises:
         RecordTooLarge, BatchTooLarge: as `validated`.
         InvalidOp: an op is none of the contract's.
-        MalformedColumns: a source's gap record has no gap in it, or one that is not a source's.
+        MalformedColumns: a source's gap record has no gap in it, or one that a source may not report.
     """
     check_count(batch.count)
     check_ops(batch)
@@ -98,10 +100,10 @@ def check_limits(batch: Batch, *, source: bool = False) -> None:
 
 
 def check_count(count: int) -> None:
-    """Bound of an append's records.
+    """Check the number of an append's records.
 
     Raises:
-        BatchTooLarge: they are more.
+        BatchTooLarge: it is above the limit.
     """
     if count > APPEND_RECORDS_MAX:
         message = f"{count} records, at most {APPEND_RECORDS_MAX} an append"
@@ -109,7 +111,7 @@ def check_count(count: int) -> None:
 
 
 def has_empty_cell(column: Column) -> bool:
-    """Whether a cell of a column in which all are present has no bytes."""
+    """Return True if a cell of a column in which all are present has no bytes."""
     if len(column.offsets) == 8:
         return not column.values
     bounds = offset_array(column.offsets)
@@ -121,7 +123,7 @@ def has_empty_cell(column: Column) -> bool:
 
 
 def check_ops(batch: Batch) -> None:
-    """Ops of a batch that was packed from rows.
+    """Check the ops of a batch that was packed from rows.
 
     Raises:
         InvalidOp: one is none of the contract's.
@@ -132,7 +134,7 @@ def check_ops(batch: Batch) -> None:
 
 
 def _checked(batch: Batch, ops: Buffer | None) -> Batch:
-    """The batch in canonical form, with these ops, if its buffers fit together."""
+    """Return the batch in canonical form, with these ops, if its buffers fit together."""
     count, times = batch.count, batch.source_ts_ns
     if ops:
         if len(ops) != count:
@@ -170,7 +172,7 @@ def _checked(batch: Batch, ops: Buffer | None) -> Batch:
 
 
 def _fitting(column: Column, count: int, field: str, *, absence: bool = True) -> Column | None:
-    """The column by I1 to I3 of `eddyline.core.records.column`, if its buffers fit together."""
+    """Return the column by I1 to I3 of `eddyline.core.records.column`, if its buffers fit together."""
     offsets, values, validity = column
     length = len(values)
     if not offsets:
@@ -195,8 +197,11 @@ def _fitting(column: Column, count: int, field: str, *, absence: bool = True) ->
 
 
 def _ascend(offsets: Buffer, count: int) -> bool:
-    """No offset is smaller than the one before it. In short runs: numpy gives the interpreter's lock away for longer ones,
-    and the loop waits longer to get it back than the comparing takes."""
+    """Return True if offsets never decrease.
+
+    Compares in short runs: for longer ones numpy releases the interpreter's lock, and the event loop waits longer to
+    get it back than the comparison takes.
+    """
     if count < 2:
         return True  # the last is not below the first, which is 0
     bounds = offset_array(offsets)
@@ -221,7 +226,7 @@ def _fitting_validity(column: Column, count: int, field: str, *, absence: bool) 
 
 
 def _fitting_text(column: Column, count: int, field: str) -> Column | None:
-    """The same, of UTF-8."""
+    """Return the column as `_fitting`, if it is UTF-8 too."""
     fitting = _fitting(column, count, field)
     if fitting is None:
         return None
@@ -240,7 +245,7 @@ def _fitting_text(column: Column, count: int, field: str) -> Column | None:
 
 
 def _check_records(batch: Batch, *, source: bool) -> None:
-    """Bounds of the records of a fitting batch, meta's grammar, and a source's gap payloads."""
+    """Check the limits of a fitting batch's records, meta's grammar, and a source's gap payloads."""
     if batch.key is not None:
         _check_cells(batch.key, "key", KEY_BYTES_MAX)
     if batch.tag is not None:
@@ -253,8 +258,8 @@ def _check_records(batch: Batch, *, source: bool) -> None:
         _check_cells(batch.meta, "meta", META_BYTES_MAX)
         check_meta_cells(batch.meta)
     limit = SOURCE_DATA_META_BYTES_MAX if source else DATA_META_BYTES_MAX
-    together = (len(batch.data.values) if batch.data else 0) + (len(batch.meta.values) if batch.meta else 0)
-    if together > limit:
+    total_bytes = (len(batch.data.values) if batch.data else 0) + (len(batch.meta.values) if batch.meta else 0)
+    if total_bytes > limit:
         sizes = np.zeros(batch.count, dtype=np.int64)
         for column in (batch.data, batch.meta):
             if column is not None:
@@ -274,13 +279,13 @@ def _check_sizes(sizes: NDArray[np.int64] | NDArray[np.uint32], field: str, limi
         return
     index = int((sizes > limit).argmax())
     size = int(sizes[index])
-    shown = "data and meta have" if field == "data" else f"{field} has"
-    message = f"record {index}: {shown} {size} bytes, at most {limit}"
+    subject = "data and meta have" if field == "data" else f"{field} has"
+    message = f"record {index}: {subject} {size} bytes, at most {limit}"
     raise RecordTooLarge(message, field=field, index=index, sizeBytes=size, limitBytes=limit)
 
 
 def _check_gaps(batch: Batch) -> None:
-    # Any other reason would tell a range of seqs, by which readers move their cursors.
+    # Any other reason would report a range of seqs, by which readers move their cursors.
     for index in (batch.ops_array() == Op.GAP).nonzero()[0].tolist():
         gap = gap_of(0, batch.slice(index, index + 1).to_rows()[0].data or b"")
         if gap.reason not in OF_SOURCE:

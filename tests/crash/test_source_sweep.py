@@ -47,7 +47,7 @@ async def test_every_crash_leaves_the_last_answered_update_or_the_one_under_way(
         async def look(link: Shard) -> None:
             info = await link.get_source("s")
             assert info.definition in steps[answered : answered + 2], f"call {crash_at}"  # noqa: B023
-            assert info.orders == (True, 0)
+            assert info.control == (True, 0)
 
         await machine.run(change, then)
         await machine.run(look, "kill")

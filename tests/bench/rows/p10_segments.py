@@ -138,7 +138,7 @@ def appended(records: int) -> list[Batch]:
         for number in range(SEAL_RECORDS)
     ]
     return [
-        Batch.from_rows(rows[start : start + records]).with_place(start + 1, 1_767_225_600_000 + start)
+        Batch.from_rows(rows[start : start + records]).with_seqs(start + 1, 1_767_225_600_000 + start)
         for start in range(0, SEAL_RECORDS, records)
     ]
 

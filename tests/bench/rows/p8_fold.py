@@ -47,7 +47,7 @@ def made_batches(rng: random.Random) -> list[Batch]:
     rng.shuffle(keys)
     records = [Record(op=Op.PUT, key=key, data=rng.randbytes(DATA_BYTES)) for key in keys]
     cuts = range(0, len(records), WRITE_ENTRIES_MAX)
-    return [Batch.from_rows(records[cut : cut + WRITE_ENTRIES_MAX]).with_place(cut + 1, 1) for cut in cuts]
+    return [Batch.from_rows(records[cut : cut + WRITE_ENTRIES_MAX]).with_seqs(cut + 1, 1) for cut in cuts]
 
 
 class Ours:

@@ -25,7 +25,7 @@ INFO = TopicInfo(
 )
 STATE = FoldState(4, 7)
 ENTRY = Record(seq=3, ts_ms=9, op=Op.PUT, key=b"k", data=b"v", version=b"\x03")
-REVISIONS = Batch.from_rows([Record(op=Op.PUT, key=b"k", data=b"1"), Record(op=Op.DELETE, key=b"k")]).with_place(5, 9)
+REVISIONS = Batch.from_rows([Record(op=Op.PUT, key=b"k", data=b"1"), Record(op=Op.DELETE, key=b"k")]).with_seqs(5, 9)
 LOST = Gap(1, 4, GapReason.TTL)
 
 

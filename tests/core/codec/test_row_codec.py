@@ -237,7 +237,7 @@ def test_many_rows_pass_both_ways_as_few_do() -> None:
     message = batch_to_rows(batch)
     assert message.SerializeToString() == by_objects(rows)
     assert batch_from_rows(message) == batch
-    answer = batch.with_place(7, 9)
+    answer = batch.with_seqs(7, 9)
     assert answer_from_rows(batch_to_rows(answer)).to_rows() == [
         row._replace(seq=7 + i, ts_ms=9, version=(7 + i).to_bytes(8, "big")) for i, row in enumerate(rows)
     ]

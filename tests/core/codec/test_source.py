@@ -18,8 +18,8 @@ INFO = SourceInfo(SourceDefinition("s", "t", "b"), AT_7, 3, "h", 400, SourceRepo
 def test_places_are_those_of_ingests_positions() -> None:
     assert progress_of(b"") is None
     timed = Position(5, 7, resync_serial=3, time_ns=9)
-    plain, asked = Position(5, 7), Position(5, 7, resync_serial=3)
-    for position in (plain, asked, timed, Position(-1, (1 << 64) - 1).after_changes()):
+    plain, requested = Position(5, 7), Position(5, 7, resync_serial=3)
+    for position in (plain, requested, timed, Position(-1, (1 << 64) - 1).after_changes()):
         assert progress_of(position.encode()) == SourceProgress(position.revision, position.resync_serial)
     for unreadable in (b"\x09" + AT_7[1:], AT_7[:-1], b"\x01"):
         assert progress_of(unreadable) is None
@@ -35,11 +35,11 @@ def test_lag_is_of_the_position_and_of_the_other_stream_where_that_is_not_its_ow
 
 
 def test_a_resync_is_pending_until_the_position_has_its_serial() -> None:
-    asked = ControlState(resync_serial=1)
+    requested = ControlState(resync_serial=1)
     done = Position(5, 7, resync_serial=1).encode()
-    assert source_to_pb(replace(INFO, orders=asked)).resync_pending
-    assert not source_to_pb(replace(INFO, orders=asked, position=done)).resync_pending
-    assert not source_to_pb(replace(INFO, orders=asked, position=b"")).resync_pending
+    assert source_to_pb(replace(INFO, control=requested)).resync_pending
+    assert not source_to_pb(replace(INFO, control=requested, position=done)).resync_pending
+    assert not source_to_pb(replace(INFO, control=requested, position=b"")).resync_pending
 
 
 def test_details_are_there_where_they_were_reported() -> None:

@@ -17,7 +17,7 @@ from eddyline.core.forwarding.routes import (
     ROUTES,
     TOPIC_CALLS,
     TOPIC_SERVICE,
-    Place,
+    Route,
     methods_of,
     source_of,
     topic_of,
@@ -68,8 +68,8 @@ def test_lists_of_calls_that_roles_take_are_of_the_contract() -> None:
 @pytest.mark.parametrize("path", sorted(METHODS))
 def test_a_place_by_topic_or_source_is_named_by_every_request(path: str) -> None:
     place, request = ROUTES[path], parsed(path, naming(path))
-    assert topic_of(path, request) == ("t" if place in (Place.TOPIC, Place.NEW_SOURCE, Place.EACH) else None)
-    assert source_of(path, request) == ("s" if place in (Place.SOURCE, Place.NEW_SOURCE) else None)
+    assert topic_of(path, request) == ("t" if place in (Route.TOPIC, Route.NEW_SOURCE, Route.EACH) else None)
+    assert source_of(path, request) == ("s" if place in (Route.SOURCE, Route.NEW_SOURCE) else None)
 
 
 @pytest.mark.parametrize("path", sorted(METHODS))
@@ -79,7 +79,7 @@ def test_calls_whose_request_names_a_topic_or_source_of_a_store_are_not_answered
         return
     fields = METHODS[path].request.DESCRIPTOR.fields_by_name
     names_one = bool({"topic", "source", "definition", "start"} & set(fields)) or path.endswith("FollowTopics")
-    assert names_one is (ROUTES[path] not in (Place.HERE, Place.ALL))
+    assert names_one is (ROUTES[path] not in (Route.HERE, Route.ALL))
 
 
 def test_a_step_that_names_nothing_has_no_topic() -> None:

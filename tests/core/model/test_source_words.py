@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eddyline.core.model.source import SourceDefinition, changes_text, definition_text, differences, is_updatable, shown
+from eddyline.core.model.source import (
+    SourceDefinition,
+    changes_text,
+    definition_text,
+    differences,
+    is_updatable,
+    setting_text,
+)
 
 PLAIN = SourceDefinition("s", "t", "b", key_prefixes=(b"prod.", b"\xff"))
 
@@ -18,7 +25,7 @@ def test_a_change_names_what_was_and_what_is() -> None:
 def test_prefixes_are_shown_as_keys_are_and_cut() -> None:
     (found,) = differences(PLAIN, replace(PLAIN, key_prefixes=()))
     assert found == ("key_prefixes", "prod., 0xff", "none")
-    assert len(shown("x" * 1_000)) == 301
+    assert len(setting_text("x" * 1_000)) == 301
     assert definition_text(PLAIN) == (
         "topic t, bucket b, key_prefixes prod., 0xff, on_expired RESYNC, on_recreated STOP"
     )

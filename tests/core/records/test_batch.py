@@ -116,7 +116,7 @@ def test_every_job_takes_memoryviews() -> None:
 
 @given(appends(), st.integers(1, 1 << 40))
 def test_a_placed_batch_has_consecutive_seqs_and_one_time(rows: list[Record], first_seq: int) -> None:
-    batch = Batch.from_rows(rows).with_place(first_seq, 77)
+    batch = Batch.from_rows(rows).with_seqs(first_seq, 77)
     assert [(row.seq, row.ts_ms) for row in batch.to_rows()] == [(first_seq + i, 77) for i in range(len(rows))]
     assert batch.last_seq == (first_seq + len(rows) - 1 if rows else 0)
 

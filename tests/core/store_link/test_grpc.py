@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Handler = Callable[[Message, grpc.aio.ServicerContext[object, object]], Awaitable[Message]]
 
 PUT = Record(op=Op.PUT, key=b"k", data=b"v", source_ts_ns=5, version=b"\x07")
-PLACED = Batch.from_rows([PUT]).with_place(3, 1_000)
+PLACED = Batch.from_rows([PUT]).with_seqs(3, 1_000)
 TOPIC = topic_pb2.Topic(
     name="t",
     epoch=4,

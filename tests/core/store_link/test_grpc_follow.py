@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Requests = AsyncIterator[apply_pb2.FollowTopicsRequest]
 
-PLACED = Batch.from_rows([Record(data=b"v")]).with_place(3, 1_000)
+PLACED = Batch.from_rows([Record(data=b"v")]).with_seqs(3, 1_000)
 GAP = Gap(1, 2, GapReason.UNSYNCED, seq=2)
 TOPIC = topic_pb2.Topic(name="t", epoch=4, kind=topic_pb2.TOPIC_KIND_LOG, head_seq=3, earliest_seq=1)
 

@@ -95,8 +95,8 @@ async def test_a_source_nobody_told_of_is_found_and_held_on_its_shard(shards: Sh
     applied = await other.apply_batch("s", fence=lease.fence, previous=b"", new=b"1", batch=puts(("k", "v")))
     assert applied.epoch >> 48 == LAST
     assert (await shards.other().update_source("s", SourceChange(on_expired="STOP"))).definition.on_expired == "STOP"
-    assert (await shards.other().control_source("s", paused=True)).orders.paused
-    assert (await other.renew_lease("s", fence=lease.fence, report=SourceReport("LIVE"))).orders.paused
+    assert (await shards.other().control_source("s", paused=True)).control.paused
+    assert (await other.renew_lease("s", fence=lease.fence, report=SourceReport("LIVE"))).control.paused
     await shards.other().release_lease("s", fence=lease.fence)
 
 

@@ -88,7 +88,7 @@ class Stage:
     def append(self, tail: TopicTail, count: int = 1) -> None:
         """The store says that there are so many records more."""
         first = tail.ring.end_seq + 1
-        batch = Batch.from_rows([Record(data=b"x" * 10) for _ in range(count)]).with_place(first, 1)
+        batch = Batch.from_rows([Record(data=b"x" * 10) for _ in range(count)]).with_seqs(first, 1)
         tail.take(FollowItem(1, batch, batch.last_seq, batch.last_seq))
         self.dispatcher.mark(tail)
 

@@ -22,7 +22,7 @@ ALL = View()
 
 
 def batch(first_seq: int, *sizes: int) -> Batch:
-    return Batch.from_rows([Record(data=b"x" * size) for size in sizes]).with_place(first_seq, 1)
+    return Batch.from_rows([Record(data=b"x" * size) for size in sizes]).with_seqs(first_seq, 1)
 
 
 def filled(ring: Ring, sizes: Sequence[int]) -> None:

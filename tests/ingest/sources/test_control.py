@@ -217,7 +217,7 @@ async def test_recreated_bucket_stops_the_source_and_a_resync_takes_it_as_it_is(
     info = await sources.link.get_source("s")
     position = decode_position(info.position)
     assert position is not None
-    assert position.resync_serial == info.orders.resync_serial == 1
+    assert position.resync_serial == info.control.resync_serial == 1
 
 
 async def test_every_revision_of_another_bucket_is_taken_but_what_the_fold_says_already(

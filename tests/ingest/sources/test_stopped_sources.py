@@ -48,7 +48,7 @@ async def repaired(sources: SourceKit, role: IngestRole) -> Verdict:
 
 async def not_asked(sources: SourceKit) -> bool:
     """True = no resync was asked for."""
-    return (await sources.link.get_source("s")).orders.resync_serial == 0
+    return (await sources.link.get_source("s")).control.resync_serial == 0
 
 
 async def test_recreated_bucket_is_not_taken_by_a_repair(

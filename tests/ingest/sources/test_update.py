@@ -144,7 +144,7 @@ async def test_paused_source_takes_a_change_and_stays_paused(sources: SourceKit,
     async with sources.ingest() as role:
         await sources.is_state("s", "PAUSED")
         await update(sources, role, dead_letter_topic="letters")
-        assert (await sources.link.get_source("s")).orders.paused
+        assert (await sources.link.get_source("s")).control.paused
         role.ownership.obey(await sources.link.control_source("s", paused=False))
         await sources.is_state("s", "LIVE")
     assert len(await sources.rows("letters")) == 1

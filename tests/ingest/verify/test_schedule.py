@@ -68,7 +68,7 @@ async def test_drift_is_an_error_in_the_log_and_counted_and_stays_where_no_repai
         await sources.until(is_found)
         assert role.verifier.drifted_key_count >= 1
         assert (await sources.fold("a"))[b"k3"] == b"x"
-        assert (await sources.link.get_source("a")).orders.resync_serial == 0
+        assert (await sources.link.get_source("a")).control.resync_serial == 0
         await sources.until(lambda: _has(caplog, "source drifted"))
     entry = said(caplog, "source drifted")[0]
     assert entry | {"differences": 1, "left": 1, "keys": "k3", "repair": "not asked for"} == entry

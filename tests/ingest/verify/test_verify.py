@@ -183,7 +183,7 @@ async def test_repair_that_nobody_does_ends_with_the_reason(
         verdict = await verdict_of(sources, role, repair=True)
     assert (verdict.repaired, verdict.left, verdict.left_count) == (False, None, 1)
     assert verdict.trouble.startswith("the resync is not done after 0.5 s")
-    assert (await sources.link.get_source("s")).orders.resync_serial == 1
+    assert (await sources.link.get_source("s")).control.resync_serial == 1
 
 
 @pytest.mark.parametrize("history", [1, 8])
@@ -324,7 +324,7 @@ async def test_dead_letters_are_told_apart_and_are_no_drift(
         assert (found.is_right, found.difference_count, found.dead_letter_count) == (True, 0, 3)
         assert (found.bucket_count, found.fold_count, found.prefixes) == (5, 3, ())
         assert (verdict.trouble, verdict.left_count) == ("", 0)
-        assert (await sources.link.get_source("s")).orders.resync_serial == 0, "there was nothing to repair"
+        assert (await sources.link.get_source("s")).control.resync_serial == 0, "there was nothing to repair"
         schedule = role._schedule
         assert schedule is not None
         await schedule._verify(role.ownership.held["s"])

@@ -212,7 +212,7 @@ async def test_a_dry_run_says_what_a_repair_would_do_and_does_nothing(
         assert (code, said.rstrip().rpartition("; ")[2]) == (0, "a repair would change nothing")
         for key, value in ((b"a.k03", b"x"), (b"a.k04", None), (b"surplus", b"x")):
             corrupt_row(sources.link, "t", key, value)
-        before = (await sources.link.get_source("s")).orders
+        before = (await sources.link.get_source("s")).control
         for _ in range(2):  # the second one finds what the first one left
             code, said = await command.text(*dry, "--limit", "1")
             lines = said.splitlines()
@@ -226,7 +226,7 @@ async def test_a_dry_run_says_what_a_repair_would_do_and_does_nothing(
             ]
         code, objects = await command.run(*dry)
         assert (code, objects[-1]["dry_run"], objects[-1]["left_count"]) == (1, True, 3)
-        assert (await sources.link.get_source("s")).orders == before
+        assert (await sources.link.get_source("s")).control == before
 
 
 async def test_all_sources_are_verified_and_one_that_cannot_be_is_named(

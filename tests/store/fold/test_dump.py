@@ -77,7 +77,7 @@ def test_dump_goes_into_another_fold_batch_by_batch(fold: Fold) -> None:
 
 
 def test_load_takes_the_place_of_all_that_was_there(fold: Fold) -> None:
-    old = Batch.from_rows([Record(op=Op.PUT, key=b"old", data=b""), Record(op=Op.PUT, key=b"000001")]).with_place(1, 1)
+    old = Batch.from_rows([Record(op=Op.PUT, key=b"old", data=b""), Record(op=Op.PUT, key=b"000001")]).with_seqs(1, 1)
     writers = [("old", WriterState(1, b""))]
     fold.apply([FoldWrite(topic_id, 2, entries_of(old), writers) for topic_id in (TOPIC, TOPIC + 1)])
     load(fold, rows(3), 9)

@@ -42,7 +42,7 @@ GAPS = st.sampled_from([Record(op=Op.GAP, data=b"gap"), Record(op=Op.APPEND, key
     st.integers(1, 1 << 62),
 )
 def test_last_write_of_a_key_wins(records: list[Record], first_seq: int) -> None:
-    batch = Batch.from_rows(records).with_place(first_seq, 1_700_000_000_000)
+    batch = Batch.from_rows(records).with_seqs(first_seq, 1_700_000_000_000)
     entries = entries_of(batch)
     assert len(dict(entries)) == len(entries)
     assert dict(entries) == by_rows(batch)
@@ -58,11 +58,11 @@ def test_seqs_and_times_of_their_own_are_kept(rows: list[tuple[Record, int, int]
 
 def test_part_of_a_frame_leaves_the_same_as_the_rows_of_it() -> None:
     records = [Record(op=Op.PUT, key=b"%d" % (i % 7), data=b"x" * i, tag="t" if i % 2 else None) for i in range(50)]
-    batch = Batch.from_rows(records).with_place(100, 5).slice(13, 37)
+    batch = Batch.from_rows(records).with_seqs(100, 5).slice(13, 37)
     assert dict(entries_of(batch)) == by_rows(batch)
 
 
 def test_empty_batch_and_one_without_keys_leave_nothing() -> None:
     assert entries_of(Batch.from_rows([])) == []
-    assert entries_of(Batch.from_rows([Record(data=b"x")]).with_place(1, 1)) == []
-    assert entries_of(Batch.from_rows([Record(op=Op.GAP, data=b"x")]).with_place(1, 1)) == []
+    assert entries_of(Batch.from_rows([Record(data=b"x")]).with_seqs(1, 1)) == []
+    assert entries_of(Batch.from_rows([Record(op=Op.GAP, data=b"x")]).with_seqs(1, 1)) == []

@@ -62,7 +62,7 @@ def puts(first_seq: int, **pairs: str | None) -> FoldWrite:
         else Record(op=Op.PUT, key=key.encode(), data=text.encode())
         for key, text in pairs.items()
     ]
-    batch = Batch.from_rows(records).with_place(first_seq, 1_000 + first_seq)
+    batch = Batch.from_rows(records).with_seqs(first_seq, 1_000 + first_seq)
     return FoldWrite(TOPIC, batch.last_seq, entries_of(batch), [])
 
 

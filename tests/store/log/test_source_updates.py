@@ -45,7 +45,7 @@ async def test_update_of_a_source_survives_with_its_lease_and_orders(then: Crash
     async def look(link: Shard) -> None:
         info = await link.get_source("orders")
         assert info.definition == replace(FULL, on_expired="RESYNC", on_recreated="STOP", dead_letter_topic="other")
-        assert (info.orders, info.fence, info.holder) == ((False, 1), 1, "h")
+        assert (info.control, info.fence, info.holder) == ((False, 1), 1, "h")
         assert not (await link.put_source(info.definition))[1]
 
     await machine.run(make, then)
@@ -80,7 +80,7 @@ async def test_stop_that_only_a_resync_ends_survives_with_orders_and_settings(
     async def look(link: Shard) -> None:
         info = await link.get_source("orders")
         assert info.stop == SourceStop(ahead.state, ahead.reason, b"at")
-        assert (info.orders, info.definition.dead_letter_topic) == ((True, 0), "other")
+        assert (info.control, info.definition.dead_letter_topic) == ((True, 0), "other")
 
     async def end(link: Shard) -> None:
         info = await link.get_source("orders")
@@ -93,7 +93,7 @@ async def test_stop_that_only_a_resync_ends_survives_with_orders_and_settings(
 
     async def look_again(link: Shard) -> None:
         info = await link.get_source("orders")
-        assert (info.stop, info.orders) == (None, (False, 1))
+        assert (info.stop, info.control) == (None, (False, 1))
 
     await machine.run(make, then)
     await machine.run(look, "kill")

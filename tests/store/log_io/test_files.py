@@ -22,7 +22,7 @@ def written(fs: SimFs) -> list[Segment]:
     for number in range(SEGMENTS):
         path = Path(f"/segment-{number}")
         source = SegmentSource(1, "log", "LOG", 1, number + 1)
-        footer = write_segment(fs, path, source, [rows("a").with_place(number + 1, 1)], compression="none")
+        footer = write_segment(fs, path, source, [rows("a").with_seqs(number + 1, 1)], compression="none")
         assert footer is not None
         segments.append(Segment(footer.summary, path))
     return segments

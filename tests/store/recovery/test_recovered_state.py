@@ -201,11 +201,11 @@ async def test_settings_and_orders_of_a_source_survive(then: CrashKind, checkpoi
         await link.control_source("orders", resync=True)
         if checkpointed:
             await link._parts.checkpointer.run()
-        assert (await link.control_source("orders", paused=False)).orders == (False, 2)
+        assert (await link.control_source("orders", paused=False)).control == (False, 2)
 
     async def look(link: Shard) -> None:
         info = await link.get_source("orders")
-        assert (info.definition, info.orders) == (FULL, (False, 2))
+        assert (info.definition, info.control) == (FULL, (False, 2))
         assert not (await link.put_source(FULL))[1]
         with pytest.raises(SourceExists):
             await link.put_source(replace(FULL, on_expired="RESYNC"))

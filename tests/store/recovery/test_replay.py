@@ -399,12 +399,12 @@ async def test_missing_frame_in_the_middle_of_a_topic_is_corruption() -> None:
     topic = topic_of(1, dict(topic_body("log", Kind.LOG, TopicConfig())), 0, table.key_budget)
     topic.head_seq = 3
     with pytest.raises(DataCorrupt, match="frames between them are missing"):
-        check_follows(topic, rows("a").with_place(5, 0), Location(2, 80, 96))
-    check_follows(topic, rows("a").with_place(4, 0), Location(2, 80, 96))
+        check_follows(topic, rows("a").with_seqs(5, 0), Location(2, 80, 96))
+    check_follows(topic, rows("a").with_seqs(4, 0), Location(2, 80, 96))
     gap = Batch.from_rows([Record(op=Op.GAP, data=encode_gap(Gap(4, 9, GapReason.UNSYNCED)))])
-    check_follows(topic, gap.with_place(10, 0), Location(2, 80, 96))
+    check_follows(topic, gap.with_seqs(10, 0), Location(2, 80, 96))
     with pytest.raises(DataCorrupt):
-        check_follows(topic, gap.with_place(11, 0), Location(2, 80, 96))
+        check_follows(topic, gap.with_seqs(11, 0), Location(2, 80, 96))
 
 
 @pytest.mark.parametrize("durability", LASTING)

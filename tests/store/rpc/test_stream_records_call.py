@@ -194,7 +194,7 @@ async def test_a_cursor_of_another_epoch_gets_a_gap_then_all(tmp_path: Path) -> 
 
 
 async def test_a_floor_gap_is_cut_at_the_end_that_was_asked_for() -> None:
-    batch = Batch.from_rows([Record(data=b"x")] * 3).with_place(8, 5)
+    batch = Batch.from_rows([Record(data=b"x")] * 3).with_seqs(8, 5)
     result = ReadResult((Gap(1, 7, GapReason.CAP), batch), 10, 10, 8, 7)
     for end, expected in ((5, [(1, 4)]), (9, [(1, 7)])):
         async with scripted_store(ScriptedShard({"read_records": result})) as store:

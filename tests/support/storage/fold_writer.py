@@ -35,7 +35,7 @@ def record(seq: int) -> Record:
 def step(first_seq: int) -> list[FoldWrite]:
     """One batch: the same frame and move for each topic."""
     rows = [record(seq) for seq in range(first_seq, first_seq + FRAME)]
-    batch = Batch.from_rows(rows).with_place(first_seq, first_seq)
+    batch = Batch.from_rows(rows).with_seqs(first_seq, first_seq)
     writers = [("writer", WriterState(1, b"%d" % batch.last_seq))]
     return [FoldWrite(topic_id, batch.last_seq, entries_of(batch), writers) for topic_id in TOPICS]
 

@@ -60,7 +60,7 @@ def recover(
 
 def append_of(data: bytes, *, seq: int = 1, topic_id: int = 1) -> FrameBody:
     """An Append frame of one record."""
-    return append_body(topic_id, Batch.from_rows([Record(data=data)]).with_place(seq, TS_MS))
+    return append_body(topic_id, Batch.from_rows([Record(data=data)]).with_seqs(seq, TS_MS))
 
 
 def payload_of(frame: Frame) -> bytes:
@@ -92,13 +92,13 @@ def every_record() -> list[Record]:
 def every_body() -> list[FrameBody]:
     """One frame of every type, and of every shape of an Append."""
     records = every_record()
-    full = Batch.from_rows(records).with_place(1, TS_MS)
+    full = Batch.from_rows(records).with_seqs(1, TS_MS)
     marks = (
         AppendMark(1, b"key-1", bytes(range(16))),
         AppendMark(2, b"", b"", "writer-1", 3, b"", b"pos-1"),
         AppendMark(2, b"key-2", bytes(16), "writer-1", 3, b"pos-1", b"pos-2"),
     )
-    empty = Batch.from_rows([]).with_place(6, TS_MS + 1)
+    empty = Batch.from_rows([]).with_seqs(6, TS_MS + 1)
     create: dict[str, str | int] = {"durability": "DISK", "kind": "KV", "name": "téléphone"}
     return [
         control_body(FrameType.TOPIC_CREATE, 1, create, ts_ms=TS_MS),

@@ -59,8 +59,8 @@ EVICTION: Final = EvictBody(5, 4, 128)
 def written_bodies() -> list[FrameBody]:
     """Every body but a mark's, which is the WAL's own."""
     at = {"ts_ms": TS_MS + 2}
-    batch = Batch.from_rows(every_record()).with_place(1, TS_MS)
-    carried = Batch.from_rows([Record(op=Op.PUT, key=b"k", data=b"v")]).with_place(12, TS_MS - 1)
+    batch = Batch.from_rows(every_record()).with_seqs(1, TS_MS)
+    carried = Batch.from_rows([Record(op=Op.PUT, key=b"k", data=b"v")]).with_seqs(12, TS_MS - 1)
     config = {**config_body(CONFIG), "config_version": 2}
     lease: dict[str, str | int] = {"change": "lease", "fence": 4, "holder": "h", "lease_ms": 5_000, "source": "s"}
     return [

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 INFO = TopicInfo("t", 7, Kind.KV, TopicConfig(), 9, 5, "", 1, 4, 5, 320, 2)
 STATE = FoldState(9, 7)
-REVISIONS = Batch.from_rows([Record(op=Op.PUT, key=b"k", data=b"1"), Record(op=Op.DELETE, key=b"k")]).with_place(5, 9)
+REVISIONS = Batch.from_rows([Record(op=Op.PUT, key=b"k", data=b"1"), Record(op=Op.DELETE, key=b"k")]).with_seqs(5, 9)
 
 
 async def test_a_history_is_oldest_first_with_gaps_in_their_places(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from eddyline.core.forwarding.routes import ROUTES, Place
+from eddyline.core.forwarding.routes import ROUTES, Route
 from eddyline.v1 import topic_pb2
 from tests.support.access import methods
 from tests.support.fuzz import Caller, check_bytes, check_messages, on_a_thread
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.sim
 
-METHODS = {path: method for path, method in methods().items() if ROUTES[path] is not Place.HERE}
+METHODS = {path: method for path, method in methods().items() if ROUTES[path] is not Route.HERE}
 OK = grpc.StatusCode.OK
 STATUS = "/eddyline.v1.ClusterService/GetStatus"
 

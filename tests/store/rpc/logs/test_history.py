@@ -14,7 +14,7 @@ from tests.support.store.served import answers_of, refused, until
 
 STATE = FoldState(4, 7)
 ENTRY = Record(seq=3, ts_ms=9, op=Op.PUT, key=b"k", data=b"v")
-REVISIONS = Batch.from_rows([Record(op=Op.PUT, key=b"k", data=b"1"), Record(op=Op.DELETE, key=b"k")]).with_place(5, 9)
+REVISIONS = Batch.from_rows([Record(op=Op.PUT, key=b"k", data=b"1"), Record(op=Op.DELETE, key=b"k")]).with_seqs(5, 9)
 
 
 async def test_a_key_is_read_as_it_was_at_a_seq_or_a_time() -> None:

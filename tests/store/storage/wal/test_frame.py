@@ -62,7 +62,7 @@ def parsed(frame: bytes) -> Frame:
 
 @given(st.lists(records, max_size=12), st.integers(1, 2**64 - 20), st.integers(-(2**63), 2**63 - 1))
 def test_append_gives_its_records_back_in_their_place(rows: list[Record], first_seq: int, ts_ms: int) -> None:
-    batch = Batch.from_rows(rows).with_place(first_seq, ts_ms)
+    batch = Batch.from_rows(rows).with_seqs(first_seq, ts_ms)
     frame = parsed(sealed(append_body(7, batch)))
     assert frame.batch is not None
     assert frame.batch.to_rows() == [row._replace(seq=first_seq + index, ts_ms=ts_ms) for index, row in enumerate(rows)]
@@ -72,7 +72,7 @@ def test_append_gives_its_records_back_in_their_place(rows: list[Record], first_
 
 @given(st.lists(records, max_size=12))
 def test_parsed_batch_seals_to_the_same_bytes_and_hash(rows: list[Record]) -> None:
-    batch = Batch.from_rows(rows).with_place(1, TS_MS)
+    batch = Batch.from_rows(rows).with_seqs(1, TS_MS)
     frame = parsed(sealed(append_body(7, batch)))
     assert frame.batch is not None
     assert sealed(append_body(7, frame.batch)) == sealed(append_body(7, batch))
@@ -85,7 +85,7 @@ def test_joined_appends_keep_their_identity(
 ) -> None:
     marks = tuple(mark_of(count, key or (b"", b""), move or ("", 0, b"", b"")) for count, key, move in appends)
     rows = [Record(data=b"x")] * sum(mark.count for mark in marks)
-    frame = parsed(sealed(append_body(7, Batch.from_rows(rows).with_place(1, TS_MS), marks)))
+    frame = parsed(sealed(append_body(7, Batch.from_rows(rows).with_seqs(1, TS_MS), marks)))
     assert frame.marks == marks
 
 
@@ -131,7 +131,7 @@ def test_bytes_are_those_of_the_grammar() -> None:
     header = struct.pack("<4sIBBHIQQqQ", b"EDYF", length, 1, 1, flags, 2, 7, 11, TS_MS, 64)
     seed = xxh3_64_intdigest(struct.pack("<HQQ", 3, 9, 4096))
     body = header + columns + section
-    batch = Batch.from_rows(rows).with_place(11, TS_MS)
+    batch = Batch.from_rows(rows).with_seqs(11, TS_MS)
     assert sealed(append_body(7, batch, (mark,))) == body + struct.pack("<Q", xxh3_64_intdigest(body, seed))
     assert content_hash(batch) == xxh3_128_digest(struct.pack("<HHI", flags & 0xFFF, 0, 2) + columns)
 
@@ -139,7 +139,7 @@ def test_bytes_are_those_of_the_grammar() -> None:
 def test_rows_and_their_slice_have_one_hash() -> None:
     rows = every_record()
     whole = Batch.from_rows([*rows, *rows, *rows])
-    assert content_hash(whole.slice(5, 10)) == content_hash(Batch.from_rows(rows).with_place(3, TS_MS))
+    assert content_hash(whole.slice(5, 10)) == content_hash(Batch.from_rows(rows).with_seqs(3, TS_MS))
 
 
 def test_hash_tells_which_column_the_bytes_are_in() -> None:
@@ -147,7 +147,7 @@ def test_hash_tells_which_column_the_bytes_are_in() -> None:
 
 
 def test_parse_copies_nothing() -> None:
-    frame = sealed(append_body(7, Batch.from_rows([Record(data=b"abc")]).with_place(1, TS_MS)))
+    frame = sealed(append_body(7, Batch.from_rows([Record(data=b"abc")]).with_seqs(1, TS_MS)))
     batch = parsed(frame).batch
     assert batch is not None
     assert batch.data is not None
@@ -221,7 +221,7 @@ def test_carried_frames_are_read(position: int) -> None:
 def test_every_column_and_the_appends_section_lie_side_by_side() -> None:
     rows = every_record()
     marks = (AppendMark(5, b"id", bytes(16), "w", 1, b"", b"p"),)
-    frame = parsed(sealed(append_body(7, Batch.from_rows(rows).with_place(1, TS_MS), marks)))
+    frame = parsed(sealed(append_body(7, Batch.from_rows(rows).with_seqs(1, TS_MS), marks)))
     assert frame.marks == marks
     assert frame.batch is not None
     assert [row._replace(seq=0, ts_ms=0) for row in frame.batch.to_rows()] == rows

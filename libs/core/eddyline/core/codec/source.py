@@ -10,7 +10,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.codec.state import source_definition_to_pb, source_detail_to_pb
-from eddyline.core.model.source import OF_ANOTHER
+from eddyline.core.model.source import OTHER_STREAM_STATES
 from eddyline.v1 import source_pb2
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ def source_to_pb(info: SourceInfo) -> source_pb2.Source:
     # The position is never older than the report: the bucket had reached at least this revision.
     last_revision = max(report.last_revision, position_revision)
     lag = last_revision - position_revision
-    if report.state in OF_ANOTHER:  # the position is of another stream; the present stream lags by all of its length
+    if report.state in OTHER_STREAM_STATES:
+        # The position is of another stream; the present stream lags by all of its length.
         last_revision = lag = report.lag
     return source_pb2.Source(
         definition=source_definition_to_pb(info.definition),
@@ -62,9 +63,9 @@ def source_to_pb(info: SourceInfo) -> source_pb2.Source:
         holder=info.holder,
         reported_ms=info.reported_ms,
         head_seq=info.head_seq,
-        paused=info.orders.paused,
+        paused=info.control.paused,
         # without a position no resync is pending: the first copy takes the whole stream
-        resync_pending=progress is not None and info.orders.resync_serial > progress.resync_serial,
+        resync_pending=progress is not None and info.control.resync_serial > progress.resync_serial,
         detail=source_detail_to_pb(report.detail),
         epoch=info.epoch,
         gap_count=info.gap_count,

@@ -1,1 +1,1 @@
-"""Calls passed on to the owning shard."""
+"""Forwarding of calls to the shard that owns their topic or source."""

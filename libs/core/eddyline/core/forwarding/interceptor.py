@@ -1,14 +1,14 @@
-"""The gate that sends a call to the shard it belongs to: forwarded once, and never answered wrongly.
+"""gRPC interceptor that forwards a call to the shard it belongs to, at most once.
 
-A store of a cluster with several shards has it, with its own index: what it owns passes to its handlers, what another owns
-is passed on by `eddyline.core.forwarding.shards`. Ingest and delivery have it for the calls of the stores that they take;
-they own nothing. What is passed on is the message as it came; it was parsed here all the same, since access and audit look
-into it.
-I1: a call is passed on once: one that bears the mark is answered here or is WRONG_SHARD, so that roles that disagree about
-the shards make no circle. I2: nothing that names a topic of another shard reaches a handler.
-Where a source is only its shard knows: the others are asked, and only if all of them say no is it SOURCE_NOT_FOUND.
-Two sources of one name can be made on two shards if that is asked for at the same moment; the name then means either.
-Order: behind access and the gate between clusters, next to the handlers. A cluster of one shard has none of it.
+A store of a cluster with several shards passes its own index: calls for its topics go to its handlers, all others to
+`eddyline.core.forwarding.shards`. Ingest and delivery have the interceptor for the store calls that they accept; they
+own no shard. A message is forwarded as received, yet it is parsed here too, since access control and audit read it.
+I1: a call is forwarded once: one that carries the mark is answered here or fails with WRONG_SHARD, so that roles with
+    different shard lists make no loop. I2: no handler receives a message that names another shard's topic.
+Only its shard knows a source: the others get a GetSource, and SOURCE_NOT_FOUND is raised only if all of them deny it.
+Two sources of one name can be made on two shards by two calls at the same moment; the name then means either.
+Order: after access control and the cluster check, next to the handlers. A cluster of one shard does not have this
+interceptor.
 Threading: event loop.
 """
 
@@ -21,7 +21,7 @@ import grpc
 
 from eddyline.core.errors import WrongShard
 from eddyline.core.forwarding.list_topics import list_topics
-from eddyline.core.forwarding.routes import ROUTES, Place, source_of, topic_of
+from eddyline.core.forwarding.routes import ROUTES, Route, source_of, topic_of
 from eddyline.core.model.sharding import shard_of
 from eddyline.core.transport.cluster_check import FORWARDED_KEY
 from eddyline.core.transport.handler_cache import HandlerCache
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         index: int
 
         async def has_source(self, name: str) -> bool:
-            """True = it keeps a source of this name."""
+            """Return True if the shard has a source of this name."""
 
 
 Request = TypeVar("Request")
@@ -50,7 +50,7 @@ Response = TypeVar("Response")
 
 
 class _Received:
-    """What one call has received last, as bytes, until it is passed on."""
+    """Bytes of the message that a call received last, until they are forwarded."""
 
     __slots__ = ("is_kept", "is_marked", "message")
 
@@ -64,16 +64,16 @@ class _Received:
         return message
 
     def stay(self) -> None:
-        """It is answered here: nobody wants its bytes."""
+        """Drop the bytes: the call is answered here."""
         self.is_kept, self.message = False, b""
 
 
 _RECEIVED: Final[ContextVar[_Received]] = ContextVar("_RECEIVED")
-"""Of the call whose task it is: gRPC decodes in it, or in one that it makes."""
+"""Of the call whose task it is: gRPC decodes in it, or in a task that it makes."""
 
 
 class ForwardingInterceptor(grpc.aio.ServerInterceptor):
-    """Sends calls where they belong. `own` None = the role owns no shard, and takes `methods` only to pass them on."""
+    """Forwards calls to their shard. `own` None = the role owns no shard, and accepts `methods` only to forward them."""
 
     def __init__(
         self, shards: ShardForwarder, *, own: OwnShard | None = None, methods: Collection[str] = ROUTES
@@ -81,7 +81,7 @@ class ForwardingInterceptor(grpc.aio.ServerInterceptor):
         self._shards = shards
         self._own = own
         self._own_index = own.index if own is not None else None
-        self._methods = frozenset(method for method in methods if ROUTES[method] is not Place.HERE)
+        self._methods = frozenset(method for method in methods if ROUTES[method] is not Route.HERE)
         self._sending_handlers: HandlerCache[Handler] = HandlerCache(self._sending)
 
     async def intercept_service(
@@ -93,12 +93,12 @@ class ForwardingInterceptor(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         if handler is None or method not in self._methods:
             return handler
-        said = handler_call_details.invocation_metadata or ()
-        _RECEIVED.set(_Received(is_marked=any(key == FORWARDED_KEY for key, _ in said)))
+        metadata = handler_call_details.invocation_metadata or ()
+        _RECEIVED.set(_Received(is_marked=any(key == FORWARDED_KEY for key, _ in metadata)))
         return self._sending_handlers.get(handler, method)
 
     def _sending(self, handler: Handler, method: str) -> Handler:
-        decode, encode = _keeping(handler.request_deserializer), _or_bytes(handler.response_serializer)
+        decode, encode = _recording(handler.request_deserializer), _or_bytes(handler.response_serializer)
         # The casts: gRPC's types know only synchronous handlers.
         if handler.unary_unary is not None:
             unary = self._unary(cast("Unary", handler.unary_unary), method)
@@ -108,19 +108,19 @@ class ForwardingInterceptor(grpc.aio.ServerInterceptor):
             return grpc.unary_stream_rpc_method_handler(stream, decode, encode)
         assert handler.stream_stream is not None
         serve = cast("Stream", handler.stream_stream)
-        duplex = self._each(serve, method) if ROUTES[method] is Place.EACH else self._duplex(serve, method)
+        duplex = self._each(serve, method) if ROUTES[method] is Route.EACH else self._duplex(serve, method)
         return grpc.stream_stream_rpc_method_handler(duplex, decode, encode)
 
     def _unary(self, behaviour: Unary, method: str) -> Unary:
-        place = ROUTES[method]
+        route = ROUTES[method]
 
         async def answer(request: Any, context: Any) -> Any:
             received = _RECEIVED.get()
-            if place is Place.ALL and not received.is_marked:
+            if route is Route.ALL and not received.is_marked:
                 received.stay()
-                here = None if self._own_index is None else (self._own_index, behaviour)
-                return await list_topics(self._shards, request, context, here=here)
-            owner = None if place is Place.ALL else await self._owner(method, request, received)
+                own_handler = None if self._own_index is None else (self._own_index, behaviour)
+                return await list_topics(self._shards, request, context, here=own_handler)
+            owner = None if route is Route.ALL else await self._owner(method, request, received)
             if owner is None:
                 received.stay()
                 return await behaviour(request, context)
@@ -152,12 +152,12 @@ class ForwardingInterceptor(grpc.aio.ServerInterceptor):
                 await self._shards.duplex(owner, method, messages, context)
                 return
             received.stay()
-            await behaviour(_again(first, steps), _Opened(context))
+            await behaviour(_rejoined(first, steps), _OpenedContext(context))
 
         return answer
 
     def _each(self, behaviour: Stream, method: str) -> Stream:
-        async def judged(steps: AsyncIterator[Any], received: _Received) -> AsyncGenerator[Any, None]:
+        async def checked(steps: AsyncIterator[Any], received: _Received) -> AsyncGenerator[Any, None]:
             async for step in steps:
                 topic = topic_of(method, step)
                 if topic and self._owner_of(topic, received) is not None:
@@ -167,28 +167,30 @@ class ForwardingInterceptor(grpc.aio.ServerInterceptor):
         def answer(requests: AsyncIterator[Any], context: Any) -> Any:
             received = _RECEIVED.get()
             received.stay()
-            return behaviour(judged(requests, received), context)
+            return behaviour(checked(requests, received), context)
 
         return answer
 
     async def _owner(self, method: str, request: Any, received: _Received) -> int | None:
-        """Who answers; None = we do."""
-        place = ROUTES[method]
+        """Return the shard that answers; None = this one."""
+        route = ROUTES[method]
         source = source_of(method, request)
         if self._own is None or source is None:
-            return None if place is Place.SOURCE else self._owner_of(topic_of(method, request), received)
+            return None if route is Route.SOURCE else self._owner_of(topic_of(method, request), received)
         if await self._own.has_source(source):
             return None
-        if place is Place.SOURCE:
+        if route is Route.SOURCE:
             return None if received.is_marked else await self._shards.find_source(source, but=self._own.index)
-        elsewhere = None if received.is_marked else await self._shards.find_source(source, but=self._own.index)
-        return self._owner_of(topic_of(method, request), received) if elsewhere is None else elsewhere
+        other_shard = None if received.is_marked else await self._shards.find_source(source, but=self._own.index)
+        return self._owner_of(topic_of(method, request), received) if other_shard is None else other_shard
 
     def _owner_of(self, topic: str | None, received: _Received) -> int | None:
-        """The shard that answers for a topic; None = we do. Without a topic any may say what is wrong.
+        """Return the shard that answers for a topic; None = this one.
+
+        A request without a topic goes to any shard, whose handler raises the error.
 
         Raises:
-            WrongShard: it was passed on to us, and is not ours.
+            WrongShard: the call was forwarded to this role, which does not own the topic.
         """
         if not topic:
             return 0 if self._own_index is None else None
@@ -213,8 +215,8 @@ class ForwardingInterceptor(grpc.aio.ServerInterceptor):
         )
 
 
-class _Opened:
-    """A stream's context whose way out is open already."""
+class _OpenedContext:
+    """Context of a stream whose initial metadata is sent already."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
@@ -226,7 +228,7 @@ class _Opened:
         return getattr(self._context, name)
 
 
-def _keeping(decode: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
+def _recording(decode: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
     def keeping(message: bytes) -> Any:
         received = _RECEIVED.get()
         if received.is_kept:
@@ -250,7 +252,7 @@ async def _messages(received: _Received, steps: AsyncIterator[Any], *, is_empty:
         yield received.take()
 
 
-async def _again(first: Any, steps: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
+async def _rejoined(first: Any, steps: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
     if first is not None:
         yield first
     async for step in steps:

@@ -1,7 +1,8 @@
-"""ListTopics for a whole cluster: every shard is asked for the page, and the pages are merged by name.
+"""ListTopics for a whole cluster: requests the page from every shard and merges the pages by name.
 
-A page token holds the last name of its page and is bound to the call and its prefix, not to a shard, so each shard goes on
-behind it by itself. Of what a shard gives the first names are the cluster's first names: a page of each is enough for one.
+A page token holds the last name of its page and is bound to the call and its prefix, not to a shard, so each shard
+continues after that name. The cluster's first names are among the shards' first names, so one page of each is enough
+for one page.
 Failure: a shard that does not answer fails the call, since a list without its topics would be wrong.
 """
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from eddyline.core.forwarding.shards import ShardForwarder
 
 LIST: Final = "TopicService.ListTopics"
-"""What page tokens are bound to."""
+"""Page tokens are bound to this name."""
 
 
 async def list_topics(
@@ -29,7 +30,7 @@ async def list_topics(
     *,
     here: tuple[int, Callable[[Any, Any], Awaitable[topic_pb2.ListTopicsResponse]]] | None,
 ) -> topic_pb2.ListTopicsResponse:
-    """The cluster's page. `here` = the own shard's index and handler, if there is one.
+    """Return the cluster's page. `here` = index and handler of the own shard, if there is one.
 
     Raises:
         EddylineError: of any shard.

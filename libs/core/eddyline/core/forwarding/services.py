@@ -1,7 +1,7 @@
-"""Services of the stores as ingest and delivery serve them: some of their calls, passed on to the owning shard.
+"""Services of the stores as ingest and delivery serve them: some of their calls, forwarded to the owning shard.
 
-The calls that a role takes are answered by `eddyline.core.forwarding.interceptor`, which stands before what is registered
-here; the rest of such a service is UNIMPLEMENTED (`SERVED_ELSEWHERE`), and says where to go.
+`eddyline.core.forwarding.interceptor` answers the accepted calls before they reach the handlers that are registered
+here; the rest of such a service fails with UNIMPLEMENTED (`SERVED_ELSEWHERE`), whose message names the right role.
 """
 
 from __future__ import annotations
@@ -31,42 +31,45 @@ _SERVICES: Final = {
 _WITH_ROWS: Final[dict[str, Callable[[bytes], object]]] = dict(
     zip(APPEND_CALLS, (row_split.append_records_request, row_split.append_stream_request), strict=True)
 )
-"""As stores parse them, which is what access looks into."""
+"""Parsers of the stores, whose result access control reads."""
 
 
 def add_forwarded(server: RoleServer, methods: Collection[str], *, role: str) -> tuple[str, ...]:
-    """Serve the services that `methods` (full names) are of, as `role`; their names. The server has a gate for `methods`."""
+    """Serve the services of `methods` (full names) as `role`; return their names.
+
+    The server needs an interceptor for `methods`.
+    """
     names = tuple(name for name in _SERVICES if any(method.startswith(f"/{name}/") for method in methods))
     for name in names:
-        found: dict[str, RawMethod] = {}
+        raw_methods: dict[str, RawMethod] = {}
         for method in _SERVICES[name].methods:
             parse = _WITH_ROWS.get(method.name) if name == LOG_SERVICE else None
-            found[method.name] = RawMethod(
+            raw_methods[method.name] = RawMethod(
                 _refusing(name, method.name, role),
                 parse or message_factory.GetMessageClass(method.input_type).FromString,
                 message_factory.GetMessageClass(method.output_type).SerializeToString,
                 request_stream=method.client_streaming,
                 response_stream=method.server_streaming,
             )
-        server.add_raw_methods(name, found)
+        server.add_raw_methods(name, raw_methods)
     return names
 
 
-def add_elsewhere(
+def add_refused_calls(
     server: RoleServer, service: ServiceDescriptor, served: Collection[str], *, role: str, at: str
 ) -> None:
-    """Refuse, as `role`, the calls of `service` that are not in `served` (plain names): they are served by `at` alone."""
-    found: dict[str, RawMethod] = {}
+    """Refuse, as `role`, the calls of `service` that are not in `served` (plain names): only `at` serves them."""
+    raw_methods: dict[str, RawMethod] = {}
     for method in service.methods:
         if method.name not in served:
-            found[method.name] = RawMethod(
+            raw_methods[method.name] = RawMethod(
                 _refusing(service.full_name, method.name, role, at),
                 message_factory.GetMessageClass(method.input_type).FromString,
                 message_factory.GetMessageClass(method.output_type).SerializeToString,
                 request_stream=method.client_streaming,
                 response_stream=method.server_streaming,
             )
-    server.add_raw_methods(service.full_name, found)
+    server.add_raw_methods(service.full_name, raw_methods)
 
 
 def _refusing(service: str, call: str, role: str, at: str = "a store") -> Callable[[object, Any], Any]:

@@ -1,16 +1,17 @@
-"""The stores of a cluster as who forwards calls sees them: a call is passed on as bytes, once, with its time and its caller.
+"""Forwarder to the stores of a cluster: passes a call on as bytes, once, with its deadline and its caller.
 
-What goes with it: the caller's deadline; this role's key or certificate and the principal it speaks for
-(`eddyline.core.auth.caller_channel`); the cluster's id and the trace where the caller said one; and the mark of a forwarded
-call, which carries the id of our cluster, so that a store of another one refuses it. Answers are not parsed. Whatever a
-store says (status, message, details) goes on as it came; where it does not answer, STORE_UNREACHABLE with the shard's index.
-I1: a stream holds one message each way beside what gRPC has in its windows (512 KiB a stream). I2: whoever calls goes, its
-call at the owner ends; the owner ends it, and so does the caller's. I3: nothing is retried here.
-I4: where the role stops its streams end with NOT_READY; calls of one answer come to their end. I5: each call that was passed
-on is counted once, as it ends.
-Failure: a store that is away is UNAVAILABLE at once, one that does not take the connection after 2 s
-(`eddyline.core.transport.channel`); one that hangs when keepalive notices, within 20 s. One that refuses this role's own key
-is STORE_UNREACHABLE too: the caller's was taken.
+Forwarded with the call: the caller's deadline; this role's key or certificate and the principal it acts for
+(`eddyline.core.auth.caller_channel`); the cluster's id and the trace if the caller sent them; and the mark of a
+forwarded call, which carries this cluster's id, so that a store of another cluster refuses it. Answers are not parsed.
+A store's status, message and details are returned unchanged; a store that does not answer is STORE_UNREACHABLE with the
+shard's index.
+I1: a stream holds one message each way in addition to gRPC's windows (512 KiB a stream). I2: when the caller leaves,
+    its call at the owner ends; when the owner ends it, so does the caller's. I3: no call is retried here.
+I4: when the role stops, its streams end with NOT_READY; unary calls are completed. I5: each forwarded call is counted
+    once, when it ends.
+Failure: a refused connection is UNAVAILABLE at once, a connection that is not accepted after 2 s
+(`eddyline.core.transport.channel`); keepalive detects a store that hangs, within 20 s. A store that refuses this role's
+own key is STORE_UNREACHABLE too: the caller's key was accepted.
 Threading: event loop.
 """
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.settings import CommonSettings
 
     class Context(Protocol):
-        """The call that is passed on."""
+        """The call that is forwarded."""
 
         def time_remaining(self) -> float | None: ...
 
@@ -56,11 +57,11 @@ T = TypeVar("T")
 
 _PASSED_ON: Final = (CLUSTER_ID_KEY, TRACEPARENT)
 FIND_S: Final = 5.0
-"""Elsewhere none. How long each store may take to say whether it has a source: it is a look-up in memory."""
+"""Default in gRPC: none. Deadline for each store's answer whether it has a source: a look-up in memory."""
 
 
 class ShardForwarder:
-    """Stores by index; `addresses` are looked at when a shard is first called. Left when its server has stopped."""
+    """Stores by index; `addresses` are resolved when a shard is first called. Closed after its server has stopped."""
 
     def __init__(self, addresses: Sequence[str], *, caller: CallerAccess, cluster_id: str) -> None:
         self._addresses = addresses
@@ -70,7 +71,7 @@ class ShardForwarder:
         self._streams: set[grpc.aio.Call] = set()
         self._is_stopping = False
         self.forwarded = ForwardedCalls(len(addresses))
-        """What was passed on so far."""
+        """Calls forwarded so far."""
 
     async def __aenter__(self) -> ShardForwarder:
         return self
@@ -81,21 +82,21 @@ class ShardForwarder:
             await channel.close()
 
     def end_streams(self) -> None:
-        """The role stops: end what would go on for ever."""
+        """End all streams, because the role stops: they have no end of their own."""
         self._is_stopping = True
         for call in self._streams:
             call.cancel()
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of shards."""
         return len(self._addresses)
 
     async def unary(self, shard: int, method: str, message: bytes, context: Context) -> bytes:
-        """Pass a call of one answer on.
+        """Forward a call with one answer.
 
         Raises:
-            EddylineError: what the store said; StoreUnreachable, Deadline.
+            EddylineError: the store's error; StoreUnreachable, Deadline.
         """
         calls: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel(shard).unary_unary(method)
         call = calls(message, timeout=context.time_remaining(), metadata=self._metadata(context))
@@ -103,13 +104,13 @@ class ShardForwarder:
             try:
                 answer = await call
             except grpc.aio.AioRpcError as error:
-                raise self._failed(shard, error) from None
+                raise self._translated(shard, error) from None
         if trailing := tuple(await call.trailing_metadata() or ()):
             context.set_trailing_metadata(trailing)
         return answer
 
     async def stream(self, shard: int, method: str, message: bytes, context: Context) -> AsyncGenerator[bytes, None]:
-        """Pass a call of many answers on.
+        """Forward a call with many answers.
 
         Raises:
             EddylineError: as `unary`.
@@ -121,11 +122,12 @@ class ShardForwarder:
                 yield answer
 
     async def duplex(self, shard: int, method: str, messages: AsyncIterator[bytes], context: Context) -> None:
-        """Pass a call of many messages both ways on, until both have ended. A message that was refused here ends the
-        stream where it stood: what came before it is answered first.
+        """Forward a call with many messages both ways, until both directions have ended.
+
+        A message that is refused here ends the stream at that point: the messages before it are answered first.
 
         Raises:
-            EddylineError: as `unary`, or what `messages` raised.
+            EddylineError: as `unary`, or the error of `messages`.
         """
         calls: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self._channel(shard, bulk=True).stream_stream(method)
         call = calls(timeout=context.time_remaining(), metadata=self._metadata(context))
@@ -136,28 +138,28 @@ class ShardForwarder:
             raise refused[0]
 
     async def each(self, method: str, messages: dict[int, bytes], context: Context) -> dict[int, bytes]:
-        """Ask several shards at once, each with its message; their answers. One that fails fails all.
+        """Call several shards at once, each with its message; return their answers. One failure fails the whole call.
 
         Raises:
             EddylineError: as `unary`.
         """
-        asked = {shard: self.unary(shard, method, message, context) for shard, message in messages.items()}
-        return dict(zip(asked, await _all(list(asked.values())), strict=True))
+        calls = {shard: self.unary(shard, method, message, context) for shard, message in messages.items()}
+        return dict(zip(calls, await _all(list(calls.values())), strict=True))
 
     async def find_source(self, name: str, *, but: int) -> int | None:
-        """The shard, any `but` this one, that has a source; None = all say they have not.
+        """Return the shard, other than `but`, that has a source; None = all deny it.
 
         Raises:
-            EddylineError: one could not say, and no other has it.
+            EddylineError: a shard failed to answer, and no other has the source.
         """
         message = apply_pb2.ApplyServiceGetSourceRequest(source=name).SerializeToString()
         others = [shard for shard in range(self.count) if shard != but]
         with on_own_behalf():
-            said = await _all([self._has_source(shard, message) for shard in others])
-        for shard, has in zip(others, said, strict=True):
+            answers = await _all([self._has_source(shard, message) for shard in others])
+        for shard, has in zip(others, answers, strict=True):
             if has is True:
                 return shard
-        for error in said:
+        for error in answers:
             if isinstance(error, EddylineError):
                 raise error
         return None
@@ -167,16 +169,16 @@ class ShardForwarder:
         try:
             await calls(message, timeout=FIND_S, metadata=self._mark)
         except grpc.aio.AioRpcError as error:
-            found = self._failed(shard, error)
-            return False if isinstance(found, SourceNotFound) else found
+            failure = self._translated(shard, error)
+            return False if isinstance(failure, SourceNotFound) else failure
         return True
 
     @contextmanager
     def _streaming(self, shard: int, call: grpc.aio.Call) -> Iterator[None]:
-        """A stream that is under way, until it is left.
+        """Register a running stream until the context ends.
 
         Raises:
-            EddylineError: what the store said; StoreUnreachable, Deadline; NotReady, where the role stops.
+            EddylineError: the store's error; StoreUnreachable, Deadline; NotReady, if the role stops.
         """
         if self._is_stopping:
             call.cancel()
@@ -184,7 +186,7 @@ class ShardForwarder:
         try:
             yield
         except grpc.aio.AioRpcError as error:
-            raise self._failed(shard, error) from None
+            raise self._translated(shard, error) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if self._is_stopping and (task is None or not task.cancelling()):
@@ -196,7 +198,7 @@ class ShardForwarder:
 
     @contextmanager
     def _counted(self, shard: int) -> Iterator[None]:
-        """A call that is under way: as it is left it is counted, by what it raises."""
+        """Count a call once, when it ends, by the error it raises."""
         outcome = Outcome.LEFT
         try:
             yield
@@ -208,7 +210,7 @@ class ShardForwarder:
             self.forwarded.ended(shard, outcome)
 
     def _channel(self, shard: int, *, bulk: bool = False) -> grpc.aio.Channel:
-        """Streams go by a connection of their own, so that they do not delay single answers."""
+        """Streams use a connection of their own, so that they do not delay unary answers."""
         channel = self._channels.get((shard, bulk))
         if channel is None:
             channel = self._caller.open_channel(self._addresses[shard], own_connection=bulk)
@@ -216,33 +218,33 @@ class ShardForwarder:
         return channel
 
     def _metadata(self, context: Context) -> tuple[tuple[str, str], ...]:
-        said = context.invocation_metadata() or ()
-        own = tuple((key, value) for key, value in said if key in _PASSED_ON and isinstance(value, str))
+        received = context.invocation_metadata() or ()
+        own = tuple((key, value) for key, value in received if key in _PASSED_ON and isinstance(value, str))
         return (*self._mark, *own)
 
-    def _failed(self, shard: int, error: grpc.aio.AioRpcError) -> EddylineError:
-        found = passed_on(error, unreachable=StoreUnreachable)
-        if found.came_as is None and isinstance(found, StoreUnreachable):
-            message = f"store shard {shard} at {self._addresses[shard]} cannot be reached: {found.message}"
+    def _translated(self, shard: int, error: grpc.aio.AioRpcError) -> EddylineError:
+        failure = passed_on(error, unreachable=StoreUnreachable)
+        if failure.came_as is None and isinstance(failure, StoreUnreachable):
+            message = f"store shard {shard} at {self._addresses[shard]} cannot be reached: {failure.message}"
             return StoreUnreachable(message, shardIndex=shard)
-        if isinstance(found, Unauthenticated):
+        if isinstance(failure, Unauthenticated):
             message = (
-                f"store shard {shard} at {self._addresses[shard]} does not know this role's own key: {found.message}"
+                f"store shard {shard} at {self._addresses[shard]} does not know this role's own key: {failure.message}"
             )
             return StoreUnreachable(message, shardIndex=shard)
-        return found
+        return failure
 
 
 def configured_shards(common: CommonSettings, access: RoleAccess) -> ShardForwarder:
-    """The stores of the settings, as a role reaches them."""
+    """Return the forwarder to the stores of the settings."""
     return ShardForwarder(common.store_addresses, caller=access.caller, cluster_id=common.cluster_id)
 
 
 async def _send(
     call: grpc.aio.StreamStreamCall[bytes, bytes], messages: AsyncIterator[bytes], refused: list[EddylineError]
 ) -> None:
-    # Not `call.write`: where the owner has ended the call meanwhile that makes INTERNAL of it, whatever the owner said, and
-    # drops the answers that are on their way.
+    # Not `call.write`: after the owner has ended the call, that raises INTERNAL in place of the owner's status, and
+    # drops the answers that are in flight.
     write = call._cython_call.send_serialized_message  # type: ignore[attr-defined]
     try:
         await call.wait_for_connection()
@@ -251,7 +253,7 @@ async def _send(
     except EddylineError as error:
         refused.append(error)
     except (grpc.aio.AioRpcError, grpc.aio.InternalError, asyncio.InvalidStateError):
-        return  # it is over: what reads its answers learns how
+        return  # the call is over: the reader of its answers gets its status
     await call.done_writing()
 
 
@@ -260,11 +262,11 @@ async def _answer(call: grpc.aio.StreamStreamCall[bytes, bytes], context: Contex
         await context.write(answer)
 
 
-async def _all(asked: Sequence[Coroutine[object, object, T]]) -> list[T]:
-    """What all give; the first that fails ends the others."""
+async def _all(coroutines: Sequence[Coroutine[object, object, T]]) -> list[T]:
+    """Return all results; the first failure cancels the others."""
     try:
         async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(one) for one in asked]
+            running = [tasks.create_task(one) for one in coroutines]
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from None
     return [task.result() for task in running]

@@ -1,7 +1,7 @@
-"""How many calls a role has passed on to the stores they belong to, by the store's shard and by how they ended.
+"""Counts of forwarded calls, by the store's shard and by outcome.
 
-Every pair of the two is there from the start: at most 64 shards and four outcomes. Asking every store for its page of a list
-counts as a call each; looking for the shard that has a source, which a role does by itself, does not count.
+Every pair exists from the start: at most 64 shards and four outcomes. A ListTopics counts one call for each store; a
+search for the shard of a source, which the role does on its own behalf, does not count.
 Threading: event loop.
 """
 
@@ -18,39 +18,39 @@ if TYPE_CHECKING:
 
 
 class Outcome(Enum):
-    """How a call that was passed on ended."""
+    """End of a forwarded call."""
 
     OK = "ok"
     """The owner answered it to its end."""
     REFUSED = "refused"
     """The owner answered with an error."""
     UNREACHABLE = "unreachable"
-    """The owner cannot be reached, went meanwhile, or does not know this role's own key."""
+    """The owner cannot be reached, disconnected during the call, or does not know this role's own key."""
     LEFT = "left"
-    """Whoever called went, its time was over, or this role stops."""
+    """The caller left, its deadline passed, or this role stops."""
 
 
 OUTCOMES: Final = tuple(Outcome)
 
 
 class ForwardedCalls:
-    """The counts of one role. `shard_count` = of the cluster."""
+    """Counts of one role. `shard_count` = the cluster's number of shards."""
 
     def __init__(self, shard_count: int) -> None:
         self._counts = {(shard, outcome): 0 for shard in range(shard_count) for outcome in OUTCOMES}
 
     def ended(self, shard: int, outcome: Outcome) -> None:
-        """Count one that was passed on to `shard`."""
+        """Count a call that was forwarded to `shard`."""
         self._counts[shard, outcome] += 1
 
     def points(self) -> Iterator[Point]:
-        """As a metric of the labels `shard` and `outcome` has them."""
+        """Yield the points of the metric with the labels `shard` and `outcome`."""
         for (shard, outcome), count in self._counts.items():
             yield Point(count, (str(shard), outcome.value))
 
 
 def outcome_of(error: EddylineError) -> Outcome:
-    """What an error that ends a call makes of it."""
+    """Return the outcome of a call that this error ended."""
     if isinstance(error, Deadline):
         return Outcome.LEFT
     if error.came_as is None and isinstance(error, StoreUnreachable):

@@ -1,1 +1,1 @@
-"""Topic, source, reads, deletes: values and rules."""
+"""Values and rules of topics, sources, reads, deletes and sharding."""

@@ -1,4 +1,4 @@
-"""Artifacts of folds: dumps that live apart from any store, and what an export or an import of one answers."""
+"""Artifacts of folds: dumps stored outside any store, and the results of exports and imports."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from eddyline.core.model.read import FoldState
 
 ARTIFACTS_LISTED_MAX: Final = 1_000
-"""The contract's: a store that keeps a few a topic never has so many."""
+"""The contract's bound: a store that keeps a few a topic never has so many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A fold at `fold_seq`. `source` "" = the topic had none; `is_latest` = what an import takes that names none."""
+    """A dump of a fold at `fold_seq`. `source` "" = the topic had none; `is_latest` = the default of an import."""
 
     name: str
     topic: str
@@ -31,7 +31,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class ArtifactProgress:
-    """How far an export or an import is in one of its stages; entries or bytes. `total_count` 0 = not known."""
+    """Progress of an export or import within one stage, in entries or bytes. `total_count` 0 = unknown."""
 
     stage: str
     done_count: int
@@ -40,7 +40,7 @@ class ArtifactProgress:
 
 @dataclass(frozen=True, slots=True)
 class FoldExported:
-    """What was written. `superseded` = a newer artifact was there, and stays the latest."""
+    """Result of an export. `superseded` = a newer artifact existed, and stays the latest."""
 
     artifact: Artifact
     superseded: bool
@@ -49,7 +49,7 @@ class FoldExported:
 
 @dataclass(frozen=True, slots=True)
 class FoldImported:
-    """What a topic's fold is from now on. `position_set` = its source goes on from the artifact's position."""
+    """Result of an import: the topic's new fold. `position_set` = its source continues from the artifact's position."""
 
     artifact: Artifact
     position_set: bool

@@ -1,6 +1,6 @@
-"""Record deletes and erasure as a caller asks for them and is answered; what a request must not say is refused here.
+"""Record deletes and erasure: results, and the checks of a request.
 
-What a delete does to a log is the store's (`eddyline.store.log.deletion`); this is its contract.
+This is the contract; `eddyline.store.log.deletion` applies a delete to a log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeleteResult:
-    """What a delete did: live records removed by this call, and where the topic stands; `head_seq` is its bound."""
+    """Result of a delete: live records that this call removed, and the topic's state; `head_seq` is its upper bound."""
 
     deleted_count: int
     earliest_seq: int
@@ -29,7 +29,7 @@ class DeleteResult:
 
 @dataclass(frozen=True, slots=True)
 class EraseProgress:
-    """How far an erasure is; `erased` = nothing of what was deleted before it began is on disk. `total_bytes` may grow."""
+    """Progress of an erasure. `total_bytes` may grow; `erased` = no record deleted before the erasure is left on disk."""
 
     done_bytes: int
     total_bytes: int
@@ -37,7 +37,7 @@ class EraseProgress:
 
 
 def check_delete(before_seq: int, match: Match | None, kind: Kind | None = None) -> None:
-    """Refuse a delete that means no records, or some that it may not mean on a topic of this kind (None = any kind).
+    """Refuse a delete without a condition, or with one that is not allowed on a topic of this kind (None = any kind).
 
     Raises:
         InvalidArgument.

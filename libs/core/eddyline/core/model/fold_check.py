@@ -1,4 +1,4 @@
-"""A fold put to the test, and a lost one settled: what the store answers."""
+"""Results of a fold check (VerifyFold) and of the acceptance of a lost fold (SettleFold)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from eddyline.core.model.read import FoldState
 
 FINDINGS_MAX: Final = 100
-"""The contract's: a fold that is wrong everywhere is told as well by its first hundred differences."""
+"""The contract's bound: the first hundred differences describe a broken fold as well as all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyProgress:
-    """How far it is: the second fold has every record up to `replayed_seq` of `target_seq`."""
+    """Progress of a check: the second fold has every record up to `replayed_seq` of `target_seq`."""
 
     replayed_seq: int
     target_seq: int
@@ -23,9 +23,10 @@ class VerifyProgress:
 
 @dataclass(frozen=True, slots=True)
 class FoldVerdict:
-    """What was found at `fold_seq`: entries that differ, or that one of the two has not. `base_seq` 0 = no base.
+    """Result of a check at `fold_seq`: the number of entries that differ or exist in one fold only. `base_seq` 0 = no
+    base.
 
-    `findings` tells the first of them, at most `FINDINGS_MAX`, a line each.
+    `findings` describes the first of them, at most `FINDINGS_MAX`, a line each.
     """
 
     fold_seq: int
@@ -37,10 +38,10 @@ class FoldVerdict:
 
 @dataclass(frozen=True, slots=True)
 class FoldSettled:
-    """A fold made of what there is: the base at `base_seq` (0 = none) and the log from `log_first_seq` on.
+    """A fold rebuilt from the base at `base_seq` (0 = none) and the log from `log_first_seq` on.
 
-    Of a damaged base there is what can be read of it; it does not count as one. `settled` False = it was not lost, and is
-    as it was.
+    Entries that can be read from a damaged base are used, but it does not count as a base. `settled` False = the fold
+    was not lost and is unchanged.
     """
 
     settled: bool

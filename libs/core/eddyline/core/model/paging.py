@@ -1,8 +1,8 @@
 """Page tokens: opaque to callers, bound to the call and its arguments.
 
-A token is URL-safe base64, without padding, of `u8 1, u64 xxh3_64 of what it is bound to and of the name, the name`. It
-holds the last name of its page, so that pages stay right while names come and go; the hash is no secret, it tells a token of
-another call, of other arguments, or a damaged one.
+A token is URL-safe base64, without padding, of `u8 1, u64 xxh3_64 of (call, argument, name), name`. It holds the last
+name of its page, so that pages stay correct while names are added and removed. The hash is no secret: it detects a
+damaged token, or one of another call or of other arguments.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HEAD_BYTES: Final = 9
 
 
 def page_limit(page_size: int) -> int:
-    """Entries of a page: 0 = the default, more than the maximum is the maximum.
+    """Return the number of entries of a page: 0 = the default; larger values are cut to the maximum.
 
     Raises:
         InvalidArgument: it is negative.
@@ -33,16 +33,16 @@ def page_limit(page_size: int) -> int:
 
 
 def token_after(name: str, *, call: str, argument: str = "") -> str:
-    """The token for what follows `name` in a `call` with this `argument`."""
+    """Return the token for the page after `name` in a `call` with this `argument`."""
     encoded = name.encode()
     return base64.urlsafe_b64encode(_FORMAT + _bound(encoded, call, argument) + encoded).rstrip(b"=").decode()
 
 
 def name_after(token: str, *, call: str, argument: str = "") -> str:
-    """The name that a token says to go on after; empty for no token.
+    """Return the name after which a token's page begins; empty for no token.
 
     Raises:
-        PageTokenInvalid: this call with this argument did not give it.
+        PageTokenInvalid: it is not from this call with this argument.
     """
     if not token:
         return ""
@@ -51,7 +51,7 @@ def name_after(token: str, *, call: str, argument: str = "") -> str:
         name = raw[_HEAD_BYTES:].decode()
     except ValueError:
         raise _invalid() from None
-    # Compared as a whole: base64 reads several texts as the same bytes.
+    # Compared as a whole: base64 decodes several texts to the same bytes.
     if token != token_after(name, call=call, argument=argument):
         raise _invalid()
     return name

@@ -1,4 +1,4 @@
-"""What a read asks for and gets: bounds, filter, items."""
+"""Parameters and results of reads: bounds, filter, items."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXAMINED_BYTES_MAX: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """Which records a reader wants: every given condition must hold; an empty one is not given. Gaps always pass."""
+    """Conditions of a reader, all of which must hold; an empty one is not set. Gaps always pass."""
 
     key_prefixes: tuple[bytes, ...] = ()
     tags: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class RecordFilter:
     ops: tuple[int, ...] = ()
 
     def passes_all(self) -> bool:
-        """True = no condition is given."""
+        """Return True if no condition is set."""
         return not (self.key_prefixes or self.tags or self.exclude_nodes or self.ops)
 
 
@@ -37,10 +37,10 @@ ALL_RECORDS: Final = RecordFilter()
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """Items in order (a batch ends where a gap lies), and where the reader and the topic stand.
+    """Items in order (a batch ends at a gap), and the positions of reader and topic.
 
-    `next_after_seq` is the last seq examined; `caught_up` = it is the head; `lag` = head - next. `batch_end` = no append
-    lies on both sides of it; False = the last one goes on, or nobody knows.
+    `next_after_seq` is the last seq examined; `caught_up` = it is the head; `lag` = head - next. `batch_end` = no
+    append lies on both sides of it; False = the last append continues, or this is unknown.
     """
 
     items: tuple[Batch | Gap, ...]
@@ -61,7 +61,7 @@ class ReadResult:
 
 @dataclass(frozen=True, slots=True)
 class SeqFound:
-    """The first live record at or after a time; not `found`: `seq` is head + 1, the newest record is older."""
+    """The first live record at or after a time. Not `found`: `seq` is head + 1, and the newest record is older."""
 
     seq: int
     found: bool
@@ -72,7 +72,7 @@ class SeqFound:
 
 @dataclass(frozen=True, slots=True)
 class FoldState:
-    """Where a fold stands: every record up to `fold_seq` is in it. `staleness_ms` is 0 without a source."""
+    """State of a fold: it contains every record up to `fold_seq`. `staleness_ms` is 0 without a source."""
 
     fold_seq: int
     epoch: int
@@ -82,7 +82,9 @@ class FoldState:
 
 @dataclass(frozen=True, slots=True)
 class EntryPage:
-    """Live entries at one point, in byte order of their keys (a range) or in the order asked (a get: None = not live)."""
+    """Live entries at one point, in byte order of their keys (a range) or in the order of the request (a get: None =
+    not live).
+    """
 
     state: FoldState
     entries: tuple[Record | None, ...]
@@ -90,7 +92,7 @@ class EntryPage:
 
 @dataclass(frozen=True, slots=True)
 class RangePage:
-    """One piece of a range: a batch with a seq and a commit time a record, or None where nothing is left."""
+    """One page of a range: a batch with a seq and a commit time a record, or None if no entry is left."""
 
     state: FoldState
     batch: Batch | None

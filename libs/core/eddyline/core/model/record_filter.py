@@ -1,7 +1,7 @@
-"""A reader's filter over a batch: which records pass.
+"""Reader's filter over a batch: selects the records that pass.
 
-Conditions are judged a column at a time. With few patterns each is compared with all cells at once; with many, the cells
-are looked up one by one in a set, about 0.1 us each. Records of op GAP pass every filter.
+Conditions are evaluated a column at a time. Few patterns are compared with all cells at once; with many, each cell is
+looked up in a set, about 0.1 us each. Records of op GAP pass every filter.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from eddyline.core.records.column import Column
 
 PATTERNS_AT_ONCE: Final = 8
-"""A pattern costs 10 to 50 us a 1 000 cells, looking the cells up 100 to 300 us whatever the number."""
+"""A pattern costs 10 to 50 us per 1 000 cells, looking the cells up 100 to 300 us for any number of patterns."""
 PATTERN_BYTES_AT_ONCE: Final = 256
-"""Comparing at once takes 8 bytes of memory a byte of pattern and cell: so at most 20 MB for 10 000 cells."""
+"""The comparison takes 8 bytes of memory a byte of pattern and cell: at most 20 MB for 10 000 cells."""
 
 
 def matching(batch: Batch, record_filter: RecordFilter) -> NDArray[np.int64] | None:
-    """Indices of the records that pass, ascending; None = all pass."""
+    """Return the indices of the records that pass, ascending; None = all pass."""
     if record_filter.passes_all() or batch.count == 0:
         return None
     passing = np.ones(batch.count, dtype=np.bool_)
@@ -54,8 +54,8 @@ def _starting(column: Column | None, count: int, prefixes: Sequence[bytes]) -> N
         return np.zeros(count, dtype=np.bool_)
     if not _few(prefixes):
         wanted = tuple(prefixes)
-        found = [cell is not None and cell.startswith(wanted) for cell in cells_of(column, count)]
-        return np.array(found, dtype=np.bool_)
+        passing = [cell is not None and cell.startswith(wanted) for cell in cells_of(column, count)]
+        return np.array(passing, dtype=np.bool_)
     return _matching_any(column, count, prefixes, whole=False)
 
 
@@ -73,7 +73,7 @@ def _few(patterns: Sequence[bytes]) -> bool:
 
 
 def _matching_any(column: Column, count: int, patterns: Sequence[bytes], *, whole: bool) -> NDArray[np.bool_]:
-    """Present cells that equal one of `patterns`, or start with one."""
+    """Return flags of the present cells that equal one of `patterns`, or start with one."""
     bounds = offset_array(column.offsets)
     sizes = np.diff(bounds)
     raw = np.frombuffer(column.values, dtype=np.uint8)
@@ -82,7 +82,7 @@ def _matching_any(column: Column, count: int, patterns: Sequence[bytes], *, whol
         length = len(pattern)
         candidates = np.flatnonzero(sizes == length if whole else sizes >= length)
         if length:
-            at = bounds[candidates].astype(np.int64)[:, None] + np.arange(length)
-            candidates = candidates[(raw[at] == np.frombuffer(pattern, dtype=np.uint8)).all(axis=1)]
+            positions = bounds[candidates].astype(np.int64)[:, None] + np.arange(length)
+            candidates = candidates[(raw[positions] == np.frombuffer(pattern, dtype=np.uint8)).all(axis=1)]
         passing[candidates] = True
     return passing & presence(column, count) if column.validity is not None else passing

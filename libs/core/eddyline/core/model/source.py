@@ -1,6 +1,6 @@
-"""What a source is: its definition, and its state as the store keeps it.
+"""Sources: definition, control state, reports, leases, and the state that the store keeps.
 
-What sources' definitions differ in, in words: for errors, and for logs of what was changed.
+Differences between definitions are also available as text, for errors and for logs of changes.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ LEASE_MS_DEFAULT: Final = 5_000
 LEASE_MS_MIN: Final = 100
 LEASE_MS_MAX: Final = 60_000
 FILTERS_MAX: Final = 64
-"""Of each kind. What a filter costs is paid for each message of the stream."""
+"""Of each kind. Every message of the stream is compared with each filter."""
 BUCKET_BYTES_MAX: Final = 255
 SETTINGS_BYTES_MAX: Final = 32 << 10
-"""Of a definition's settings as one text: half of what a topic's record in the catalog has room for."""
+"""Of a definition's settings as one text: half of the room in a topic's catalog record."""
 
 Policy = Literal["RESYNC", "STOP"]
 """Names of the contract's `SourcePolicy`."""
 
 
 class SourceChange(NamedTuple):
-    """What an update changes of a source; None = it keeps its value. `dead_letter_topic` "" takes it away."""
+    """Settings changed by an update of a source; None = unchanged. `dead_letter_topic` "" removes it."""
 
     on_expired: Policy | None = None
     on_recreated: Policy | None = None
@@ -41,8 +41,9 @@ NO_CHANGE: Final = SourceChange()
 class SourceDefinition:
     """One KV bucket to one KV topic, or one stream to one LOG topic. The source's name is its writer id.
 
-    Of `bucket` and `stream` one is empty. A message is copied where one of `key_prefixes` or `subjects` names it, or where
-    there are none of either. `dead_letter_topic` gets what does not fit; "" = that stops the source.
+    One of `bucket` and `stream` is empty. A message is copied if one of `key_prefixes` or `subjects` matches it, or if
+    there are none of either. `dead_letter_topic` gets the messages that do not fit; "" = such a message stops the
+    source.
     """
 
     name: str
@@ -57,24 +58,24 @@ class SourceDefinition:
 
     @property
     def origin(self) -> str:
-        """What it reads, in words."""
+        """Its origin as text: a bucket or a stream."""
         return f"bucket {self.bucket}" if self.bucket else f"stream {self.stream}"
 
     @property
     def touched(self) -> tuple[str, ...]:
-        """The names of ours and of NATS's that it reads and writes: who may see it must be allowed all of them."""
+        """Names that it reads and writes, ours and NATS's: a caller must be allowed all of them to see the source."""
         others = (self.topic, self.bucket, self.stream, self.dead_letter_topic)
         return (self.name, *filter(None, others))
 
     @property
     def changeable(self) -> SourceChange:
-        """The part of it that an update may change, as it is."""
+        """The present values of the settings that an update may change."""
         return SourceChange(self.on_expired, self.on_recreated, self.dead_letter_topic)
 
     @property
     def settings(self) -> str:
-        """All but name, topic and bucket as one text, equal for equal definitions; "" = nothing but defaults."""
-        given: dict[str, object] = {
+        """All fields but name, topic and bucket as one text, equal for equal definitions; "" = all defaults."""
+        fields: dict[str, object] = {
             "dead_letter_topic": self.dead_letter_topic,
             "key_prefixes": [prefix.hex() for prefix in self.key_prefixes],
             "on_expired": "" if self.on_expired == "RESYNC" else self.on_expired,
@@ -82,32 +83,32 @@ class SourceDefinition:
             "stream": self.stream,
             "subjects": list(self.subjects),
         }
-        given = {name: value for name, value in given.items() if value}
-        return json.dumps(given, sort_keys=True, separators=(",", ":"), ensure_ascii=False) if given else ""
+        fields = {name: value for name, value in fields.items() if value}
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False) if fields else ""
 
 
 def definition_of(name: str, topic: str, bucket: str, settings: str) -> SourceDefinition:
-    """The definition of a name, topic, bucket, and `SourceDefinition.settings`.
+    """Return the definition of a name, topic, bucket, and `SourceDefinition.settings`.
 
     Raises:
         ValueError, KeyError, TypeError: the settings are not such a text.
     """
-    given = json.loads(settings) if settings else {}
+    fields = json.loads(settings) if settings else {}
     return SourceDefinition(
         name,
         topic,
         bucket,
-        stream=str(given.get("stream", "")),
-        key_prefixes=tuple(bytes.fromhex(prefix) for prefix in given.get("key_prefixes", ())),
-        subjects=tuple(str(subject) for subject in given.get("subjects", ())),
-        on_expired=cast("Policy", given.get("on_expired", "RESYNC")),
-        on_recreated=cast("Policy", given.get("on_recreated", "STOP")),
-        dead_letter_topic=str(given.get("dead_letter_topic", "")),
+        stream=str(fields.get("stream", "")),
+        key_prefixes=tuple(bytes.fromhex(prefix) for prefix in fields.get("key_prefixes", ())),
+        subjects=tuple(str(subject) for subject in fields.get("subjects", ())),
+        on_expired=cast("Policy", fields.get("on_expired", "RESYNC")),
+        on_recreated=cast("Policy", fields.get("on_recreated", "STOP")),
+        dead_letter_topic=str(fields.get("dead_letter_topic", "")),
     )
 
 
 def changed_source(definition: SourceDefinition, change: SourceChange) -> SourceDefinition:
-    """The definition after an update, not judged yet (`check_definition`)."""
+    """Return the definition after an update, unchecked (`check_definition`)."""
     return replace(
         definition,
         on_expired=change.on_expired or definition.on_expired,
@@ -119,7 +120,11 @@ def changed_source(definition: SourceDefinition, change: SourceChange) -> Source
 
 
 def check_definition(definition: SourceDefinition) -> None:
-    """Raises InvalidName or InvalidArgument where a definition cannot be one. What NATS takes is ingest's to judge."""
+    """Refuse an invalid definition. Ingest checks the names by NATS's rules.
+
+    Raises:
+        InvalidName, InvalidArgument.
+    """
     check_name(definition.name, "source")
     check_name(definition.topic, "topic")
     if definition.dead_letter_topic:
@@ -155,9 +160,9 @@ TEXT_BYTES_MAX: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class SourceDetail:
-    """What a holder reports of its source beside state and position; the fields are those of the contract.
+    """A holder's report beyond state and position; the fields are those of the contract.
 
-    Times are in ms. `verified_ms` and `remaining_ms` -1 = never, and not known.
+    Times are in ms. `verified_ms` -1 = never, `remaining_ms` -1 = unknown.
     """
 
     state_ms: int = 0
@@ -171,7 +176,7 @@ class SourceDetail:
     remaining_ms: int = -1
 
     def after(self, ms: int) -> SourceDetail:
-        """The same, `ms` milliseconds later."""
+        """Return the same report, `ms` milliseconds later."""
         return replace(
             self,
             state_ms=self.state_ms + ms,
@@ -182,8 +187,10 @@ class SourceDetail:
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """What a holder says of its source at each renewal. `state` is a name of the contract's `SourceStatus`; `detail` None =
-    a holder of an older version, or nothing was reported."""
+    """A holder's report at each renewal of its lease.
+
+    `state` is a name of the contract's `SourceStatus`; `detail` None = a holder of an older version, or no report yet.
+    """
 
     state: str = ""
     reason: str = ""
@@ -193,27 +200,35 @@ class SourceReport:
 
 
 class ControlState(NamedTuple):
-    """What is asked of whoever holds a source. `resync_serial` = resyncs asked for so far; the position knows which are
-    done."""
+    """Control state of one source: paused, and the number of resyncs requested so far.
+
+    The store persists it and returns it with every lease renewal. The position has the number of the last completed
+    resync.
+    """
 
     paused: bool = False
     resync_serial: int = 0
 
 
-NO_ORDERS: Final = ControlState()
+NO_CONTROL: Final = ControlState()
 
 
-OF_ANOTHER: Final = frozenset(("STREAM_RECREATED", "CURSOR_AHEAD"))
-"""Of the contract's `SourceStatus` those in which the stream that is there now is not the one that was copied: its revisions
-say nothing about what was copied."""
-KEPT_STOP: Final = "CURSOR_AHEAD"
-"""Of the contract's `SourceStatus` the stop that is stored: a stream that was rolled back comes to look right again once it
-has grown."""
+OTHER_STREAM_STATES: Final = frozenset(("STREAM_RECREATED", "CURSOR_AHEAD"))
+"""States of the contract's `SourceStatus` in which the present stream is not the one that was copied: its revisions say
+nothing about the copied records.
+"""
+PERSISTENT_STOP: Final = "CURSOR_AHEAD"
+"""State of the contract's `SourceStatus` that is stored: a stream that was rolled back looks correct again once it has
+grown.
+"""
 
 
 class SourceStop(NamedTuple):
-    """A stop that only a resync ends, over restarts: state and reason as the holder reported them, and the position that the
-    source had then. Whoever knows positions tells whether a resync was done since."""
+    """A stop that only a resync ends, also after restarts: state and reason by the holder, and the source's position
+    then.
+
+    A reader that decodes positions can tell whether a resync was completed since.
+    """
 
     state: str
     reason: str
@@ -222,8 +237,11 @@ class SourceStop(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
-    """A source at one moment. `reported_ms` = time since the last report, `gap_ms` since the last gap, `changed_ms` since
-    the last batch with records, each in ms, -1 = never since the store started; `gap_count` is since then too."""
+    """A source at one moment.
+
+    `reported_ms` = time since the last report, `gap_ms` since the last gap, `changed_ms` since the last batch with
+    records, each in ms, -1 = never since the store started; `gap_count` counts since then too.
+    """
 
     definition: SourceDefinition
     position: bytes
@@ -233,7 +251,7 @@ class SourceInfo:
     report: SourceReport
     reported_ms: int
     head_seq: int
-    orders: ControlState = NO_ORDERS
+    control: ControlState = NO_CONTROL
     epoch: int = 0
     gap_count: int = 0
     gap_ms: int = -1
@@ -243,18 +261,20 @@ class SourceInfo:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease as it was won: what it fences with, and the source with the position to go on from."""
+    """A newly acquired lease: its fencing token, and the source with the position to continue from."""
 
     fence: int
     source: SourceInfo
 
 
 class Renewal(NamedTuple):
-    """A lease prolonged: the time it now runs, what is asked of its holder, and the changeable part of the definition as it
-    is now (nothing of it = as the lease said)."""
+    """A renewed lease: remaining time, the source's control state, and its present changeable settings.
+
+    `changeable` without values = the settings are those of the lease.
+    """
 
     remaining_ms: int
-    orders: ControlState = NO_ORDERS
+    control: ControlState = NO_CONTROL
     changeable: SourceChange = NO_CHANGE
 
 
@@ -268,59 +288,61 @@ FIELDS: Final = (
     "on_recreated",
     "dead_letter_topic",
 )
-SHOWN_CHARS_MAX: Final = 300
-"""Of a value. 64 filters of 255 bytes would be more than an error carries."""
+SETTING_CHARS_MAX: Final = 300
+"""Of one value: 64 filters of 255 bytes would be more than an error carries."""
 
 
 class SettingDifference(NamedTuple):
-    """A field of two definitions, each as people read it."""
+    """A field that differs between two definitions, each value as text."""
 
     field: str
     there: str
     other: str
 
 
-def differences(there: SourceDefinition, other: SourceDefinition) -> tuple[SettingDifference, ...]:
-    """The fields in which two definitions differ, in the order of `FIELDS`."""
-    sides = ((field, getattr(there, field), getattr(other, field)) for field in FIELDS)
-    return tuple(SettingDifference(field, shown(one), shown(two)) for field, one, two in sides if one != two)
-
-
-def changes_text(before: SourceDefinition, after: SourceDefinition) -> str:
-    """What a change did: "on_expired RESYNC -> STOP"; "" = nothing."""
-    return ", ".join(f"{one.field} {one.there} -> {one.other}" for one in differences(before, after))
-
-
-def definition_text(definition: SourceDefinition) -> str:
-    """All that a definition says, but its name; what is empty is left out."""
-    values = ((field, getattr(definition, field)) for field in FIELDS)
-    return ", ".join(f"{field} {shown(value)}" for field, value in values if value)
-
-
-def is_updatable(there: SourceDefinition, asked: SourceDefinition) -> bool:
-    """Whether an update makes the one of the other: they differ in nothing that is settled when a source is made."""
-    return changed_source(there, asked.changeable) == asked
-
-
-def exists_otherwise(there: SourceDefinition, asked: SourceDefinition) -> SourceExists:
-    """Why a source cannot be made: it is there, and is another one."""
-    found = differences(there, asked)
-    said = ", ".join(f"{one.field} {one.there}, not {one.other}" for one in found)
-    settled = {} if is_updatable(there, asked) else {"isSettled": "true"}
-    return SourceExists(
-        f"source {there.name} copies {there.origin} to topic {there.topic}; it differs in {said}",
-        source=there.name,
-        bucket=there.bucket,
-        topic=there.topic,
-        askedBucket=asked.bucket,
-        askedTopic=asked.topic,
-        fields=",".join(one.field for one in found),
-        **settled,
+def differences(existing: SourceDefinition, other: SourceDefinition) -> tuple[SettingDifference, ...]:
+    """Return the fields in which two definitions differ, in the order of `FIELDS`."""
+    sides = ((field, getattr(existing, field), getattr(other, field)) for field in FIELDS)
+    return tuple(
+        SettingDifference(field, setting_text(one), setting_text(two)) for field, one, two in sides if one != two
     )
 
 
-def shown(value: str | tuple[bytes, ...] | tuple[str, ...]) -> str:
-    """A name or filters for people, cut where they are long; "none" where there are none."""
+def changes_text(old: SourceDefinition, new: SourceDefinition) -> str:
+    """Return the changes as text: "on_expired RESYNC -> STOP"; "" = none."""
+    return ", ".join(f"{one.field} {one.there} -> {one.other}" for one in differences(old, new))
+
+
+def definition_text(definition: SourceDefinition) -> str:
+    """Return all fields of a definition but its name as text; empty ones are left out."""
+    values = ((field, getattr(definition, field)) for field in FIELDS)
+    return ", ".join(f"{field} {setting_text(value)}" for field, value in values if value)
+
+
+def is_updatable(existing: SourceDefinition, requested: SourceDefinition) -> bool:
+    """Return True if an update can make `requested` of `existing`: no field differs that is fixed at creation."""
+    return changed_source(existing, requested.changeable) == requested
+
+
+def source_conflict(existing: SourceDefinition, requested: SourceDefinition) -> SourceExists:
+    """Return the error for a definition whose name another definition has."""
+    differing = differences(existing, requested)
+    differences_text = ", ".join(f"{one.field} {one.there}, not {one.other}" for one in differing)
+    metadata = {} if is_updatable(existing, requested) else {"isSettled": "true"}
+    return SourceExists(
+        f"source {existing.name} copies {existing.origin} to topic {existing.topic}; it differs in {differences_text}",
+        source=existing.name,
+        bucket=existing.bucket,
+        topic=existing.topic,
+        askedBucket=requested.bucket,
+        askedTopic=requested.topic,
+        fields=",".join(one.field for one in differing),
+        **metadata,
+    )
+
+
+def setting_text(value: str | tuple[bytes, ...] | tuple[str, ...]) -> str:
+    """Return a name or filters as text, cut if they are long; "none" if empty."""
     if not isinstance(value, str):
         value = ", ".join(printable(part) if isinstance(part, bytes) else part for part in value)
-    return (value if len(value) <= SHOWN_CHARS_MAX else value[:SHOWN_CHARS_MAX] + "…") or "none"
+    return (value if len(value) <= SETTING_CHARS_MAX else value[:SETTING_CHARS_MAX] + "…") or "none"

@@ -1,7 +1,7 @@
-"""What a topic is: name rule, kind, class, configuration, and its state as readers see it.
+"""Topics: name rule, kind, durability class, configuration, and state as readers see it.
 
-A configuration is judged here and nowhere else: `check_config` for one to be made, `merged` for one to be changed. Whoever
-makes or changes a topic calls one of them first; what is on disk has passed them.
+A configuration is checked here only: by `check_config` before a topic is made, by `merged` before one is changed. A
+configuration on disk has passed one of them.
 """
 
 from __future__ import annotations
@@ -16,24 +16,26 @@ from eddyline.core.records.record import NAME_PATTERN, RECORD_OVERHEAD_BYTES
 IDEMPOTENCY_WINDOW_MS_DEFAULT: Final = 120_000
 IDEMPOTENCY_WINDOW_MS_MAX: Final = 86_400_000
 TTL_MS_MAX: Final = 100 * 365 * 86_400_000
-"""Elsewhere unbounded. 100 years: longer is a slip of the unit; sums with commit times stay far within 64 bits."""
+"""Unbounded in Kafka. 100 years: longer is an error of the unit; sums with commit times stay far within 64 bits."""
 CAP_MAX: Final = 1 << 53
-"""Of records and of bytes: what a client of every language holds exactly, and as bytes 8 PiB, above any one disk."""
+"""Of records and of bytes: an integer that a client of every language represents exactly; as bytes 8 PiB, above any one
+disk.
+"""
 PRIORITY_MAX: Final = 1_000
-"""The contract's; the lowest is its negative."""
+"""The contract's bound; the lowest priority is its negative."""
 
 T = TypeVar("T")
 
 
 class Kind(IntEnum):
-    """What a topic is. The numbers are on the wire; on disk the names."""
+    """Type of a topic. The numbers are on the wire, the names on disk."""
 
     LOG = 1
     KV = 2
 
 
 class Durability(IntEnum):
-    """When an append is acknowledged. The numbers are on the wire; on disk the names."""
+    """Condition for acknowledging an append. The numbers are on the wire, the names on disk."""
 
     DISK = 1
     FSYNC = 2
@@ -41,7 +43,10 @@ class Durability(IntEnum):
 
 
 class Discard(IntEnum):
-    """What an append over the cap does: evict the oldest, or be refused. The numbers are on the wire; on disk the names."""
+    """Effect of an append over the cap: the oldest records are evicted, or the append is refused.
+
+    The numbers are on the wire, the names on disk.
+    """
 
     OLD = 1
     REJECT = 2
@@ -49,7 +54,9 @@ class Discard(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """A topic's settings; every field has its default. 0 = off for `ttl_ms` and the caps; no priority = by recency."""
+    """A topic's settings; every field has its default. 0 = off for `ttl_ms` and the caps; no priority = ordered by
+    recency.
+    """
 
     durability: Durability = Durability.DISK
     idempotency_window_ms: int = IDEMPOTENCY_WINDOW_MS_DEFAULT
@@ -63,7 +70,7 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """What an update asks for: None = keeps its value. `clear_priority` takes a priority away, and goes with none."""
+    """Settings changed by an update: None = unchanged. `clear_priority` removes a priority and excludes a new one."""
 
     durability: Durability | None = None
     idempotency_window_ms: int | None = None
@@ -78,11 +85,11 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic at one moment. `epoch` is its id; `source` is empty where none writes it.
+    """A topic at one moment. `epoch` is its id; `source` is empty if no source writes it.
 
-    `evict_floor` is the highest seq lost to retention, 0 = none; `record_count` and `record_bytes` are those of its live
-    records, gaps not counted; `config_version` grows with every update. `delete_mark` is another number after each delete of
-    records on request and each start of the store; it is compared alone, and is no part of what the topic is.
+    `evict_floor` is the highest seq lost to retention, 0 = none; `record_count` and `record_bytes` count live records,
+    without gaps; `config_version` grows with every update. `delete_mark` changes with each record delete on request and
+    each start of the store; only equality of marks has a meaning, and it is no part of a topic's equality.
     """
 
     name: str
@@ -107,19 +114,19 @@ def check_name(name: str, what: str) -> None:
         InvalidName: with `what` (topic, source, writer) as the field.
     """
     if not NAME_PATTERN.fullmatch(name):
-        shown = name if len(name) <= 300 else name[:300] + "…"
+        name_text = name if len(name) <= 300 else name[:300] + "…"
         raise InvalidName(
-            f"{what} name {shown!r} is not a letter or digit followed by at most 254 letters, digits or . _ : -",
+            f"{what} name {name_text!r} is not a letter or digit followed by at most 254 letters, digits or . _ : -",
             field=what,
-            name=shown,
+            name=name_text,
         )
 
 
 def check_config(config: TopicConfig, kind: Kind, source: str = "") -> None:
-    """Refuse settings of a topic of this kind, with this source (empty = none), that are out of bounds or contradict.
+    """Refuse out-of-bounds or contradictory settings of a topic of this kind, with this source (empty = none).
 
     Raises:
-        InvalidConfig: `field` names the setting; the message names both where two contradict.
+        InvalidConfig: `field` names the setting; the message names both if two contradict.
     """
     _check_bounds(config)
     if config.discard is Discard.REJECT and not (config.cap_records or config.cap_bytes):
@@ -144,30 +151,30 @@ def check_config(config: TopicConfig, kind: Kind, source: str = "") -> None:
 
 
 def merged(config: TopicConfig, change: ConfigChange, kind: Kind, source: str = "") -> TopicConfig:
-    """The configuration after an update of a topic of this kind, with this source (empty = none), judged.
+    """Return the checked configuration after an update of a topic of this kind, with this source (empty = none).
 
     Raises:
-        InvalidConfig: as `check_config`; EPHEMERAL would become another class, or another become it; a priority is set
-            and taken away at once.
+        InvalidConfig: as `check_config`; EPHEMERAL would become another class, or another class EPHEMERAL; a priority
+        is both set and removed.
     """
     if change.clear_priority and change.priority is not None:
         message = "priority and clear_priority are both given: one sets what the other takes away"
         raise InvalidConfig(message, field="config.priority")
-    after = changed(config, change)
-    if (config.durability is Durability.EPHEMERAL) is not (after.durability is Durability.EPHEMERAL):
+    updated = changed(config, change)
+    if (config.durability is Durability.EPHEMERAL) is not (updated.durability is Durability.EPHEMERAL):
         raise InvalidConfig(
-            f"durability {config.durability.name} cannot become durability {after.durability.name}: whether a topic's "
+            f"durability {config.durability.name} cannot become durability {updated.durability.name}: whether a topic's "
             "records are on disk is settled when it is made",
             field="config.durability",
             durability=config.durability.name,
-            askedDurability=after.durability.name,
+            askedDurability=updated.durability.name,
         )
-    check_config(after, kind, source)
-    return after
+    check_config(updated, kind, source)
+    return updated
 
 
 def changed(config: TopicConfig, change: ConfigChange) -> TopicConfig:
-    """The configuration with the change in it, not judged: what the change leaves out keeps its value."""
+    """Return the configuration with the change applied, unchecked: settings that the change leaves out keep their value."""
     return TopicConfig(
         durability=_or(change.durability, config.durability),
         idempotency_window_ms=_or(change.idempotency_window_ms, config.idempotency_window_ms),
@@ -180,8 +187,8 @@ def changed(config: TopicConfig, change: ConfigChange) -> TopicConfig:
     )
 
 
-def _or(asked: T | None, kept: T) -> T:
-    return kept if asked is None else asked
+def _or(new: T | None, old: T) -> T:
+    return old if new is None else new
 
 
 def _check_bounds(config: TopicConfig) -> None:

@@ -198,7 +198,7 @@ class Batch:
 
     # --- seqs, times --------------------------------------------------------------------------------------------
 
-    def with_place(self, first_seq: int, ts_ms: int) -> Batch:
+    def with_seqs(self, first_seq: int, ts_ms: int) -> Batch:
         """Return the same records at consecutive seqs from `first_seq`, all committed at `ts_ms`. Shares the columns."""
         return Batch(
             self.count,

@@ -180,13 +180,13 @@ class GrpcLink:
             detail=source_detail_to_pb(report.detail),
         )
         answer = await self._call(self._apply.RenewLease, request)
-        orders = ControlState(answer.paused, answer.resync_serial)
+        control = ControlState(answer.paused, answer.resync_serial)
         on_expired = policy_from_pb(answer.on_expired, "on_expired")
         if on_expired is None:
-            return Renewal(answer.lease_remaining_ms, orders)
+            return Renewal(answer.lease_remaining_ms, control)
         on_recreated = policy_from_pb(answer.on_recreated, "on_recreated")
         changeable = SourceChange(on_expired, on_recreated, answer.dead_letter_topic)
-        return Renewal(answer.lease_remaining_ms, orders, changeable)
+        return Renewal(answer.lease_remaining_ms, control, changeable)
 
     async def release_lease(self, source: str, *, fence: int) -> None:
         await self._call(self._apply.ReleaseLease, apply_pb2.ReleaseLeaseRequest(source=source, fence=fence))

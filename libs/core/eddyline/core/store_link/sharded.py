@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from eddyline.core.errors import Code, EddylineError, SourceNotFound
 from eddyline.core.model.read import ALL_RECORDS
 from eddyline.core.model.sharding import shard_of
-from eddyline.core.model.source import check_definition, exists_otherwise
+from eddyline.core.model.source import check_definition, source_conflict
 from eddyline.core.store_link.sharded_follow import ShardedFollow
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from eddyline.core.records.batch import Batch
     from eddyline.core.store_link.protocol import AppendResult, StoreLink
 
-HOMES_MAX: Final = 65_536
+SOURCE_SHARDS_MAX: Final = 65_536
 """Sources whose shard is remembered, about 100 B each. Of one beyond them every shard is asked again."""
 
 T = TypeVar("T")
@@ -148,7 +148,7 @@ class ShardedLink:
             except SourceNotFound:
                 pass
             else:
-                raise exists_otherwise(there.definition, definition)
+                raise source_conflict(there.definition, definition)
         info, created = await shard.put_source(definition)
         if created:
             answers = await self._each(lambda other: other.get_source(name))
@@ -157,7 +157,7 @@ class ShardedLink:
             ]
             if others:
                 await shard.delete_source(name)
-                raise exists_otherwise(others[0].definition, definition)
+                raise source_conflict(others[0].definition, definition)
         self._remember(name, own)
         return info, created
 
@@ -277,7 +277,7 @@ class ShardedLink:
     def _remember(self, source: str, index: int) -> None:
         self._homes.pop(source, None)
         self._homes[source] = index
-        if len(self._homes) > HOMES_MAX:
+        if len(self._homes) > SOURCE_SHARDS_MAX:
             del self._homes[next(iter(self._homes))]
 
 

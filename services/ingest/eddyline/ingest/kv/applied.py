@@ -26,7 +26,7 @@ from eddyline.core.errors import (
     TopicNotFound,
 )
 from eddyline.core.model.read import RecordFilter
-from eddyline.core.model.source import OF_ANOTHER
+from eddyline.core.model.source import OTHER_STREAM_STATES
 from eddyline.core.model.topic import check_name
 from eddyline.core.records.record import Op
 from eddyline.core.runtime.backoff import Backoff
@@ -192,7 +192,7 @@ class _Watched:
         try:
             self._position, self._trouble = decode_position(info.position), ""
             is_held = held_stop(info.stop, self._position) is not None
-            self._of_another = is_held or self._state in OF_ANOTHER
+            self._of_another = is_held or self._state in OTHER_STREAM_STATES
         except InvalidArgument as error:
             self._position, self._trouble = None, error.message
         self._backoff.reset()

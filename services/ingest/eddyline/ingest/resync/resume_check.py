@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from eddyline.core.model.source import KEPT_STOP
+from eddyline.core.model.source import PERSISTENT_STOP
 from eddyline.core.records.record import GapReason
 from eddyline.ingest.copy.gaps import why_lost
 from eddyline.ingest.copy.position import NO_TIME, decode_position, sample_of
@@ -83,12 +83,12 @@ async def check_resume(
 def held_stop(stop: SourceStop | None, position: Position | None) -> SourceStopped | None:
     """The stop that the store keeps, where it holds: no resync was done since, though one may have begun. None = there is
     none."""
-    if stop is None or position is None or stop.state != KEPT_STOP:
+    if stop is None or position is None or stop.state != PERSISTENT_STOP:
         return None
     told_at = decode_position(stop.position)
     if told_at is None or _place(told_at) != _place(position):
         return None
-    return SourceStopped(KEPT_STOP, stop.reason)
+    return SourceStopped(PERSISTENT_STOP, stop.reason)
 
 
 def _place(position: Position) -> tuple[int, int, int]:

@@ -15,7 +15,7 @@ from eddyline.core.codec.source import source_to_pb
 from eddyline.core.codec.state import policy_from_pb, source_definition_from_pb, topic_config_from_pb
 from eddyline.core.errors import EddylineError, InvalidArgument, SourceNotFound
 from eddyline.core.model.paging import name_after, page_limit, token_after
-from eddyline.core.model.source import SourceChange, changes_text, definition_text, shown
+from eddyline.core.model.source import SourceChange, changes_text, definition_text, setting_text
 from eddyline.core.model.topic import TopicConfig, check_config
 from eddyline.core.runtime.logging import fields
 from eddyline.ingest.copy.progress import warnings_of
@@ -52,8 +52,8 @@ def change_of(request: source_pb2.UpdateSourceRequest, known: SourceDefinition) 
         there, wanted = getattr(known, field), getattr(asked, field)
         if wanted and wanted != there:
             raise InvalidArgument(
-                f"{field} of source {known.name} was settled when it was made ({shown(there)}, not {shown(wanted)}): "
-                "make another source, with a topic of its own, and delete this one",
+                f"{field} of source {known.name} was settled when it was made ({setting_text(there)}, not "
+                f"{setting_text(wanted)}): make another source, with a topic of its own, and delete this one",
                 field=field,
             )
     letters: str | None = asked.dead_letter_topic or None

@@ -48,7 +48,7 @@ class Held:
 
     lease: Lease
     progress: Progress
-    orders: SourceControl
+    control: SourceControl
     stop: asyncio.Event
     run: SourceRun
     shard: int = 0
@@ -97,7 +97,7 @@ class Ownership:
         """Orders were given here, or the source was changed: it need not wait for its next renewal."""
         held = self.held.get(info.definition.name)
         if held is not None and held.lease.fence == info.fence:
-            held.orders.take(info.orders, info.definition.changeable)
+            held.control.take(info.control, info.definition.changeable)
 
     def fresh(self, info: SourceInfo) -> SourceInfo:
         """A source as its holder sees it now, where that is us: newer than what it reported.
@@ -157,7 +157,7 @@ class Ownership:
         note = self._file.note(name)
         if note:
             log.warning("source is not in the sources file", extra=fields(source=name, reason=note))
-        orders = SourceControl(lease.source.orders, lease.source.definition)
+        orders = SourceControl(lease.source.control, lease.source.definition)
         progress = Progress(self._context.clock, name)
         run = SourceRun(lease, self._context, progress, orders)
         held = Held(lease, progress, orders, asyncio.Event(), run, shard)
@@ -190,11 +190,11 @@ class Ownership:
         while True:
             progress.changed.clear()
             wait_s = self._lease_ms / 3000
-            progress.in_file(self._file.drift(held.orders.definition), self._file.note(name))
+            progress.in_file(self._file.drift(held.control.definition), self._file.note(name))
             await self._set_source(name, progress.state in COPYING)
             try:
                 renewal = await self._context.link.renew_lease(name, fence=held.lease.fence, report=progress.report())
-                held.orders.take(renewal.orders, renewal.changeable)
+                held.control.take(renewal.control, renewal.changeable)
                 progress.reported()
                 self._readiness.store_answered(held.shard)
                 backoff.reset()

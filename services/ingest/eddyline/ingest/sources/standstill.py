@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddyline.core.errors import EddylineError
-from eddyline.core.model.source import KEPT_STOP, SourceStop
+from eddyline.core.model.source import PERSISTENT_STOP, SourceStop
 from eddyline.ingest.copy.position import decode_position
 from eddyline.ingest.resync.resume_check import held_stop, matches_position
 
@@ -52,7 +52,7 @@ class Standstill:
 
     def keep(self, stopped: SourceStopped) -> None:
         """The source has stopped."""
-        if stopped.state == KEPT_STOP:
+        if stopped.state == PERSISTENT_STOP:
             self.stop = SourceStop(stopped.state, stopped.reason, self._forward.stored)
 
     async def look(self, definition: SourceDefinition) -> None:

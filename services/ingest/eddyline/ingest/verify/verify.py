@@ -158,7 +158,7 @@ class Verifier:
                 self._jetstream,
                 info.definition,
                 decode_position(info.position),
-                resync_serial=info.orders.resync_serial,
+                resync_serial=info.control.resync_serial,
                 stop=info.stop,
             )
         except SourceStopped as stopped:
@@ -186,11 +186,11 @@ class _Repair:
         """Order it, and wait until it is done, or cannot be soon."""
         info = await self._link.control_source(self._name, resync=True)
         self._owner.obey(info)
-        serial = info.orders.resync_serial
+        serial = info.control.resync_serial
         deadline_s = self._clock.monotonic_s() + REPAIR_S_MAX
         looks = 0
         while not _is_done(info, serial):
-            if info.orders.paused:
+            if info.control.paused:
                 self.trouble = "the source is paused; it resyncs when it is resumed"
                 return
             if self._clock.monotonic_s() >= deadline_s:

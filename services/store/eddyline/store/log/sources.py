@@ -29,11 +29,11 @@ from eddyline.core.errors import (
     TopicNotEmpty,
 )
 from eddyline.core.model.source import (
-    KEPT_STOP,
     LEASE_MS_DEFAULT,
     LEASE_MS_MAX,
     LEASE_MS_MIN,
-    NO_ORDERS,
+    NO_CONTROL,
+    PERSISTENT_STOP,
     ControlState,
     Renewal,
     SourceDefinition,
@@ -64,6 +64,7 @@ class Source:
 
     __slots__ = (
         "changed_s",
+        "control",
         "deadline_s",
         "definition",
         "fence",
@@ -71,7 +72,6 @@ class Source:
         "gap_s",
         "holder",
         "lease_ms",
-        "orders",
         "report",
         "reported_s",
         "stop",
@@ -83,7 +83,7 @@ class Source:
         self.topic = topic
         self.fence = 0
         self.holder = ""
-        self.orders = ControlState()
+        self.control = ControlState()
         self.stop: SourceStop | None = None
         self.lease_ms = LEASE_MS_DEFAULT
         self.deadline_s = 0.0
@@ -185,7 +185,7 @@ class Sources:
         source.deadline_s = self._clock.monotonic_s() + source.lease_ms / 1000
         source.report = report
         source.reported_s = self._clock.monotonic_s()
-        return Renewal(source.lease_ms, source.orders, source.definition.changeable)
+        return Renewal(source.lease_ms, source.control, source.definition.changeable)
 
     def release(self, name: str, fence: int) -> None:
         """End a lease now. Not logged: after a restart it would run once more, which delays and harms nobody.
@@ -212,7 +212,7 @@ class Sources:
             report=report,
             reported_ms=reported_ms,
             head_seq=source.topic.head_seq,
-            orders=source.orders,
+            control=source.control,
             epoch=source.topic.id,
             gap_count=source.gap_count,
             gap_ms=self._since_ms(source.gap_s),
@@ -313,7 +313,7 @@ def stop_after(source: Source, report: SourceReport) -> SourceStop | None:
     if report.state == "LIVE":
         return None
     position = source.topic.writers.get(source.definition.name).stored
-    if report.state != KEPT_STOP or (source.stop is not None and source.stop.position == position):
+    if report.state != PERSISTENT_STOP or (source.stop is not None and source.stop.position == position):
         return source.stop
     return SourceStop(report.state, report.reason, position)
 
@@ -326,7 +326,7 @@ def change_writer(sources: Sources, topic: Topic, body: dict[str, str | int]) ->
     elif change == "delete":
         sources.remove(name)
     elif (source := sources.find(name)) is not None and change == "orders":
-        source.orders, source.stop = put_orders(body), put_stop(body)
+        source.control, source.stop = put_orders(body), put_stop(body)
     elif source is not None and change == "update":
         source.definition = updated_definition(source.definition, body)
     elif source is not None:
@@ -352,5 +352,5 @@ class ReplayedSource(NamedTuple):
     fence: int = 0
     holder: str = ""
     lease_ms: int = 0
-    orders: ControlState = NO_ORDERS
+    control: ControlState = NO_CONTROL
     stop: SourceStop | None = None

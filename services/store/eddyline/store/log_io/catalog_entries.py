@@ -73,7 +73,7 @@ def source_of(topic: Topic, sources: Sources) -> SourceEntry | None:
 def source_entry(source: Source | ReplayedSource) -> SourceEntry:
     """The same, of a source in memory or as the frames left it."""
     definition, lease = source.definition, (source.fence, source.holder, source.lease_ms)
-    return SourceEntry(definition.name, definition.bucket, *lease, definition.settings, *source.orders, source.stop)
+    return SourceEntry(definition.name, definition.bucket, *lease, definition.settings, *source.control, source.stop)
 
 
 def restore_catalog_topic(entry: TopicEntry, topic_dir: Path, key_budget: KeyBudget) -> Topic:

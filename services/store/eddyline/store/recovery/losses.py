@@ -119,7 +119,7 @@ def log_losses(*, table: TopicTable, fold: Fold, wals: Sequence[Wal], lost: Sequ
             topic.writers.commit(mark.writer, mark.fence, mark.new, now_ms=now_ms)
         gap = Gap(topic.head_seq + 1, bound, GapReason.UNSYNCED)
         batch = Batch.from_rows([Record(op=Op.GAP, data=encode_gap(gap))])
-        placed = batch.with_place(bound + 1, max(topic.last_ts_ms, now_ms))
+        placed = batch.with_seqs(bound + 1, max(topic.last_ts_ms, now_ms))
         bodies = [append_body(topic.id, placed, marks)]
         if is_ahead:  # first, so that no gap is there without it
             bodies.insert(0, _base_wanted(topic, placed.ts_ms))

@@ -154,7 +154,7 @@ class Replay:
             assert topic is not None, "a topic's deletion removes its source"
             sources.add(replayed.definition, topic)
             source = sources.get(replayed.definition.name)
-            source.orders, source.stop = replayed.orders, replayed.stop
+            source.control, source.stop = replayed.control, replayed.stop
             if replayed.fence:
                 fence, holder, lease_ms = replayed.fence, replayed.holder, replayed.lease_ms
                 sources.leased(source, fence=fence, holder=holder, lease_ms=lease_ms)
@@ -248,7 +248,7 @@ class Replay:
             )
         elif (known := self.sources.get(topic.id)) is not None:
             if change == "orders":
-                known = known._replace(orders=put_orders(body), stop=put_stop(body))
+                known = known._replace(control=put_orders(body), stop=put_stop(body))
             elif change == "update":
                 known = known._replace(definition=updated_definition(known.definition, body))
             else:

@@ -143,7 +143,7 @@ class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
             on_expired=wire_state.policy_to_pb(changeable.on_expired),
             on_recreated=wire_state.policy_to_pb(changeable.on_recreated),
             dead_letter_topic=changeable.dead_letter_topic or "",
-            **renewal.orders._asdict(),
+            **renewal.control._asdict(),
         )
 
     async def ReleaseLease(

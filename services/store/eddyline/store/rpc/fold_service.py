@@ -12,7 +12,7 @@ from eddyline.core.codec import calls as wire_calls
 from eddyline.core.codec import records as wire
 from eddyline.core.codec import state as wire_state
 from eddyline.core.errors import FoldBehind, InvalidArgument, KeyNotFound, NotKv
-from eddyline.core.model.source import OF_ANOTHER
+from eddyline.core.model.source import OTHER_STREAM_STATES
 from eddyline.core.model.topic import Kind
 from eddyline.core.records.record import (
     KEY_BYTES_MAX,
@@ -181,7 +181,7 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
             if not request.min_version:
                 return page
             # Versions of a stream that was copied say nothing of one that has taken its place.
-            is_of_another = page.state.source_state in OF_ANOTHER
+            is_of_another = page.state.source_state in OTHER_STREAM_STATES
             if not is_of_another and _has_version(page.entries[0], request.min_version):
                 return page
             # Any append to the topic wakes this, not only one of the key: a read a commit, for 30 s at most.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.auth.grant import caller
 from eddyline.core.codec.source import source_to_pb
-from eddyline.core.forwarding.services import add_elsewhere
+from eddyline.core.forwarding.services import add_refused_calls
 from eddyline.core.model.paging import name_after, page_limit, token_after
 from eddyline.core.server.server import RawMethod
 from eddyline.v1 import source_pb2
@@ -36,7 +36,7 @@ def add_source_service(server: RoleServer, handle: ShardHandle) -> None:
     }
     server.add_raw_methods(SERVICE, served)
     service = source_pb2.DESCRIPTOR.services_by_name["SourceService"]
-    add_elsewhere(server, service, served, role="a store", at="an ingest")
+    add_refused_calls(server, service, served, role="a store", at="an ingest")
 
 
 class SourceReads:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from eddyline.core.errors import NotReady, TopicExists, TopicHasSource, TopicNotEmpty, TopicNotFound
 from eddyline.core.model.deletion import check_delete
 from eddyline.core.model.read import ALL_RECORDS
-from eddyline.core.model.source import ControlState, Lease, changed_source, check_definition, exists_otherwise
+from eddyline.core.model.source import ControlState, Lease, changed_source, check_definition, source_conflict
 from eddyline.core.model.topic import Kind, TopicConfig, check_config, check_name, merged
 from eddyline.core.records.batch import Batch
 from eddyline.store.log.append import AppendRequest, WriterPosition
@@ -344,7 +344,7 @@ class Shard:
             known = self._sources.find(definition.name)
             if known is not None:
                 if known.definition != definition:
-                    raise exists_otherwise(known.definition, definition)
+                    raise source_conflict(known.definition, definition)
                 return self._sources.info(known), False
             topic = self._table.get(definition.topic)
             check_takes_source(topic, definition)
@@ -366,7 +366,7 @@ class Shard:
         self._check_open()
         async with self._locks.hold("source " + name):
             source = self._sources.get(name)
-            known = source.orders
+            known = source.control
             orders = ControlState(known.paused if paused is None else paused, known.resync_serial + resync)
             if orders != known:
                 await self._change_writer(source.topic, orders_body(name, orders, source.stop))
@@ -408,7 +408,7 @@ class Shard:
                 found = self._sources.get(source)  # which may have been deleted, or leased anew, meanwhile
                 stop = stop_after(found, report)
                 if found.fence == fence and stop != found.stop:
-                    await self._change_writer(found.topic, orders_body(source, found.orders, stop))
+                    await self._change_writer(found.topic, orders_body(source, found.control, stop))
         return renewal
 
     async def release_lease(self, source: str, *, fence: int) -> None:

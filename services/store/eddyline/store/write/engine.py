@@ -183,7 +183,7 @@ class Engine:
         topic.staged_bytes += size
         topic.hold(request.batch)
         if topic.kind is Kind.KV and request.batch.count:
-            placed = request.batch.with_place(first_seq, 0)
+            placed = request.batch.with_seqs(first_seq, 0)
             topic.unapplied.append(placed)
             for overlay in topic.overlays:
                 overlay.append(placed)

@@ -366,7 +366,7 @@ class GroupCommitter:
         assert topic is not None
         frame.ts_ms = topic.last_ts_ms = max(topic.last_ts_ms, self._clock.now_ms())
         joined = appends[0].batch if len(appends) == 1 else Batch.concat([a.batch for a in appends])
-        frame.batch = joined.with_place(appends[0].first_seq, frame.ts_ms)
+        frame.batch = joined.with_seqs(appends[0].first_seq, frame.ts_ms)
         marked = any(a.mark.has_key or a.mark.has_writer for a in appends)
         return append_body(topic.id, frame.batch, tuple(a.mark for a in appends) if marked else ())
 

@@ -116,19 +116,32 @@ async def test_handshake_that_does_not_end_is_cut(files: Files, monkeypatch: pyt
         assert await silent(at.address, said) == b""
 
 
-async def test_handshakes_that_do_not_end_are_counted_like_any_connection(files: Files, authority: Authority) -> None:
+async def test_connections_within_their_handshake_keep_no_probe_out(files: Files, authority: Authority) -> None:
     async with endpoint(files) as at, asyncio.timeout(HANG_S):
         host, _, port = at.address.rpartition(":")
         open_ones = [await asyncio.open_connection(host, int(port)) for _ in range(metrics_http.CONNECTIONS_MAX)]
-        assert await silent(at.address) == b""
+        assert await at.asked(authority, "/live") == (200, "live")
+        for _, writer in open_ones:
+            writer.close()
+
+
+async def test_handshake_is_refused_while_too_many_connections_are_open(files: Files, authority: Authority) -> None:
+    tls = ssl.create_default_context(cafile=str(authority.own.certificate))
+    async with endpoint(files) as at, asyncio.timeout(HANG_S):
+        host, _, port = at.address.rpartition(":")
+        open_ones = [
+            await asyncio.open_connection(host, int(port), ssl=tls) for _ in range(metrics_http.CONNECTIONS_MAX)
+        ]
+        with pytest.raises(OSError):
+            await asyncio.open_connection(host, int(port), ssl=tls)
         for _, writer in open_ones:
             writer.close()
         while True:
             try:
                 assert await at.asked(authority, "/live") == (200, "live")
                 break
-            except (OSError, IndexError):
-                await asyncio.sleep(0)  # the end of those has not arrived
+            except OSError:
+                await asyncio.sleep(0)  # the server has not seen the end of those connections yet
 
 
 async def test_head_without_an_end_is_cut(files: Files, authority: Authority) -> None:

@@ -1,15 +1,21 @@
-"""The HTTP endpoint of a role: `GET /metrics`, which Prometheus scrapes, and an orchestrator's probes; nothing else.
+"""The HTTP endpoint of a role: `GET /metrics` for Prometheus, the probes of an orchestrator, and nothing else.
 
-HEAD is answered as GET is, without the body: load balancers and monitors ask so.
+HEAD gets the same answer as GET, without the body: load balancers and monitors use it.
 
-Any bind but loopback is refused unless there is a key, which `/metrics` then asks for as a bearer token; it is held
-as a digest and compared in constant time. Probes need none (`eddyline.core.telemetry.probes`). Where the role has a
-certificate, it speaks TLS alone, and asks nobody for one: an orchestrator and Prometheus have none.
+A bind other than loopback is refused unless there is a key. `/metrics` then needs the key as a bearer token; the server keeps
+its digest and compares in constant time. Probes need no key (`eddyline.core.telemetry.probes`). With a certificate the
+endpoint speaks TLS only, and asks for no client certificate: an orchestrator and Prometheus have none.
 
-Elsewhere the library's own server: a thread a scraper, and a slow one keeps it for ever. Here connections are served on the
-loop, at most `CONNECTIONS_MAX` at once, each for one request within `READ_S`, a handshake included, and `WRITE_S`; more are
-closed. The text is made once for all that ask within `REUSE_S`, on a thread, so many scrapers cost what one does.
-Bounds: `HEAD_BYTES_MAX` a request, and the text a connection that does not read.
+Renewal: the listening TLS context holds no certificate. In each handshake, at the ClientHello, the connection takes the newest
+context that `tls` gives, which the role has checked before.
+
+Bounds: `CONNECTIONS_MAX` connections, of which each has one request; `READ_S` for the handshake and again for the request,
+`WRITE_S` for the answer; `HEAD_BYTES_MAX` a request; for a client that does not read, one text a connection. The text is made
+once for all scrapes within `REUSE_S`, on a thread, so many scrapers cost as much as one.
+Not bounded: asyncio hands a connection over after its handshake. A client that connects and sends no ClientHello, or never
+completes the handshake, does not count in `CONNECTIONS_MAX`; it holds a descriptor until its `READ_S` have passed. The work of
+a handshake, 1 ms or more, is done on the event loop.
+Rejected: the server of `prometheus_client`, which has a thread a scraper and keeps a slow one for ever.
 Threading: event loop.
 """
 
@@ -19,6 +25,7 @@ import asyncio
 import hmac
 import logging
 import re
+import ssl
 from hashlib import sha256
 from http import HTTPStatus
 from pathlib import Path
@@ -27,10 +34,8 @@ from typing import TYPE_CHECKING, Final
 from eddyline.core.runtime.addresses import check_loopback
 from eddyline.core.runtime.settings import COMMON_PREFIX, SettingsError
 from eddyline.core.telemetry.metrics_text import CONTENT_TYPE
-from eddyline.core.tls.stream import TlsStream
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Awaitable, Callable
 
     from eddyline.core.runtime.clock import Clock
@@ -121,7 +126,7 @@ class MetricsServer:
         host, _, port = self._listen.rpartition(":")
 
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            if self._is_closed or len(self._connections) >= CONNECTIONS_MAX:
+            if self._is_full():
                 writer.transport.abort()
                 return
             connection = tasks.create_task(self._serve(reader, writer), name="metrics connection")
@@ -129,7 +134,15 @@ class MetricsServer:
             connection.add_done_callback(self._connections.discard)
 
         try:
-            self._server = await asyncio.start_server(accept, host.strip("[]"), int(port), limit=HEAD_BYTES_MAX)
+            context = self._listening_context()
+            self._server = await asyncio.start_server(
+                accept,
+                host.strip("[]"),
+                int(port),
+                limit=HEAD_BYTES_MAX,
+                ssl=context,
+                ssl_handshake_timeout=READ_S if context is not None else None,
+            )
         except OSError as error:
             raise SettingsError(
                 f"cannot listen on {self._listen} for metrics: in use, or not an address of this host"
@@ -144,21 +157,36 @@ class MetricsServer:
         for connection in self._connections:
             connection.cancel()
 
+    def _is_full(self) -> bool:
+        return self._is_closed or len(self._connections) >= CONNECTIONS_MAX
+
+    def _listening_context(self) -> ssl.SSLContext | None:
+        """Return the TLS context to listen with; None = the role has no certificate."""
+        if self._tls() is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # OpenSSL calls it at each ClientHello, also where the client sends no server name.
+        context.sni_callback = self._on_client_hello
+        return context
+
+    def _on_client_hello(self, connection: ssl.SSLObject, _name: object, _context: object) -> int | None:
+        """Give the connection the newest certificate; refuse it where there are too many, before the work of the handshake."""
+        newest = self._tls()
+        if newest is None or self._is_full():
+            return int(ssl.AlertDescription.ALERT_DESCRIPTION_INTERNAL_ERROR)
+        connection.context = newest
+        return None
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request and its answer, whatever comes."""
         try:
             async with asyncio.timeout(READ_S):
-                context = self._tls()
-                tls = await TlsStream.accept(context, reader, writer) if context is not None else None
-                if tls is not None:
-                    head = await tls.readuntil(_HEAD_END, bytes_max=HEAD_BYTES_MAX)
-                else:
-                    head = await reader.readuntil(_HEAD_END)
+                head = await reader.readuntil(_HEAD_END)
             answer = await self._answer(head)
             if head.startswith(b"HEAD "):
                 answer = answer[: answer.index(_HEAD_END) + len(_HEAD_END)]
             async with asyncio.timeout(WRITE_S):
-                writer.write(tls.sealed(answer) if tls is not None else answer)
+                writer.write(answer)
                 writer.close()
                 await writer.wait_closed()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):

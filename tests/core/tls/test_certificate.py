@@ -11,7 +11,7 @@ import grpc
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from eddyline.core.tls.certificate import has_taken_key, not_after
+from eddyline.core.tls.certificate import has_supported_key, not_after
 from eddyline.core.tls.files import MalformedTls, read_certificate
 from tests.support.certificates import Authority, signed_by_itself
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 
 
-def test_every_authority_that_there_is_says_what_a_library_reads_of_it() -> None:
+@pytest.mark.filterwarnings("ignore:Parsed a serial number:UserWarning")
+def test_expiry_of_every_public_authority_is_the_one_that_openssl_reads() -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(certifi.where())
     known = list(zip(context.get_ca_certs(), context.get_ca_certs(binary_form=True), strict=True))
@@ -60,7 +61,7 @@ def test_what_is_no_certificate_is_said_in_words(pem: bytes) -> None:
     with pytest.raises(ValueError, match="no date"):
         not_after(pem)
     with pytest.raises(ValueError, match="what its key is"):
-        has_taken_key(pem)
+        has_supported_key(pem)
 
 
 def test_certificate_that_is_cut_off_is_said_in_words(tmp_path: Path) -> None:
@@ -84,7 +85,7 @@ async def test_key_is_taken_where_grpc_shakes_hands_with_it_and_no_other_is(tmp_
     signed = signed_by_itself(tmp_path, KEYS[kind]())
     chain, key = signed.certificate.read_bytes(), signed.key.read_bytes()
     shakes = await shakes_hands(chain, key)
-    assert has_taken_key(chain) is shakes
+    assert has_supported_key(chain) is shakes
     if shakes:
         assert read_certificate(str(signed.certificate), str(signed.key)).chain == chain
     else:

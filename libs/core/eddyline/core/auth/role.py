@@ -146,7 +146,7 @@ class RoleAccess:
         """Warn, once, of certificates with which no handshake succeeds now."""
         now = datetime.fromtimestamp(clock.now_ms() / 1000, UTC)
         for setting, (file, dates) in self._dates.items():
-            troubles = [validity.trouble(now) for validity in dates]
+            troubles = [validity.invalid_reason(now) for validity in dates]
             why = troubles[0] if troubles and all(troubles) else ""
             if why and self._said.get(setting) != why:
                 others = f", and none of the {len(troubles) - 1} others is valid" if len(troubles) > 1 else ""

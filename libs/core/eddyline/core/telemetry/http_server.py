@@ -2,19 +2,19 @@
 
 HEAD gets the same answer as GET, without the body: load balancers and monitors use it.
 
-A bind other than loopback is refused unless there is a key. `/metrics` then needs the key as a bearer token; the server keeps
+A bind other than loopback is refused unless there is a key. `/metrics` then needs the key as a bearer token; the server holds
 its digest and compares in constant time. Probes need no key (`eddyline.core.telemetry.probes`). With a certificate the
-endpoint speaks TLS only, and asks for no client certificate: an orchestrator and Prometheus have none.
+endpoint speaks TLS only. It asks for no client certificate: an orchestrator and Prometheus have none.
 
-Renewal: the listening TLS context holds no certificate. In each handshake, at the ClientHello, the connection takes the newest
-context that `tls` gives, which the role has checked before.
+Renewal: the listening TLS context has no certificate. In each handshake, at the ClientHello, the connection takes the newest
+context that `tls` returns, which the role has checked before.
 
-Bounds: `CONNECTIONS_MAX` connections, of which each has one request; `READ_S` for the handshake and again for the request,
-`WRITE_S` for the answer; `HEAD_BYTES_MAX` a request; for a client that does not read, one text a connection. The text is made
-once for all scrapes within `REUSE_S`, on a thread, so many scrapers cost as much as one.
-Not bounded: asyncio hands a connection over after its handshake. A client that connects and sends no ClientHello, or never
-completes the handshake, does not count in `CONNECTIONS_MAX`; it holds a descriptor until its `READ_S` have passed. The work of
-a handshake, 1 ms or more, is done on the event loop.
+Bounds: `CONNECTIONS_MAX` connections of one request each; `READ_S` for the handshake and again for the request, `WRITE_S`
+for the answer; `HEAD_BYTES_MAX` a request; one text for a client that does not read. The text is made once for all scrapes
+within `REUSE_S`, on a thread, so many scrapers cost as much as one.
+Not bounded: asyncio hands a connection over after its handshake. A client that connects and sends no ClientHello, or does
+not complete the handshake, does not count in `CONNECTIONS_MAX`; it holds a descriptor until `READ_S` have passed. The work
+of a handshake, 1 ms or more, is done on the event loop.
 Rejected: the server of `prometheus_client`, which has a thread a scraper and keeps a slow one for ever.
 Threading: event loop.
 """
@@ -170,7 +170,7 @@ class MetricsServer:
         return context
 
     def _on_client_hello(self, connection: ssl.SSLObject, _name: object, _context: object) -> int | None:
-        """Give the connection the newest certificate; refuse it where there are too many, before the work of the handshake."""
+        """Give the connection the newest certificate; refuse one too many before the work of the handshake."""
         newest = self._tls()
         if newest is None or self._is_full():
             return int(ssl.AlertDescription.ALERT_DESCRIPTION_INTERNAL_ERROR)

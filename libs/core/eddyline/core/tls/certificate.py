@@ -1,123 +1,92 @@
-"""What certificates say of themselves in their PEM: from when and until when they are good, and of what kind a key is.
+"""Fields of certificates in PEM files: their validity period, and the kind of key they have.
 
-The ssl module tells that only of a peer's certificate that it has verified, and of authorities. So the few outer fields of
-X.509 (RFC 5280, 4.1) are walked over; nothing is verified here: OpenSSL has judged the rest.
-Threads: pure functions.
+The package `cryptography` reads them (extra `tls`), since the ssl module gives these fields only for verified peers and for
+authorities. Nothing is verified here: OpenSSL does that when it loads the files.
+`cryptography` is imported at the first call, which takes 80 ms: a client without a certificate of its own needs none of it.
+Threading: pure functions.
 """
 
 from __future__ import annotations
 
-import base64
 import re
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from datetime import datetime
 
-_PEM: Final = re.compile(rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----(.+?)-----END ", re.DOTALL)
-_VERSION: Final = 0xA0
-_IDENTIFIER: Final = 0x06
-_FORMATS: Final = {0x17: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
-"""UTCTime and GeneralizedTime, as RFC 5280 allows them: in seconds, in UTC."""
-_DATES, _KEY = 3, 5
-"""Places of these fields. Before them are serial number, algorithm, issuer; between them the subject."""
-_RSA: Final = bytes.fromhex("2a864886f70d010101")
-_ECDSA: Final = bytes.fromhex("2a8648ce3d0201")
-_P256: Final = bytes.fromhex("2a8648ce3d030107")
-_P384: Final = bytes.fromhex("2b81040022")
-_TAKEN_KEYS: Final = ((_RSA,), (_ECDSA, _P256), (_ECDSA, _P384))
-"""Object identifiers of an algorithm and its curve."""
+    from cryptography.x509 import Certificate
 
-
-class _Element(NamedTuple):
-    tag: int
-    content: bytes
+_PEM: Final = re.compile(rb"-----BEGIN (?:X509 )?CERTIFICATE-----.+?-----END (?:X509 )?CERTIFICATE-----", re.DOTALL)
 
 
 class Validity(NamedTuple):
-    """From when until when a certificate is good, both inclusive."""
+    """Validity period of a certificate, both ends inclusive, in UTC."""
 
     not_before: datetime
     not_after: datetime
 
-    def trouble(self, now: datetime) -> str:
-        """Why it is not good now; "" = it is."""
+    def invalid_reason(self, now: datetime) -> str:
+        """Return why the certificate is not valid at `now`; "" = it is valid."""
         if now > self.not_after:
             return f"it expired at {self.not_after:%Y-%m-%dT%H:%M:%SZ}"
         return f"it is not valid before {self.not_before:%Y-%m-%dT%H:%M:%SZ}" if now < self.not_before else ""
 
 
 def not_after(chain: bytes) -> datetime:
-    """When the first certificate of a PEM chain expires.
+    """Return the time at which the first certificate of a PEM chain expires.
 
     Raises:
-        ValueError: there is none, or it has no such date.
+        ValueError: the chain has no certificate that can be read.
     """
     try:
-        return _validity(_fields(chain)).not_after
-    except (ValueError, LookupError):
+        return _first(chain).not_valid_after_utc
+    except ValueError:
         raise ValueError("it has no date on which it expires") from None
 
 
 def validities(pem: bytes) -> list[Validity]:
-    """Of every certificate of a PEM file that says so, in order."""
-    found: list[Validity] = []
-    for certificate in _PEM.finditer(pem):
-        with suppress(ValueError, LookupError):
-            found.append(_validity(_fields(certificate[0])))
-    return found
+    """Return the validity period of each certificate in a PEM file, in order; those that cannot be read are left out."""
+    periods: list[Validity] = []
+    for match in _PEM.finditer(pem):
+        with suppress(ValueError):
+            certificate = _load(match[0])
+            periods.append(Validity(certificate.not_valid_before_utc, certificate.not_valid_after_utc))
+    return periods
 
 
-def has_taken_key(chain: bytes) -> bool:
-    """Whether the key of the first certificate of a PEM chain is one that gRPC signs with: RSA, or ECDSA on P-256 or P-384.
-    With another (Ed25519, P-521) it serves, and no handshake ever succeeds.
+def has_supported_key(chain: bytes) -> bool:
+    """Return True if gRPC can sign with the key of the first certificate of a PEM chain: RSA, or ECDSA on P-256 or P-384.
+
+    With another key (Ed25519, P-521) gRPC serves, and every handshake fails.
 
     Raises:
-        ValueError: there is none, or it does not say.
+        ValueError: the chain has no certificate, or its key cannot be read.
     """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
+    from cryptography.x509.oid import PublicKeyAlgorithmOID
+
     try:
-        (algorithm, *_) = _elements(_fields(chain)[_KEY].content)
-        identifiers = tuple(element.content for element in _elements(algorithm.content) if element.tag == _IDENTIFIER)
-    except (ValueError, LookupError):
+        certificate = _first(chain)
+        key = certificate.public_key()
+    except UnsupportedAlgorithm:
+        return False
+    except ValueError:
         raise ValueError("it does not say what its key is") from None
-    return identifiers in _TAKEN_KEYS
+    if isinstance(key, rsa.RSAPublicKey):
+        return certificate.public_key_algorithm_oid != PublicKeyAlgorithmOID.RSASSA_PSS
+    return isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1)
 
 
-def _validity(fields: Sequence[_Element]) -> Validity:
-    begin, end = _elements(fields[_DATES].content)
-    return Validity(_date(begin), _date(end))
-
-
-def _date(element: _Element) -> datetime:
-    when = datetime.strptime(element.content.decode("ascii"), _FORMATS[element.tag]).replace(tzinfo=UTC)
-    # RFC 5280, 4.1.2.5.1: years of two digits are 1950 to 2049; Python ends them with 2068.
-    is_short = element.tag == min(_FORMATS)
-    return when.replace(year=when.year - 100) if is_short and when.year >= 2050 else when
-
-
-def _fields(chain: bytes) -> list[_Element]:
-    """Of what is signed, but for the version, which old ones have not."""
-    found = _PEM.search(chain)
-    if found is None:
+def _first(chain: bytes) -> Certificate:
+    match = _PEM.search(chain)
+    if match is None:
         raise ValueError("there is no certificate in it")
-    (certificate, *_) = _elements(base64.b64decode(found[1]))
-    (signed, *_) = _elements(certificate.content)
-    return [element for element in _elements(signed.content) if element.tag != _VERSION]
+    return _load(match[0])
 
 
-def _elements(data: bytes) -> Iterator[_Element]:
-    """The elements of DER, one after the other."""
-    at = 0
-    while at < len(data):
-        tag, size = data[at], data[at + 1]
-        at += 2
-        if size & 0x80:
-            digits = size & 0x7F
-            size = int.from_bytes(data[at : at + digits], "big")
-            at += digits
-        if at + size > len(data):
-            raise ValueError("it is cut off")
-        yield _Element(tag, data[at : at + size])
-        at += size
+def _load(pem: bytes) -> Certificate:
+    from cryptography.x509 import load_pem_x509_certificate
+
+    return load_pem_x509_certificate(pem)

@@ -15,10 +15,11 @@ from typing import Final
 import grpc
 
 from eddyline.core.runtime.watched_file import FileWatcher
-from eddyline.core.tls.certificate import has_taken_key
+from eddyline.core.tls.certificate import has_supported_key
 
 TLS_BYTES_MAX: Final = 1 << 20
 """Of a file. Elsewhere unbounded. All authorities that a system comes with are some 220 KB."""
+INSTALL_HINT: Final = "pip install eddyline-core[tls]"
 
 
 class MalformedTls(Exception):
@@ -82,10 +83,14 @@ def read_server(chain: str, key: str, *, client_ca: str = "") -> ServerTls:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(chain, key, password=refuse_password)
-        if not has_taken_key(found.chain):
+        if not has_supported_key(found.chain):
             raise ValueError("its key is none that gRPC signs with: RSA, or ECDSA on P-256 or P-384, is needed")
     except (OSError, ValueError) as error:
         raise MalformedTls(f"{chain} with {key} cannot be used: {words_of(error)}") from None
+    except ImportError:
+        raise MalformedTls(
+            f"{chain} cannot be checked without the Python package cryptography: {INSTALL_HINT}"
+        ) from None
     # The ssl module takes paths alone: where files were replaced meanwhile, it has judged others than those read.
     if _read_pair(chain, key) != found:
         raise MalformedTls(f"{chain} or {key} was replaced while it was read")

@@ -1,44 +1,54 @@
-"""Work that goes on beside a block, until the block is left.
+"""Tasks that run beside a block or a call, and end with it.
 
-A bare task would outlive an error of the block, and a task group alone would wrap it: `except` clauses around the block
-would no longer meet what was raised in it.
-
-Two coroutines of one call side by side: a stream's steps and its answers, or work and what may end it.
-
-Structured: both have ended when `run_with` returns. What fails first ends both, and is raised as itself rather than in a
-group, so that a domain error keeps its code on the way out.
+A bare task would outlive an error of the block, and `asyncio.TaskGroup` alone would wrap that error in a group, so that
+`except` clauses around the block would not match it. Here an error of the block or the call comes out as itself: a domain
+error keeps its code on the way out.
+Threading: event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
 
+T = TypeVar("T")
+
 
 @asynccontextmanager
-async def background_task(work: Coroutine[object, object, NoReturn], *, name: str) -> AsyncIterator[None]:
-    """Run `work` as the task `name` until left. What is raised inside comes out as it is."""
+async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
+    """Open a task group around a block, which cancels the tasks of it that must not run on.
+
+    Raises:
+        the block's own error, as it is; ExceptionGroup: a task failed.
+    """
     raised: BaseException | None = None
     async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(work, name=name)
         try:
-            yield
-        except BaseException as error:  # raised again as it is: a group would wrap it
+            yield tasks
+        except BaseException as error:  # raised again outside, since the group would wrap it
             raised = error
-        task.cancel()
     if raised is not None:
         raise raised
 
 
-T = TypeVar("T")
+@asynccontextmanager
+async def background_task(*work: Coroutine[object, object, object], name: str) -> AsyncIterator[None]:
+    """Run each coroutine of `work` as a task named `name`, and cancel it when the block is left."""
+    async with task_group() as tasks:
+        running = [tasks.create_task(coroutine, name=name) for coroutine in work]
+        try:
+            yield
+        finally:
+            for task in running:
+                task.cancel()
 
 
 async def run_with(foreground: Coroutine[object, object, T], *, background: Coroutine[object, object, None]) -> T:
-    """Run both and return what `foreground` returns; `background` is cancelled then, if it still runs.
+    """Run both, return what `foreground` returns, and cancel `background` then, if it still runs.
 
     Raises:
         the first failure of either, the other being cancelled.
@@ -54,7 +64,7 @@ async def run_with(foreground: Coroutine[object, object, T], *, background: Coro
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    found: BaseException = group
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -22,6 +22,7 @@ from eddyline.core.errors import Code, EddylineError, SourceNotFound
 from eddyline.core.model.read import ALL_RECORDS
 from eddyline.core.model.sharding import shard_of
 from eddyline.core.model.source import check_definition, source_conflict
+from eddyline.core.runtime.tasks import background_task
 from eddyline.core.store_link.sharded_follow import ShardedFollow
 
 if TYPE_CHECKING:
@@ -124,17 +125,9 @@ class ShardedLink:
         async with AsyncExitStack() as stack:
             follows = [await stack.enter_async_context(shard.follow()) for shard in self.shards]
             follow = ShardedFollow(follows, place=self._place)
-            raised: BaseException | None = None
-            async with asyncio.TaskGroup() as tasks:
-                reading = [tasks.create_task(follow.read(shard)) for shard in range(len(follows))]
-                try:
-                    yield follow
-                except BaseException as error:  # raised again as it is: a group would wrap it
-                    raised = error
-                for task in reading:
-                    task.cancel()
-            if raised is not None:
-                raise raised
+            reading = [follow.read(shard) for shard in range(len(follows))]
+            async with background_task(*reading, name="sharded follow"):
+                yield follow
 
     # sources -----------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 HEAD gets the same answer as GET, without the body: load balancers and monitors use it.
 
-A bind other than loopback is refused unless there is a key. `/metrics` then needs the key as a bearer token; the server holds
+A bind other than loopback is refused unless there is a key. `/metrics` then needs it as a bearer token; the server keeps
 its digest and compares in constant time. Probes need no key (`eddyline.core.telemetry.probes`). With a certificate the
 endpoint speaks TLS only. It asks for no client certificate: an orchestrator and Prometheus have none.
 
@@ -26,6 +26,7 @@ import hmac
 import logging
 import re
 import ssl
+from contextlib import asynccontextmanager
 from hashlib import sha256
 from http import HTTPStatus
 from pathlib import Path
@@ -33,10 +34,11 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.runtime.addresses import check_loopback
 from eddyline.core.runtime.settings import COMMON_PREFIX, SettingsError
+from eddyline.core.runtime.tasks import task_group
 from eddyline.core.telemetry.metrics_text import CONTENT_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from eddyline.core.runtime.clock import Clock
     from eddyline.core.telemetry.probes import Probes
@@ -115,14 +117,23 @@ class MetricsServer:
         self._is_closed = False
         self.address = ""
 
-    async def start(self, tasks: asyncio.TaskGroup) -> None:
-        """Listen; connections are tasks of `tasks`, which ends after `close`.
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Listen until left; then give up the address and cut all connections.
 
         Raises:
             SettingsError: the address is not loopback and there is no key, or it is taken.
         """
         if not self._key_digest:
             check_loopback(self._listen)
+        async with task_group() as tasks:
+            try:
+                await self._listen_on(tasks)
+                yield
+            finally:
+                self._close()
+
+    async def _listen_on(self, tasks: asyncio.TaskGroup) -> None:
         host, _, port = self._listen.rpartition(":")
 
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -149,8 +160,7 @@ class MetricsServer:
             ) from error
         self.address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
 
-    def close(self) -> None:
-        """Let go of the address and cut all connections. Harmless where it never listened."""
+    def _close(self) -> None:
         self._is_closed = True
         if self._server is not None:
             self._server.close()

@@ -11,16 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from eddyline.core.runtime.clock import sleep
-from eddyline.core.runtime.logging import fields
+from eddyline.core.runtime.tasks import background_task
 from eddyline.core.telemetry.http_server import MetricsServer, no_tls, read_key
 from eddyline.core.telemetry.metrics_otlp import OtlpExporter
 from eddyline.core.telemetry.metrics_text import metrics_text
 from eddyline.core.telemetry.otlp import instance_id
+from eddyline.core.telemetry.otlp_push import OtlpPush, PushEvents
 
 if TYPE_CHECKING:
     import ssl
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 THREADS: Final = 2
 """One for the text, one for the push."""
 NS_A_MS: Final = 1_000_000
+EVENTS: Final = PushEvents(failing="metrics are not taken", restored="metrics are taken again", broke="metrics broke")
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -81,36 +82,25 @@ class MetricsExport:
         if not self._listen and not self._common.otlp_url:
             yield
             return
-        raised: BaseException | None = None
+        key = read_key(self._common.metrics_key_file)
         threads = ThreadPoolExecutor(THREADS, thread_name_prefix="metrics")
-        server = MetricsServer(
-            self._listen,
-            text=partial(self._text, collect, threads),
-            clock=self._clock,
-            key=read_key(self._common.metrics_key_file),
-            probes=self._probes,
-            tls=self._tls,
-        )
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                push: asyncio.Task[NoReturn] | None = None
-                try:
-                    if self._listen:
-                        await server.start(tasks)
-                        self._address = server.address
-                    if self._common.otlp_url:
-                        push = tasks.create_task(self._push(collect, threads), name="metrics push")
-                    yield
-                except BaseException as error:  # raised again as it is: a group would wrap it
-                    raised = error
-                self._address = ""
-                server.close()
-                if push is not None:
-                    push.cancel()
-        finally:
-            threads.shutdown(wait=False, cancel_futures=True)
-        if raised is not None:
-            raise raised
+        async with AsyncExitStack() as stack:
+            stack.callback(threads.shutdown, wait=False, cancel_futures=True)
+            if self._listen:
+                server = MetricsServer(
+                    self._listen,
+                    text=partial(self._text, collect, threads),
+                    clock=self._clock,
+                    key=key,
+                    probes=self._probes,
+                    tls=self._tls,
+                )
+                await stack.enter_async_context(server.running())
+                self._address = server.address
+                stack.callback(setattr, self, "_address", "")
+            if self._common.otlp_url:
+                await stack.enter_async_context(background_task(self._push(collect, threads), name="metrics push"))
+            yield
 
     async def _text(self, collect: Collect, threads: Executor) -> bytes:
         return await asyncio.get_running_loop().run_in_executor(threads, metrics_text, await collect())
@@ -120,21 +110,13 @@ class MetricsExport:
         instance = instance_id(self._host)
         exporter = OtlpExporter(self._common.otlp_url, role=self._role, version=self._version, instance=instance)
         start_ns = self._clock.now_ms() * NS_A_MS
-        failing = False
+        otlp = OtlpPush(self._common.otlp_url, threads=threads, log=_LOG, events=EVENTS)
+
+        async def push() -> None:
+            now_ns = self._clock.now_ms() * NS_A_MS
+            await otlp.export(partial(exporter.export, await collect(), start_ns=start_ns, now_ns=now_ns))
+
         try:
-            while True:
-                await sleep(self._clock, self._common.otlp_interval_ms / 1000)
-                try:
-                    now_ns = self._clock.now_ms() * NS_A_MS
-                    export = partial(exporter.export, await collect(), start_ns=start_ns, now_ns=now_ns)
-                    failure = await asyncio.get_running_loop().run_in_executor(threads, export)
-                except Exception:  # the root of the push: a defect of what is measured must not end the role
-                    _LOG.exception("metrics broke")
-                    continue
-                if bool(failure) is not failing:
-                    failing = bool(failure)
-                    said = "metrics are not taken" if failing else "metrics are taken again"
-                    told = {"url": self._common.otlp_url, **({"reason": failure} if failing else {})}
-                    _LOG.log(logging.WARNING if failing else logging.INFO, said, extra=fields(**told))
+            await otlp.run(push, clock=self._clock, interval_s=self._common.otlp_interval_ms / 1000)
         finally:
             exporter.close()

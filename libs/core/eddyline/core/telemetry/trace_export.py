@@ -14,17 +14,15 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
-from eddyline.core.runtime.clock import sleep
-from eddyline.core.runtime.logging import fields
 from eddyline.core.runtime.tasks import background_task
 from eddyline.core.telemetry.otlp import instance_id
+from eddyline.core.telemetry.otlp_push import OtlpPush, PushEvents
 from eddyline.core.telemetry.trace_otlp import OtlpSpanExporter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from concurrent.futures import Executor
 
     from eddyline.core.runtime.clock import Clock, Host
     from eddyline.core.runtime.settings import CommonSettings
@@ -35,6 +33,7 @@ INTERVAL_S: Final = 1.0
 PUSH_SPANS_MAX: Final = 512
 """Elsewhere likewise: 150 KB a message."""
 LAST_S: Final = 1.0
+EVENTS: Final = PushEvents(failing="traces are not taken", restored="traces are taken again", broke="traces broke")
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -51,7 +50,6 @@ class TraceExport:
         self._url = common.otlp_url
         self._clock = clock
         self._instance = instance_id(host)
-        self._is_failing = False
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -61,43 +59,28 @@ class TraceExport:
             return
         exporter = OtlpSpanExporter(self._url, role=self._role, version=self._version, instance=self._instance)
         threads = ThreadPoolExecutor(1, thread_name_prefix="traces")
+        otlp = OtlpPush(self._url, threads=threads, log=_LOG, events=EVENTS)
+        push = partial(self._push, otlp, exporter)
         try:
-            async with background_task(self._push_ever(exporter, threads), name="trace push"):
+            async with background_task(otlp.run(push, clock=self._clock, interval_s=INTERVAL_S), name="trace push"):
                 yield
-            if not self._is_failing:
-                await self._push_last(exporter, threads)
+            if not otlp.is_failing:
+                with suppress(TimeoutError):  # spans that do not arrive are lost, as the role's memory is
+                    async with asyncio.timeout(LAST_S):
+                        await otlp.once(push)
         finally:
             exporter.close()
             threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _push_ever(self, exporter: OtlpSpanExporter, threads: Executor) -> NoReturn:
-        while True:
-            await sleep(self._clock, INTERVAL_S)
-            await self._push(exporter, threads)
-
-    async def _push_last(self, exporter: OtlpSpanExporter, threads: Executor) -> None:
-        with suppress(TimeoutError):  # what did not arrive is lost, as the role's memory is
-            async with asyncio.timeout(LAST_S):
-                await self._push(exporter, threads)
-
-    async def _push(self, exporter: OtlpSpanExporter, threads: Executor) -> None:
-        """Everything that waits."""
+    async def _push(self, otlp: OtlpPush, exporter: OtlpSpanExporter) -> None:
+        """Push all waiting spans; after a failure drop those of that message, and leave the rest for the next push."""
         while spans := self._tracer.take(PUSH_SPANS_MAX):
             try:
-                pushed = asyncio.get_running_loop().run_in_executor(threads, partial(exporter.export, spans))
-                failure = await pushed
-            except Exception:  # the root of the push: a defect of it must not end the role
-                _LOG.exception("traces broke")
+                is_taken = await otlp.export(partial(exporter.export, spans))
+            except Exception:
+                self._tracer.dropped_count += len(spans)
+                raise
+            if not is_taken:
                 self._tracer.dropped_count += len(spans)
                 return
-            if failure:
-                self._tracer.dropped_count += len(spans)
-                if not self._is_failing:
-                    _LOG.warning("traces are not taken", extra=fields(url=self._url, reason=failure))
-            else:
-                self._tracer.exported_count += len(spans)
-                if self._is_failing:
-                    _LOG.info("traces are taken again", extra=fields(url=self._url))
-            self._is_failing = bool(failure)
-            if failure:
-                return
+            self._tracer.exported_count += len(spans)

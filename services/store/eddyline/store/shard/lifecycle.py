@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eddyline.core.errors import DataCorrupt, EddylineError
 from eddyline.core.runtime.logging import fields
+from eddyline.core.runtime.tasks import task_group
 from eddyline.store.artifacts.artifacts import clean as clean_artifacts
 from eddyline.store.background.periodic_sync import PeriodicSync
 from eddyline.store.catalog.catalog import CatalogFailed
@@ -181,9 +182,8 @@ def _tell_clean_stop(fs: Fs, layout: Layout, clean: Identity, fence: InstanceFen
 @asynccontextmanager
 async def _serving(parts: ShardParts, shard: Shard, workers: Workers, settings: StoreSettings) -> AsyncIterator[None]:
     """Run the shard's tasks; on leaving drain, sync and checkpoint."""
-    failure: Exception | None = None
     engine = parts.engine
-    async with asyncio.TaskGroup() as tasks:
+    async with task_group() as tasks:
         running = [tasks.create_task(committer.run()) for committer in engine.committers]
         running += [
             tasks.create_task(engine.applier.run()),
@@ -210,14 +210,10 @@ async def _serving(parts: ShardParts, shard: Shard, workers: Workers, settings: 
                 await committer.sync()
             if not engine.read_only_reason:
                 await _last_checkpoint(parts.checkpointer)
-        except Exception as error:
-            failure = error  # the user's own: raised as it is once our tasks have ended, not wrapped in their group
         finally:
             give_up(engine)
             for task in (*running, *writing):
                 task.cancel()
-    if failure is not None:
-        raise failure
 
 
 def give_up(engine: Engine) -> None:

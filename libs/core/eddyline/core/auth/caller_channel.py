@@ -1,9 +1,9 @@
-"""How a client or a role gets in at roles: TLS, and its key with every call; of a role also whom it speaks for.
+"""A caller's access to roles: TLS, and the caller's key in the metadata of every call; a role also sends its principal.
 
-The key goes into each call's metadata. Rejected: gRPC's call credentials, which run on a thread of their own a call and
-refuse connections without TLS; and client interceptors, which make a task of every call.
-I1: a secret is in no text that we make. Over a connection without TLS it is sent as it is: that is for loopback, and for
-networks that encrypt by themselves.
+Rejected: gRPC's call credentials, which run on a thread of their own a call and refuse connections without TLS; and client
+interceptors, which make a task of every call.
+I1: no text that we make has a secret. A connection without TLS sends it in the clear: that is for loopback, and for networks
+that are encrypted below.
 Threading: event loop.
 """
 
@@ -16,6 +16,7 @@ import grpc
 
 from eddyline.core.auth.grant import principal_metadata
 from eddyline.core.transport.channel import open_channel
+from eddyline.core.transport.channel_wrapper import ChannelWrapper
 from eddyline.core.transport.renewed_channel import ReloadingChannel
 
 if TYPE_CHECKING:
@@ -32,35 +33,39 @@ Call = TypeVar("Call")
 
 
 class CallerKey:
-    """A secret that may be replaced while it is used. Empty = none."""
+    """A secret that may be replaced while it is used; empty = none."""
 
     def __init__(self, secret: str = "") -> None:
         self.replace(secret)
 
     def __repr__(self) -> str:
-        return f"HeldKey({'***' if self._metadata else ''})"
+        return f"CallerKey({'***' if self._metadata else ''})"
 
     def replace(self, secret: str) -> None:
-        """Show another one from now on."""
+        """Use `secret` for all calls from now on."""
         self._metadata: Metadata = (("authorization", f"Bearer {secret}"),) if secret else ()
 
     def metadata(self) -> Metadata:
-        """What goes with each call."""
+        """Return what goes with each call."""
         return self._metadata
 
 
 class FileReloader(Protocol):
-    """What keeps a caller's key and certificates as their files are."""
+    """Keeps a caller's key and certificates as their files are."""
 
     def running(self, clock: Clock) -> AbstractAsyncContextManager[None]:
-        """Keep them until left."""
+        """Reload changed files until left."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallerAccess:
-    """What a caller shows. `speaks` = it is a role, and says with each call for whom it makes it. `renewed` goes before
-    `tls`: open channels go by what it holds. Only what is there when a channel is opened may be replaced afterwards.
-    `files` = what replaces key and certificates while it runs; of a client, since a role sees to its own."""
+    """Key and certificates of a caller.
+
+    `speaks` = the caller is a role, and sends with each call the principal for whom it makes it. `renewed` takes
+    precedence over `tls`: open channels use its newest credentials. A key or certificate can be replaced later only if
+    there is one when the channel is opened. `files` = reloads a client's key and certificates while it is connected; a
+    role has `RoleAccess` for that.
+    """
 
     key: CallerKey = field(default_factory=CallerKey)
     tls: ClientTls | None = None
@@ -69,7 +74,7 @@ class CallerAccess:
     files: FileReloader | None = None
 
     def open_channel(self, address: str, *, own_connection: bool = False) -> grpc.aio.Channel:
-        """A channel to a role; see `eddyline.core.transport.channel.open_channel`. The caller closes it."""
+        """Open a channel to a role; see `eddyline.core.transport.channel.open_channel`. The caller closes it."""
 
         def open_with(tls: ClientTls | None) -> grpc.aio.Channel:
             credentials = tls.credentials() if tls is not None else None
@@ -82,55 +87,22 @@ class CallerAccess:
         return (*self.key.metadata(), *principal_metadata()) if self.speaks else self.key.metadata()
 
 
-class CallerChannel(grpc.aio.Channel):
-    """A channel whose calls carry what `metadata` gives at that moment. All else is the wrapped one's."""
+class CallerChannel(ChannelWrapper):
+    """A channel that adds to each call what `metadata` returns at that moment."""
 
     def __init__(self, channel: grpc.aio.Channel, metadata: Callable[[], Metadata]) -> None:
         self._channel = channel
         self._metadata = metadata
 
-    async def __aenter__(self) -> CallerChannel:
-        await self._channel.__aenter__()
-        return self
+    def _current(self) -> grpc.aio.Channel:
+        return self._channel
 
-    async def __aexit__(self, *raised: object) -> bool | None:
-        await self._channel.close()
-        return None
-
-    async def close(self, grace: float | None = None) -> None:
-        await self._channel.close(grace)
-
-    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
-        return self._channel.get_state(try_to_connect)
-
-    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
-        await self._channel.wait_for_state_change(last_observed_state)
-
-    async def channel_ready(self) -> None:
-        await self._channel.channel_ready()
-
-    def unary_unary(self, *arguments: Any, **options: Any) -> grpc.aio.UnaryUnaryMultiCallable[Any, Any]:
-        call: grpc.aio.UnaryUnaryMultiCallable[Any, Any] = self._channel.unary_unary(*arguments, **options)
-        return self._with_metadata(call)
-
-    def unary_stream(self, *arguments: Any, **options: Any) -> grpc.aio.UnaryStreamMultiCallable[Any, Any]:
-        call: grpc.aio.UnaryStreamMultiCallable[Any, Any] = self._channel.unary_stream(*arguments, **options)
-        return self._with_metadata(call)
-
-    def stream_unary(self, *arguments: Any, **options: Any) -> grpc.aio.StreamUnaryMultiCallable[Any, Any]:
-        call: grpc.aio.StreamUnaryMultiCallable[Any, Any] = self._channel.stream_unary(*arguments, **options)
-        return self._with_metadata(call)
-
-    def stream_stream(self, *arguments: Any, **options: Any) -> grpc.aio.StreamStreamMultiCallable[Any, Any]:
-        call: grpc.aio.StreamStreamMultiCallable[Any, Any] = self._channel.stream_stream(*arguments, **options)
-        return self._with_metadata(call)
-
-    def _with_metadata(self, call: Call) -> Call:
-        own, calling = self._metadata, cast("Any", call)
+    def _wrap(self, make: Callable[[grpc.aio.Channel], Call]) -> Call:
+        own, calling = self._metadata, cast("Any", make(self._channel))
 
         def with_metadata(*arguments: Any, metadata: Metadata | None = None, **options: Any) -> Any:
-            # Made here: of a tuple gRPC asks first whether it is a `typing.Sequence`, a microsecond a call.
+            # Made here: gRPC checks first whether a tuple is a `typing.Sequence`, which costs a microsecond a call.
             return calling(*arguments, metadata=grpc.aio.Metadata(*(metadata or ()), *own()), **options)
 
-        # The casts: gRPC's multi-callables are abstract classes, and what calls one is as good as one.
+        # The cast: gRPC's multi-callables are abstract classes, and a function that is called like one does as well.
         return cast("Call", with_metadata)

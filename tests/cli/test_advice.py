@@ -1,4 +1,4 @@
-"""What a failed command advises: the limit, the knob, and what the other side of the error is."""
+"""Advice of a failed command: the limit, the setting, and the other side of the error."""
 
 from __future__ import annotations
 

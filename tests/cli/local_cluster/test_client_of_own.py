@@ -1,4 +1,4 @@
-"""What a verb shows to the cluster that it runs itself: what its roles ask for, else nothing; what lacks is said at once."""
+"""Access of a verb to the cluster that it runs itself: only what its roles require; a missing part is an error at once."""
 
 from __future__ import annotations
 

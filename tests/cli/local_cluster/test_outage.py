@@ -1,4 +1,4 @@
-"""An outage is told once, and its end once."""
+"""An outage is reported once, and its end once."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class NoJitter(random.Random):
 
 
 class Told:
-    """What the supervisor told."""
+    """The events that the supervisor reported."""
 
     def __init__(self) -> None:
         self.events: list[PartEvent] = []

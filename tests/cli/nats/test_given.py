@@ -1,4 +1,4 @@
-"""`eddyline up --nats`: what is given is judged before anything starts, and no password is in anything that is said."""
+"""`eddyline up --nats`: its options are checked before anything starts, and no output contains a password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verbs say: text for people, an object a line for programs."""
+"""Output of verbs: text for people, an object a line for programs."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from eddyline.core.auth.caller_channel import CallerAccess
 
 _CLOSED: Final = ("Socket closed", "Connection reset", "Broken pipe", "_ALERT_")
-"""What gRPC says, by chance, of a connection that was ended before any answer came: so does a role with TLS where the caller
-uses none, and one that asks for a certificate and gets none, or none of its authority."""
+"""gRPC's texts for a connection that ended before an answer came. A role with TLS ends it so if the caller uses none, and so
+does a role that requires a client certificate and gets none of its authority."""
 _UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
 _NO_TLS_THERE: Final = "WRONG_VERSION_NUMBER"
 ACCESS_FLAGS = {
@@ -36,7 +36,7 @@ def add_access(parser: argparse.ArgumentParser) -> None:
 
 
 def access_from_args(arguments: argparse.Namespace, environ: Mapping[str, str]) -> CallerAccess:
-    """What the arguments and the environment say.
+    """Access by the arguments, else by the environment.
 
     Raises:
         CommandError: it cannot be used.
@@ -53,7 +53,7 @@ def access_from_args(arguments: argparse.Namespace, environ: Mapping[str, str]) 
 
 
 def tls_cause(message: str, access: CallerAccess) -> str:
-    """What about TLS may be why a role gave no answer to this caller, as a key for `what_to_do`; empty = nothing.
+    """The TLS setting that may explain a missing answer, as a key for `what_to_do`; empty = none.
 
     `message` is gRPC's.
     """

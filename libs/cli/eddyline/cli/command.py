@@ -1,4 +1,4 @@
-"""What every verb is made of: its parser with an example, its context, its connection."""
+"""Parts shared by all verbs: a parser with an example, a context, a connection."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ _ADDRESS: Final = re.compile(r"[^\s:/]+:[0-9]{1,5}|\[[0-9a-fA-F:]+\]:[0-9]{1,5}"
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a verb may use of the world. `access` = what it shows to a cluster that it runs itself; None = nothing."""
+    """The process environment that a verb may use. `access` = what it shows to a cluster that it runs itself; None =
+    nothing."""
 
     output: Output
     environ: Mapping[str, str]
@@ -141,7 +142,7 @@ async def connected(
 
 
 def _origin(arguments: argparse.Namespace, context: Context) -> str:
-    """What named the address."""
+    """The option, variable or folder that named the address."""
     if arguments.cluster:
         return "--cluster"
     return ADDRESS_VARIABLE if context.environ.get(ADDRESS_VARIABLE) else str(arguments.data)

@@ -20,7 +20,7 @@ _CLAUSE: Final = re.compile(r"(^|; |, )((?:`[^`]*`|(?!; |, ).)+)")
 
 
 class CommandError(Exception):
-    """A command cannot do what it was asked. `what_to_do` is shown behind the message."""
+    """A command failed; carries its message, advice and exit code. `what_to_do` is shown behind the message."""
 
     def __init__(self, message: str, what_to_do: str = "", *, exit_code: int = EXIT_FAILED) -> None:
         super().__init__(message)

@@ -79,7 +79,7 @@ _MEANT: Final = {
 }
 """Verbs as other tools have them, and ours."""
 _NO_VERB: Final = "the following arguments are required: VERB"
-"""What argparse says of a line that ends before its verb."""
+"""argparse's message for a line that ends before its verb."""
 _NEGATIVE: Final = re.compile(r"-\.?[0-9]")
 _DESCRIPTION: Final = "Eddyline keeps what the stream leaves behind."
 

@@ -33,7 +33,7 @@ class Shell:
         self._address = address
 
     async def __call__(self, *words: str) -> dict[str, object]:
-        """What was said, as JSON."""
+        """The output, as JSON."""
         stream = io.StringIO()
         arguments = parse(["kv", *words, "-o", "json", "--cluster", self._address])
         context = Context(Output("json", stream=stream), {}, SystemClock(), SystemHost(), random.Random(1))

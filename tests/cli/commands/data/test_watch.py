@@ -1,4 +1,4 @@
-"""`eddyline watch` against a store and a delivery of the test's own: what each option asks for, and what is said."""
+"""`eddyline watch` against a store and a delivery of the test's own: the request and the output of each option."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Watching:
         await self._level.wait()
 
     async def said(self, *words: str, then: Batch | None = None) -> list[dict[str, object]]:
-        """What `watch t` says up to the end of its topic; `then` is appended once it is level."""
+        """The output of `watch t` up to the end of its topic; `then` is appended once it has caught up."""
         async with asyncio.TaskGroup() as tasks, asyncio.timeout(HANG_S):
             running = tasks.create_task(self.command.run("watch", "t", *words))
             await self.level()

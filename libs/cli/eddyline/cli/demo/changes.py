@@ -1,7 +1,7 @@
 """A small writer: keeps changing keys of a bucket, as real life does with the data it stands for.
 
-Each step changes one key drawn at random: its value with a note, its own value again, or gone and back. What it leaves
-behind is put right by the next load, which puts every key whose value differs.
+Each step changes one key drawn at random: its value with a note, its own value again, or gone and back. The next load
+repairs an unfinished one: it puts every key whose value differs.
 """
 
 from __future__ import annotations

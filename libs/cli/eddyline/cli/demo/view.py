@@ -20,7 +20,7 @@ _HEADER = ("SOURCE", "STATE", "KEYS AT THE SUBSCRIBER", "POSITION", "LAST REVISI
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What the view shows at one moment; `trouble` in place of the sources where they could not be asked."""
+    """The figures of one view; `trouble` replaces the sources if the call for them failed."""
 
     ts_ms: int
     sources: Sequence[Source]

@@ -65,7 +65,7 @@ async def run_drills(arguments: argparse.Namespace, context: Context) -> int:
     context.output.print_text(f"drilling in {folder}, seed {seed}")
     started_s = context.clock.monotonic_s()
     is_kept = True
-    """Whatever goes wrong: its logs say why."""
+    """An unexpected failure: the folder with the logs stays."""
     try:
         lost = await _run_all(arguments, context, folder, random.Random(seed))
         seconds = context.clock.monotonic_s() - started_s

@@ -1,7 +1,8 @@
 """Which role did not answer, and why: the error of a call without an answer gets the role's name, its address and a cause.
 
-The cause is a key of the error's metadata that `failure.py` has advice for. gRPC's own words name an address at best, and
-none after a deadline: all roles are asked once more, at once, which takes the client's `STATUS_TIMEOUT_S` at most.
+The cause is a key of the error's metadata for which `errors.py` has advice. gRPC's own text names an address at best, and
+none after a deadline. So the command requests the status of all roles once more, concurrently, within the client's
+`STATUS_TIMEOUT_S`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 UNRESOLVED: Final = "unresolvedName"
 _NO_SUCH_NAME: Final = ("errors resolving", "DNS resolution failed", "address lookup failed")
-"""What gRPC says of a name that its resolvers, c-ares and the system's, do not find."""
+"""gRPC's texts for a name that its resolvers, c-ares and the system's, do not find."""
 _LAST_ERROR: Final = re.compile(r".*last error: \w+: (?:ipv[46]:\S+: )?(.+)", re.DOTALL)
 
 

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LocalClusterPlan:
-    """Where and how. `sources_file`: a TOML file of sources for ingest; None = none. `nats`: servers that run already; None
+    """Folder, ports and options of a local cluster. `sources_file`: a TOML file of sources for ingest; None = none. `nats`:
+    servers that run already; None
     = one of the cluster's own. `shards` stores share the topics; `deliveries` = replicas of delivery."""
 
     data: Path
@@ -67,21 +68,21 @@ class LocalCluster:
 
     @property
     def nats_url(self) -> str:
-        """Where NATS clients connect; several with commas."""
+        """NATS client addresses, separated by commas."""
         return _nats_url(self.addresses["nats"])
 
     @property
     def nats_data(self) -> Path:
-        """Where the cluster's own nats-server keeps its streams."""
+        """The storage folder of the cluster's own nats-server."""
         return _nats_data(self.data)
 
     @property
     def address(self) -> str:
-        """Where Eddyline's clients connect."""
+        """The address for Eddyline's clients."""
         return asked_addresses(self.addresses)
 
     def metrics_address(self, role: str) -> str:
-        """Where a part's metrics are scraped; empty = nowhere."""
+        """The metrics address of a part; empty = none."""
         return self.addresses.get(role + METRICS, "")
 
     def write_file(self) -> None:

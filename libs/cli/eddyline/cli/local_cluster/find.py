@@ -38,7 +38,7 @@ class ClusterPart:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFile:
-    """What `eddyline up` writes into its folder: where the parts are, also across restarts."""
+    """The file that `eddyline up` writes into its folder: the addresses of all parts, kept across restarts."""
 
     parts: dict[str, ClusterPart]
 
@@ -112,7 +112,7 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def asked_addresses(addresses: Mapping[str, str]) -> str:
-    """Where commands ask, of the addresses of all parts: at any role, a store first."""
+    """The address that commands use, out of all parts' addresses: any role's, a store's first."""
     roles = ("store", "delivery", "ingest")
     names = [name for name in addresses if role_of(name) in roles and not name.endswith(METRICS)]
     return ",".join(addresses[name] for name in sorted(names, key=lambda name: roles.index(role_of(name))))

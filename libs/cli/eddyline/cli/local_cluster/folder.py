@@ -64,7 +64,7 @@ def open_log(data: Path, name: str) -> int:
 
 
 def log_path(data: Path, name: str) -> Path:
-    """Where a part's log is."""
+    """The log file of a part."""
     return data / LOGS / f"{name}.log"
 
 

@@ -1,4 +1,4 @@
-"""What is said of an outage: that there is one, once, and that it is over, once."""
+"""Reports an outage once when it begins and once when it ends."""
 
 from __future__ import annotations
 

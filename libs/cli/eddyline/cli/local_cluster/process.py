@@ -33,7 +33,7 @@ STABLE_S: Final = 30.0
 """A part that ran this long died of something new: its backoff starts over."""
 POLL_S: Final = 0.05
 PROGRESS_S: Final = 2.0
-"""How often a start that takes long is asked how far it is, and told of."""
+"""Interval at which a long start is polled for its progress and reported."""
 FIRST_DEATHS_MAX: Final = 3
 """Deaths before the first readiness: a wrong setting does not mend itself."""
 STOP_S: Final = 10.0
@@ -55,7 +55,8 @@ async def no_trouble(_pid: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What to run. `variables` are added to the environment; `is_ready(pid)`: that very process serves; `progress(pid)`:
+    """A process to run: its command line, environment and readiness check. `variables` are added to the environment;
+    `is_ready(pid)`: that very process serves; `progress(pid)`:
     bytes that it has recovered, which grow while a start gets on; `trouble(pid)`: why its first start will not get on."""
 
     name: str
@@ -69,7 +70,7 @@ class ProcessSpec:
 
 @dataclass(frozen=True, slots=True)
 class PartEvent:
-    """What happened to a part; `detail` for people."""
+    """An event of a part; `detail` is text for people."""
 
     name: str
     kind: PartEventKind

@@ -1,4 +1,4 @@
-"""What can be known to be wrong, or without effect, before any part is started."""
+"""Settings that are wrong or without effect, found before any part is started."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def overridden(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict
 
 
 def roles_access(environ: Mapping[str, str]) -> RoleAccess:
-    """Access of the roles of a local cluster: what they show to each other is what they are asked with whether they serve.
+    """Access of the roles of a local cluster: the readiness checks use the key and certificates that the roles use among
+    themselves.
 
     Raises:
         CommandError: they would not start as they are set.
@@ -74,7 +75,7 @@ def roles_access(environ: Mapping[str, str]) -> RoleAccess:
 
 
 def client_of_own(arguments: argparse.Namespace, environ: Mapping[str, str]) -> CallerAccess:
-    """What a verb shows to the cluster that it runs itself: key and certificates where its roles will ask for them.
+    """Access of a verb to the cluster that it runs itself: key and certificates if its roles require them.
 
     Raises:
         CommandError: they will ask for what is not given, or it cannot be used.

@@ -181,7 +181,7 @@ class Bucket:
             raise _unreachable(error) from None
 
     async def consumer_names(self) -> list[str]:
-        """Who consumes the bucket's stream.
+        """Consumers of the bucket's stream.
 
         Raises:
             NatsUnreachable: the server went away.

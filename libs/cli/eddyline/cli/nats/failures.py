@@ -1,4 +1,4 @@
-"""What nats-py raises where NATS is away, has no leader, refuses, or breaks off."""
+"""Exceptions of nats-py if NATS is unreachable, has no leader, refuses, or ends the connection."""
 
 from __future__ import annotations
 

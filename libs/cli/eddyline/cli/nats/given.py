@@ -1,7 +1,7 @@
 """The NATS that one has, beside which `eddyline up` runs a cluster: where it is, and how ingest is let in.
 
-What is given becomes settings of ingest, in its environment and nowhere else: no secret is in a file that the command
-writes, in a line that it says, or in the command line of a process that it starts.
+The options become settings in ingest's environment and nothing else: no secret is in a file that the command writes, in a
+line that it prints, or in the command line of a process that it starts.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def add_nats_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def given_nats(arguments: argparse.Namespace) -> GivenNats | None:
-    """What `--nats` and its companions say; None = the cluster runs one of its own.
+    """The NATS server by `--nats` and its options; None = the cluster runs its own.
 
     Raises:
         CommandError: they do not go together, the URL is none, or a file cannot be read.

@@ -23,8 +23,8 @@ def fitted(
 ) -> list[str]:
     """A table within `width` columns, the notes of each row below it.
 
-    Columns of `optional` are left out, in that order, until it fits. A table that does not fit without them either is said
-    row by row, a cell a line.
+    Columns of `optional` are left out, in that order, until it fits. A table that does not fit without them either is
+    printed row by row, a cell a line.
     """
     left_out = [header.index(name) for name in optional]
     kept = list(range(len(header)))

@@ -3,8 +3,8 @@
     {"op": "PUT", "key": "k", "data": "v", "tag": "t", "node": "n", "meta": {"name": "value"}}
 
 All fields may be left out. `key_base64` and `data_base64` stand for bytes that are no text; `meta` is also taken as it is
-printed, `[{"name": "n", "value": "v"}]`, with `value_base64`. What the store gives a record (`seq`, `ts_ms`, …) is passed
-over, so that what `read`, `get` and `watch` print can be appended again; any other field is refused by its name.
+printed, `[{"name": "n", "value": "v"}]`, with `value_base64`. Fields that the store sets (`seq`, `ts_ms`, …) are ignored, so
+that the output of `read`, `get` and `watch` can be appended again; any other unknown field is refused by its name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHOWN: Final = 100
 
 
 class _WrongError(Exception):
-    """What is wrong with an object, in words."""
+    """The fault of an object, as text."""
 
 
 def record_from_json(text: bytes, template: Record) -> Record:

@@ -1,4 +1,4 @@
-"""What a verb says: for people as lines, for programs as one JSON object a line (`-o json`).
+"""Output of verbs: lines for people, one JSON object a line for programs (`-o json`).
 
 Bytes in JSON: as text under their own name where they are UTF-8, else as base64 under `<name>_base64`; absent ones are left
 out. JSON is UTF-8 whatever the locale.

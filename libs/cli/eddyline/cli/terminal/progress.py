@@ -14,7 +14,7 @@ EVERY_S: Final = 2.0
 
 
 SAME_EVERY_S: Final = 30.0
-"""What has not changed is no progress; but that it goes on is worth a line now and then."""
+"""An unchanged figure is not printed as progress, but a line from time to time says that the work goes on."""
 
 
 class Progress:

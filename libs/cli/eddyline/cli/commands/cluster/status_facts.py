@@ -1,4 +1,4 @@
-"""What `eddyline status` knows of a cluster at one moment, and what of it is wrong.
+"""The state of a cluster at one moment, and the faults in it, for `eddyline status`.
 
 *Invariant:* the exit code is 1 exactly where `troubles` finds something, and text and JSON say all of it.
 """
@@ -68,7 +68,7 @@ async def facts_of(client: Client) -> Facts:
 
 
 def troubles(facts: Facts) -> list[str]:
-    """What is wrong, a line each; empty = all is well."""
+    """The faults, a line each; empty = none."""
     found = [line for role in facts.roles for line in _role_troubles(role, facts.stores)]
     if facts.sources is None and not facts.sources_forbidden:
         found.append(f"the sources are not known: {facts.sources_reason}")
@@ -77,7 +77,7 @@ def troubles(facts: Facts) -> list[str]:
 
 
 def source_troubles(source: Source) -> Iterator[str]:
-    """What is wrong with one source: it is stopped, has no ingest, or drifts from its bucket or its file."""
+    """The faults of one source: stopped, no ingest, or drift from its bucket or its file."""
     name, detail = f"source {source.definition.name}", source.detail
     why = f": {source.reason}" if source.reason else ""
     if source.status in STANDING or source.paused:

@@ -77,7 +77,7 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
-    """Run the cluster until it is told to stop."""
+    """Run the cluster until a signal stops it."""
     # Here, because it asks the roles by gRPC.
     from eddyline.cli.local_cluster.cluster import LocalClusterPlan, local_cluster
 

@@ -81,7 +81,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def contradiction(arguments: argparse.Namespace) -> str:
-    """What the arguments say against each other; empty = nothing."""
+    """The contradiction among the arguments; empty = none."""
     if arguments.file is not None:
         others = {"a VALUE": arguments.values, "--json": arguments.json, "--skip": arguments.skip}
         given = [name for name, value in others.items() if value]

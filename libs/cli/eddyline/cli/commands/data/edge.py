@@ -32,7 +32,7 @@ JSON (-o json): {"event", "topic", "epoch", "seq", "entry_count", "as_of_ms"}; t
   deleted                             nothing is live, until the topic is made again
   reconnecting, resumed               as `eddyline watch` has them"""
 _ANY_SIZE: Final = 1 << 60
-"""What was followed within one bound is read without one."""
+"""A file that was written within a memory bound is read without one."""
 
 
 def add(subparsers: Subparsers) -> None:

@@ -88,7 +88,7 @@ async def run_follow(arguments: argparse.Namespace, context: Context) -> int:
 
 
 class Steps:
-    """What is said of a fold that is followed. A topic that stays away is said once."""
+    """Output of `edge follow`: the steps of the local fold. A topic that stays missing is reported once."""
 
     def __init__(self, fold: LocalFold, context: Context) -> None:
         self._fold = fold
@@ -106,7 +106,7 @@ class Steps:
 
 
 def state_fields(found: LocalFoldState) -> dict[str, Json]:
-    """Where a fold is, as a JSON object."""
+    """A fold's position and age, as a JSON object."""
     return {
         "topic": found.topic,
         "epoch": found.epoch,

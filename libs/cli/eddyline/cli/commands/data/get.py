@@ -47,7 +47,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def contradiction(arguments: argparse.Namespace) -> str:
-    """What the arguments say against each other; empty = nothing."""
+    """The contradiction among the arguments; empty = none."""
     if trouble := raw_contradiction(arguments):
         return trouble
     past = arguments.at_seq is not None or arguments.at_time is not None
@@ -98,7 +98,7 @@ def add_raw(parser: argparse.ArgumentParser) -> None:
 
 
 def raw_contradiction(arguments: argparse.Namespace) -> str:
-    """What --raw and other arguments say against each other; empty = nothing."""
+    """The contradiction between --raw and other arguments; empty = none."""
     if not arguments.raw:
         return ""
     if arguments.output == "json":

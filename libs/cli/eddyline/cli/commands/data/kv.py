@@ -169,7 +169,7 @@ async def purge(arguments: argparse.Namespace, context: Context) -> int:
 
 
 class _Stop:
-    """What is known of a write when its verb is stopped."""
+    """The known outcome of a write when its verb is stopped."""
 
     def __init__(self) -> None:
         self.revision = 0
@@ -199,7 +199,7 @@ def _stop_told(arguments: argparse.Namespace, context: Context) -> Iterator[_Sto
 
 
 def contradiction(arguments: argparse.Namespace) -> str:
-    """What the arguments say against each other; empty = nothing."""
+    """The contradiction among the arguments; empty = none."""
     if arguments.source and not arguments.wait_applied:
         return "--source says whom --wait-applied waits for: give both"
     if getattr(arguments, "value", None) is not None and arguments.file is not None:

@@ -97,7 +97,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def contradiction(arguments: argparse.Namespace) -> str:
-    """What the arguments say against each other; empty = nothing."""
+    """The contradiction among the arguments; empty = none."""
     starts = {
         "--start": arguments.start,
         "--after": arguments.after,

@@ -23,7 +23,7 @@ _WORD_CHARS: Final = max(map(len, _WORDS.values()))
 
 
 def listed(limit: int, *, is_json: bool) -> int:
-    """How many differences to ask for, where `limit` is what was said, 0 = nothing."""
+    """The number of differences to request; `limit` is the argument, 0 = not given."""
     return limit or (0 if is_json else EXAMPLES)
 
 

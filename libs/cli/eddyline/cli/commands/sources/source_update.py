@@ -81,7 +81,7 @@ def _policy(choice: str | None) -> Policy | None:
 
 
 def _settings_text(definition: SourceDefinition) -> str:
-    """What it does by itself, in words."""
+    """A source's policies, as text."""
     misfits = f"go to topic {definition.dead_letter_topic}" if definition.dead_letter_topic else "stop it"
     return (
         f"on-expired {definition.on_expired.lower()}, on-recreated {definition.on_recreated.lower()}, "

@@ -217,7 +217,7 @@ def _fields(name: str, verdict: SourceVerdict, *, is_dry: bool) -> dict[str, Jso
 
 
 def _dry_text(verdict: SourceVerdict) -> str:
-    """What a repair would do."""
+    """The keys that a repair would write or delete."""
     if verdict.is_right:
         return "; a repair would change nothing"
     if verdict.source_status in REFUSES_REPAIR:

@@ -74,7 +74,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def contradiction(arguments: argparse.Namespace) -> str:
-    """What the arguments say against each other; empty = nothing."""
+    """The contradiction among the arguments; empty = none."""
     if not arguments.before and not any(getattr(arguments, name) is not None for name in _MATCHES):
         return "say what to delete: --before, --key, --key-prefix, --tag or --tag-prefix"
     if arguments.key == "" or arguments.tag == "":

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 STOP_S: Final = 5.0
 """A split that is being written when the command is stopped ends within a second or two as a rule; its temporary file is
-removed then. What does not end in this time is left to the end of the process, and its file to the next run."""
+removed then. A worker that does not end in this time ends with the process, and the next run removes its file."""
 _MORE: Final = """
 
 FOLDER/topic=T/day=YYYY-MM-DD/part-*.parquet hold the records, by the UTC day of their commit. For each range

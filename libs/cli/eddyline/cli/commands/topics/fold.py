@@ -125,7 +125,7 @@ async def list_(arguments: argparse.Namespace, context: Context) -> int:
 async def _last(
     steps: Items[ArtifactProgress | FoldExported | FoldImported], what: str, progress: Progress
 ) -> FoldExported | FoldImported | None:
-    """What comes last, with progress on the way."""
+    """The last item of the stream; the items before it are printed as progress."""
     async with aclosing(steps):
         async for step in steps:
             if not isinstance(step, ArtifactProgress):

@@ -197,7 +197,7 @@ def topic_fields(topic: TopicInfo) -> dict[str, Json]:
 
 
 def _notes(topic: TopicInfo) -> dict[str, str]:
-    """What people are told beside a field."""
+    """Explanations that the text form prints next to a field."""
     config = topic.config
     notes = {
         "record_bytes": format_bytes(topic.record_bytes),

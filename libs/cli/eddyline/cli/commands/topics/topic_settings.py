@@ -67,7 +67,7 @@ def _priority(text: str) -> int:
 
 
 def change_of(arguments: argparse.Namespace) -> ConfigChange:
-    """What the flags change."""
+    """The configuration changes that the flags ask for."""
     return ConfigChange(
         durability=None if arguments.durability is None else Durability[arguments.durability.upper()],
         idempotency_window_ms=arguments.idempotency_window,
@@ -96,7 +96,7 @@ def settings_fields(config: TopicConfig) -> dict[str, Json]:
 
 
 def kept_text(config: TopicConfig) -> str:
-    """What of its records a topic keeps, for people."""
+    """A topic's retention, as text."""
     bounds: list[str] = []
     if config.ttl_ms:
         bounds.append(format_duration(config.ttl_ms))

@@ -1,7 +1,7 @@
 """The drill of a bucket that is emptied: evicted past the cursor by a limit, purged whole, and deleted and made again.
 
-What left before it was read must be told as a gap, keys that left must leave the fold, and a bucket of the same name that is
-another one must stop its source and leave the topic as it was, until a resync is asked for that makes it equal.
+Messages removed before ingest read them must appear as a gap, and removed keys must leave the fold. Another bucket of the
+same name must stop the source and leave the topic unchanged until a requested resync makes them equal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RECREATED: Final = "STREAM_RECREATED"
 
 
 async def emptied_drill(cluster: LocalCluster, context: Context, *, random_source: random.Random) -> Verdict:
-    """Empty a bucket in three ways, twice while ingest is down, and look what is said of it."""
+    """Empty a bucket in three ways, twice while ingest is down, and check gaps, fold and source state."""
     verdict = Verdict("emptied")
     started_s = context.clock.monotonic_s()
     ingest = cluster.supervisor.parts["ingest"]

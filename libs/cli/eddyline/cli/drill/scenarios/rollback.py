@@ -44,7 +44,7 @@ AHEAD: Final = "CURSOR_AHEAD"
 
 
 class Kept(NamedTuple):
-    """What a topic had when its source stood still."""
+    """A topic's content at the moment its source stopped."""
 
     items: list[Record | Gap]
     fold: dict[bytes, bytes]

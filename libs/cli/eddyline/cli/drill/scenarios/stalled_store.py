@@ -61,7 +61,7 @@ async def stalled_drill(
 
 
 def resident_bytes(pid: int) -> int:
-    """What a process holds of the machine's memory; 0 = not known here."""
+    """Resident memory of a process in bytes; 0 = this system does not report it."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

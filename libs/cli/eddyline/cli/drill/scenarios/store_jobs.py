@@ -1,6 +1,6 @@
 """The drill of a store's own jobs: SIGKILL while it takes a checkpoint, merges or rewrites segments, under load.
 
-What was acknowledged must be there, once and in order; what was deleted before the kill must not come back.
+Every acknowledged record must exist once and in order; records deleted before the kill must stay deleted.
 """
 
 from __future__ import annotations

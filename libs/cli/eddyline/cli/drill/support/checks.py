@@ -1,4 +1,4 @@
-"""What must hold after a drill. Pure: each check takes what was seen and says in words what is wrong, if anything."""
+"""Checks after a drill. Pure: each check takes what was seen and says in words what is wrong, if anything."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ def every_revision_once(
 
 
 def messages_of(items: Iterable[Item]) -> list[Item]:
-    """What came of messages, and gaps: a delete that has no time of NATS's is of a resync, its key left without one."""
+    """Records made from messages, and gaps. A delete without a NATS time comes from a resync: its key disappeared without a
+    message."""
     return [item for item in items if isinstance(item, Gap) or item.source_ts_ns]
 
 

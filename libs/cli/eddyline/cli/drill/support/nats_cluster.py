@@ -31,7 +31,7 @@ class NatsTrio:
 
     @property
     def addresses(self) -> str:
-        """Where clients connect, with commas."""
+        """The client addresses, separated by commas."""
         return ",".join(part.spec.address for part in self.parts.values())
 
 

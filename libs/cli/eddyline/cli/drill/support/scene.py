@@ -35,7 +35,7 @@ CONSUMERS_GONE_S: Final = 40.0
 
 @dataclass(slots=True)
 class Verdict:
-    """What a drill found: counts for its line, and what is wrong."""
+    """The result of a drill: counts for its line, and failures."""
 
     name: str
     kills: int = 0
@@ -44,13 +44,14 @@ class Verdict:
     resumes: int = 0
     gaps: int = 0
     counts: dict[str, float] = field(default_factory=dict)
-    """What this drill alone has to count, by name, the unit last."""
+    """Counts that only this drill has, by name, the unit last."""
     seconds: float = 0.0
     findings: list[str] = field(default_factory=list)
 
 
 class DrillContext:
-    """What one drill works with. `log_topic` has our records, `kv_topic` what ingest copies from `bucket`."""
+    """The context of one drill: cluster, writers, timing. `log_topic` has our records, `kv_topic` what ingest copies from
+    `bucket`."""
 
     def __init__(
         self, name: str, *, client: Client, bucket: Bucket, clock: Clock, random_source: random.Random

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.clock import Timer
 
 SHIFT_FILE: Final = "EDDYLINE_DRILL_SHIFT_FILE"
-"""The environment name under which a role that a drill starts is told the file."""
+"""The environment variable that gives the file to a role started by a drill."""
 
 
 class ShiftedClock:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class RecordingSubscriber:
-    """What one watch brought. `items`: per topic, records and gaps behind the start, in the order they came."""
+    """The records and gaps that one watch delivered. `items`: per topic, records and gaps behind the start, in the order
+    they came."""
 
     def __init__(self, name: str, topics: Sequence[str], start: StartPoint) -> None:
         self.name = name

@@ -100,7 +100,7 @@ class StreamWriter:
 
 
 class Put(NamedTuple):
-    """What one write to a bucket was; value None = a delete."""
+    """One write to a bucket; value None = a delete."""
 
     key: str
     value: bytes | None

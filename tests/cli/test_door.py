@@ -157,7 +157,7 @@ def test_full_disk_is_a_failure_in_words(write: str) -> None:
     with FULL.open("w") as full:
         output = Output(stream=full)
         writes = {
-            "say": lambda: output.say("text", {}),
+            "say": lambda: output.print_result("text", {}),
             "say_text": lambda: output.print_text("text"),
             "table": lambda: output.table(("NAME",), [("a",)], [{"name": "a"}]),
             "redraw": lambda: output.redraw(["line"], over=0),
@@ -173,7 +173,7 @@ def test_control_characters_leave_the_command_escaped(
 ) -> None:
     bad = "\x1b[2J\x9b2J\x07\x7f\u202e\u2028\udcff"
     output = Output(output_format)
-    output.say(f"a\n\tb {bad}", {"data": bad})
+    output.print_result(f"a\n\tb {bad}", {"data": bad})
     output.print_text(bad)
     output.print_notice(bad, {"event": bad})
     output.table((f"NAME {bad}",), [(f"{bad}\n",)], [{"name": bad}])
@@ -196,7 +196,7 @@ def test_words_of_the_command_line_come_back_escaped(line: str, capsys: pytest.C
 
 def test_json_is_the_same_document_with_its_characters_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     data = "ü 日本 \x9b \U000e0041 \udcff \n"
-    Output("json").say("", {"data": data})
+    Output("json").print_result("", {"data": data})
     line = capsys.readouterr().out
     assert json.loads(line) == {"data": data}
     assert "ü 日本" in line
@@ -206,7 +206,7 @@ def test_locale_without_a_character_is_no_failure(tmp_path: Path) -> None:
     said = tmp_path / "said"
     for output_format in ("text", "json"):
         with said.open("a", encoding="ascii") as stream:
-            Output(output_format, stream=stream).say("ü…", {"data": "ü"})
+            Output(output_format, stream=stream).print_result("ü…", {"data": "ü"})
     assert said.read_bytes() == b'\\xfc\\u2026\n{"data":"\xc3\xbc"}\n'
 
 

@@ -232,7 +232,7 @@ async def test_snapshot_of_a_log_is_refused_in_the_commands_words(
         await command.run("topic", "create", "log")
         with pytest.raises(CommandError, match="log is a log") as caught:
             await command.run("watch", "log", "--start", "snapshot")
-        assert "--start tail" in caught.value.what_to_do
+        assert "--start tail" in caught.value.advice
 
 
 async def test_refusals_come_out_as_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

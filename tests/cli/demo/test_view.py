@@ -6,7 +6,7 @@ import io
 import json
 
 from eddyline.cli.demo.subscriber import Change, Subscriber
-from eddyline.cli.demo.view import Moment, View, change_text
+from eddyline.cli.demo.view import View, ViewFigures, change_text
 from eddyline.cli.terminal.output import Output
 from eddyline.client.admin.sources import Source
 from eddyline.core.model.source import SourceDefinition
@@ -28,8 +28,8 @@ def subscriber() -> Subscriber:
     return seen
 
 
-def moment(trouble: str = "") -> Moment:
-    return Moment(1_700_000_000_000, () if trouble else (ROUTES,), trouble, 3.2, ("store: ready",))
+def moment(trouble: str = "") -> ViewFigures:
+    return ViewFigures(1_700_000_000_000, () if trouble else (ROUTES,), trouble, 3.2, ("store: ready",))
 
 
 def test_without_a_terminal_a_moment_is_a_line() -> None:

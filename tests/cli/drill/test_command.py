@@ -8,7 +8,7 @@ import json
 import pytest
 
 from eddyline.cli.drill.drills import DRILLS
-from eddyline.cli.drill.run import LONG, ON_ONE_CLUSTER, VICTIMS, say_verdict
+from eddyline.cli.drill.run import LONG, ON_ONE_CLUSTER, VICTIMS, print_verdict
 from eddyline.cli.drill.scenarios.store_jobs import STAGES
 from eddyline.cli.drill.support.scene import Verdict
 from eddyline.cli.terminal.output import Output
@@ -31,8 +31,8 @@ def test_every_named_drill_is_run() -> None:
 def test_line_of_a_drill_says_what_it_alone_counts(findings: list[str]) -> None:
     verdict = Verdict("rollback", kills=4, counts={"behind_kept_keys": 79, "heal_s_max": 2.5}, findings=findings)
     text, lines = io.StringIO(), io.StringIO()
-    assert say_verdict(verdict, Output(stream=text)) == bool(findings)
-    say_verdict(verdict, Output("json", stream=lines))
+    assert print_verdict(verdict, Output(stream=text)) == bool(findings)
+    print_verdict(verdict, Output("json", stream=lines))
     line = json.loads(lines.getvalue())
     assert line["counts"] == {"behind_kept_keys": 79, "heal_s_max": 2.5}
     assert (line["ok"], line["findings"]) == (not findings, findings)

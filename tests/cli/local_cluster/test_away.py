@@ -10,7 +10,7 @@ import pytest
 
 from eddyline.cli import command as verb
 from eddyline.cli.errors import failure_line
-from eddyline.cli.local_cluster.away import at_store, described, nobody_at, plain_words
+from eddyline.cli.local_cluster.away import described, plain_text, unreachable_error, with_store_name
 from eddyline.cli.main import parse
 from eddyline.client.admin import sources
 from eddyline.client.transport.topology import Topology
@@ -85,7 +85,7 @@ async def test_what_a_role_itself_says_is_said_as_it_is(tmp_path: Path, monkeypa
     ],
 )
 def test_start_is_advised_only_where_no_address_was_given(origin: str, message: str, said: str) -> None:
-    line = failure_line(nobody_at("a:1", origin, unanswered(message), CallerAccess()), verb="read")
+    line = failure_line(unreachable_error("a:1", origin, unanswered(message), CallerAccess()), verb="read")
     assert said in line
     assert ("`eddyline up`" in line) == (origin == "data")
 
@@ -104,12 +104,12 @@ def test_nothing_answers_at_an_address_that_was_given(
 
 
 def test_store_of_a_topic_is_named_where_it_gave_no_answer() -> None:
-    error = at_store(unanswered(REFUSED), "t", ("s:1",), CallerAccess())
+    error = with_store_name(unanswered(REFUSED), "t", ("s:1",), CallerAccess())
     assert error.message == "store at s:1: Failed to connect: refused"
-    assert at_store(NotReady("the store is recovering"), "t", ("s:1",), CallerAccess()).message == (
+    assert with_store_name(NotReady("the store is recovering"), "t", ("s:1",), CallerAccess()).message == (
         "the store is recovering"
     )
-    of_several = at_store(NotReady("the store is recovering"), "t", ("s:1", "s:2"), CallerAccess())
+    of_several = with_store_name(NotReady("the store is recovering"), "t", ("s:1", "s:2"), CallerAccess())
     assert re.fullmatch(r"store/[01] at s:[12]: the store is recovering", of_several.message)
     assert "topics of other stores are served" in failure_line(of_several)
 
@@ -118,7 +118,7 @@ def test_outage_names_the_role_whose_address_grpc_says() -> None:
     assert described(unanswered(REFUSED), TOPOLOGY) == "ingest at 10.0.0.7:7702: Failed to connect: refused"
     assert described(NotReady(REFUSED), TOPOLOGY) == REFUSED
     assert described(unanswered("Socket closed"), TOPOLOGY) == "Socket closed"
-    assert plain_words("no sign of life for 15 s") == "no sign of life for 15 s"
+    assert plain_text("no sign of life for 15 s") == "no sign of life for 15 s"
 
 
 ADVICE: Final = " ".join(table._WHAT_TO_DO.values())

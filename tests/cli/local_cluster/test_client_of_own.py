@@ -62,7 +62,7 @@ def test_what_lacks_is_said_in_one_line(tmp_path: Path) -> None:
         with pytest.raises(CommandError) as told:
             shown(environ, *words)
         assert f"EDDYLINE_COMMON_{setting} is set" in str(told.value)
-        assert flag in told.value.what_to_do
+        assert flag in told.value.advice
         assert told.value.exit_code == EXIT_USAGE
         assert "secret" not in str(told.value)
 

@@ -20,8 +20,8 @@ from eddyline.cli.local_cluster.find import (
 )
 from eddyline.cli.local_cluster.folder import (
     LOGS_KEPT,
-    held_folder,
     last_log_line,
+    locked_folder,
     log_path,
     open_log,
     write_cluster_file,
@@ -49,7 +49,7 @@ def test_asked_address_comes_first_then_the_variable_then_the_folder(tmp_path: P
 def test_nothing_that_names_a_cluster_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(CommandError) as caught:
         cluster_address("", {}, tmp_path / "nothing")
-    assert "eddyline up" in caught.value.what_to_do
+    assert "eddyline up" in caught.value.advice
 
 
 def test_cluster_file_comes_back(tmp_path: Path) -> None:
@@ -77,17 +77,17 @@ def test_file_that_is_not_ours_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_second_holder_of_a_folder_is_told_the_first(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with held_folder(data, SystemHost()):
-        with pytest.raises(CommandError) as caught, held_folder(data, SystemHost()):
+    with locked_folder(data, SystemHost()):
+        with pytest.raises(CommandError) as caught, locked_folder(data, SystemHost()):
             pass
         assert f"pid {os.getpid()} on {socket.gethostname()}" in caught.value.message
-    with held_folder(data, SystemHost()):
+    with locked_folder(data, SystemHost()):
         pass
 
 
 def test_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(CommandError), held_folder(tmp_path / "file" / "data", SystemHost()):
+    with pytest.raises(CommandError), locked_folder(tmp_path / "file" / "data", SystemHost()):
         pass
 
 
@@ -145,7 +145,7 @@ def test_folder_of_another_number_of_shards_is_refused_with_the_way_out(tmp_path
     check_shards(tmp_path, 2)
     with pytest.raises(CommandError, match="topics on 2 stores, and --shards 3 is asked for") as refused:
         check_shards(tmp_path, 3)
-    assert "--shards 2" in refused.value.what_to_do
+    assert "--shards 2" in refused.value.advice
 
 
 def test_default_port_comes_first_where_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ def test_demos_cluster_is_pointed_at(tmp_path: Path) -> None:
     write_cluster_file(tmp_path / "demo", ClusterFile(parts()))
     with pytest.raises(CommandError) as caught:
         cluster_address("", {}, tmp_path)
-    assert f"--data {tmp_path / 'demo'}" in caught.value.what_to_do
+    assert f"--data {tmp_path / 'demo'}" in caught.value.advice
 
 
 @pytest.mark.parametrize("content", [b"[[source", b"\xff", None])

@@ -24,10 +24,10 @@ def test_the_end_of_an_outage_promises_nothing_that_is_not_known() -> None:
 def test_each_outage_is_told_once_and_its_end_once() -> None:
     said: list[object] = []
 
-    def say(_text: str, fields: Mapping[str, Json]) -> None:
+    def print_result(_text: str, fields: Mapping[str, Json]) -> None:
         said.append(fields["event"])
 
-    outage = Outage(say)
+    outage = Outage(print_result)
     outage.over()
     for _ in range(2):
         outage.failed(NotReady("gone"))

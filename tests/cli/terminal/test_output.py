@@ -80,7 +80,7 @@ def test_different_bytes_look_different_to_people() -> None:
 def test_record_is_one_json_line() -> None:
     record = Record(3, 1000, 7, Op.PUT, b"k", b"", "tag", "node", (MetaEntry("m", b"\xff"),), b"\x01")
     stream = io.StringIO()
-    Output("json", stream=stream).say("text", record_fields(record))
+    Output("json", stream=stream).print_result("text", record_fields(record))
     assert stream.getvalue().count("\n") == 1
     assert json.loads(stream.getvalue()) == {
         "seq": 3,

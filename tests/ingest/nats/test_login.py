@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import nkeys  # type: ignore[import-untyped]  # no py.typed in it
 import pytest
 
-from eddyline.cli.errors import what_to_do
 from eddyline.core.errors import NatsUnreachable
 from eddyline.core.runtime.clock import SystemClock
 from eddyline.core.runtime.settings import SettingsError, masked
@@ -169,7 +168,7 @@ async def test_refused_credentials_are_said_once_and_to_whoever_asks(
             assert "NATS refuses the credentials of ingest" in raised.value.message
             with pytest.raises(NatsUnreachable) as raised, made.publishing("x"):
                 pass
-            advice = what_to_do(raised.value)
+            advice = raised.value.advice
             assert "EDDYLINE_INGEST_NATS_CREDS_FILE" in advice
             assert "<" not in advice
             file.write_bytes(accounts.user())

@@ -63,11 +63,11 @@ class Stores:
         self._running[shard] = await self._stack.enter_async_context(process("eddyline.store", **settings))
         await serving(self.addresses[shard])
 
-    def hang(self, shard: int) -> None:
+    def suspend(self, shard: int) -> None:
         """It answers nothing any more, its connections stay."""
         self._running[shard].send_signal(signal.SIGSTOP)
 
-    def go_on(self, shard: int) -> None:
+    def resume(self, shard: int) -> None:
         """One that hangs goes on."""
         self._running[shard].send_signal(signal.SIGCONT)
 
@@ -158,8 +158,8 @@ async def test_delivery_serves_on_what_lives_on_the_store_that_stays(
             reached = await scraped_until(metrics, lambda seen: not seen.value(CONNECTED, shard="1"))
             assert reached.value(CONNECTED, shard="0") == 1
         else:
-            stores.hang(1)
-            stack.callback(stores.go_on, 1)
+            stores.suspend(1)
+            stack.callback(stores.resume, 1)
         reading.append(tasks.create_task(late.run()))
         for _ in range(20):
             await append(KEPT)
@@ -170,7 +170,7 @@ async def test_delivery_serves_on_what_lives_on_the_store_that_stays(
         if how == "killed":
             await stores.start(1)
         else:
-            stores.go_on(1)
+            stores.resume(1)
         await append(LOST)
         await append(KEPT)
         for topic, expected in sent.items():

@@ -136,7 +136,7 @@ async def test_folder_that_cannot_be_one_is_said_in_plain_words(
             said = rf"^{out} cannot be written: Not a directory$"
             with pytest.raises(CommandError, match=said) as refused:
                 await export("orders", out, address)
-            assert "--out" in refused.value.what_to_do
+            assert "--out" in refused.value.advice
         below = tmp_path / "notes.txt" / "lake"
         code, (done,) = await export("orders", below, address)
         assert (code, done["error"]) == (1, "NotADirectoryError")

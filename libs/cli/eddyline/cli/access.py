@@ -53,7 +53,7 @@ def access_from_args(arguments: argparse.Namespace, environ: Mapping[str, str]) 
 
 
 def tls_cause(message: str, access: CallerAccess) -> str:
-    """The TLS setting that may explain a missing answer, as a key for `what_to_do`; empty = none.
+    """The TLS setting that may explain a missing answer, as a key for `EddylineError.advice`; empty = none.
 
     `message` is gRPC's.
     """

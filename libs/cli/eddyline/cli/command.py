@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.access import access_from_args, add_access
-from eddyline.cli.local_cluster.away import at_store, named_roles, nobody_at
+from eddyline.cli.local_cluster.away import unreachable_error, with_role_names, with_store_name
 from eddyline.cli.local_cluster.find import ADDRESS_VARIABLE, DATA_DEFAULT, cluster_address
 from eddyline.cli.terminal.units import NUMBER_MAX
 from eddyline.core.errors import Deadline, NotReady
@@ -132,13 +132,13 @@ async def connected(
         try:
             client = await stack.enter_async_context(connecting)
         except NotReady as error:
-            raise nobody_at(address, _origin(arguments, context), error, access) from None
+            raise unreachable_error(address, _origin(arguments, context), error, access) from None
         try:
             yield client
         except (NotReady, Deadline) as error:
             if topic is not None:
-                raise at_store(error, topic, client.topology.stores, access) from None
-            raise await named_roles(error, client, access) from None
+                raise with_store_name(error, topic, client.topology.stores, access) from None
+            raise await with_role_names(error, client, access) from None
 
 
 def _origin(arguments: argparse.Namespace, context: Context) -> str:

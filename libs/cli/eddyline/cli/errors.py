@@ -20,12 +20,12 @@ _CLAUSE: Final = re.compile(r"(^|; |, )((?:`[^`]*`|(?!; |, ).)+)")
 
 
 class CommandError(Exception):
-    """A command failed; carries its message, advice and exit code. `what_to_do` is shown behind the message."""
+    """A command failed; carries its message, advice and exit code. `advice` is printed after the message."""
 
-    def __init__(self, message: str, what_to_do: str = "", *, exit_code: int = EXIT_FAILED) -> None:
+    def __init__(self, message: str, advice: str = "", *, exit_code: int = EXIT_FAILED) -> None:
         super().__init__(message)
         self.message = message
-        self.what_to_do = what_to_do
+        self.advice = advice
         self.exit_code = exit_code
 
 
@@ -34,17 +34,12 @@ def exit_code_of(number: Signals) -> int:
     return EXIT_SIGNALLED + number
 
 
-def what_to_do(error: EddylineError) -> str:
-    """Advice for an error of the cluster; empty = none."""
-    return error.advice
-
-
 def failure_line(error: EddylineError | CommandError, *, verb: str = "") -> str:
     """The line for stderr; `verb` is the one that failed, which is not advised again."""
     if isinstance(error, CommandError):
-        text, advice = error.message, error.what_to_do
+        text, advice = error.message, error.advice
     else:
-        text, advice = f"{error.reason}: {error.message}", what_to_do(error)
+        text, advice = f"{error.reason}: {error.message}", error.advice
     advice = _without(advice, verb)
     line = " ".join(text.split())
     return f"eddyline: {line} ({advice})" if advice else f"eddyline: {line}"

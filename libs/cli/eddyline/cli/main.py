@@ -23,7 +23,7 @@ from eddyline.cli.commands.topics import delete, export, fold, settle_fold, topi
 from eddyline.cli.demo import command as demo
 from eddyline.cli.drill import command as drill
 from eddyline.cli.errors import EXIT_FAILED, EXIT_USAGE, CommandError, exit_code_of, failure_line, known_cause
-from eddyline.cli.terminal.output import Output, ReaderGone, settled, tell_lines
+from eddyline.cli.terminal.output import Output, ReaderGone, flushed_exit_code, print_error_lines
 from eddyline.core.errors import EddylineError
 from eddyline.core.runtime.clock import SystemClock, SystemHost
 from eddyline.core.runtime.nearest import asked, did_you_mean
@@ -107,7 +107,7 @@ class Parser(argparse.ArgumentParser):
         """End with exit code 2, and usage and message on stderr."""
         if message == _NO_VERB:
             message = f"name a verb: `{self.prog} --help` says what each does, and `{self.prog} VERB --help` how"
-        tell_lines(f"{self.format_usage()}{self.prog}: error: {message}")
+        print_error_lines(f"{self.format_usage()}{self.prog}: error: {message}")
         self.exit(EXIT_USAGE)
 
     def _print_message(self, message: str, file: object = None) -> None:
@@ -156,10 +156,10 @@ def run_command(argv: Sequence[str], *, run_loop: RunLoop) -> int:
     try:
         arguments = parse(argv)
     except SystemExit as ended:
-        raise SystemExit(settled(ended.code if isinstance(ended.code, int) else EXIT_FAILED)) from None
+        raise SystemExit(flushed_exit_code(ended.code if isinstance(ended.code, int) else EXIT_FAILED)) from None
     except CommandError as error:
-        return settled(_failed(error))
-    return settled(_run_verb(arguments, run_loop))
+        return flushed_exit_code(_failed(error))
+    return flushed_exit_code(_run_verb(arguments, run_loop))
 
 
 def _run_verb(arguments: argparse.Namespace, run_loop: RunLoop) -> int:
@@ -170,7 +170,7 @@ def _run_verb(arguments: argparse.Namespace, run_loop: RunLoop) -> int:
         host=SystemHost(),
         random_source=random.Random(),
     )
-    heard = _Heard()
+    heard = _SignalReceived()
     try:
         return run_loop(_run(arguments, context, heard))
     except (CommandError, EddylineError, BaseExceptionGroup) as error:
@@ -185,18 +185,18 @@ def _run_verb(arguments: argparse.Namespace, run_loop: RunLoop) -> int:
 def _failed(error: EddylineError | CommandError, *, verb: str = "") -> int:
     """Say a failure; the exit code."""
     if not isinstance(error, ReaderGone):
-        tell_lines(failure_line(error, verb=verb))
+        print_error_lines(failure_line(error, verb=verb))
     return error.exit_code if isinstance(error, CommandError) else EXIT_FAILED
 
 
-class _Heard:
+class _SignalReceived:
     """Which signal ended the verb."""
 
     def __init__(self) -> None:
         self.number = signal.SIGINT
 
 
-async def _run(arguments: argparse.Namespace, context: Context, heard: _Heard) -> int:
+async def _run(arguments: argparse.Namespace, context: Context, heard: _SignalReceived) -> int:
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()

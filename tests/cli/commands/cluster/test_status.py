@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from eddyline.cli.commands.cluster import status_facts
-from eddyline.cli.commands.cluster.status_facts import Facts, role_state, stores_away, troubles
+from eddyline.cli.commands.cluster.status_facts import ClusterState, role_state, stores_away, troubles
 from eddyline.cli.commands.cluster.status_page import status_lines
 from eddyline.client.admin.sources import Source
 from eddyline.client.admin.status import RoleStatus
@@ -136,7 +136,7 @@ COPYING: Final = replace(
     lag=90_000,
     detail=SourceDetail(revisions_per_s=12_000, remaining_ms=7_500),
 )
-FACTS: Final = Facts(
+FACTS: Final = ClusterState(
     (STORE, INGEST, DELIVERY, AWAY), (LIVE, AHEAD, COPYING), "", ("sources.toml names orders, which is not there",)
 )
 FIGURES: Final = ShardStatus(
@@ -175,7 +175,7 @@ def test_what_is_wrong_is_said_first_and_decides_the_exit_code() -> None:
     assert "delivery at eddyline-delivery-1:7703 is away: Failed to connect to remote host: Connection refused" in found
     assert "store at eddyline-store-0.eddyline-store:7701 has lost 1 fold: their topics answer FOLD_LOST" in found
     assert status_lines(FACTS, width=200)[:2] == ["4 troubles:", f"  ! {found[0]}"]
-    well = Facts((INGEST, DELIVERY), (LIVE, COPYING))
+    well = ClusterState((INGEST, DELIVERY), (LIVE, COPYING))
     assert troubles(well) == []
     assert status_lines(well, width=80)[0] == "all is well: 2 roles, 2 sources"
 
@@ -198,7 +198,7 @@ def test_what_is_wrong_is_said_first_and_decides_the_exit_code() -> None:
     ],
 )
 def test_source_is_trouble_where_it_is_stopped_lost_or_drifts(change: dict[str, object], trouble: str) -> None:
-    facts = Facts((), (replace(LIVE, **change),))  # type: ignore[arg-type]  # as the fields are
+    facts = ClusterState((), (replace(LIVE, **change),))  # type: ignore[arg-type]  # as the fields are
     assert troubles(facts) == ([trouble] if trouble else [])
 
 
@@ -218,7 +218,9 @@ def test_source_is_trouble_where_it_is_stopped_lost_or_drifts(change: dict[str, 
 def test_role_is_called_what_it_does(role: RoleName, reason: str, state: str, away: str) -> None:
     status = RoleStatus(role, "a:1", reachable=True, ready=False, reason=reason)
     assert (role_state(status, 2), stores_away(status, 2)) == (state, away)
-    (trouble,) = troubles(Facts((status, *(replace(STORE, address=f"s:{shard}", figures=()) for shard in range(2)))))
+    (trouble,) = troubles(
+        ClusterState((status, *(replace(STORE, address=f"s:{shard}", figures=()) for shard in range(2))))
+    )
     assert f"{role} at a:1" in trouble or f"{role}/0 at a:1" in trouble
     gone = RoleStatus(role, "a:1", reachable=False, ready=False, reason="NOT_READY: closed")
     assert role_state(gone, 2) == "away"

@@ -52,7 +52,7 @@ async def test_bad_line_is_told_with_its_number_and_what_is_in(tmp_path: Path, m
         assert caught.value.exit_code == 1
         assert caught.value.message.startswith("line 5: not a JSON record: unknown field 'dat'")
         assert caught.value.message.endswith("; 2 lines are acknowledged")
-        assert caught.value.what_to_do.endswith("mend it, then go on with the same input and --skip 4")
+        assert caught.value.advice.endswith("mend it, then go on with the same input and --skip 4")
         assert [line["data"] for line in (await command.run("read", "log"))[1]] == ["a", "b"]
 
 
@@ -83,8 +83,8 @@ async def test_refused_line_is_told_with_its_number_and_safe_advice(
             await command.run("append", "kv", "--create", "kv", "--json")
         assert caught.value.message.startswith("line 3: KEY_REQUIRED")
         assert caught.value.message.endswith("; 1 line is acknowledged")
-        assert caught.value.what_to_do.startswith("give one with --key")
-        assert caught.value.what_to_do.endswith("; go on with the same input and --skip 1")
+        assert caught.value.advice.startswith("give one with --key")
+        assert caught.value.advice.endswith("; go on with the same input and --skip 1")
 
 
 async def test_empty_input_is_nothing_to_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,5 +145,5 @@ async def test_a_topic_that_stays_away_is_said_once(path: Path) -> None:
     async with open_fold(path, "routes") as fold:
         steps = Steps(fold, context)
         for step in (FoldStep.DELETED, FoldStep.DELETED, FoldStep.LEVEL, FoldStep.DELETED):
-            steps.say(step)
+            steps.print_result(step)
     assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["deleted", "level", "deleted"]

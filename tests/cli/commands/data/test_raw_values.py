@@ -23,7 +23,7 @@ VALUE: Final = bytes(range(256)) + b"\r\n\n\xef\xbb\xbf\x00"
 def test_raw_bytes_leave_as_they_are_behind_what_was_said() -> None:
     written = io.BytesIO()
     output = Output(stream=io.TextIOWrapper(written, write_through=False))
-    output.say("text", {})
+    output.print_result("text", {})
     output.raw(VALUE)
     output.raw(b"")
     assert written.getvalue() == b"text\n" + VALUE

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from eddyline.client.watch.events import WatchEvent
     from tests.support.command_line import Command
 
-say_as_ever = watch_event.say_event
+print_as_ever = watch_event.print_event
 
 RECORDS = [
     Record(op=Op.PUT, key=b"a", data=b"one", tag="red", node="near"),
@@ -95,12 +95,12 @@ class Watching:
 async def _watching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watching]:
     level = asyncio.Event()
 
-    def say(event: WatchEvent, output: Output) -> None:
-        say_as_ever(event, output)
+    def print_result(event: WatchEvent, output: Output) -> None:
+        print_as_ever(event, output)
         if isinstance(event, CaughtUp):
             level.set()
 
-    monkeypatch.setattr(watch_event, "say_event", say)
+    monkeypatch.setattr(watch_event, "print_event", print_result)
     async with served_store(tmp_path / "store") as store, delivery_of(store) as address:
         await store.link.create_topic("t", Kind.KV, TopicConfig(cap_records=len(RECORDS)))
         await append(store.link, "t", Batch.from_rows(RECORDS))

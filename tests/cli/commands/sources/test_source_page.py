@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eddyline.cli.commands.sources.source_page import note_text, pace_text, page, span, state_text
+from eddyline.cli.commands.sources.source_page import age_text, pace_text, page, state_text, warning_text
 from eddyline.client.admin.source_reads import Source
 from eddyline.core.model.source import SourceDefinition, SourceDetail
 
@@ -67,7 +67,7 @@ def test_a_source_that_no_ingest_holds_is_not_shown_as_live() -> None:
     assert "  state      not copied (was LIVE): no ingest holds it, what follows is as it was last reported\n" in page(
         away
     )
-    assert note_text(away) == "no ingest holds it, reported 35 s ago"
+    assert warning_text(away) == "no ingest holds it, reported 35 s ago"
     assert "copied by  nobody, reported 35 s ago; no ingest answers, this is what the store knows" in page(away)
     new = replace(away, status="UNSPECIFIED", reported_ms=-1, detail=SourceDetail(), from_store=False)
     assert state_text(new) == "not copied yet"
@@ -77,18 +77,18 @@ def test_a_source_that_no_ingest_holds_is_not_shown_as_live() -> None:
 def test_a_first_copy_says_how_fast_it_is_and_how_long_it_takes() -> None:
     detail = replace(DETAIL, revisions_per_s=12_000, remaining_ms=8_000)
     copying = replace(LIVE, status="SNAPSHOT", lag=90_000, detail=detail)
-    assert pace_text(copying) == note_text(copying) == "90000 revisions left, 12000 a second, about 8 s"
+    assert pace_text(copying) == warning_text(copying) == "90000 revisions left, 12000 a second, about 8 s"
     assert "  progress   90000 revisions left, 12000 a second, about 8 s\n" in page(copying)
     assert pace_text(replace(copying, detail=DETAIL)) == "90000 revisions left"
     assert pace_text(replace(copying, status="LIVE")) == ""
 
 
 def test_the_note_is_the_gravest_thing() -> None:
-    assert note_text(LIVE) == DETAIL.warnings[0]
+    assert warning_text(LIVE) == DETAIL.warnings[0]
     two = replace(DETAIL, warnings=("a", "b", "c"))
-    assert note_text(replace(LIVE, detail=two)) == "a (and 2 more)"
-    assert note_text(replace(LIVE, detail=replace(two, file_drift="differs"))) == "differs"
-    assert note_text(replace(LIVE, detail=two, reason="because")) == "because"
+    assert warning_text(replace(LIVE, detail=two)) == "a (and 2 more)"
+    assert warning_text(replace(LIVE, detail=replace(two, file_drift="differs"))) == "differs"
+    assert warning_text(replace(LIVE, detail=two, reason="because")) == "because"
 
 
 @pytest.mark.parametrize(
@@ -103,4 +103,4 @@ def test_the_note_is_the_gravest_thing() -> None:
     ],
 )
 def test_spans_have_two_units_at_most(milliseconds: int, text: str) -> None:
-    assert span(milliseconds) == text
+    assert age_text(milliseconds) == text

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from eddyline.cli.drill.support.checks import (
+    deleted_stay_deleted,
     every_append_once,
     every_revision_once,
     every_seq_once,
     messages_of,
-    nothing_came_back,
     same_values,
 )
 from eddyline.cli.drill.support.writers import Put, numbered
@@ -101,5 +101,5 @@ def test_differing_values_are_found() -> None:
 
 def test_deleted_records_that_live_again_are_found() -> None:
     records = [Record(seq=seq, tag=tag) for seq, tag in ((1, "kept"), (2, "doomed"), (5, "doomed"))]
-    assert nothing_came_back(records, "doomed", 1) == []
-    assert nothing_came_back(records, "doomed", 4) == ["topic: 1 deleted records came back, the first at seq 2"]
+    assert deleted_stay_deleted(records, "doomed", 1) == []
+    assert deleted_stay_deleted(records, "doomed", 4) == ["topic: 1 deleted records came back, the first at seq 2"]

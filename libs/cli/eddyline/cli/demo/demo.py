@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.access import ACCESS_FLAGS
-from eddyline.cli.commands.cluster.up import ALL_STOPPED, own_command, part_event_text, say_what_runs
+from eddyline.cli.commands.cluster.up import ALL_STOPPED, own_command, part_event_text, print_roles
 from eddyline.cli.demo.changes import Changes
 from eddyline.cli.demo.real_data import certificates, suffix_rules
 from eddyline.cli.demo.subscriber import Subscriber
 from eddyline.cli.demo.verify import verify
-from eddyline.cli.demo.view import Moment, View
+from eddyline.cli.demo.view import View, ViewFigures
 from eddyline.cli.errors import EXIT_OK
 from eddyline.cli.local_cluster.cluster import LocalClusterPlan, local_cluster
 from eddyline.cli.nats.bucket import nats_connection, open_bucket
@@ -75,7 +75,7 @@ async def run_demo(arguments: argparse.Namespace, context: Context) -> int:
             _opened(cluster, context) as opened,
         ):
             serving.set()
-            say_what_runs(cluster, output)
+            print_roles(cluster, output)
             output.print_text(f"look around: {_look_command(arguments)}    Ctrl-C stops it")
             loads = await _load_all(opened, context)
             subscriber = Subscriber(list(loads))
@@ -139,7 +139,7 @@ async def _load_all(opened: Opened, context: Context) -> dict[str, Loaded]:
         loads[name] = Loaded(bucket, values)
         await opened.client.sources.create(name, bucket=name)
         took_s = context.clock.monotonic_s() - started_s
-        context.output.say(
+        context.output.print_result(
             f"{name}: {len(changed)} of {len(values)} keys put in {took_s:.2f} s, copied by source {name} to topic {name}",
             {"event": "loaded", "bucket": name, "keys": len(values), "put": len(changed), "seconds": round(took_s, 3)},
         )
@@ -186,7 +186,7 @@ async def _show(client: Client, subscriber: Subscriber, events: deque[str], cont
         now_s = context.clock.monotonic_s()
         rate = (subscriber.change_count - seen) / max(now_s - seen_s, 0.001)
         seen, seen_s = subscriber.change_count, now_s
-        view.show(Moment(context.clock.now_ms(), sources, trouble, rate, tuple(events)))
+        view.show(ViewFigures(context.clock.now_ms(), sources, trouble, rate, tuple(events)))
         await sleep(context.clock, 1.0)
 
 

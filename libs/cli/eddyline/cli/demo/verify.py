@@ -46,10 +46,10 @@ async def verify(
         key_count += compared.fold_count
         revisions += last
     for failure in failures:
-        context.output.say(f"DIFFERENCE  {failure}", {"event": "difference", "text": failure})
+        context.output.print_result(f"DIFFERENCE  {failure}", {"event": "difference", "text": failure})
     seconds = context.clock.monotonic_s() - started_s
     verdict = "NOT EQUAL" if failures else "fold = bucket = subscriber, key by key"
-    context.output.say(
+    context.output.print_result(
         f"{verdict}: {len(buckets)} buckets, {key_count} keys, {revisions} revisions, position = last_seq, "
         f"{change_count} changes while watching, {subscriber.change_count} seen, in {seconds:.1f} s",
         {

@@ -19,7 +19,7 @@ _HEADER = ("SOURCE", "STATE", "KEYS AT THE SUBSCRIBER", "POSITION", "LAST REVISI
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ViewFigures:
     """The figures of one view; `trouble` replaces the sources if the call for them failed."""
 
     ts_ms: int
@@ -37,16 +37,16 @@ class View:
         self._subscriber = subscriber
         self._drawn = 0
 
-    def show(self, moment: Moment) -> None:
+    def show(self, moment: ViewFigures) -> None:
         """Show a moment in the place of the one before it, where that can be."""
         if not self._output.is_terminal:
-            self._output.say(self._line(moment), self._fields(moment))
+            self._output.print_result(self._line(moment), self._fields(moment))
             return
         lines = self._screen(moment)
         self._output.redraw(lines, over=self._drawn)
         self._drawn = len(lines)
 
-    def _screen(self, moment: Moment) -> list[str]:
+    def _screen(self, moment: ViewFigures) -> list[str]:
         subscriber = self._subscriber
         rows = [
             (
@@ -70,7 +70,7 @@ class View:
         # A line that wraps would count as one and be drawn as two.
         return [line[: self._output.width] for line in lines]
 
-    def _line(self, moment: Moment) -> str:
+    def _line(self, moment: ViewFigures) -> str:
         subscriber = self._subscriber
         pieces = [
             f"{source.definition.name} {len(subscriber.live.get(source.definition.topic, {}))} keys, "
@@ -84,7 +84,7 @@ class View:
             pieces.append(change_text(subscriber.newest[-1])[:80])
         return f"{format_time(moment.ts_ms)[11:19]}  " + " | ".join(pieces)
 
-    def _fields(self, moment: Moment) -> dict[str, Json]:
+    def _fields(self, moment: ViewFigures) -> dict[str, Json]:
         subscriber = self._subscriber
         sources: list[Json] = [
             {

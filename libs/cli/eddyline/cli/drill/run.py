@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.drill.drills import DRILLS
 from eddyline.cli.drill.scenarios.clock_jump import clock_drill
-from eddyline.cli.drill.scenarios.emptied_bucket import emptied_drill
+from eddyline.cli.drill.scenarios.emptied_bucket import emptied_bucket_drill
 from eddyline.cli.drill.scenarios.full_disk import full_disk_drill
 from eddyline.cli.drill.scenarios.kill import kill_drill
-from eddyline.cli.drill.scenarios.nats_leader import leader_drill
+from eddyline.cli.drill.scenarios.nats_leader import nats_leader_drill
 from eddyline.cli.drill.scenarios.overrun import overrun_drill
 from eddyline.cli.drill.scenarios.rollback import rollback_drill
-from eddyline.cli.drill.scenarios.stalled_store import stalled_drill
-from eddyline.cli.drill.scenarios.store_jobs import STAGES, upkeep_drill
+from eddyline.cli.drill.scenarios.stalled_store import stalled_store_drill
+from eddyline.cli.drill.scenarios.store_jobs import STAGES, store_jobs_drill
 from eddyline.cli.drill.scenarios.takeover import takeover_drill
 from eddyline.cli.drill.support.pace import long_pace, short_pace
 from eddyline.cli.errors import EXIT_FAILED, EXIT_OK
@@ -69,7 +69,7 @@ async def run_drills(arguments: argparse.Namespace, context: Context) -> int:
     try:
         lost = await _run_all(arguments, context, folder, random.Random(seed))
         seconds = context.clock.monotonic_s() - started_s
-        context.output.say(
+        context.output.print_result(
             f"{'LOSS: ' + str(lost) + ' drills failed' if lost else 'no loss'} in {seconds:.0f} s, seed {seed}",
             {"event": "summary", "failed": lost, "seconds": round(seconds, 1), "seed": seed},
         )
@@ -92,8 +92,8 @@ async def _run_all(arguments: argparse.Namespace, context: Context, folder: Path
         lost += await _run_on_one_cluster(wanted, arguments, context, folder, random_source)
     if "leader" in wanted:
         kills = arguments.rounds or LEADER_KILLS
-        verdict = await leader_drill(folder / "leader", context, kills=kills, random_source=random_source)
-        lost += say_verdict(verdict, context.output)
+        verdict = await nats_leader_drill(folder / "leader", context, kills=kills, random_source=random_source)
+        lost += print_verdict(verdict, context.output)
     return lost + await _run_alone(wanted, arguments, context, folder / "alone")
 
 
@@ -119,7 +119,7 @@ async def _run_on_one_cluster(
             over_s = started_s + number * SHORT_DRILL_S
             pace = short_pace(arguments.rounds, over_s) if arguments.short else long_pace(arguments.rounds)
             verdict = await kill_drill(name, VICTIMS[name], cluster, context, pace=pace, random_source=random_source)
-            lost += say_verdict(verdict, context.output)
+            lost += print_verdict(verdict, context.output)
         stall_s = SHORT_STALL_S if arguments.short else STALL_S
         for name in ON_ONE_CLUSTER:
             if name not in wanted:
@@ -128,15 +128,15 @@ async def _run_on_one_cluster(
                 case "overrun":
                     verdict = await overrun_drill(cluster, context, random_source=random_source)
                 case "emptied":
-                    verdict = await emptied_drill(cluster, context, random_source=random_source)
+                    verdict = await emptied_bucket_drill(cluster, context, random_source=random_source)
                 case "rollback":
                     verdict = await rollback_drill(cluster, context, random_source=random_source)
                 case "stalled":
-                    verdict = await stalled_drill(cluster, context, stall_s=stall_s, random_source=random_source)
+                    verdict = await stalled_store_drill(cluster, context, stall_s=stall_s, random_source=random_source)
                 case "takeover":
                     second, back = folder / "second", not arguments.short
                     verdict = await takeover_drill(second, cluster, context, and_back=back, random_source=random_source)
-            lost += say_verdict(verdict, context.output)
+            lost += print_verdict(verdict, context.output)
     return lost
 
 
@@ -147,12 +147,12 @@ async def _run_alone(wanted: Sequence[str], arguments: argparse.Namespace, conte
 
     async def one(drill: Coroutine[object, object, Verdict]) -> None:
         nonlocal lost
-        lost += say_verdict(await drill, context.output)
+        lost += print_verdict(await drill, context.output)
 
     async with asyncio.TaskGroup() as drills:
         for stage in STAGES:
             if stage in wanted:
-                drills.create_task(one(upkeep_drill(stage, folder, context, rounds=rounds)))
+                drills.create_task(one(store_jobs_drill(stage, folder, context, rounds=rounds)))
         if "disk" in wanted:
             drills.create_task(one(full_disk_drill(folder, context)))
         if "clock" in wanted:
@@ -166,11 +166,11 @@ def _is_wanted(name: str, arguments: argparse.Namespace) -> bool:
     return not (arguments.short and name in LONG)
 
 
-def say_verdict(verdict: Verdict, output: Output) -> bool:
+def print_verdict(verdict: Verdict, output: Output) -> bool:
     """Say a drill's line, and what it found; True = there was a loss."""
     result = "LOSS" if verdict.findings else "ok"
     counts = "".join(f"  {name} {value:g}" for name, value in verdict.counts.items())
-    output.say(
+    output.print_result(
         f"{verdict.name:<10} {result:<4}  {verdict.kills} kills  {verdict.records} records  {verdict.revisions} revisions"
         f"  {verdict.resumes} resumes  {verdict.gaps} gaps{counts}  {verdict.seconds:.1f} s",
         {

@@ -29,7 +29,7 @@ _NO_SUCH_NAME: Final = ("errors resolving", "DNS resolution failed", "address lo
 _LAST_ERROR: Final = re.compile(r".*last error: \w+: (?:ipv[46]:\S+: )?(.+)", re.DOTALL)
 
 
-def nobody_at(address: str, origin: str, error: NotReady, access: CallerAccess) -> NotReady:
+def unreachable_error(address: str, origin: str, error: NotReady, access: CallerAccess) -> NotReady:
     """The error of a cluster no role of which answers. `origin` = --cluster, the variable, or a folder of `eddyline up`."""
     cause = tls_cause(error.message, access)
     if not error.unanswered:
@@ -38,11 +38,11 @@ def nobody_at(address: str, origin: str, error: NotReady, access: CallerAccess) 
     if is_unresolved(error.message):
         return NotReady(f"{address} does not resolve here ({origin} names it)", **_causes(cause or "nameGiven"))
     where = f"{address}, which {origin} names" if is_given else f"{address}, where the cluster of {origin} was"
-    said = f"no role answers at {where}: {plain_words(error.message)}"
+    said = f"no role answers at {where}: {plain_text(error.message)}"
     return NotReady(said, **_causes(cause or ("addressGiven" if is_given else "folderGiven")))
 
 
-def at_store(
+def with_store_name(
     error: NotReady | Deadline, topic: str, stores: Sequence[str], access: CallerAccess
 ) -> NotReady | Deadline:
     """The error with the store that a topic lives on, where that did not answer, or is one of several."""
@@ -60,7 +60,7 @@ def at_store(
     return type(error)(said, **more)
 
 
-async def named_roles(error: NotReady | Deadline, client: Client, access: CallerAccess) -> NotReady | Deadline:
+async def with_role_names(error: NotReady | Deadline, client: Client, access: CallerAccess) -> NotReady | Deadline:
     """The error of a call that nobody answered, with the roles that are away; as it was where all answer now."""
     if not error.unanswered:
         return error
@@ -89,7 +89,7 @@ def role_name(status: RoleStatus, stores: Sequence[str]) -> str:
     return f"store/{stores.index(status.address)}" if numbered else status.role
 
 
-def plain_words(message: str) -> str:
+def plain_text(message: str) -> str:
     """Of gRPC's words for a connection that failed the last, which are the system's."""
     found = _LAST_ERROR.fullmatch(message)
     return found[1] if found else message
@@ -103,7 +103,7 @@ def is_unresolved(message: str) -> bool:
 def _said(name: str, address: str, message: str) -> str:
     if is_unresolved(message):
         return f"the cluster tells its clients that {name} is at {address}, and that does not resolve here"
-    return f"{name} at {address}: {plain_words(message).removeprefix('NOT_READY: ')}"
+    return f"{name} at {address}: {plain_text(message).removeprefix('NOT_READY: ')}"
 
 
 def _cause(message: str, access: CallerAccess) -> str:

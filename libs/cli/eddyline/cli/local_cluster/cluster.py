@@ -15,12 +15,12 @@ from eddyline.cli.local_cluster.find import (
     ROLES,
     ClusterFile,
     ClusterPart,
-    asked_addresses,
+    client_address,
     in_order,
     numbered,
     read_cluster_file,
 )
-from eddyline.cli.local_cluster.folder import held_folder, write_cluster_file
+from eddyline.cli.local_cluster.folder import locked_folder, write_cluster_file
 from eddyline.cli.local_cluster.ports import LOOPBACK, METRICS, PORTS_DEFAULT, choose_ports
 from eddyline.cli.local_cluster.process import PartEvent, ProcessSpec, no_progress, no_trouble
 from eddyline.cli.local_cluster.readiness import nats_is_ready, nats_name, nats_trouble, recovered_bytes, role_is_ready
@@ -79,7 +79,7 @@ class LocalCluster:
     @property
     def address(self) -> str:
         """The address for Eddyline's clients."""
-        return asked_addresses(self.addresses)
+        return client_address(self.addresses)
 
     def metrics_address(self, role: str) -> str:
         """The metrics address of a part; empty = none."""
@@ -112,7 +112,7 @@ async def local_cluster(
     """
     data = plan.data.absolute()
     check_sources_file(plan.sources_file)
-    with held_folder(data, host):
+    with locked_folder(data, host):
         found = read_cluster_file(data)
         remembered = _remembered(found) if found is not None else {}
         check_shards(data, plan.shards)

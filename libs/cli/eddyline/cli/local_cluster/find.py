@@ -93,7 +93,7 @@ def cluster_address(asked: str, environ: Mapping[str, str], data: Path) -> str:
             f"no cluster is named and {data / CLUSTER_FILE} does not exist",
             f"{others}start one with `eddyline up`, or give --cluster HOST:PORT or {ADDRESS_VARIABLE}",
         )
-    return asked_addresses({name: part.address for name, part in found.parts.items()})
+    return client_address({name: part.address for name, part in found.parts.items()})
 
 
 def numbered(role: str, count: int) -> list[str]:
@@ -111,7 +111,7 @@ def in_order(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (ROLES.index(role_of(name)), int(name.partition("-")[2] or 0)))
 
 
-def asked_addresses(addresses: Mapping[str, str]) -> str:
+def client_address(addresses: Mapping[str, str]) -> str:
     """The address that commands use, out of all parts' addresses: any role's, a store's first."""
     roles = ("store", "delivery", "ingest")
     names = [name for name in addresses if role_of(name) in roles and not name.endswith(METRICS)]

@@ -26,7 +26,7 @@ LOGS_KEPT: Final = 3
 
 
 @contextmanager
-def held_folder(data: Path, host: Host) -> Iterator[None]:
+def locked_folder(data: Path, host: Host) -> Iterator[None]:
     """Make the folder and hold its lock.
 
     Raises:

@@ -143,11 +143,11 @@ class ManagedProcess:
         self._signal(signal.SIGKILL)
         await self._ended.wait()
 
-    def hang(self) -> None:
+    def suspend(self) -> None:
         """Stop its process where it is, connections open, until `go_on`."""
         self._signal(signal.SIGSTOP)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Let a process that hangs go on."""
         self._signal(signal.SIGCONT)
 

@@ -90,17 +90,15 @@ def client_of_own(arguments: argparse.Namespace, environ: Mapping[str, str]) -> 
     if common.tls_cert and given.tls is None:
         raise _lacks("ask for TLS by their authority", "TLS_CERT", "give --tls-ca, or set EDDYLINE_TLS_CA")
     if common.tls_client_ca and (given.tls is None or given.tls.certificate is None):
-        what_to_do = "give --tls-cert and --tls-key, or set EDDYLINE_TLS_CERT and EDDYLINE_TLS_KEY"
-        raise _lacks("ask for a certificate", "TLS_CLIENT_CA", what_to_do)
+        advice = "give --tls-cert and --tls-key, or set EDDYLINE_TLS_CERT and EDDYLINE_TLS_KEY"
+        raise _lacks("ask for a certificate", "TLS_CLIENT_CA", advice)
     if common.keys_file and not given.key.metadata() and not common.tls_client_ca:
-        what_to_do = (
-            "give --key-file, or set EDDYLINE_KEY_FILE or EDDYLINE_KEY; of the scopes read, write, delete, admin"
-        )
-        raise _lacks("ask for a key", "KEYS_FILE", what_to_do)
+        advice = "give --key-file, or set EDDYLINE_KEY_FILE or EDDYLINE_KEY; of the scopes read, write, delete, admin"
+        raise _lacks("ask for a key", "KEYS_FILE", advice)
     # What they do not ask for is not shown: it is for another cluster.
     return CallerAccess(given.key if common.keys_file else CallerKey(), given.tls if common.tls_cert else None)
 
 
-def _lacks(do_what: str, setting: str, what_to_do: str) -> CommandError:
+def _lacks(do_what: str, setting: str, advice: str) -> CommandError:
     said = f"the roles that this starts {do_what}, since {COMMON_PREFIX}{setting} is set, and none is given"
-    return CommandError(said, what_to_do, exit_code=EXIT_USAGE)
+    return CommandError(said, advice, exit_code=EXIT_USAGE)

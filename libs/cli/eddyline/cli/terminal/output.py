@@ -73,7 +73,7 @@ class Output:
         """Columns of the terminal, or what COLUMNS says; 120 where there is none."""
         return shutil.get_terminal_size((120, 24)).columns
 
-    def say(self, text: str, fields: Mapping[str, Json]) -> None:
+    def print_result(self, text: str, fields: Mapping[str, Json]) -> None:
         """Say one thing: `text` to people, `fields` to programs."""
         line = json.dumps(fields, ensure_ascii=False, separators=(",", ":")) if self._json else text
         self._write(escaped(line, keep=_KEPT) + "\n")
@@ -86,7 +86,7 @@ class Output:
     def print_notice(self, text: str, fields: Mapping[str, Json]) -> None:
         """Say something that is no result: `text` on stderr to people, `fields` in their place to programs."""
         if self._json:
-            self.say("", fields)
+            self.print_result("", fields)
         else:
             print_error(text)
 
@@ -94,7 +94,7 @@ class Output:
         """Say a table: aligned columns to people, an object a row to programs."""
         if self._json:
             for row_fields in fields:
-                self.say("", row_fields)
+                self.print_result("", row_fields)
             return
         if rows:
             self._write("".join(f"{line}\n" for line in aligned([header, *rows])))
@@ -171,10 +171,10 @@ def _reported() -> Iterator[None]:
 
 def print_error(text: str) -> None:
     """Say something on stderr, in one line; dropped where it cannot be written."""
-    tell_lines(f"eddyline: {' '.join(text.split())}")
+    print_error_lines(f"eddyline: {' '.join(text.split())}")
 
 
-def tell_lines(text: str) -> None:
+def print_error_lines(text: str) -> None:
     """Say lines on stderr, as they are; dropped likewise."""
     if sys.stderr is not None:
         with suppress(OSError):
@@ -186,7 +186,7 @@ def ask(question: str) -> None:
     print(f"eddyline: {escaped(question)} ", end="", file=sys.stderr, flush=True)
 
 
-def settled(exit_code: int) -> int:
+def flushed_exit_code(exit_code: int) -> int:
     """The exit code at the end of a command, with what standard output and stderr still hold.
 
     Python would flush them at exit, with a traceback and a code of its own where that fails.

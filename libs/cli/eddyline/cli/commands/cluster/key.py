@@ -83,7 +83,7 @@ async def new(arguments: argparse.Namespace, context: Context) -> int:
         "keys_file": _shown(path),
         "secret_file": _shown(secret_path),
     }
-    context.output.say("\n\n".join(said), fields)
+    context.output.print_result("\n\n".join(said), fields)
     return EXIT_OK
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.command import add_verb, connected
-from eddyline.cli.commands.cluster.status_facts import facts_of, role_state, troubles
+from eddyline.cli.commands.cluster.status_facts import cluster_state, role_state, troubles
 from eddyline.cli.commands.cluster.status_page import status_lines
 from eddyline.cli.commands.sources.source_fields import source_fields
 from eddyline.cli.errors import EXIT_FAILED, EXIT_OK
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import argparse
 
     from eddyline.cli.command import Context, Subparsers
-    from eddyline.cli.commands.cluster.status_facts import Facts
+    from eddyline.cli.commands.cluster.status_facts import ClusterState
     from eddyline.client.admin.status import RoleStatus
 
 _MORE: Final = """
@@ -57,18 +57,18 @@ def add(subparsers: Subparsers) -> None:
 async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Show the cluster."""
     async with connected(arguments, context) as client:
-        facts = await facts_of(client)
+        facts = await cluster_state(client)
     found = troubles(facts)
     output = context.output
     if output.is_json:
         for fields in _objects(facts, found):
-            output.say("", fields)
+            output.print_result("", fields)
     else:
         output.print_text("\n".join(status_lines(facts, width=output.width)))
     return EXIT_FAILED if found else EXIT_OK
 
 
-def shown_duration(milliseconds: int) -> str:
+def duration_text(milliseconds: int) -> str:
     """A duration for people."""
     seconds = milliseconds // 1000
     if seconds < 120:
@@ -76,7 +76,7 @@ def shown_duration(milliseconds: int) -> str:
     return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
 
 
-def _objects(facts: Facts, found: list[str]) -> list[dict[str, Json]]:
+def _objects(facts: ClusterState, found: list[str]) -> list[dict[str, Json]]:
     objects = [_role_fields(role, facts.stores) for role in facts.roles]
     objects += [{"source": source.definition.name, **source_fields(source)} for source in facts.sources or ()]
     lines: list[Json] = [*found]

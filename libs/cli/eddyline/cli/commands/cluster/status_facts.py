@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from eddyline.cli.commands.sources.source_page import STANDING, span
-from eddyline.cli.local_cluster.away import plain_words, role_name
+from eddyline.cli.commands.sources.source_page import STANDING, age_text
+from eddyline.cli.local_cluster.away import plain_text, role_name
 from eddyline.cli.terminal.units import pluralize
 from eddyline.core.errors import EddylineError, NotReady, PermissionDenied, StoreUnreachable
 
@@ -33,7 +33,7 @@ STARTING: Final = ("NOT_READY", "DRAINING")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ClusterState:
     """A cluster at one moment. `sources` None = not known, and `sources_reason` says why; `sources_forbidden` = the key may
     not ask for them. `warnings` = what a sources file names and the store does not have."""
 
@@ -48,26 +48,26 @@ class Facts:
         return [role.address for role in self.roles if role.role == "store"]
 
 
-async def facts_of(client: Client) -> Facts:
+async def cluster_state(client: Client) -> ClusterState:
     """Ask every role, and one of them for the sources."""
     roles = await client.statuses()
     ingests = [role for role in roles if role.role == "ingest"]
     stores = [role for role in roles if role.role == "store"]
     if not any(role.reachable for role in ingests) and not all(role.ready for role in stores):
-        return Facts(roles, None, "neither an ingest nor all stores answer")
+        return ClusterState(roles, None, "neither an ingest nor all stores answer")
     try:
         async with asyncio.timeout(SOURCES_S):
             sources, warnings = await client.sources.listing()
     except TimeoutError:
-        return Facts(roles, None, f"no answer within {SOURCES_S:g} s")
+        return ClusterState(roles, None, f"no answer within {SOURCES_S:g} s")
     except PermissionDenied as error:
-        return Facts(roles, None, f"{error.reason}: {error.message}", sources_forbidden=True)
+        return ClusterState(roles, None, f"{error.reason}: {error.message}", sources_forbidden=True)
     except EddylineError as error:
-        return Facts(roles, None, f"{error.reason}: {error.message}")
-    return Facts(roles, sources, "", warnings)
+        return ClusterState(roles, None, f"{error.reason}: {error.message}")
+    return ClusterState(roles, sources, "", warnings)
 
 
-def troubles(facts: Facts) -> list[str]:
+def troubles(facts: ClusterState) -> list[str]:
     """The faults, a line each; empty = none."""
     found = [line for role in facts.roles for line in _role_troubles(role, facts.stores)]
     if facts.sources is None and not facts.sources_forbidden:
@@ -85,9 +85,9 @@ def source_troubles(source: Source) -> Iterator[str]:
     elif not source.holder:
         yield f"{name} is not copied by any ingest"
     elif source.status == "RECOVERING" and detail.state_ms > RECOVERING_MS_MAX:
-        yield f"{name} is RECOVERING for {span(detail.state_ms)}{why}"
+        yield f"{name} is RECOVERING for {age_text(detail.state_ms)}{why}"
     if detail.drift_count:
-        yield f"{name} drifts: {pluralize(detail.drift_count, 'key')} differed {span(max(detail.verified_ms, 0))} ago"
+        yield f"{name} drifts: {pluralize(detail.drift_count, 'key')} differed {age_text(max(detail.verified_ms, 0))} ago"
     if detail.file_drift:
         yield f"{name} drifts from its file: {detail.file_drift}"
 
@@ -115,7 +115,7 @@ def stores_away(role: RoleStatus, store_count: int) -> str:
 
 def reason_text(role: RoleStatus, store_count: int) -> str:
     """Why a role is not ready, in words; empty = it is, or it does not say."""
-    return stores_away(role, store_count) or plain_words(role.reason.removeprefix(f"{NotReady.reason}: "))
+    return stores_away(role, store_count) or plain_text(role.reason.removeprefix(f"{NotReady.reason}: "))
 
 
 def _role_troubles(role: RoleStatus, stores: list[str]) -> Iterator[str]:

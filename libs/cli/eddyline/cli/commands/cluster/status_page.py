@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from eddyline.cli.commands.cluster.status_facts import Facts, reason_text, role_state, troubles
-from eddyline.cli.commands.sources.source_page import note_text, span, state_text
+from eddyline.cli.commands.cluster.status_facts import ClusterState, reason_text, role_state, troubles
+from eddyline.cli.commands.sources.source_page import age_text, state_text, warning_text
 from eddyline.cli.local_cluster.away import role_name
 from eddyline.cli.terminal.columns import fitted, wrapped
 from eddyline.cli.terminal.progress import share
@@ -27,7 +27,7 @@ _LABEL: Final = 10
 """Characters of the longest label of a figure, with two spaces."""
 
 
-def status_lines(facts: Facts, *, width: int) -> list[str]:
+def status_lines(facts: ClusterState, *, width: int) -> list[str]:
     """The page, in lines of at most `width` columns but for words that are longer."""
     lines = _verdict(facts, width)
     lines += ["", *_roles(facts, width)]
@@ -42,7 +42,7 @@ def status_lines(facts: Facts, *, width: int) -> list[str]:
     return lines
 
 
-def _title(role: RoleStatus, facts: Facts) -> str:
+def _title(role: RoleStatus, facts: ClusterState) -> str:
     """A role's name; of several replicas with the address."""
     name = role_name(role, facts.stores)
     is_one_of_several = sum(role_name(other, facts.stores) == name for other in facts.roles) > 1
@@ -54,7 +54,7 @@ def _many(number: int, what: str) -> str:
     return pluralize(number, what).replace(str(number), f"{number:,}", 1)
 
 
-def _verdict(facts: Facts, width: int) -> list[str]:
+def _verdict(facts: ClusterState, width: int) -> list[str]:
     found = troubles(facts)
     if not found:
         roles = pluralize(len(facts.roles), "role")
@@ -66,7 +66,7 @@ def _verdict(facts: Facts, width: int) -> list[str]:
     return lines
 
 
-def _roles(facts: Facts, width: int) -> list[str]:
+def _roles(facts: ClusterState, width: int) -> list[str]:
     rows, notes = [], []
     for role in facts.roles:
         rows.append(
@@ -74,7 +74,7 @@ def _roles(facts: Facts, width: int) -> list[str]:
                 role_name(role, facts.stores),
                 role.address,
                 role_state(role, len(facts.stores)),
-                span(role.uptime_ms) if role.reachable else "-",
+                age_text(role.uptime_ms) if role.reachable else "-",
                 role.version or "-",
                 str(role.pid or "-"),
                 role.metrics_address or "-",
@@ -96,10 +96,10 @@ def _sources(sources: tuple[Source, ...], width: int) -> list[str]:
                 f"{source.position_revision} of {source.last_revision}",
                 str(source.lag),
                 str(source.gap_count),
-                f"{span(source.changed_ms)} ago" if source.changed_ms >= 0 else "-",
+                f"{age_text(source.changed_ms)} ago" if source.changed_ms >= 0 else "-",
             )
         )
-        note = note_text(source)
+        note = warning_text(source)
         notes.append([note] if note else [])
     lines = fitted(_SOURCES, rows, notes, width=width, optional=_SOURCES_OPTIONAL)
     return [*lines, *wrapped("gaps and changes are since the store started", width=width)]
@@ -113,7 +113,7 @@ def _figures(role: RoleStatus) -> Iterator[tuple[str, str]]:
     figures = dict(role.figures)
     if not figures:
         return
-    since = f"since the start {span(role.uptime_ms)} ago"
+    since = f"since the start {age_text(role.uptime_ms)} ago"
     match role.role:
         case "store":
             yield from _store(figures, since)
@@ -162,7 +162,7 @@ def _delivery(figures: Figures, since: str) -> Iterator[tuple[str, str]]:
     step = str(figures["pressure_step"])
     text = f"{figures['pressure_percent']} %"
     if step not in ("REST", "UNSPECIFIED"):
-        text += f", {step.lower()} for {span(int(figures['pressure_step_ms']))} ({figures['pressure_reason']})"
+        text += f", {step.lower()} for {age_text(int(figures['pressure_step_ms']))} ({figures['pressure_reason']})"
         text += f"; ready topics by band {figures['ready_topic_counts']}, longest wait {figures['longest_wait_ms']} ms"
     yield "pressure", text
     yield "totals", f"{since}: {_many(int(figures['delivered_count']), 'record')} sent"

@@ -101,7 +101,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
             starting.set()
             output.print_text(f"starting in {arguments.data}")
         if event.kind in ("note", "died", "stopped") or up.is_set():
-            output.say(part_event_text(event), part_event_fields(event))
+            output.print_result(part_event_text(event), part_event_fields(event))
 
     try:
         async with local_cluster(
@@ -112,7 +112,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
             random_source=context.random_source,
             tell=tell,
         ) as cluster:
-            say_what_runs(cluster, output)
+            print_roles(cluster, output)
             output.print_text(f"try: {status_command(arguments.data)}    Ctrl-C stops it")
             up.set()
             await asyncio.Event().wait()
@@ -124,7 +124,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     return EXIT_OK
 
 
-def say_what_runs(cluster: LocalCluster, output: Output) -> None:
+def print_roles(cluster: LocalCluster, output: Output) -> None:
     """Say what runs where."""
     parts = cluster.supervisor.parts
     rows = [

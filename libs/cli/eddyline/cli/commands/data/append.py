@@ -128,7 +128,7 @@ def _record_of(value: str, template: Record, *, is_json: bool) -> Record:
     try:
         return record_from_json(os.fsencode(value), template)
     except CommandError as error:
-        raise CommandError(error.message, error.what_to_do, exit_code=EXIT_USAGE) from None
+        raise CommandError(error.message, error.advice, exit_code=EXIT_USAGE) from None
 
 
 async def _default_op(client: Client, topic: str, create: Kind | None) -> Op:
@@ -146,7 +146,7 @@ async def _append_once(
 ) -> int:
     result = await client.append(arguments.topic, records, idempotency_key=arguments.idempotency_key, create=create)
     again = " (it had been done before)" if result.deduplicated else ""
-    context.output.say(
+    context.output.print_result(
         f"appended {result.first_seq} to {result.last_seq}{again}",
         {
             "first_seq": result.first_seq,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from eddyline.cli.errors import EXIT_OK, EXIT_USAGE, CommandError, what_to_do
+from eddyline.cli.errors import EXIT_OK, EXIT_USAGE, CommandError
 from eddyline.cli.terminal.json_record import record_from_json
 from eddyline.cli.terminal.output import print_error
 from eddyline.cli.terminal.stdin import stdin_lines
@@ -47,11 +47,11 @@ async def append_lines(
     except CommandError as error:
         message = f"{error.message}; {_how_far(run)}"
         if not run.acknowledged:
-            raise CommandError(message, error.what_to_do, exit_code=EXIT_USAGE) from None
-        raise CommandError(message, f"{error.what_to_do}; mend it, then {_how_to_go_on(run, arguments.skip)}") from None
+            raise CommandError(message, error.advice, exit_code=EXIT_USAGE) from None
+        raise CommandError(message, f"{error.advice}; mend it, then {_how_to_go_on(run, arguments.skip)}") from None
     except EddylineError as error:
         where = f"line {run.next_number}: " if run.next_number else ""
-        advice = [what_to_do(error), _how_to_go_on(run, arguments.skip)]
+        advice = [error.advice, _how_to_go_on(run, arguments.skip)]
         raise CommandError(
             f"{where}{error.reason}: {error.message}; {_how_far(run)}", "; ".join(filter(None, advice))
         ) from None
@@ -59,9 +59,9 @@ async def append_lines(
         print_error(f"stopped: {_how_far(run)} ({_how_to_go_on(run, arguments.skip)})")
         raise
     if not run.acknowledged:
-        context.output.say("nothing to append", {"count": 0})
+        context.output.print_result("nothing to append", {"count": 0})
         return EXIT_OK
-    context.output.say(
+    context.output.print_result(
         f"appended {run.acknowledged} line{'s' * (run.acknowledged != 1)}, {run.first_seq} to {run.last_seq}",
         {"count": run.acknowledged, "first_seq": run.first_seq, "last_seq": run.last_seq},
     )
@@ -80,7 +80,7 @@ async def _records(template: Record, *, is_json: bool, skip: int) -> AsyncGenera
         try:
             record = record_from_json(line, template)
         except CommandError as error:
-            raise CommandError(f"line {number}: {error.message}", error.what_to_do) from None
+            raise CommandError(f"line {number}: {error.message}", error.advice) from None
         yield NumberedRecord(number, record)
 
 

@@ -115,7 +115,7 @@ async def get(arguments: argparse.Namespace, context: Context) -> int:
             context.output.raw(record.data or b"")
             continue
         value = value_text(record.data)
-        context.output.say(
+        context.output.print_result(
             value if len(arguments.keys) == 1 else f"{printable(os.fsencode(key))}  {value}", record_fields(record)
         )
     return EXIT_FAILED if missing else EXIT_OK
@@ -128,7 +128,7 @@ async def range_(arguments: argparse.Namespace, context: Context) -> int:
     ):
         key = printable(record.key)
         text = f"{key}  {printable(record.data, 200)}" if arguments.values else key
-        context.output.say(text, record_fields(record))
+        context.output.print_result(text, record_fields(record))
     return EXIT_OK
 
 
@@ -142,7 +142,7 @@ async def state(arguments: argparse.Namespace, context: Context) -> int:
     as_of = f"{format_time(found.as_of_ms)}, {age_s} s ago" if found.as_of_ms else "never"
     live = pluralize(found.entry_count, "live key")
     text = f"{of}: {live}; level with the cluster as of {as_of}; {found.file_bytes} bytes"
-    context.output.say(text, {**state_fields(found), "deleted": found.deleted, "file_bytes": found.file_bytes})
+    context.output.print_result(text, {**state_fields(found), "deleted": found.deleted, "file_bytes": found.file_bytes})
     return EXIT_OK
 
 

@@ -56,7 +56,7 @@ async def run_follow(arguments: argparse.Namespace, context: Context) -> int:
         ) as fold:
             options = FollowOptions(
                 refresh_s=REFRESH_S if arguments.refresh is None else arguments.refresh / 1000,
-                on_step=Steps(fold, context).say,
+                on_step=Steps(fold, context).print_result,
                 on_retry=outage.failed,
                 on_resume=outage.over,
             )
@@ -95,14 +95,14 @@ class Steps:
         self._context = context
         self._last: FoldStep | None = None
 
-    def say(self, step: FoldStep) -> None:
+    def print_result(self, step: FoldStep) -> None:
         """Say a step."""
         last, self._last = self._last, step
         if step is last is FoldStep.DELETED:
             return
         found = self._fold.state()
         text = f"{found.topic} at {found.seq}, {pluralize(found.entry_count, 'live key')}: {_STEPS[step]}"
-        self._context.output.say(text, {"event": step.value, **state_fields(found)})
+        self._context.output.print_result(text, {"event": step.value, **state_fields(found)})
 
 
 def state_fields(found: LocalFoldState) -> dict[str, Json]:

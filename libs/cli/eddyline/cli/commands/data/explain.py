@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from eddyline.cli.commands.cluster.status import shown_duration
+from eddyline.cli.commands.cluster.status import duration_text
 from eddyline.cli.terminal.output import gap_fields, gap_line
 from eddyline.cli.terminal.units import format_bytes
 from eddyline.client.watch.explain import explain_watch, open_watches
@@ -56,9 +56,9 @@ def _say_cost(cost: WatchCost, output: Output) -> None:
     else:
         place = f"behind {cost.start.seq}, head {cost.head_seq}"
         line = f"{place}: at most {cost.records} records, about {format_bytes(cost.nbytes)}"
-    output.say(f"{cost.topic}  {line}", fields)
+    output.print_result(f"{cost.topic}  {line}", fields)
     if cost.gap is not None and not output.is_json:
-        output.say(f"{cost.topic}  {gap_line(cost.gap)}", {})
+        output.print_result(f"{cost.topic}  {gap_line(cost.gap)}", {})
 
 
 def _say_watch(address: str, topic: str, watch: OpenWatch, output: Output) -> None:
@@ -76,11 +76,11 @@ def _say_watch(address: str, topic: str, watch: OpenWatch, output: Output) -> No
         "turn_wait_ms": stand.turn_wait_ms,
         "next": stand.next,
     }
-    sent = f"{watch.sent_count} records sent, the last frame {shown_duration(watch.last_send_ms)} ago"
+    sent = f"{watch.sent_count} records sent, the last frame {duration_text(watch.last_send_ms)} ago"
     under_way = f", {format_bytes(watch.queued_bytes)} not taken yet" if watch.queued_bytes else ""
     slow = ", a slow reader" if watch.slow else ""
-    output.say(
-        f"{topic}  open at {address}: stream {watch.watch_id} of {watch.peer}, for {shown_duration(watch.open_ms)}:"
+    output.print_result(
+        f"{topic}  open at {address}: stream {watch.watch_id} of {watch.peer}, for {duration_text(watch.open_ms)}:"
         f" {_place(stand)}; {sent}{under_way}{slow}",
         fields,
     )
@@ -89,5 +89,5 @@ def _say_watch(address: str, topic: str, watch: OpenWatch, output: Output) -> No
 def _place(stand: TopicStanding) -> str:
     lag = stand.head_seq - stand.position.seq
     behind = f"{lag} behind {stand.head_seq}" if lag else f"at {stand.position.seq}"
-    turn = f" (B{stand.band}, for {shown_duration(stand.turn_wait_ms)})" if stand.standing == "WAITING_TURN" else ""
+    turn = f" (B{stand.band}, for {duration_text(stand.turn_wait_ms)})" if stand.standing == "WAITING_TURN" else ""
     return f"{behind}, {stand.standing}{turn}: {stand.next}"

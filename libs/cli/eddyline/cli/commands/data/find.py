@@ -58,7 +58,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         if found.found
         else f"none yet: no record {has} so late; the next one will be {found.seq}"
     )
-    context.output.say(
+    context.output.print_result(
         text,
         {
             "topic": arguments.topic,

@@ -76,7 +76,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         text = value if len(keys) == 1 else f"{printable(os.fsencode(key))}  {value}"
         fields = record_fields(record)
         fields["fold_seq"] = page.state.fold_seq
-        context.output.say(text, fields)
+        context.output.print_result(text, fields)
     return EXIT_FAILED if missing else EXIT_OK
 
 

@@ -55,7 +55,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         async with aclosing(revisions) as items:
             async for item in items:
                 if isinstance(item, Gap):
-                    context.output.say(gap_line(item), gap_fields(item))
+                    context.output.print_result(gap_line(item), gap_fields(item))
                 else:
-                    context.output.say(record_line(item, of_source=True), record_fields(item))
+                    context.output.print_result(record_line(item, of_source=True), record_fields(item))
     return EXIT_OK

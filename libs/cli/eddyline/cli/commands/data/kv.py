@@ -261,5 +261,5 @@ def _say(arguments: argparse.Namespace, context: Context, what: str, written: Wr
         "version": version_field(written.version),
         "applied_sources": sources,
     }
-    context.output.say(f"{what} {arguments.key} at revision {written.revision}{applied}", fields)
+    context.output.print_result(f"{what} {arguments.key} at revision {written.revision}{applied}", fields)
     return EXIT_OK

@@ -86,5 +86,5 @@ async def get(arguments: argparse.Namespace, context: Context) -> int:
         "time_ns": record.source_ts_ns,
         "source_state": source.status,
     }
-    context.output.say(value_text(record.data), fields | record_fields(record))
+    context.output.print_result(value_text(record.data), fields | record_fields(record))
     return EXIT_OK

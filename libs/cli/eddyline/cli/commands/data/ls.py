@@ -44,5 +44,5 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         ):
             key = printable(record.key)
             text = f"{key}  {printable(record.data, 200)}" if arguments.values else key
-            context.output.say(text, record_fields(record))
+            context.output.print_result(text, record_fields(record))
     return EXIT_OK

@@ -76,7 +76,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
             on_resume=outage.over,
         ):
             if isinstance(item, Gap):
-                context.output.say(gap_line(item), gap_fields(item))
+                context.output.print_result(gap_line(item), gap_fields(item))
             else:
-                context.output.say(record_line(item), record_fields(item))
+                context.output.print_result(record_line(item), record_fields(item))
     return EXIT_OK

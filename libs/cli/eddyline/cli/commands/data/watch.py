@@ -121,7 +121,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Watch."""
     # Here, because the client's watch needs gRPC and numpy.
     from eddyline.cli.commands.data.explain import explain
-    from eddyline.cli.commands.data.watch_event import say_event
+    from eddyline.cli.commands.data.watch_event import print_event
     from eddyline.client.watch.plan import WatchTopic
 
     outage = Outage(context.output.print_notice)
@@ -148,7 +148,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         async with client.watch(wanted, resume_snapshots=True, on_retry=outage.failed, on_resume=outage.over) as events:
             async for event in events:
                 outage.over()
-                say_event(event, context.output)
+                print_event(event, context.output)
     return EXIT_OK
 
 

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from eddyline.client.watch.events import WatchEvent
 
 
-def say_event(event: WatchEvent, output: Output) -> None:
+def print_event(event: WatchEvent, output: Output) -> None:
     """Say one event."""
     match event:
         case Records():
             sizes = event.data_bytes or (None,) * len(event.records)
             if not event.records and event.batch_end:
-                output.say(f"-- {event.topic}: the append ends", {"topic": event.topic, "event": "batch_end"})
+                output.print_result(f"-- {event.topic}: the append ends", {"topic": event.topic, "event": "batch_end"})
             last = len(event.records) - 1
             for index, (record, size) in enumerate(zip(event.records, sizes, strict=True)):
-                output.say(
+                output.print_result(
                     f"{event.topic}  {record_line(record)}{'' if size is None else f'  ({size} bytes)'}",
                     {
                         "topic": event.topic,
@@ -41,9 +41,11 @@ def say_event(event: WatchEvent, output: Output) -> None:
                     },
                 )
         case Lost():
-            output.say(f"{event.topic}  {gap_line(event.gap)}", {"topic": event.topic, **gap_fields(event.gap)})
+            output.print_result(
+                f"{event.topic}  {gap_line(event.gap)}", {"topic": event.topic, **gap_fields(event.gap)}
+            )
         case SnapshotBegan():
-            output.say(
+            output.print_result(
                 f"-- {event.topic}: current values at {event.fold_seq}",
                 {"topic": event.topic, "event": "snapshot_begin", "fold_seq": event.fold_seq},
             )
@@ -54,15 +56,15 @@ def say_event(event: WatchEvent, output: Output) -> None:
                 "fold_seq": event.fold_seq,
             }
             put_bytes(fields, "after_key", event.after_key)
-            output.say(f"-- {event.topic}: current values go on behind {printable(event.after_key)}", fields)
+            output.print_result(f"-- {event.topic}: current values go on behind {printable(event.after_key)}", fields)
         case SnapshotEnded():
-            output.say(
+            output.print_result(
                 f"-- {event.topic}: {event.count} current value{'' if event.count == 1 else 's'}; changes follow",
                 {"topic": event.topic, "event": "snapshot_end", "fold_seq": event.fold_seq, "count": event.count},
             )
         case CaughtUp():
-            output.say("-- caught up", {"event": "caught_up"})
+            output.print_result("-- caught up", {"event": "caught_up"})
         case TopicGone():
-            output.say(f"-- {event.topic}: deleted", {"topic": event.topic, "event": "topic_deleted"})
+            output.print_result(f"-- {event.topic}: deleted", {"topic": event.topic, "event": "topic_deleted"})
         case _:
             assert_never(event)

@@ -11,7 +11,7 @@ from eddyline.cli.command import add_group, add_verb, connected, whole_number
 from eddyline.cli.commands.sources import source_update
 from eddyline.cli.commands.sources.difference import example_lines, listed
 from eddyline.cli.commands.sources.source_fields import source_fields
-from eddyline.cli.commands.sources.source_page import note_text, page, state_text
+from eddyline.cli.commands.sources.source_page import page, state_text, warning_text
 from eddyline.cli.errors import EXIT_FAILED, EXIT_OK
 from eddyline.cli.terminal.confirm import add_yes, confirm
 from eddyline.cli.terminal.output import Json, print_error, put_bytes
@@ -171,7 +171,7 @@ async def create(arguments: argparse.Namespace, context: Context) -> int:
     what = f"{definition.origin} to topic {definition.topic}"
     text = f"{definition.name} exists already, unchanged: {what}" if was_there else f"created {definition.name}: {what}"
     text += "".join(f"\n  warning: {warning}" for warning in warnings)
-    context.output.say(text, {**source_fields(source), "created": not was_there})
+    context.output.print_result(text, {**source_fields(source), "created": not was_there})
     if source.status == "SOURCE_LOST" and not context.output.is_json:
         waits = source.reason.startswith("NATS has no")
         print_error(f"{source.reason} yet: copying begins when it has" if waits else source.reason)
@@ -194,7 +194,7 @@ async def get(arguments: argparse.Namespace, context: Context) -> int:
     """Show a source."""
     async with connected(arguments, context) as client:
         source = await client.sources.get(arguments.name)
-    context.output.say(page(source), source_fields(source))
+    context.output.print_result(page(source), source_fields(source))
     return EXIT_OK
 
 
@@ -214,7 +214,9 @@ async def pause(arguments: argparse.Namespace, context: Context) -> int:
     """Pause a source."""
     async with connected(arguments, context) as client:
         source = await client.sources.pause(arguments.name)
-    context.output.say(f"paused {arguments.name} at revision {source.position_revision}", source_fields(source))
+    context.output.print_result(
+        f"paused {arguments.name} at revision {source.position_revision}", source_fields(source)
+    )
     return EXIT_OK
 
 
@@ -228,7 +230,7 @@ async def resume(arguments: argparse.Namespace, context: Context) -> int:
         text = f"{arguments.name} was not paused; it is {source.status}" + (
             f": {source.reason}" if source.reason else ""
         )
-    context.output.say(text, source_fields(source))
+    context.output.print_result(text, source_fields(source))
     return EXIT_OK
 
 
@@ -237,7 +239,7 @@ async def resync(arguments: argparse.Namespace, context: Context) -> int:
     async with connected(arguments, context) as client:
         source = await client.sources.resync(arguments.name)
     text = f"{arguments.name} resyncs; `eddyline source get {arguments.name}` says when it is done"
-    context.output.say(text, source_fields(source))
+    context.output.print_result(text, source_fields(source))
     return EXIT_OK
 
 
@@ -247,7 +249,7 @@ async def delete(arguments: argparse.Namespace, context: Context) -> int:
     await confirm(question, arguments)
     async with connected(arguments, context) as client:
         warnings = await client.sources.delete(arguments.name)
-    context.output.say(
+    context.output.print_result(
         f"deleted {arguments.name}", {"name": arguments.name, "deleted": True, "warnings": list(warnings)}
     )
     if not context.output.is_json:
@@ -261,7 +263,7 @@ async def compare(arguments: argparse.Namespace, context: Context) -> int:
     async with connected(arguments, context) as client:
         limit = listed(arguments.limit, is_json=context.output.is_json)
         result = await client.sources.compare(arguments.name, settle_ms=arguments.settle_ms, limit=limit)
-    context.output.say(comparison_text(arguments.name, result), _comparison_fields(arguments.name, result))
+    context.output.print_result(comparison_text(arguments.name, result), _comparison_fields(arguments.name, result))
     return EXIT_OK if result.equal else EXIT_FAILED
 
 
@@ -323,5 +325,5 @@ def _row(source: Source) -> tuple[str, ...]:
         str(source.lag),
         str(source.gap_count),
         source.holder or "-",
-        note_text(source) or "-",
+        warning_text(source) or "-",
     )

@@ -33,7 +33,7 @@ _WORDS: Final = {
 _LABEL_CHARS: Final = 10
 
 
-def span(milliseconds: int) -> str:
+def age_text(milliseconds: int) -> str:
     """A duration for people, in its two largest units at most."""
     seconds = milliseconds // 1000
     for unit, size, below in (("d", 86_400, "h"), ("h", 3_600, "min"), ("min", 60, "s")):
@@ -58,16 +58,18 @@ def pace_text(source: Source) -> str:
     if source.detail.revisions_per_s:
         parts.append(f"{source.detail.revisions_per_s} a second")
     if source.detail.remaining_ms >= 0:
-        parts.append(f"about {span(source.detail.remaining_ms)}")
+        parts.append(f"about {age_text(source.detail.remaining_ms)}")
     return ", ".join(parts)
 
 
-def note_text(source: Source) -> str:
+def warning_text(source: Source) -> str:
     """The one thing to know of it in a list; "" = all is well."""
     warnings = source.detail.warnings
     if not source.holder and source.status != "UNSPECIFIED":
         return (
-            f"no ingest holds it, reported {span(source.reported_ms)} ago" if source.reported_ms >= 0 else source.reason
+            f"no ingest holds it, reported {age_text(source.reported_ms)} ago"
+            if source.reported_ms >= 0
+            else source.reason
         )
     more = f" (and {len(warnings) - 1} more)" if len(warnings) > 1 else ""
     first = warnings[0] + more if warnings else ""
@@ -84,7 +86,7 @@ def page(source: Source) -> str:
 
 def _lines(source: Source) -> Iterator[tuple[str, str]]:
     detail, definition = source.detail, source.definition
-    since = f" for {span(detail.state_ms)}" if detail.state_ms and source.holder else ""
+    since = f" for {age_text(detail.state_ms)}" if detail.state_ms and source.holder else ""
     words = _WORDS.get(source.status, "a state of a newer version")
     if not source.holder and source.status not in ("UNSPECIFIED", *STANDING):
         words = "no ingest holds it, what follows is as it was last reported"
@@ -100,11 +102,11 @@ def _lines(source: Source) -> Iterator[tuple[str, str]]:
         yield "progress", pace
     yield "copies", f"{definition.origin} to topic {definition.topic} (epoch {source.epoch}), {_filters(definition)}"
     yield "position", f"revision {source.position_revision} of {source.last_revision}, lag {source.lag}"
-    changed = f"last change {span(source.changed_ms)} ago" if source.changed_ms >= 0 else "no change"
+    changed = f"last change {age_text(source.changed_ms)} ago" if source.changed_ms >= 0 else "no change"
     yield "topic", f"head {source.head_seq}, {changed}{'' if source.changed_ms >= 0 else ' since the store started'}"
     yield "gaps", _gaps(source)
     if detail.decision:
-        yield "decided", f"{span(detail.decision_ms)} ago: {detail.decision}"
+        yield "decided", f"{age_text(detail.decision_ms)} ago: {detail.decision}"
     yield "verified", _verified(source)
     letters = definition.dead_letter_topic
     misfits = f"goes to topic {letters}" if letters else "stops it"
@@ -125,7 +127,7 @@ def _filters(definition: SourceDefinition) -> str:
 def _gaps(source: Source) -> str:
     if not source.gap_count:
         return "none since the store started"
-    return f"{source.gap_count} since the store started, the last {span(source.gap_ms)} ago"
+    return f"{source.gap_count} since the store started, the last {age_text(source.gap_ms)} ago"
 
 
 def _verified(source: Source) -> str:
@@ -133,11 +135,11 @@ def _verified(source: Source) -> str:
     if detail.verified_ms < 0:
         return "not under this lease" if source.definition.bucket else "a stream has no fold to compare"
     found = f"{pluralize(detail.drift_count, 'key')} differed" if detail.drift_count else "equal"
-    return f"{span(detail.verified_ms)} ago, {found}"
+    return f"{age_text(detail.verified_ms)} ago, {found}"
 
 
 def _holder(source: Source) -> str:
-    reported = f"reported {span(source.reported_ms)} ago" if source.reported_ms >= 0 else "nothing reported yet"
+    reported = f"reported {age_text(source.reported_ms)} ago" if source.reported_ms >= 0 else "nothing reported yet"
     if source.from_store:
         return f"{source.holder or 'nobody'}, {reported}; no ingest answers, this is what the store knows"
     return f"{source.holder}, {reported}" if source.holder else f"nobody now, last {reported}"

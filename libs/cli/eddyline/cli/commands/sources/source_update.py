@@ -68,7 +68,7 @@ async def update(arguments: argparse.Namespace, context: Context) -> int:
             on_recreated=_policy(arguments.on_recreated),
             dead_letter_topic="" if arguments.no_dead_letter_topic else arguments.dead_letter_topic,
         )
-    context.output.say(f"updated {arguments.name}: {_settings_text(source.definition)}", source_fields(source))
+    context.output.print_result(f"updated {arguments.name}: {_settings_text(source.definition)}", source_fields(source))
     if source.detail.file_drift and not context.output.is_json:
         print_error(source.detail.file_drift)
     return EXIT_OK

@@ -121,7 +121,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
                 verdict = await _verdict(client, name, arguments, context)
             except EddylineError as error:
                 fields: dict[str, Json] = {"source": name, "reason": error.reason, "message": error.message}
-                context.output.say(f"{name}: not verified, {error.reason}: {error.message}", fields)
+                context.output.print_result(f"{name}: not verified, {error.reason}: {error.message}", fields)
                 codes.append(EXIT_FAILED)
             else:
                 codes.append(_say(context.output, name, verdict, is_dry=arguments.dry_run))
@@ -160,7 +160,7 @@ def _say(output: Output, name: str, verdict: SourceVerdict, *, is_dry: bool = Fa
         _say_findings(output, name, verdict.differences, is_left=False)
         _say_prefixes(output, name, verdict)
         _say_findings(output, name, verdict.left, is_left=True)
-        output.say("", _fields(name, verdict, is_dry=is_dry))
+        output.print_result("", _fields(name, verdict, is_dry=is_dry))
     else:
         lines = [f"{name}: {text}"]
         lines += example_lines(verdict.differences, verdict.difference_count + verdict.dead_letter_count)
@@ -184,7 +184,9 @@ def _say_prefixes(output: Output, name: str, verdict: SourceVerdict) -> None:
             f"{one.difference_count} differ, bucket {one.bucket_count} of {pluralize(verdict.bucket_count, 'key')}, "
             f"fold {one.fold_count} of {verdict.fold_count}"
         )
-        output.say(f"{name}: {f'below {printable(one.prefix)}' if one.prefix else NO_PREFIX}: {counts}", fields)
+        output.print_result(
+            f"{name}: {f'below {printable(one.prefix)}' if one.prefix else NO_PREFIX}: {counts}", fields
+        )
     if len(verdict.prefixes) > PREFIXES_SHOWN:
         more = pluralize(len(verdict.prefixes) - PREFIXES_SHOWN, "prefix")
         output.print_text(f"{name}: and {more} more")
@@ -231,7 +233,7 @@ def _say_findings(output: Output, name: str, differences: Sequence[Difference], 
         fields: dict[str, Json] = {"source": name, "kind": one.kind}
         put_bytes(fields, "key", one.key)
         fields |= {"bucket_revision": one.bucket_revision, "fold_revision": one.fold_revision, "left": is_left}
-        output.say("", fields)
+        output.print_result("", fields)
 
 
 def _text(verdict: SourceVerdict) -> str:

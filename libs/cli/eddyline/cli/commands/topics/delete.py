@@ -101,7 +101,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         # The count is of the log alone, and a live value outlives its record where that is evicted.
         records += ", and what live values matched"
     left = "its log" if topic.kind is Kind.KV else "it"
-    context.output.say(
+    context.output.print_result(
         f"deleted {records}; {left} now has {result.earliest_seq} to {result.head_seq}"
         if result.earliest_seq <= result.head_seq
         else f"deleted {records}; {left} is empty now, its head is {result.head_seq}",
@@ -126,7 +126,7 @@ async def _dry_run(client: Client, topic: TopicInfo, before: int, match: Match |
     records = f"{'' if is_exact else 'at most '}{pluralize(count, 'record')} of {topic.name}"
     if topic.kind is Kind.KV and match is not None:
         records += ", and what live values match"
-    context.output.say(
+    context.output.print_result(
         f"would delete {records}; nothing was deleted",
         {
             "topic": topic.name,

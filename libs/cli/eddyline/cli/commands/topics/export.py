@@ -70,7 +70,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         raise CommandError("pyarrow is not installed here", "pip install 'eddyline-cli[export]'")
     done = await _in_thread(_work(arguments, context))
     for topic in done:
-        context.output.say(_text(topic, arguments.out), asdict(topic))
+        context.output.print_result(_text(topic, arguments.out), asdict(topic))
     failed = [topic for topic in done if topic.error]
     for topic in failed:
         print_error(_failure_text(topic))

@@ -81,7 +81,7 @@ async def export(arguments: argparse.Namespace, context: Context) -> int:
     if done.superseded:
         text += f"; {done.latest} is newer, and stays the latest"
     fields = {**_fields(artifact), "superseded": done.superseded, "latest_name": done.latest}
-    context.output.say(text, fields)
+    context.output.print_result(text, fields)
     return EXIT_OK
 
 
@@ -99,7 +99,7 @@ async def import_(arguments: argparse.Namespace, context: Context) -> int:
     text = f"{arguments.topic}: imported {pluralize(artifact.entry_count, 'entry')} of {artifact.name}; it is at {head_seq}"
     if done.position_set:
         text += "; its source goes on from the artifact's position"
-    context.output.say(
+    context.output.print_result(
         text,
         {
             **_fields(artifact),

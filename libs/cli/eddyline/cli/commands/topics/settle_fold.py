@@ -43,7 +43,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         topic = await client.get_topic(arguments.topic)
         await confirm(f"take what is left as the live values of {topic.name}, if they are lost?", arguments)
         settled = await client.settle_fold(topic.name, if_epoch=topic.epoch)
-    context.output.say(
+    context.output.print_result(
         _text(topic.name, settled),
         {
             "topic": topic.name,

@@ -112,7 +112,7 @@ async def create(arguments: argparse.Namespace, context: Context) -> int:
     config = changed(TopicConfig(), change_of(arguments))
     async with connected(arguments, context, topic=arguments.name) as client:
         topic = await client.create_topic(arguments.name, Kind[arguments.kind.upper()], config)
-    context.output.say(f"created {topic.name} ({topic.kind.name}, epoch {topic.epoch})", topic_fields(topic))
+    context.output.print_result(f"created {topic.name} ({topic.kind.name}, epoch {topic.epoch})", topic_fields(topic))
     return EXIT_OK
 
 
@@ -121,7 +121,7 @@ async def update(arguments: argparse.Namespace, context: Context) -> int:
     async with connected(arguments, context, topic=arguments.name) as client:
         topic = await client.update_topic(arguments.name, change_of(arguments), if_epoch=arguments.if_epoch)
     text = f"updated {topic.name} (configuration {topic.config_version}): it keeps {kept_text(topic.config)}"
-    context.output.say(text, topic_fields(topic))
+    context.output.print_result(text, topic_fields(topic))
     return EXIT_OK
 
 
@@ -132,7 +132,7 @@ async def get(arguments: argparse.Namespace, context: Context) -> int:
     fields = topic_fields(topic)
     notes = _notes(topic)
     lines = [f"{name}: {'-' if value in (None, '') else value}{notes.get(name, '')}" for name, value in fields.items()]
-    context.output.say("\n".join(lines), fields)
+    context.output.print_result("\n".join(lines), fields)
     return EXIT_OK
 
 
@@ -154,7 +154,7 @@ async def delete(arguments: argparse.Namespace, context: Context) -> int:
         await confirm(f"delete topic {topic.name}{source}, with {pluralize(topic.record_count, 'record')}?", arguments)
         epoch = await client.delete_topic(arguments.name, if_epoch=arguments.if_epoch, if_empty=arguments.if_empty)
     told: dict[str, Json] = {"name": arguments.name, "epoch": epoch, "deleted": True, "source": topic.source}
-    context.output.say(f"deleted {arguments.name}{source}", told)
+    context.output.print_result(f"deleted {arguments.name}{source}", told)
     return EXIT_OK
 
 
@@ -171,7 +171,7 @@ async def erase(arguments: argparse.Namespace, context: Context) -> int:
             progress.tell(f"erasing {arguments.name}: {share(step.done_bytes, step.total_bytes)}, {of}")
     if step is None or not step.erased:
         raise CommandError(f"the store ended the erasure of {arguments.name} before all was erased", "try again")
-    context.output.say(
+    context.output.print_result(
         f"erased: nothing that was deleted from {arguments.name} is on disk any more",
         {"name": arguments.name, "erased": True, "done_bytes": step.done_bytes},
     )

@@ -41,13 +41,13 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     async with connected(arguments, context, topic=arguments.topic) as client:
         verdict = await _verdict(client, arguments.topic, Progress(context.clock))
     for finding in verdict.findings:
-        context.output.say(finding, {"topic": arguments.topic, "finding": finding})
+        context.output.print_result(finding, {"topic": arguments.topic, "finding": finding})
     base = f"the base at {verdict.base_seq} and the log" if verdict.base_seq else "the log"
     differing = verdict.differing_count
     text = (
         f"{differing} of {verdict.entry_count} entries differ" if differing else f"{verdict.entry_count} entries, equal"
     )
-    context.output.say(
+    context.output.print_result(
         f"{arguments.topic}: {text} (at {verdict.fold_seq}, from {base})",
         {
             "topic": arguments.topic,

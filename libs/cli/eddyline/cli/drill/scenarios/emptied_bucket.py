@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.drill.scenarios.kill import SERVES_AGAIN_S
-from eddyline.cli.drill.support.scene import Verdict, opened_scene
+from eddyline.cli.drill.support.scene import Verdict, drill_context
 from eddyline.core.records.record import Gap
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ STOPS_S: Final = 30.0
 RECREATED: Final = "STREAM_RECREATED"
 
 
-async def emptied_drill(cluster: LocalCluster, context: Context, *, random_source: random.Random) -> Verdict:
+async def emptied_bucket_drill(cluster: LocalCluster, context: Context, *, random_source: random.Random) -> Verdict:
     """Empty a bucket in three ways, twice while ingest is down, and check gaps, fold and source state."""
     verdict = Verdict("emptied")
     started_s = context.clock.monotonic_s()
     ingest = cluster.supervisor.parts["ingest"]
-    async with opened_scene("emptied", cluster, context, random_source) as scene:
+    async with drill_context("emptied", cluster, context, random_source) as scene:
         await _writes(scene)
         verdict.findings += await scene.until_level()
         position = await scene.bucket.last_revision()

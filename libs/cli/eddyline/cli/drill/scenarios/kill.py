@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from eddyline.cli.drill.support.scene import Verdict, opened_scene
+from eddyline.cli.drill.support.scene import Verdict, drill_context
 from eddyline.cli.errors import CommandError
 from eddyline.core.runtime.clock import sleep
 
@@ -32,7 +32,7 @@ async def kill_drill(
     """Kill `victims` again and again while everybody writes and watches; then look for loss."""
     verdict = Verdict(name)
     started_s = context.clock.monotonic_s()
-    async with opened_scene(name, cluster, context, random_source) as scene:
+    async with drill_context(name, cluster, context, random_source) as scene:
         async with asyncio.TaskGroup() as group:
             for writer in scene.topic_writers:
                 group.create_task(writer.run(scene.client, scene.stop))

@@ -10,8 +10,8 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.drill.scenarios.kill import SERVES_AGAIN_S
-from eddyline.cli.drill.support.nats_cluster import nats_trio
-from eddyline.cli.drill.support.scene import CONSUMERS_GONE_S, Verdict, opened_scene
+from eddyline.cli.drill.support.nats_cluster import nats_cluster
+from eddyline.cli.drill.support.scene import CONSUMERS_GONE_S, Verdict, drill_context
 from eddyline.cli.local_cluster.cluster import LocalClusterPlan, local_cluster
 from eddyline.cli.nats.cluster import SIZE
 from eddyline.cli.nats.given import GivenNats
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.cli.command import Context
-    from eddyline.cli.drill.support.nats_cluster import NatsTrio
+    from eddyline.cli.drill.support.nats_cluster import NatsCluster
     from eddyline.cli.drill.support.scene import DrillContext
     from eddyline.cli.local_cluster.process import PartEvent
 
@@ -37,12 +37,12 @@ WRITE_S: Final = 2.0
 LOOK_S: Final = 0.02
 
 
-async def leader_drill(folder: Path, context: Context, *, kills: int, random_source: random.Random) -> Verdict:
+async def nats_leader_drill(folder: Path, context: Context, *, kills: int, random_source: random.Random) -> Verdict:
     """Kill whoever leads `kills` times, each time until the cluster is whole again, and look for loss."""
     verdict = Verdict("leader")
     started_s = context.clock.monotonic_s()
     async with (
-        nats_trio(folder / "servers", context) as trio,
+        nats_cluster(folder / "servers", context) as trio,
         local_cluster(
             LocalClusterPlan(folder / "roles", free_ports=True, nats=GivenNats(trio.addresses, {})),
             environ=context.environ,
@@ -51,7 +51,7 @@ async def leader_drill(folder: Path, context: Context, *, kills: int, random_sou
             random_source=context.random_source,
             tell=_say_nothing,
         ) as cluster,
-        opened_scene("leader", cluster, context, random_source, replicas=SIZE) as scene,
+        drill_context("leader", cluster, context, random_source, replicas=SIZE) as scene,
     ):
         verdict.findings += await _until(scene, scene.bucket.is_whole, WHOLE_S, "the bucket is not on every server")
         async with asyncio.TaskGroup() as group:
@@ -71,7 +71,7 @@ async def leader_drill(folder: Path, context: Context, *, kills: int, random_sou
     return verdict
 
 
-async def _loses_leader(scene: DrillContext, trio: NatsTrio, verdict: Verdict) -> list[str]:
+async def _loses_leader(scene: DrillContext, trio: NatsCluster, verdict: Verdict) -> list[str]:
     """Kill the leader under load, see the source heal, and let the server come back."""
     await sleep(scene.clock, WRITE_S)
     until_s = scene.clock.monotonic_s() + HEALS_S

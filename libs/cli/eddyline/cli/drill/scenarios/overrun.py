@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.drill.scenarios.kill import SERVES_AGAIN_S
-from eddyline.cli.drill.support.scene import Verdict, opened_scene
+from eddyline.cli.drill.support.scene import Verdict, drill_context
 from eddyline.cli.nats.bucket import HISTORY
 from eddyline.core.records.record import Gap
 
@@ -29,7 +29,7 @@ async def overrun_drill(cluster: LocalCluster, context: Context, *, random_sourc
     """Hold ingest down, overwrite a few keys again and again, let it come back, and look for loss."""
     verdict = Verdict("overrun")
     started_s = context.clock.monotonic_s()
-    async with opened_scene("overrun", cluster, context, random_source) as scene:
+    async with drill_context("overrun", cluster, context, random_source) as scene:
         for number in range(KEYS):
             await scene.bucket_writer.write(f"key.{number}", number)
         verdict.findings += await scene.until_level()

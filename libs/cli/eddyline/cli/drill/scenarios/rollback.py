@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.cli.drill.scenarios.kill import SERVES_AGAIN_S
 from eddyline.cli.drill.support import checks
-from eddyline.cli.drill.support.scene import SETTLE_S, Verdict, opened_scene
+from eddyline.cli.drill.support.scene import SETTLE_S, Verdict, drill_context
 from eddyline.cli.drill.support.subscriber import RecordingSubscriber
 from eddyline.core.records.record import Gap
 from eddyline.core.runtime.clock import sleep, wait_event
@@ -54,7 +54,7 @@ async def rollback_drill(cluster: LocalCluster, context: Context, *, random_sour
     """Put NATS back twice, ask for a resync each time, and compare topic and bucket."""
     verdict = Verdict("rollback")
     started_s = context.clock.monotonic_s()
-    async with opened_scene("rollback", cluster, context, random_source) as scene:
+    async with drill_context("rollback", cluster, context, random_source) as scene:
         mark = 0
         for name, past in ROUNDS.items():
             verdict.findings += [
@@ -91,7 +91,7 @@ async def _round(
     scene.bucket_writer = scene.new_writer()
     ingest = cluster.supervisor.parts["ingest"]
     if past:
-        ingest.hang()
+        ingest.suspend()
     try:
         await _while_down(cluster, verdict, partial(_copy, older, cluster.nats_data))
         last = await scene.bucket.last_revision()
@@ -101,7 +101,7 @@ async def _round(
             last = await scene.bucket.last_revision()
     finally:
         if past:
-            ingest.go_on()
+            ingest.resume()
     if (last > position) != past:
         findings.append(f"NATS is at revision {last} after it was put back, the source at {position}")
     findings += await _stands_still(scene, kept, position)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.drill.scenarios.kill import SERVES_AGAIN_S
-from eddyline.cli.drill.support.scene import Verdict, opened_scene
+from eddyline.cli.drill.support.scene import Verdict, drill_context
 from eddyline.cli.drill.support.writers import FAST_WRITERS
 from eddyline.cli.terminal.units import format_bytes
 from eddyline.core.runtime.clock import sleep
@@ -28,25 +28,25 @@ GROWTH_BYTES_MAX: Final = 64 << 20
 """Ingest's window is 4 096 messages, 4 KiB of memory each with what Python puts around them; and as much again."""
 
 
-async def stalled_drill(
+async def stalled_store_drill(
     cluster: LocalCluster, context: Context, *, stall_s: float, random_source: random.Random
 ) -> Verdict:
     """Stop the store's process for `stall_s` under full load, and look for loss and for ingest's memory."""
     verdict = Verdict("stalled")
     started_s = context.clock.monotonic_s()
     store, ingest = cluster.supervisor.parts["store"], cluster.supervisor.parts["ingest"]
-    async with opened_scene("stalled", cluster, context, random_source) as scene:
+    async with drill_context("stalled", cluster, context, random_source) as scene:
         async with asyncio.TaskGroup() as group:
             for number in range(FAST_WRITERS):
                 group.create_task(scene.bucket_writer.run_fast(number, scene.stop))
             try:
                 await sleep(context.clock, 1.0)
                 before = resident_bytes(ingest.pid)
-                store.hang()
+                store.suspend()
                 try:
                     highest = await _highest(ingest.pid, context.clock, stall_s)
                 finally:
-                    store.go_on()
+                    store.resume()
                 await store.wait_ready(SERVES_AGAIN_S)
                 await sleep(context.clock, 0.5)
             finally:

@@ -91,7 +91,7 @@ class DyingWriter:
         self.dead_seq = done.head_seq
 
 
-async def upkeep_drill(stage: str, folder: Path, context: Context, *, rounds: int) -> Verdict:
+async def store_jobs_drill(stage: str, folder: Path, context: Context, *, rounds: int) -> Verdict:
     """Kill a store in `stage`, again and again; then look for loss and for what came back."""
     verdict = Verdict(stage)
     started_s = context.clock.monotonic_s()
@@ -151,7 +151,7 @@ async def _judge(client: Client, verdict: Verdict, written: dict[str, int], dyin
     verdict.findings += checks.every_seq_once("topic", items, after_seq=0, head_seq=head_seq)
     verdict.findings += checks.every_append_once(items, written)
     left = [item async for item in client.read(DYING_TOPIC)]
-    verdict.findings += checks.nothing_came_back(left, DOOMED, dying.dead_seq)
+    verdict.findings += checks.deleted_stay_deleted(left, DOOMED, dying.dead_seq)
     kept = [item for item in left if isinstance(item, Gap) or item.tag != DOOMED]
     verdict.findings += checks.every_append_once(kept, {"kept": dying.kept})
     verdict.records += sum(written.values()) + dying.kept

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.drill.scenarios.kill import SERVES_AGAIN_S
-from eddyline.cli.drill.support.scene import Verdict, opened_scene
+from eddyline.cli.drill.support.scene import Verdict, drill_context
 from eddyline.cli.drill.support.writers import FAST_WRITERS
 from eddyline.cli.local_cluster.folder import LOGS
 from eddyline.cli.local_cluster.ports import LOOPBACK, choose_ports
@@ -51,7 +51,7 @@ async def takeover_drill(
     (folder / LOGS).mkdir(parents=True)
     first, store = cluster.supervisor.parts["ingest"], cluster.supervisor.parts["store"]
     spec = _second(first.spec, roles_access(context.environ).caller)
-    async with opened_scene("takeover", cluster, context, random_source) as scene, asyncio.TaskGroup() as group:
+    async with drill_context("takeover", cluster, context, random_source) as scene, asyncio.TaskGroup() as group:
         group.create_task(scene.bucket_writer.run(scene.stop))
         try:
             async with supervised(
@@ -88,13 +88,13 @@ async def _kill_holder(scene: DrillContext, part: ManagedProcess, store: Managed
             holder = (await scene.client.sources.get(scene.name)).holder
             # Each revision has its seq: none was lost so far.
             applied = (await scene.client.get_topic(scene.kv_topic)).head_seq
-            store.hang()
+            store.suspend()
             await sleep(scene.clock, HANG_S)
             await part.kill(hold=True)
             verdict.kills += 1
         finally:
             loaded.set()
-            store.go_on()
+            store.resume()
     sent = max(scene.bucket_writer.acknowledged, default=0) - applied
     verdict.counts["unapplied_at_kill_max"] = max(verdict.counts.get("unapplied_at_kill_max", 0), sent)
     findings = [f"takeover: {holder} copied, not {part.spec.name}"] if holder != _holder(part) else []

@@ -54,7 +54,7 @@ def every_append_once(items: Iterable[Item], acknowledged: Mapping[str, int]) ->
     return findings[:FINDINGS_MAX]
 
 
-def nothing_came_back(items: Iterable[Item], doomed_tag: str, dead_seq: int) -> list[str]:
+def deleted_stay_deleted(items: Iterable[Item], doomed_tag: str, dead_seq: int) -> list[str]:
     """No record of the tag lives up to the seq that an acknowledged delete reached."""
     back = [item.seq for item in items if isinstance(item, Record) and item.tag == doomed_tag and item.seq <= dead_seq]
     return [f"topic: {len(back)} deleted records came back, the first at seq {back[0]}"] if back else []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from eddyline.cli.local_cluster.supervisor import Supervisor
 
 
-class NatsTrio:
+class NatsCluster:
     """The running servers."""
 
     def __init__(self, supervisor: Supervisor) -> None:
@@ -36,7 +36,7 @@ class NatsTrio:
 
 
 @asynccontextmanager
-async def nats_trio(folder: Path, context: Context) -> AsyncIterator[NatsTrio]:
+async def nats_cluster(folder: Path, context: Context) -> AsyncIterator[NatsCluster]:
     """Run them; they are ready when each of them reaches JetStream's leader. Leaving it takes all down.
 
     Raises:
@@ -49,7 +49,7 @@ async def nats_trio(folder: Path, context: Context) -> AsyncIterator[NatsTrio]:
     async with supervised(
         [specs], data=folder, clock=context.clock, random_source=context.random_source, tell=_say_nothing
     ) as supervisor:
-        yield NatsTrio(supervisor)
+        yield NatsCluster(supervisor)
 
 
 def _spec(data: Path, address: str, routes: Sequence[str], number: int) -> ProcessSpec:

@@ -185,7 +185,7 @@ class DrillContext:
 
 
 @asynccontextmanager
-async def opened_scene(
+async def drill_context(
     name: str, cluster: LocalCluster, context: Context, random_source: random.Random, *, replicas: int = 1
 ) -> AsyncIterator[DrillContext]:
     """Make topic, bucket and source, and start the witnesses; the writers are the drill's."""
